@@ -14,6 +14,7 @@
 #   make package-test            build wheel and sdist, install each into a fresh environment, run a cluster from it
 #   make lock                    update constraints.txt and docker/requirements.lock to the newest versions
 #   make diagrams                docs/state-machines.md, drawn from the tables in the code
+#   make settings                docs/settings.md, from the models in settings/ and the sentences in docs/settings.tsv
 #   make compiled                the loops over records as C, where there is a compiler
 #   make simulate SEEDS=1-200    simulated clusters under faults, one run per seed
 #   make suite                   fault injection with checked histories; SUITE=regression or nightly
@@ -39,10 +40,10 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 BARNABAS := $(BIN)/barnabas cluster
 
-.PHONY: package-test distclean demo-page pipeline-demo page-test spark-test up down status clean demo check test compat kafka-tests lock docker-test simulate suite attack mutants help features diagrams bench compiled
+.PHONY: settings map package-test distclean demo-page pipeline-demo page-test spark-test up down status clean demo check test compat kafka-tests lock docker-test simulate suite attack mutants help features diagrams bench compiled
 
 help:
-	@sed -n '3,24s/^# \{0,1\}//p' Makefile
+	@sed -n '3,25s/^# \{0,1\}//p' Makefile
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (Debian: apt install python3-venv)"; exit 1; }
@@ -160,6 +161,12 @@ package-test:
 features: .venv/installed-dev
 	@$(BIN)/python docs/make_features.py
 
+map:
+	@python3 docs/print_map.py $(ROOMS)
+
+settings: .venv/installed-dev
+	@$(BIN)/python docs/make_settings.py
+
 diagrams: .venv/installed-dev
 	@$(BIN)/python docs/draw_state_machines.py
 
@@ -179,5 +186,5 @@ mutants: .venv/installed-dev
 	@$(BIN)/python -m tests.mutants $(if $(ROOMS),--rooms $(ROOMS)) $(if $(MINUTES),--minutes $(MINUTES)) \
 		$(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-simulate: .venv/installed
-	@$(BIN)/python -m barnabas.cluster.simulate --seeds $(SEEDS) --also tests/simulation/seeds.txt $(ARGS)
+simulate: .venv/installed-dev
+	@$(BIN)/python jepsen-style seeds $(SEEDS) --also tests/simulation/seeds.txt $(ARGS)

@@ -57,7 +57,7 @@ def cost_of_a_note(*, routine: bool) -> float:
                 DecisionKind.TRANSACTION,
                 "transaction payments-17",
                 "transaction payments-17 is to be committed, its producer's epoch goes 0 -> 1",
-                cause="its producer asked for it (EndTxn)",
+                cause="requested by its producer (EndTxn)",
                 producer_id=number,
                 producer_epoch=1,
                 partitions=3,

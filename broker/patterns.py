@@ -1,175 +1,88 @@
-"""Patterns that clients send, in RE2's syntax, matched in time linear in the text. A core.
+"""Core: regular expressions of clients, in the syntax of RE2/J, which Kafka uses (KIP-848), matched by RE2.
 
-They are run against every topic and every transactional id, so nothing in one may make the node hang: it is walked as
-a set of places, never by trying one way after the other (Thompson's construction; the sets are kept as states of a
-machine that is built as far as it is needed). It is told whether a whole text matches, and nothing else.
+RE2 matches in time linear in the text and in a fixed amount of memory, whatever the pattern is. It accepts the patterns
+of RE2/J and two more kinds, which are refused here: those with `\\C` (one byte), and those with two groups of one name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+import re
+from typing import Final
 
-from broker.character_sets import WORDS, CharacterSet
-from broker.pattern_parser import Choice, Condition, Here, Node, One, PatternError, Repeat, Sequence, parse
+import re2
 
-__all__ = ["MOST_STATES", "Pattern", "PatternError"]
+MAX_MEMORY_BYTES: Final = 256 * 1024
+"""Memory of one compiled pattern, including its cache of states. It limits a program to 16,384 instructions, so that
+matching a topic name of 249 characters takes less than 10 ms.
+"""
+LONGEST_PATTERN: Final = 4_000
+"""Characters. With the next limit, compiling takes less than 10 ms."""
+MOST_UNICODE_CLASSES: Final = 50
+"""Occurrences of `\\p` and `\\P`, which expand to hundreds of ranges each."""
 
-MOST_STATES = 4_000
-"""Sets of places that are kept. When there are more, all are forgotten and found again."""
-
-
-# -- conditions
-
-_NEWLINE, _WORD, _OTHER = "\n", "w", "."
-
-
-def _neighbour(character: str) -> str:
-    """All that a condition asks of a neighbour: "" (there is none), _NEWLINE, _WORD or _OTHER."""
-    if character in ("", _NEWLINE):
-        return character
-    return _WORD if character in WORDS else _OTHER
-
-
-_HOLDS: dict[Condition, Callable[[str, str], bool]] = {
-    Condition.TEXT_BEGINS: lambda before, ahead: before == "",
-    Condition.TEXT_ENDS: lambda before, ahead: ahead == "",
-    Condition.LINE_BEGINS: lambda before, ahead: before in ("", _NEWLINE),
-    Condition.LINE_ENDS: lambda before, ahead: ahead in ("", _NEWLINE),
-    Condition.WORD_EDGE: lambda before, ahead: (before == _WORD) is not (ahead == _WORD),
-    Condition.NO_WORD_EDGE: lambda before, ahead: (before == _WORD) is (ahead == _WORD),
-}
+_STEPS_OF_CALL = 1_500
+_STEPS_OF_INSTRUCTION = 2
+_UNICODE_CLASS = re.compile(r"\\[pP]")
+_TOKENS = re.compile(
+    r"""\\Q.*?(?:\\E|\Z)                                        # literal text
+    | \\.                                                       # an escape
+    | \[ \^? \]? (?: \\. | \[:\^?\w+:\] | [^\]\\] )* \]         # a class of characters
+    | \( \? P? < (?P<name>\w+) >                                # the head of a named group
+    """,
+    re.DOTALL | re.VERBOSE,
+)
 
 
-# -- programs
+class PatternError(ValueError):
+    """The text is no valid pattern; `str()` is the reason."""
 
 
-class _Step(NamedTuple):
-    """One instruction: a character out of these, then on; or a condition, then on; or on all ways at once."""
-
-    characters: CharacterSet | None = None
-    holds: Callable[[str, str], bool] | None = None
-    on: tuple[int, ...] = ()
-
-
-_DONE = 0
+def _options() -> re2.Options:
+    options = re2.Options()
+    options.max_mem = MAX_MEMORY_BYTES
+    options.log_errors = False
+    options.never_capture = True  # without groups RE2 uses its DFA
+    return options
 
 
-class _Compiler:
-    """From what a pattern says to instructions. Each part is told where to go on, so they are made from the end."""
-
-    def __init__(self) -> None:
-        self.steps: list[_Step] = [_Step()]
-
-    def add(self, step: _Step) -> int:
-        self.steps.append(step)
-        return len(self.steps) - 1
-
-    def compile(self, node: Node, on: int) -> int:
-        """Where this part begins, if it goes on at `on`."""
-        match node:
-            case One(characters=characters):
-                return self.add(_Step(characters=characters, on=(on,)))
-            case Here(condition=condition):
-                return self.add(_Step(holds=_HOLDS[condition], on=(on,)))
-            case Sequence(parts=parts):
-                for part in reversed(parts):
-                    on = self.compile(part, on)
-                return on
-            case Choice(parts=parts):
-                return self.add(_Step(on=tuple(self.compile(part, on) for part in parts)))
-            case Repeat():
-                return self._repeat(node, on)
-
-    def _repeat(self, node: Repeat, on: int) -> int:
-        if node.most is None:
-            loop = self.add(_Step())
-            self.steps[loop] = _Step(on=(self.compile(node.part, loop), on))
-            on = loop
-        else:
-            for _ in range(node.most - node.least):
-                on = self.add(_Step(on=(self.compile(node.part, on), on)))
-        for _ in range(node.least):
-            on = self.compile(node.part, on)
-        return on
-
-
-# -- matching
-
-
-@dataclass(slots=True, eq=False)
-class _State:
-    """All places of the program where a text that began like this one can be."""
-
-    places: frozenset[int]
-    before: str
-    """The neighbour before them."""
-    following: dict[str, _State | None]
-    """By the next character, if that is ASCII. None: nothing matches any more."""
-    accepts: bool | None = None
-    """Whether the text may end here. None: not known yet."""
+_OPTIONS = _options()
 
 
 class Pattern:
-    """A pattern, ready to be matched."""
+    """A compiled pattern. The module of RE2 caches the last 128 programs, so compiling one again is cheap."""
 
     def __init__(self, text: str) -> None:
         """Raises PatternError."""
-        compiler = _Compiler()
-        self._first = compiler.compile(parse(text), _DONE)
-        self._steps = compiler.steps
-        self._states: dict[tuple[frozenset[int], str], _State] = {}
-        self.work = 0
-        """How many instructions have been looked at: what matching has cost."""
+        if len(text) > LONGEST_PATTERN:
+            raise PatternError(f"a pattern must have at most {LONGEST_PATTERN} characters; got {len(text)}")
+        classes = len(_UNICODE_CLASS.findall(text))
+        if classes > MOST_UNICODE_CLASSES:
+            raise PatternError(f"a pattern must have at most {MOST_UNICODE_CLASSES} Unicode classes; got {classes}")
+        try:
+            self._program = re2.compile(text, _OPTIONS)
+        except UnicodeEncodeError:
+            raise PatternError("a pattern must not contain surrogates") from None
+        except re2.error as error:
+            raise PatternError(error.args[0].decode(errors="replace")) from None
+        _check_tokens(text)
 
     def matches(self, text: str) -> bool:
-        """Whether all of `text` matches."""
-        state = self._state(frozenset((self._first,)), "")
-        for character in text:
-            self.work += 1
-            if character in state.following:
-                following = state.following[character]
-            else:
-                following = self._follow(state, character)
-                if character.isascii():
-                    state.following[character] = following
-            if following is None:
-                return False
-            state = following
-        if state.accepts is None:
-            state.accepts = _DONE in self._reached(state, "")
-        return state.accepts
+        """Whether the whole text matches."""
+        return self._program.fullmatch(text.encode(errors="surrogatepass")) is not None
 
-    def _state(self, places: frozenset[int], before: str) -> _State:
-        key = (places, before)
-        state = self._states.get(key)
-        if state is None:
-            if len(self._states) >= MOST_STATES:
-                self._states.clear()
-            state = self._states[key] = _State(places, before, {})
-        return state
+    def cost(self, text: str) -> int:
+        """Upper bound of the cost of matching this text, in RE2's steps of about a nanosecond."""
+        return _STEPS_OF_CALL + _STEPS_OF_INSTRUCTION * len(text) * int(self._program.programsize)
 
-    def _follow(self, state: _State, character: str) -> _State | None:
-        places = []
-        for place in self._reached(state, character):
-            step = self._steps[place]
-            if step.characters is not None and character in step.characters:
-                places.append(step.on[0])
-        return self._state(frozenset(places), _neighbour(character)) if places else None
 
-    def _reached(self, state: _State, character: str) -> set[int]:
-        """All instructions that can be got to without a character, with this one next (empty at the end)."""
-        before, ahead = state.before, _neighbour(character)
-        reached: set[int] = set()
-        waiting = list(state.places)
-        while waiting:
-            place = waiting.pop()
-            if place in reached:
-                continue
-            reached.add(place)
-            step = self._steps[place]
-            if step.characters is None and (step.holds is None or step.holds(before, ahead)):
-                waiting += step.on
-        self.work += len(reached)
-        return reached
+def _check_tokens(text: str) -> None:
+    """Raises PatternError for what RE2 accepts and RE2/J does not."""
+    names: set[str] = set()
+    for token in _TOKENS.finditer(text):
+        if token[0] == "\\C":
+            raise PatternError("\\C is not supported")
+        name = token["name"]
+        if name in names:
+            raise PatternError(f"duplicate name of a group: {name}")
+        if name is not None:
+            names.add(name)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from barnabas.client.producer import transaction_manager as client_transactions
 from broker.groups import classic_state, consumer_group, consumer_member
-from broker.groups.moves import Moves, State
+from broker.groups.state_transitions import Moves, State
 from broker.transactions import transaction
 from storage import cleaning
 

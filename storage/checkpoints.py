@@ -1,4 +1,4 @@
-"""Small text files that must survive a crash: written aside, synced, renamed into place, and the directory
+"""Small text files that survive a crash: written to a temporary file, synced, renamed into place, and the directory
 synced.
 
 A checkpoint has a version line, a line with the number of entries, and one line per entry:
@@ -8,9 +8,9 @@ A checkpoint has a version line, a line with the number of entries, and one line
     orders 0 1042
     orders 1 998
 
-`leader-epoch-checkpoint` has lines of `epoch start-offset` instead, `topic-id-checkpoint` of
-`topic partition topic-id`. A file that ends too early, counts
-wrong or holds anything else raises `MalformedCheckpoint`; whether that is fatal is the caller's business.
+`leader-epoch-checkpoint` has lines of `epoch start-offset` instead, `topic-id-checkpoint` of `topic partition
+topic-id`. A truncated file, a wrong count or any other content raises `MalformedCheckpoint`; the caller decides whether
+that is fatal.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"
 CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 TOPIC_ID_CHECKPOINT = "topic-id-checkpoint"
-"""Ours, not Kafka's: the topic ids of logs so new that their `partition.metadata` may not be durable yet."""
+"""Not in Kafka: topic ids of logs so new that their `partition.metadata` may not be durable yet."""
 
 _VERSION = 0
 
 TEMPORARY_SUFFIX = ".tmp"
-"""Of a file that is to replace the one of that name."""
+"""Suffix of a file that is to replace the one without it."""
 
 PartitionOffsets = Mapping[tuple[str, int], int]
-"""(topic, partition) to an offset."""
+"""(topic, partition) to offset."""
 
 
 class MalformedCheckpoint(Exception):
-    """The file is not a checkpoint; the message names it, the line, and what is wrong."""
+    """The file is not a checkpoint; the message names the file, the line and the problem."""
 
 
 def write_durably(disk: Disk, path: str, data: bytes) -> None:
-    """Replace `path` by `data`: after any crash the file holds all of the old or all of the new bytes."""
+    """Replace `path` by `data`: after any crash the file has either all of the old or all of the new bytes."""
     temporary = path + TEMPORARY_SUFFIX
     file = disk.open(temporary, create=True)
     try:
@@ -60,7 +60,7 @@ def _format(lines: list[str]) -> bytes:
 
 
 def _parse(data: bytes, name: str, columns: int) -> list[list[str]]:
-    """The fields of each entry. An empty file has no entries: Kafka creates them so."""
+    """Fields of each entry. An empty file has no entries; Kafka creates such files."""
     try:
         lines = data.decode().splitlines()
     except UnicodeDecodeError as error:
@@ -79,7 +79,7 @@ def _parse(data: bytes, name: str, columns: int) -> list[list[str]]:
             raise MalformedCheckpoint(f"{name} line {number}: expected {columns} fields: {line[:80]!r}")
         entries.append(fields)
     if len(entries) != count:
-        raise MalformedCheckpoint(f"{name}: {len(entries)} entries where {count} were announced")
+        raise MalformedCheckpoint(f"{name}: {len(entries)} entries; the header says {count}")
     return entries
 
 
@@ -106,7 +106,7 @@ def format_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
 
 
 def parse_epochs(data: bytes, name: str) -> list[tuple[int, int]]:
-    """(epoch, start offset) in the order of the file."""
+    """(epoch, start offset) in file order."""
     return [
         (_number(epoch, name, line), _number(start_offset, name, line))
         for line, (epoch, start_offset) in enumerate(_parse(data, name, 2), 3)
@@ -132,5 +132,5 @@ def write_offsets(disk: Disk, path: str, offsets: PartitionOffsets) -> None:
 
 
 def read_offsets(disk: Disk, path: str) -> dict[tuple[str, int], int]:
-    """Empty if there is no such file."""
+    """Empty if the file does not exist."""
     return parse_offsets(disk.read_bytes(path), path) if disk.exists(path) else {}

@@ -1,9 +1,9 @@
-"""Cleans one log: its keys are mapped to their last offsets, and its segments copied without what is superseded.
+"""Cleans one log: maps its keys to their last offsets, and copies its segments without superseded records.
 
-What is slow is given out in slices, each a callable that may run away from the event loop. They look at closed
-segments only, through files of their own, so the log goes on being written to and read from meanwhile. Between two
-slices it is seen whether the log is still what was read of it. Each group of segments takes its place as soon as it
-is copied (`storage.swapping`); what comes after it is cleaned with the same map.
+Slow work is divided into slices, callables that may run outside the event loop. They only look at closed segments,
+through files of their own, so the log can be read and written meanwhile. Between two slices the cleaner checks that the
+log still is what it read. Each group of segments is replaced as soon as it is copied (`storage.segment_swaps`); later
+groups are cleaned with the same map.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from itertools import pairwise
 from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, crc_is_valid, read_header
 from protocol.records.record import SERVED_LIMIT_BYTES
 from runtime.world import Disk
-from storage.aborted import AbortedTransaction
 from storage.cleaning import Extent, Phase, find_first_dirty_offset, measure, next_group
 from storage.compaction import Compaction, LastBatch, Transactions, map_batch
 from storage.log import PartitionLog
 from storage.offset_map import OffsetMap
 from storage.segment import AppendedBatch, Segment
-from storage.swapping import SegmentSwap
+from storage.segment_swaps import SegmentSwap
+from storage.transaction_index import AbortedTransaction
 
 _log = logging.getLogger(__name__)
 
 Slice = Callable[[], int]
-"""Gives how many bytes it read and wrote."""
+"""Returns the number of bytes read and written."""
 
 _MAX_SEGMENT_BYTES = 0x7FFF_FFFF
 _SLICE_RECORDS = 400
-"""After so many records a slice ends, which is after a millisecond or two: the event loop has to get a word in."""
+"""Records per slice, which takes one or two milliseconds; then the event loop runs."""
 _BATCH_IN_RECORDS = 4
-"""A batch takes as long as so many records of it."""
+"""Overhead of a batch, expressed in records."""
 
 
 class CleaningAborted(Exception):
-    """The log was cut, deleted or lost its disk, is compacted no more, or retention took what was being copied; or the
-    disk is too full to begin.
+    """The log was truncated or deleted, its disk failed, it is no longer compacted, retention removed what was being
+    copied, or the disk is too full to begin.
     """
 
 
 class CannotClean(Exception):
-    """Nothing will come of cleaning this log, now or later; the message says why."""
+    """This log can never be cleaned; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanerSettings:
-    """What one cleaning may take."""
+    """Resources that one cleaning may use."""
 
     dedupe_buffer_bytes: int = 128 << 20
     load_factor: float = 0.9
@@ -59,13 +59,13 @@ class CleanerSettings:
 def extent_of(log: PartitionLog, now_ms: int) -> Extent:
     """How dirty a log is. Raises OSError, `CorruptBatch`."""
     first_dirty_offset = find_first_dirty_offset(log.cleaned_to, log.log_start_offset, log.log_end_offset)
-    # Recovery takes whatever lies behind the recovery point for the tail of appends, which has no gaps.
+    # Recovery treats everything behind the recovery point as appended without gaps.
     limit_offset = min(log.last_stable_offset, log.recovery_point)
     return measure(log.segments, first_dirty_offset, limit_offset, log.config, now_ms)
 
 
-def filthiest(logs: Iterable[PartitionLog], now_ms: int) -> tuple[PartitionLog, Extent] | None:
-    """The log that is to be cleaned next; None if cleaning none is worth it."""
+def dirtiest(logs: Iterable[PartitionLog], now_ms: int) -> tuple[PartitionLog, Extent] | None:
+    """The log to clean next; None if none is worth it."""
     best: tuple[PartitionLog, Extent] | None = None
     for log in logs:
         if not log.config.compacts or len(log.segments) < 2 or log.failure is not None:
@@ -84,8 +84,8 @@ def filthiest(logs: Iterable[PartitionLog], now_ms: int) -> tuple[PartitionLog, 
 
 
 class LogCleaning:
-    """One cleaning of one log, whose state says that it has begun. What `slices` gives is run one after the other;
-    the last of them has run when it ends.
+    """One cleaning of one log, whose state is already cleaning. The results of `slices` are run one after the other;
+    when it ends, the last one has run.
     """
 
     def __init__(self, log: PartitionLog, extent: Extent, settings: CleanerSettings, now_ms: int) -> None:
@@ -96,9 +96,9 @@ class LogCleaning:
         self._map: OffsetMap | None = None
         self._compaction: Compaction | None = None
         self._copy: Segment | None = None
-        """Being made, and not yet in its place."""
+        """A copy in progress, not swapped in yet."""
         self._is_changed = False
-        """The copy differs from what it is made of."""
+        """The copy differs from the original segments."""
         self.bytes_before = 0
         self.bytes_after = 0
 
@@ -106,7 +106,7 @@ class LogCleaning:
         """Raises `CleaningAborted`, `CannotClean`; the slices raise OSError and `CorruptBatch`."""
         swap = self._log.swaps.unfinished
         if swap is not None:
-            # The disk was full when it ran last.
+            # The disk was full at the last attempt.
             yield from self._finish(swap)
             self._check_wanted()
         yield from self._map_keys()
@@ -115,7 +115,7 @@ class LogCleaning:
         self._log.cleaned_to = self._map.latest_offset + 1
 
     def discard(self) -> None:
-        """Remove what there is of a copy that did not take its place. Raises OSError."""
+        """Remove an unfinished copy. Raises OSError."""
         if self._copy is not None:
             self._copy.remove_files()
             self._copy = None
@@ -135,10 +135,10 @@ class LogCleaning:
     def _check_wanted(self) -> None:
         log = self._log
         if log.cleaning.phase is not Phase.CLEANING or log.failure is not None or not log.config.compacts:
-            raise CleaningAborted(f"{log} was cut or deleted, lost its disk, or is compacted no more")
+            raise CleaningAborted(f"{log} was truncated or deleted, lost its disk, or is no longer compacted")
 
     def _closed_segments(self, from_offset: int, end_offset: int) -> list[Segment]:
-        """Those that reach beyond `from_offset` and begin below `end_offset`."""
+        """Closed segments that end after `from_offset` and begin before `end_offset`."""
         segments = self._log.segments
         return [
             segment
@@ -151,10 +151,10 @@ class LogCleaning:
         for place, each in enumerate(segments[:-1]):
             if each is segment:
                 return _Reader(self._log.disk, segment, position, segments[place + 1].base_offset, self._settings)
-        raise CleaningAborted(f"{self._log}: retention took {segment}")
+        raise CleaningAborted(f"{self._log}: retention deleted {segment}")
 
     def _aborted(self, from_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Whose marker is where does not matter: all of them may have records here."""
+        """Aborted transactions with records here, wherever their markers are."""
         return [
             each
             for segment in self._log.segments
@@ -164,10 +164,10 @@ class LogCleaning:
 
     @property
     def _limit_bytes(self) -> int:
-        """A leader takes no batch that unfolds to more."""
+        """Maximum uncompressed size of a batch; leaders refuse larger ones."""
         return max(SERVED_LIMIT_BYTES, self._log.config.max_message_bytes)
 
-    # -- the map
+    # -- mapping keys
 
     def _map_keys(self) -> Iterator[Slice]:
         first_dirty, end = self._extent.first_dirty_offset, self._extent.end_offset
@@ -179,7 +179,7 @@ class LogCleaning:
         offsets.latest_offset = first_dirty - 1
         transactions = Transactions(self._aborted(first_dirty, end))
         reached = first_dirty
-        # They are looked up one by one: retention may take some meanwhile.
+        # Looked up one by one, because retention may remove some meanwhile.
         while segments := self._closed_segments(reached, end):
             segment = segments[0]
             position = segment.offset_index.lookup(reached).position if segment.base_offset < reached else 0
@@ -192,7 +192,7 @@ class LogCleaning:
                 reader.close()
             if reader.is_cut_short:
                 break
-            # Earlier cleanings may have taken the last records of the segment.
+            # Earlier cleanings may have removed the last records of the segment.
             reached = reader.end_offset
             offsets.latest_offset = reached - 1
 
@@ -206,7 +206,7 @@ class LogCleaning:
                 break
         return reader.position - before
 
-    # -- the copy
+    # -- copying
 
     def _copy_segments(self) -> Iterator[Slice]:
         assert self._map is not None
@@ -269,7 +269,7 @@ class LogCleaning:
         if copy.size_bytes + size > _MAX_SEGMENT_BYTES:
             raise CorruptBatch(f"the copy of segment {copy.base_offset} would grow beyond {_MAX_SEGMENT_BYTES} bytes")
         if appended:
-            # An index that is full stays as it is; it may be sparse.
+            # A full index remains as it is; it may be sparse.
             is_full = copy.offset_index.is_full or copy.time_index.is_full
             interval = _MAX_SEGMENT_BYTES if is_full else self._log.config.index_interval_bytes
             copy.append(b"".join(kept), appended, interval)
@@ -280,7 +280,7 @@ class LogCleaning:
         due_ms = self._now_ms + self._log.config.file_delete_delay_ms
         swap = self._log.swaps.replace(group, copy, due_ms)
         if swap is None:
-            raise CleaningAborted(f"{self._log}: retention took {group[0]}")
+            raise CleaningAborted(f"{self._log}: retention deleted {group[0]}")
         self._copy = None
         self.bytes_before += before
         self.bytes_after += copy.size_bytes
@@ -300,7 +300,7 @@ class LogCleaning:
 
 
 def last_batches(log: PartitionLog) -> dict[int, LastBatch]:
-    """By producer id, what has to stay of each producer that the log remembers."""
+    """Batches that must be kept as the last one of their producer, by producer id."""
     if log.producers is None:
         return {}
     return {
@@ -318,7 +318,7 @@ def _make_durable(copy: Segment) -> int:
 
 
 class _Reader:
-    """Reads a closed segment through a file of its own: the segment may be taken out of the log meanwhile."""
+    """Reads a closed segment through a file of its own, because the segment may be removed from the log meanwhile."""
 
     __slots__ = ("_chunk", "_file", "_next_offset", "_size", "_slice_bytes", "end_offset", "is_cut_short", "position")
 
@@ -327,10 +327,10 @@ class _Reader:
         self._size = segment.size_bytes
         self._slice_bytes = max(settings.slice_bytes, BATCH_HEADER_BYTES)
         self._chunk = memoryview(b"")
-        """From `position` on."""
+        """Data from `position` on."""
         self._next_offset = segment.base_offset
         self.end_offset = end_offset
-        """Of the segment."""
+        """End offset of the segment."""
         self.position = position
         self.is_cut_short = False
 
@@ -342,7 +342,7 @@ class _Reader:
         self.is_cut_short = True
 
     def next_batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Those of the next slice, at least one; it moves on as they are taken."""
+        """Batches of the next slice, at least one; the position advances as they are consumed."""
         records = read_bytes = 0
         while not self.is_done and records < _SLICE_RECORDS and read_bytes < self._slice_bytes:
             header = self._next_header()
@@ -356,7 +356,7 @@ class _Reader:
             yield header, batch
 
     def _next_header(self) -> BatchHeader:
-        """Of the batch at `position`, which is in the chunk by then, unless it reaches beyond the segment."""
+        """Header of the batch at `position`, loading it into the chunk unless it extends beyond the segment."""
         rest = self._size - self.position
         if len(self._chunk) < min(BATCH_HEADER_BYTES, rest):
             self._chunk = memoryview(self._file.pread(min(self._slice_bytes, rest), self.position))
@@ -367,7 +367,7 @@ class _Reader:
         return header
 
     def _check(self, header: BatchHeader, is_whole: bool) -> None:
-        """Neither the offsets in the head nor its size are covered by the CRC."""
+        """The CRC covers neither the base offset nor the length in the header."""
         if not is_whole:
             raise CorruptBatch(f"{self._file.path}: the batch at byte {self.position} is damaged")
         first, last = header.base_offset, header.last_offset

@@ -1,9 +1,9 @@
-"""Which log is to be cleaned next, how far, and in which portions. A core: facts in, decisions out.
+"""Core: choice of the log to clean next, the range to clean, and its division into groups.
 
-From its start a compacted log is *clean* up to where the last cleaning came, then *dirty*; the end of it may not be
-cleaned yet: the active segment, what is not durable, what a transaction or the high watermark still holds open, and
-segments younger than `min.compaction.lag.ms`. The log with the largest dirty part is the one whose cleaning pays
-most; one that has waited longer than `max.compaction.lag.ms` does not have to pay.
+From its start a compacted log is *clean* up to where the last cleaning ended, then *dirty*. Its end is not cleanable
+yet: the active segment, what is not durable, open transactions, records above the high watermark, and segments younger
+than `min.compaction.lag.ms`. The log with the largest dirty part is cleaned first; logs older than
+`max.compaction.lag.ms` precede all others.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ _MAX_RELATIVE_OFFSET = 0x7FFF_FFFF
 
 
 class Phase(Enum):
-    """Of the cleaning of one log."""
+    """Cleaning state of one log."""
 
     IDLE = auto()
-    """Nobody cleans it, anybody may begin."""
+    """Not being cleaned; cleaning may start."""
     CLEANING = auto()
     ABORTED = auto()
-    """It is being cleaned, but nothing may come of it."""
+    """Being cleaned, but the result must be discarded."""
     PAUSED = auto()
-    """Nobody may begin to clean it."""
+    """Cleaning must not start."""
 
 
 class Event(Enum):
-    """What happens to it."""
+    """Event of the cleaning state."""
 
     BEGIN = auto()
     PAUSE = auto()
     END = auto()
-    """Of the cleaning that began, whatever came of it."""
+    """The cleaning in progress has ended, with whatever result."""
     RESUME = auto()
 
 
@@ -49,11 +49,11 @@ MOVES: dict[tuple[Phase, Event], tuple[Phase, int]] = {
     (Phase.PAUSED, Event.PAUSE): (Phase.PAUSED, +1),
     (Phase.PAUSED, Event.RESUME): (Phase.PAUSED, -1),
 }
-"""Every legal move, with what it does to the number of pauses. Without pauses, paused is idle."""
+"""Legal transitions, with their change to the number of pauses. Paused without pauses becomes idle."""
 
 
 class CleaningState:
-    """Of one log. Any other move is a mistake of the caller: AssertionError."""
+    """Cleaning state of one log. An illegal transition is a bug of the caller: AssertionError."""
 
     __slots__ = ("pauses", "phase", "problem")
 
@@ -61,7 +61,7 @@ class CleaningState:
         self.phase = Phase.IDLE
         self.pauses = 0
         self.problem: str | None = None
-        """Why nobody should try again, as long as this node runs."""
+        """Reason not to clean this log again until this node restarts."""
 
     def move(self, event: Event) -> None:
         found = MOVES.get((self.phase, event))
@@ -72,12 +72,12 @@ class CleaningState:
             self.phase = Phase.IDLE
 
     def interrupt(self) -> None:
-        """The log is no longer what was read of it: whoever cleans it has to stop, and to `finish`."""
+        """The log has changed: its cleaner must stop and `finish`."""
         if self.phase is Phase.CLEANING:
             self.move(Event.PAUSE)
 
     def finish(self) -> None:
-        """The cleaning that began is over; what interrupted it was over at once."""
+        """The cleaning has ended, and any interruption of it with it."""
         was_aborted = self.phase is Phase.ABORTED
         self.move(Event.END)
         if was_aborted:
@@ -88,7 +88,7 @@ class CleaningState:
 
 
 class CleanableSegment(Protocol):
-    """What cleaning asks of a segment."""
+    """Properties of a segment that cleaning depends on."""
 
     base_offset: int
     size_bytes: int
@@ -97,7 +97,7 @@ class CleanableSegment(Protocol):
         """Milliseconds since the epoch."""
 
     def first_timestamp(self) -> int:
-        """Of the first batch, milliseconds since the epoch; -1 if it has none."""
+        """Timestamp of the first batch in milliseconds since the epoch; -1 if there is none."""
 
 
 class Index(Protocol):
@@ -106,7 +106,7 @@ class Index(Protocol):
 
 
 class IndexedSegment(Protocol):
-    """What grouping asks of a segment."""
+    """Properties of a segment that grouping depends on."""
 
     @property
     def base_offset(self) -> int: ...
@@ -123,12 +123,12 @@ class Extent(NamedTuple):
 
     first_dirty_offset: int
     end_offset: int
-    """The base offset of the first segment that may not be cleaned."""
+    """Base offset of the first segment that may not be cleaned."""
     clean_bytes: int
     dirty_bytes: int
-    """Of those that may be cleaned."""
+    """Size of the dirty segments that may be cleaned."""
     overdue_ms: int
-    """How long it has waited beyond `max.compaction.lag.ms`; 0 if it may go on waiting."""
+    """Time beyond `max.compaction.lag.ms`; 0 if cleaning is not overdue."""
 
     @property
     def dirty_ratio(self) -> float:
@@ -141,7 +141,7 @@ class Extent(NamedTuple):
 
 
 def find_first_dirty_offset(cleaned_to: int | None, log_start_offset: int, log_end_offset: int) -> int:
-    """`cleaned_to` is where the last cleaning came. If that cannot be, everything counts as dirty."""
+    """`cleaned_to` is the end of the last cleaning. If it is impossible, everything counts as dirty."""
     if cleaned_to is None or not log_start_offset <= cleaned_to <= log_end_offset:
         return log_start_offset
     return cleaned_to
@@ -150,7 +150,7 @@ def find_first_dirty_offset(cleaned_to: int | None, log_start_offset: int, log_e
 def measure(
     segments: Sequence[CleanableSegment], first_dirty_offset: int, limit_offset: int, config: TopicConfig, now_ms: int
 ) -> Extent:
-    """`limit_offset`: everything below it is stable and durable. The last segment is the active one."""
+    """Everything below `limit_offset` is stable and durable. The last segment is the active one."""
     young_ms = now_ms - config.min_compaction_lag_ms
     overdue_ms = 0
     clean_bytes = dirty_bytes = 0
@@ -162,7 +162,7 @@ def measure(
         if is_dirty and config.min_compaction_lag_ms > 0 and segment.largest_timestamp() > young_ms:
             break
         end_offset = following.base_offset
-        # One in which the last cleaning stopped is both.
+        # The segment in which the last cleaning stopped is partly both.
         if segment.base_offset < first_dirty_offset:
             clean_bytes += segment.size_bytes
         if is_dirty:
@@ -185,7 +185,7 @@ GroupedSegment = TypeVar("GroupedSegment", bound=IndexedSegment)
 def next_group(
     segments: Sequence[GroupedSegment], end_offset: int, segment_bytes: int, index_bytes: int
 ) -> Sequence[GroupedSegment]:
-    """As many of the first segments as fit one, so that segments do not get smaller and smaller.
+    """The longest run of leading segments that fits into one segment, so that segments do not get smaller and smaller.
 
     At least one. `end_offset` is where the last of them ends.
     """
@@ -203,15 +203,15 @@ def next_group(
 
 
 class Throttle:
-    """Keeps all cleaning of a node below a number of bytes per second, reads and writes together."""
+    """Limits the I/O of all cleaning of a node to a number of bytes per second, reads and writes together."""
 
     __slots__ = ("_free_ms",)
 
     def __init__(self) -> None:
         self._free_ms = 0.0
-        """Until then, what was moved so far has used up what may be."""
+        """Time until which the I/O so far has used up the budget."""
 
     def moved(self, count: int, bytes_per_second: float, now_ms: int) -> int:
-        """Gives how many milliseconds to wait before moving more."""
+        """Returns the milliseconds to wait before more I/O."""
         self._free_ms = max(self._free_ms, float(now_ms)) + 1000.0 * count / max(bytes_per_second, 1.0)
         return int(self._free_ms) - now_ms

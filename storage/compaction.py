@@ -1,13 +1,13 @@
-"""Which records of a compacted log stay. A core: a batch goes in, what is left of it comes out.
+"""Core: selection of the records of a compacted log that are kept.
 
-A record stays while no later one of its key is known. A tombstone (a key without a value) stays until the
-horizon that the first cleaning wrote into its batch (KIP-534) is over. What an aborted transaction wrote goes at
-once, its marker only after a horizon of its own, and so does the marker of a committed one whose batches are all
-gone. The last batch of each producer stays, without records if need be: it says where the producer's sequence is.
-So does the last batch of what was cleaned: it says where the offsets are.
+A record is kept while no later one with its key is known. A tombstone (a key without a value) is kept until the delete
+horizon, which the first cleaning wrote into its batch (KIP-534). Records of an aborted transaction are removed at once;
+its marker only after its own delete horizon, and so is the marker of a committed transaction without remaining batches.
+The last batch of each producer is kept, empty if need be, because it holds the producer's sequence. So is the last
+batch of the cleaned range, because it holds the offset.
 
-Nothing here is ever renumbered: a batch that loses records keeps its offsets, sequences, epoch and timestamps, and
-one that loses none is passed on byte by byte. Knows no files.
+Nothing is renumbered: a batch that loses records keeps its offsets, sequences, epoch and timestamps, and a batch that
+loses none is copied byte by byte. Knows no files.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from protocol.records.builder import build_batch, build_empty_batch
 from protocol.records.control import ControlType, control_type
 from protocol.records.record import SERVED_LIMIT_BYTES, SERVED_LIMIT_RECORDS, Record, decode_in_slices, decode_records
 from runtime.world import Bytes
-from storage.aborted import AbortedTransaction
 from storage.offset_map import OffsetMap
+from storage.transaction_index import AbortedTransaction
 
 
 class LastBatch(NamedTuple):
-    """What a log's producer state says of one producer."""
+    """Last batch of a producer according to the log's producer state."""
 
     last_offset: int
-    """Of its last batch with records; -1 if all that is left of it is a marker."""
+    """Last offset of its last batch with records; -1 if only a marker is left."""
     producer_epoch: int
 
 
 class Transactions:
-    """Follows the transactions of a log while its batches are gone through in order."""
+    """Tracks the transactions of a log while its batches are processed in order."""
 
     __slots__ = ("_aborted", "_coming", "_committed", "kept")
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        """`aborted` are those that reach into what will be gone through."""
+        """`aborted` are the aborted transactions with records in the range to process."""
         self._coming = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
         self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
-        """By producer id: the one that is open, and whether a batch of it was seen."""
+        """By producer id: the current aborted transaction, and whether a batch of it was seen."""
         self._committed: dict[int, None] = {}
         """Producers with a batch of a transaction that was not aborted."""
         self.kept: list[AbortedTransaction] = []
-        """Those whose marker was seen after a batch of theirs: an index of the copy has to name them."""
+        """Transactions whose marker followed a batch of theirs: the copy's transaction index must contain them."""
 
     def _reach(self, offset: int) -> None:
         coming = self._coming
@@ -54,7 +54,7 @@ class Transactions:
             self._aborted.setdefault(each.producer_id, (each, False))
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Of a batch that is no control batch."""
+        """Whether a data batch is aborted."""
         self._reach(header.last_offset)
         if not header.is_transactional:
             return False
@@ -66,7 +66,7 @@ class Transactions:
         return True
 
     def is_over(self, header: BatchHeader, records: list[Record]) -> bool:
-        """Of a control batch: whether no batch is left that its marker would speak of."""
+        """Whether no batch is left that the marker in this control batch refers to."""
         self._reach(header.last_offset)
         if not records:
             return True
@@ -107,12 +107,12 @@ class Compaction:
         delete_retention_ms: int,
         limit_bytes: int = SERVED_LIMIT_BYTES,
     ) -> None:
-        """`upper_offset` is where the pass may end at the most. No batch is unfolded to more than `limit_bytes`."""
+        """The pass ends at `upper_offset` at the latest. No batch may exceed `limit_bytes` uncompressed."""
         self._limit_bytes = limit_bytes
         self._map = offsets
         self._transactions = transactions
         self.last_batches: Mapping[int, LastBatch] = {}
-        """By producer id, as the log's producers stand. An older state is no harm."""
+        """Last batches by producer id. It may be outdated without harm."""
         self._upper_offset = upper_offset
         self._now_ms = now_ms
         self._delete_horizon_ms = now_ms + delete_retention_ms
@@ -120,9 +120,9 @@ class Compaction:
         self.records_kept = 0
 
     def compact(self, header: BatchHeader, batch: memoryview) -> Bytes | None:
-        """What stays of a batch, which is whole: `batch` itself, a shorter one, or nothing.
+        """What is kept of a complete batch: `batch` itself, a shorter one, or nothing.
 
-        `CorruptBatch` if its records cannot be read, or are too many.
+        Raises `CorruptBatch` if its records are unreadable or too many.
         """
         if not header.is_control:
             is_over = False
@@ -148,8 +148,9 @@ class Compaction:
         return _rebuilt(header, kept, self._delete_horizon_ms if gets_horizon else horizon_ms)
 
     def _last_values(self, header: BatchHeader, batch: memoryview) -> tuple[int, list[Record]]:
-        """(how many records there are, those that stay). Records behind the map all stay, and of the others those that
-        it names; one without a key never does."""
+        """(number of records, records to keep). Keeps all records behind the map's end, and before it those that the
+        map points to; records without a key are never kept.
+        """
         latest, find = self._map.latest_offset, self._map.get
         horizon_ms = header.delete_horizon_ms
         tombstones = horizon_ms is None or self._now_ms < horizon_ms
@@ -184,7 +185,7 @@ class Compaction:
 
 
 def _rebuilt(header: BatchHeader, records: list[Record], delete_horizon_ms: int | None) -> bytes:
-    """The batch with other records; those of magic 0 and 1 become magic 2."""
+    """The batch with other records; magic 0 and 1 become magic 2."""
     is_old = header.magic < 2
     return build_batch(
         records,
@@ -211,7 +212,7 @@ def map_batch(
     batch: memoryview,
     limit_bytes: int = SERVED_LIMIT_BYTES,
 ) -> bool:
-    """Note the keys of one batch, which is whole; False once the map is full. `CorruptBatch` as in `compact`."""
+    """Add the keys of one complete batch to the map; False once it is full. Raises `CorruptBatch` as `compact` does."""
     if header.is_control:
         transactions.is_over(header, decode_records(batch, 0, limit_bytes))
     elif not transactions.is_aborted(header):

@@ -1,10 +1,9 @@
-"""All log dirs of a node (`log.dirs`) and all logs in them.
+"""All log dirs of a node (`log.dirs`) and the logs in them.
 
-A partition lives in one directory. A directory whose disk fails goes offline with its logs, and the node
-goes on with the others. What is slow (recovery, creation with its syncs, checkpoints, removal of files) is
-given out as work (`storage.opening`): a callable that may run away from the event loop, one kind at a time,
-whose result is handed back to `adopt`, `adopt_new` or `note_failures`. Everything else is called by the owner
-alone.
+A partition lives in one directory. A directory whose disk fails goes offline with its logs; the node continues with the
+others. Slow tasks (recovery, creation with its syncs, checkpoints, removal of files) are returned as work objects
+(`storage.log_dir_work`): callables that may run outside the event loop, one kind at a time, whose result is passed to
+`adopt`, `adopt_new` or `note_failures`. All other methods belong to the owner alone.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from storage.checkpoints import (
     REPLICATION_OFFSET_CHECKPOINT,
 )
 from storage.log import PartitionLog
+from storage.log_dir_work import DirectoryFailure, MakeLogs, NewLog, OpenLog, SettleLogs
 from storage.log_directory import (
     NO_BROKER_EPOCH,
     LogDirectory,
@@ -41,7 +41,6 @@ from storage.names import (
     marked_directory_name,
     parse_directory_name,
 )
-from storage.opening import DirectoryFailure, MakeLogs, NewLog, OpenLog, SettleLogs
 from storage.partition_metadata import check_topic_id, write_partition_metadata
 from storage.producers import ProducerStateConfig
 from storage.shortage import is_shortage, lacks_descriptors, lacks_room
@@ -49,22 +48,22 @@ from storage.shortage import is_shortage, lacks_descriptors, lacks_room
 _log = logging.getLogger(__name__)
 
 ConfigOf = Callable[[str], TopicConfig]
-"""The configuration of a topic, by name."""
+"""Config of a topic by name."""
 
 _CHECKPOINTED: dict[str, Callable[[PartitionLog], int | None]] = {
     RECOVERY_POINT_CHECKPOINT: lambda log: log.recovery_point,
-    # Where the first segment begins is seen from its name.
+    # The file name contains the base offset of the first segment.
     LOG_START_OFFSET_CHECKPOINT: lambda log: (
         log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
     ),
-    REPLICATION_OFFSET_CHECKPOINT: lambda log: log.high_watermark_after_a_crash,
+    REPLICATION_OFFSET_CHECKPOINT: lambda log: log.flushes.high_watermark_after_a_crash,
     CLEANER_OFFSET_CHECKPOINT: lambda log: log.cleaned_to,
 }
 
 
 @dataclass(slots=True)
 class _Condemned:
-    """A directory that was renamed, to be removed when it is due."""
+    """A renamed directory, to be removed when it is due."""
 
     due_ms: int
     directory: LogDirectory
@@ -74,19 +73,19 @@ class _Condemned:
 
 @dataclass(slots=True)
 class LogDirectories:
-    """Open them with `open`, then `load`, or run the `load_work` and `adopt` what it gives."""
+    """Open them with `open`, then call `load`, or run the `load_work` and `adopt` its results."""
 
     directories: list[LogDirectory]
     chance: Chance
     producer_state: ProducerStateConfig = field(default_factory=ProducerStateConfig)
     logs: dict[tuple[str, int], PartitionLog] = field(default_factory=dict)
-    """(topic, partition) to its log, of the directories that are online."""
+    """Logs of the online directories by (topic, partition)."""
     strays: list[str] = field(default_factory=list)
-    """Paths of directories that belong to no partition of this node any more; they are left alone."""
+    """Paths of directories whose partition no longer belongs to this node; they are not touched."""
     futures: list[str] = field(default_factory=list)
-    """Paths of copies that were being made when a partition moved between directories."""
+    """Paths of unfinished copies of partitions that moved between directories."""
     on_offline: Callable[[LogDirectory, list[PartitionLog]], None] | None = None
-    """Told once of a directory whose disk failed, and the logs that went with it."""
+    """Called once with a directory whose disk failed and the logs that were in it."""
     on_no_room: Callable[[LogDirectory], None] | None = None
     """Called each time something does not fit into a directory."""
     _places: dict[tuple[str, int], LogDirectory] = field(default_factory=dict)
@@ -104,11 +103,11 @@ class LogDirectories:
         cluster_id: str | None = None,
         metadata_path: str | None = None,
     ) -> LogDirectories:
-        """Lock the directories and check whose they are; those that are new become this node's. The one at
-        `metadata_path` takes no replicas if it is none of `paths`.
+        """Lock the directories and check their identity; new ones are formatted for this node. The one at
+        `metadata_path` holds no replicas if it is not in `paths`.
 
-        Without `cluster_id` at least one must have been formatted. Raises `LogDirectoryError` if the node
-        must not start; a directory whose disk fails is offline, unless all are.
+        Without `cluster_id`, at least one must have been formatted. Raises `LogDirectoryError` if the node must not
+        start. A directory whose disk fails is offline, unless all fail.
         """
         opened = cls([LogDirectory(disk, path) for path in paths], chance)
         if metadata_path is not None and metadata_path not in paths:
@@ -138,9 +137,9 @@ class LogDirectories:
                 _check_owner(directory.path, directory.properties, cluster_id, node_id)
         if not any(directory.takes_replicas for directory in self.online):
             problems = "; ".join(f"{directory.path}: {directory.failure}" for directory in self.directories)
-            raise LogDirectoryError(f"no log dir can be used: {problems or 'none is configured'}")
+            raise LogDirectoryError(f"no log dir is usable: {problems or 'none is configured'}")
         if cluster_id is None:
-            raise LogDirectoryError(f"{self.directories[0].path} was never formatted: it names no cluster")
+            raise LogDirectoryError(f"{self.directories[0].path} was never formatted: it has no cluster id")
         for directory in self.online:
             if directory.directory_id is None:
                 properties = MetaProperties(cluster_id, node_id, random_uuid(self.chance))
@@ -160,7 +159,7 @@ class LogDirectories:
 
     @property
     def with_replicas(self) -> list[LogDirectory]:
-        """Those that the controller and clients know, failed ones too."""
+        """Directories visible to the controller and to clients, including failed ones."""
         return [directory for directory in self.directories if directory.holds_replicas]
 
     @property
@@ -169,9 +168,7 @@ class LogDirectories:
 
     @property
     def previous_broker_epoch(self) -> int:
-        """The broker epoch in which this node stopped cleanly with all its directories; -1 otherwise
-        (KIP-966).
-        """
+        """Broker epoch in which this node stopped cleanly with all its directories; -1 otherwise (KIP-966)."""
         epochs = {directory.previous_broker_epoch for directory in self.with_replicas}
         return epochs.pop() if len(epochs) == 1 else NO_BROKER_EPOCH
 
@@ -181,9 +178,9 @@ class LogDirectories:
     # -- loading
 
     def load_work(self, config_of: ConfigOf, now_ms: int) -> list[OpenLog]:
-        """One piece of work for each log that is there, to be run in any order, some at a time if wanted.
+        """One work object for each existing log, to be run in any order and concurrently.
 
-        Takes the clean shutdown markers away, so call it once.
+        Removes the clean shutdown markers, so it must be called only once.
         """
         work: list[OpenLog] = []
         for directory in self.online:
@@ -212,7 +209,7 @@ class LogDirectories:
                 yield OpenLog(directory, parsed.topic, parsed.partition, config, now_ms, self.producer_state)
 
     def note_boot(self) -> list[DirectoryFailure]:
-        """All that `load_work` gave has been adopted. From any thread; gives what is for `note_failures`."""
+        """The results of `load_work` have all been adopted. Thread-safe; returns failures for `note_failures`."""
         failures = []
         for directory in self.online:
             try:
@@ -222,8 +219,8 @@ class LogDirectories:
         return failures
 
     def adopt(self, work: OpenLog, result: PartitionLog | DirectoryFailure) -> PartitionLog | None:
-        """Take in what `work` gave; None if its directory failed. Raises `LogDirectoryError` for a second
-        copy.
+        """Add the result of `work`; None if its directory failed. Raises `LogDirectoryError` for a second copy of a
+        partition.
         """
         if isinstance(result, DirectoryFailure):
             self._fail(*result)
@@ -239,27 +236,27 @@ class LogDirectories:
             raise LogDirectoryError(
                 f"{log.directory} and {self.logs[key].directory} hold the same partition: remove one of them"
             )
-        log.on_failure = lambda log, error: self._fail(directory, error)
-        log.on_no_room = partial(self._no_room, directory)
+        log.health.on_failure = partial(self._fail, directory)
+        log.health.on_no_room = partial(self._no_room, directory)
         log.on_recovery_point_lowered = lambda log: self._recovery_point_lowered(directory)
-        log.is_closed_for_room = directory.is_closed_for_room
+        log.health.is_closed_for_room = directory.is_closed_for_room
         self.logs[key] = log
         self._places[key] = directory
         return log
 
     def load(self, config_of: ConfigOf, now_ms: int) -> None:
-        """All of it, here and now."""
+        """Load all logs synchronously."""
         for work in self.load_work(config_of, now_ms):
             self.adopt(work, work())
         self.note_failures(self.note_boot())
 
-    # -- failing
+    # -- failures
 
     def note_failures(self, failures: Iterable[DirectoryFailure]) -> None:
-        """What some work met."""
+        """Take failed directories offline."""
         for directory, error in failures:
             if lacks_descriptors(error):
-                _log.warning("%s: some work was put off: %s", directory.path, error)
+                _log.warning("%s: some work was postponed: %s", directory.path, error)
             else:
                 self._fail(directory, error)
 
@@ -273,7 +270,7 @@ class LogDirectories:
         for key in lost:
             log = self.logs.pop(key)
             del self._places[key]
-            log.failure = log.failure or error
+            log.health.failure = log.failure or error
             log.close_files()
             logs.append(log)
         self._condemned = [entry for entry in self._condemned if entry.directory is not directory]
@@ -281,11 +278,11 @@ class LogDirectories:
             self.on_offline(directory, logs)
 
     def close_for_room(self, directory: LogDirectory, closed: bool) -> None:
-        """Whether a directory is too full for appends. Its logs can still be read, cut and deleted."""
+        """Set whether a directory is too full for appends. Its logs can still be read, truncated and deleted."""
         directory.is_closed_for_room = closed
         for key, place in self._places.items():
             if place is directory:
-                self.logs[key].is_closed_for_room = closed
+                self.logs[key].health.is_closed_for_room = closed
 
     def _no_room(self, directory: LogDirectory) -> None:
         if self.on_no_room is not None:
@@ -294,7 +291,7 @@ class LogDirectories:
     # -- creating and deleting
 
     def make_work(self, wanted: Sequence[NewLog], now_ms: int) -> list[MakeLogs]:
-        """What makes logs of which none is in `logs`: one piece for each directory that gets some.
+        """Work that creates logs, none of which may be in `logs`: one object per directory.
 
         Raises `LogDirectoryError` if no directory is online.
         """
@@ -320,10 +317,10 @@ class LogDirectories:
         ]
 
     def adopt_new(self, work: MakeLogs, result: list[PartitionLog] | DirectoryFailure) -> None:
-        """Take in what `work` gave. After a shortage none of its logs is in `logs`."""
+        """Add the results of `work`. After a shortage none of its logs is in `logs`."""
         if isinstance(result, DirectoryFailure):
             if is_shortage(result.error):
-                _log.error("no log can be made in %s for now: %s", work.directory.path, result.error)
+                _log.error("no log can be created in %s for now: %s", work.directory.path, result.error)
                 if lacks_room(result.error):
                     self._no_room(work.directory)
             else:
@@ -333,17 +330,18 @@ class LogDirectories:
                 self._take_in(work.directory, log)
 
     def make(self, new: NewLog, now_ms: int) -> PartitionLog | None:
-        """Here and now; None if its directory fails. As `make_work`."""
+        """Create a log synchronously; None if its directory fails. See `make_work`."""
         for work in self.make_work([new], now_ms):
             self.adopt_new(work, work())
         return self.logs.get((new.topic, new.partition))
 
     def settle_work(self) -> list[SettleLogs]:
-        """What makes new logs ordinary ones, which costs some syncs for each."""
+        """Work that completes new logs, which costs several syncs each."""
         return [SettleLogs(directory) for directory in self.online if directory.new_topic_ids]
 
     def find(self, topic: str, partition: int, topic_id: bytes) -> PartitionLog | None:
-        """The log of a partition if it is here. KafkaError INCONSISTENT_TOPIC_ID if it is of another topic."""
+        """The log of a partition if it is here. Raises KafkaError INCONSISTENT_TOPIC_ID if it belongs to another topic.
+        """
         log = self.logs.get((topic, partition))
         if log is None:
             return None
@@ -358,11 +356,11 @@ class LogDirectories:
         return log
 
     def delete(self, topic: str, partition: int, now_ms: int) -> None:
-        """The partition is no longer this node's. Its files go after `file.delete.delay.ms`."""
+        """The partition was removed from this node. Its files are removed after `file.delete.delay.ms`."""
         self._retire(topic, partition, DELETE_DIRECTORY_SUFFIX, now_ms)
 
     def mark_stray(self, topic: str, partition: int, now_ms: int) -> None:
-        """Nobody knows this partition. Its files are kept for a human to look at."""
+        """The partition is unknown to the cluster. Its files are kept for the operator."""
         self._retire(topic, partition, STRAY_DIRECTORY_SUFFIX, now_ms)
 
     def _retire(self, topic: str, partition: int, suffix: str, now_ms: int) -> None:
@@ -387,7 +385,7 @@ class LogDirectories:
             self.strays.append(path)
 
     def deletion_work(self, now_ms: int) -> Callable[[], list[DirectoryFailure]] | None:
-        """What removes the files and directories that are due; None if none are."""
+        """Work that removes the files and directories that are due; None if there are none."""
         due = [entry for entry in self._condemned if entry.due_ms <= now_ms]
         self._condemned = [entry for entry in self._condemned if entry.due_ms > now_ms]
         pieces: list[tuple[LogDirectory, Callable[[], None]]] = []
@@ -399,21 +397,20 @@ class LogDirectories:
         return (lambda: _run_all(pieces)) if pieces else None
 
     def delete_old_segments(self, now_ms: int) -> int:
-        """Retention for every log; gives how many segments went."""
+        """Apply retention to every log; returns the number of deleted segments."""
         count = 0
         for log in list(self.logs.values()):
             try:
                 count += log.delete_old_segments(now_ms)
             except KafkaError as error:
-                # If the disk failed, the directory is offline by now; a full one is asked again the next
-                # time.
+                # If the disk failed, the directory is offline now; a full disk is retried the next time.
                 _log.warning("%s", error)
         return count
 
-    # -- checkpoints and the end
+    # -- checkpoints and shutdown
 
     def checkpoint_work(self, *names: str) -> Callable[[], list[DirectoryFailure]]:
-        """What writes these checkpoints (all kinds without names) of every directory, if there is room."""
+        """Work that writes the named checkpoints (all kinds by default) of every directory that has room."""
         pieces = self._checkpoint_pieces(self._write_checkpoint_if_it_fits, names or _CHECKPOINTED)
         return lambda: _run_all(pieces)
 
@@ -423,13 +420,13 @@ class LogDirectories:
         return [(directory, partial(write, directory, name)) for directory in self.online for name in names]
 
     def _write_checkpoint_if_it_fits(self, directory: LogDirectory, name: str) -> None:
-        """Each of them may be old, which costs a recovery some time. The next one will be newer."""
+        """An outdated checkpoint only makes a recovery slower. The next one will be newer."""
         try:
             self._write_checkpoint(directory, name)
         except OSError as error:
             if not is_shortage(error):
                 raise
-            _log.warning("%s/%s stays as it is: %s", directory.path, name, error)
+            _log.warning("%s/%s remains as it is: %s", directory.path, name, error)
 
     def _write_checkpoint(self, directory: LogDirectory, name: str) -> None:
         value_of = _CHECKPOINTED[name]
@@ -442,11 +439,13 @@ class LogDirectories:
         directory.write_checkpoint(name, offsets)
 
     def _recovery_point_lowered(self, directory: LogDirectory) -> None:
-        """Durable before the records go: else a crash would find a recovery point behind a log that was cut."""
+        """Must be durable before the records are removed; otherwise a crash could leave a recovery point beyond the
+        log's end.
+        """
         self._write_checkpoint(directory, RECOVERY_POINT_CHECKPOINT)
 
     def close(self, broker_epoch: int) -> None:
-        """A clean stop: every log durable, then the checkpoints, then the marker. Slow."""
+        """Clean shutdown: flush every log, then write the checkpoints, then the marker. Slow."""
         for key, log in list(self.logs.items()):
             try:
                 log.close()
@@ -465,7 +464,7 @@ class LogDirectories:
             directory.unlock()
 
     def abandon(self) -> None:
-        """Let go of everything as it is, without a marker: what a start that failed does."""
+        """Release everything as it is, without a marker, after a failed start."""
         for log in self.logs.values():
             log.close_files()
         for directory in self.directories:
@@ -480,20 +479,20 @@ def _check_owner(path: str, properties: MetaProperties, cluster_id: str, node_id
 
 
 def _look_for_replicas(directory: LogDirectory) -> None:
-    """Replicas that were placed in the `metadata.log.dir` stay there and work, until they are deleted or moved away."""
+    """Replicas that were placed in `metadata.log.dir` stay there and work, until they are deleted or moved."""
     names = directory.disk.list(directory.path)
     parsed = [it for it in map(parse_directory_name, names) if it is not None]
     count = sum(it.kind == "current" and it.topic != METADATA_TOPIC for it in parsed)
     directory.holds_replicas = count > 0
     if count:
-        _log.warning("%s is no log dir, but holds %d replicas; it takes no more", directory.path, count)
+        _log.warning("%s is not in log.dirs, but holds %d replicas; it gets no more", directory.path, count)
 
 
 def _remove_directory(entry: _Condemned) -> None:
     disk = entry.directory.disk
     if entry.log is not None:
         entry.log.close_files()
-    # The new name must be durable before the first file goes, or a power cut could leave half a log.
+    # The new name must be durable before the first file is removed, or a power cut could leave half a log.
     disk.sync_directory(entry.directory.path)
     if disk.exists(entry.path):
         disk.remove_tree(entry.path)

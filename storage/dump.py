@@ -1,8 +1,8 @@
-"""Shows a human what is in the files of a log: `python -m storage.dump FILE…`.
+"""Shell: prints the content of log files: `python -m storage.dump FILE…`.
 
-Reads segments, metadata snapshots, indexes, producer snapshots and checkpoints, Kafka's and ours, and
-changes nothing. Each file is told by its name. A file that is not what its name says gets one line on
-stderr, and the exit status is 1.
+Reads segments, metadata snapshots, indexes, producer snapshots and checkpoints, of Kafka and of Barnabas, and changes
+nothing. The type of a file follows from its name. For a file of another format it prints one line to stderr, and the
+exit status is 1.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from protocol.records.metadata import decode_metadata_record
 from protocol.records.record import CLIENT_LIMIT_BYTES, SERVED_LIMIT_RECORDS, Record, decode_in_slices
 from runtime.disk import RealDisk
 from runtime.world import Disk, File
-from storage.aborted import read_entries
 from storage.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
     MalformedCheckpoint,
@@ -45,6 +44,7 @@ from storage.names import (
 )
 from storage.partition_metadata import PARTITION_METADATA_FILE
 from storage.producers import CorruptSnapshot, decode_snapshot
+from storage.transaction_index import read_entries
 
 METADATA_SNAPSHOT_SUFFIX = ".checkpoint"
 _SHOWN_BYTES = 200
@@ -63,11 +63,11 @@ ShowRecord = Callable[[Record], str]
 
 
 class NotDumpable(Exception):
-    """Why a file cannot be shown, in one line."""
+    """Reason in one line why a file cannot be printed."""
 
 
 def dump_lines(disk: Disk, path: str, *, records: bool = True) -> Iterator[str]:
-    """What is in the file, line by line. Raises `NotDumpable`, after the lines before the fault; OSError."""
+    """Content of the file, line by line. Raises OSError, and `NotDumpable` after the lines before the damage."""
     name = path.rpartition("/")[2]
     stem = name.removesuffix(".deleted").removesuffix(".swap").removesuffix(".cleaned")
     if stem.endswith((LOG_SUFFIX, METADATA_SNAPSHOT_SUFFIX)):
@@ -75,7 +75,7 @@ def dump_lines(disk: Disk, path: str, *, records: bool = True) -> Iterator[str]:
     elif stem.endswith((OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)):
         parsed = parse_offset_file_name(stem)
         if parsed is None:
-            raise NotDumpable("its name does not begin with a base offset of twenty digits")
+            raise NotDumpable("the file name must begin with a base offset of twenty digits")
         yield from _index_lines(disk.read_bytes(path), parsed[0], is_time=stem.endswith(TIME_INDEX_SUFFIX))
     elif stem.endswith(TRANSACTION_INDEX_SUFFIX):
         yield from _aborted_lines(disk.read_bytes(path), path)
@@ -103,7 +103,7 @@ def _parsed(parse: Any, data: bytes) -> Any:
 
 
 def _reader_for(path: str, stem: str) -> ShowRecord:
-    """How records are shown: those of topics that nodes write themselves are decoded."""
+    """Decoder of records, if the nodes themselves write the topic."""
     if stem.endswith(METADATA_SNAPSHOT_SUFFIX):
         return _metadata
     directory = path.rpartition("/")[0].rpartition("/")[2]
@@ -115,7 +115,7 @@ def _reader_for(path: str, stem: str) -> ShowRecord:
 
 
 def _segment_lines(disk: Disk, path: str, show: ShowRecord | None) -> Iterator[str]:
-    """Without `show`, the batches only."""
+    """Without `show`, only the batches."""
     file = disk.open(path)
     try:
         position, size = 0, file.size()
@@ -133,14 +133,14 @@ def _segment_lines(disk: Disk, path: str, show: ShowRecord | None) -> Iterator[s
 
 
 def batch_at(file: File, position: int, size: int) -> tuple[BatchHeader, bytes]:
-    """The batch at `position` of a segment of `size` bytes, all of it. Raises `NotDumpable`."""
+    """The complete batch at `position` of a segment of `size` bytes. Raises `NotDumpable`."""
     try:
         header = read_header(file.pread(BATCH_HEADER_BYTES, position))
     except CorruptBatch as error:
         rest = file.pread(min(size - position, 1 << 20), position)
         if not rest.strip(b"\0"):
             raise NotDumpable(f"zeros from byte {position} on") from None
-        raise NotDumpable(f"no batch at byte {position}: {error.message}") from None
+        raise NotDumpable(f"no valid batch at byte {position}: {error.message}") from None
     if position + header.size_bytes > size:
         raise NotDumpable(f"the batch at byte {position} has {header.size_bytes} bytes, {size - position} are left")
     return header, file.pread(header.size_bytes, position)
@@ -204,7 +204,7 @@ def _plain(record: Record) -> str:
 
 
 def _coordinated(types: Mapping[int, RecordType], record: Record) -> str:
-    """A record of a coordinator; one without a value forgets what has its key."""
+    """A record of a coordinator; without a value it is a tombstone."""
     try:
         key = None if record.key is None else decode_key(types, record.key)
         if key is None:
@@ -234,23 +234,23 @@ def _bytes(data: bytes | None) -> str:
 
 def _index_lines(data: bytes, base_offset: int, *, is_time: bool) -> Iterator[str]:
     entry = _TIME_ENTRY if is_time else _OFFSET_ENTRY
-    # A segment that Kafka still writes to has indexes of their full size, zeros at the end.
+    # A segment that Kafka has open has preallocated indexes with zeros at their end.
     used = len(data.rstrip(b"\0"))
     entries = max(-(-used // entry.size), min(1, len(data) // entry.size) if len(data) == entry.size else 0)
     previous: tuple[int, int] | None = None
     for slot in range(entries):
         if (slot + 1) * entry.size > len(data):
-            raise NotDumpable(f"{len(data)} bytes are no multiple of {entry.size}")
+            raise NotDumpable(f"{len(data)} bytes are not a multiple of {entry.size}")
         first, second = entry.unpack_from(data, slot * entry.size)
         if previous is not None and (first <= previous[0] or second < previous[1]):
-            raise NotDumpable(f"entry {slot} does not continue: {previous} before {(first, second)}")
+            raise NotDumpable(f"entry {slot} does not increase: {previous} before {(first, second)}")
         previous = (first, second)
         if is_time:
             yield f"timestamp {first} offset {base_offset + second}"
         else:
             yield f"offset {base_offset + first} at byte {second}"
     if len(data) > entries * entry.size:
-        yield f"{len(data) - entries * entry.size} bytes of zeros, not used yet"
+        yield f"{len(data) - entries * entry.size} preallocated bytes of zeros"
 
 
 def _aborted_lines(data: bytes, path: str) -> Iterator[str]:
@@ -261,14 +261,14 @@ def _aborted_lines(data: bytes, path: str) -> Iterator[str]:
                 f"last stable offset then {entry.last_stable_offset}"
             )
     except CorruptIndex as error:
-        raise NotDumpable(f"no transaction index: {error}") from None
+        raise NotDumpable(f"not a transaction index: {error}") from None
 
 
 def _producer_lines(data: bytes) -> Iterator[str]:
     try:
         entries: Sequence[Any] = decode_snapshot(data)
     except CorruptSnapshot as error:
-        raise NotDumpable(f"no producer snapshot: {error}") from None
+        raise NotDumpable(f"not a producer snapshot: {error}") from None
     for entry in entries:
         last = entry.batches[-1] if entry.batches else None
         where = f"offsets {last.first_offset} to {last.last_offset}" if last else "no batch"
@@ -284,10 +284,10 @@ def _producer_lines(data: bytes) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status: 1 if a file could not be shown to its end."""
+    """The exit status: 1 if a file could not be printed completely."""
     parser = argparse.ArgumentParser(prog="python -m storage.dump", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("files", nargs="+", metavar="FILE")
-    parser.add_argument("--batches", action="store_true", help="only the batches, not the records in them")
+    parser.add_argument("--batches", action="store_true", help="print batches without their records")
     options = parser.parse_args(arguments)
     status = 0
     for path in options.files:

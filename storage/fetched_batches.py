@@ -1,4 +1,4 @@
-"""What a follower looks at before it appends what its leader sent. A core: a leader may be wrong, or hostile."""
+"""Core: validation of fetched batches before a follower appends them: a leader may be wrong, or hostile."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from protocol.records.control import read_end_txn
 from storage.segment import AppendedBatch
 
 MAX_OFFSET_DELTA = 0x7FFF_FFFF
-"""Within one append: indexes say how far an offset is from another in so many bits."""
+"""Maximum distance of offsets within one append: the indexes store relative offsets in 31 bits."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -23,19 +23,22 @@ class UnexpectedAppendOffset(KafkaError):
 
 
 class EpochsMissing(Exception):
-    """Between this replica's log and a fetched batch of a later epoch is a gap: other epochs may have begun there."""
+    """There is a gap between this replica's log and a fetched batch of a later epoch, in which other epochs may have
+    begun.
+    """
 
 
 ANY_EPOCH = (1 << 31) - 1
-"""No leader has a higher one."""
+"""No leader has a higher epoch."""
 
 
 def batches_up_to(buffer: Buffer, leader_epoch: int) -> list[tuple[int, BatchHeader]]:
-    """(position, head) of each batch that a leader of that epoch can have sent; a last one that is cut is left out.
+    """(position, header) of each batch that a leader of that epoch can have sent; an incomplete last batch is left out.
 
-    Answers are read from files while they are sent, and that may take long. Whoever was deposed meanwhile, and has cut
-    its log and follows, sends batches of the next leader at their end: behind batches that nobody has any more. Taken
-    together they would never be found out, as the last epoch is the next leader's (KAFKA-18723).
+    Fetch responses are read from files while they are sent, which may take long. A leader that was deposed meanwhile,
+    and truncated its log as a follower, may send batches of the next leader at their end, behind batches that no longer
+    exist. Taken together these would never be detected, because the last epoch is that of the next leader
+    (KAFKA-18723).
     """
     batches = []
     for position, header in iterate_batches(buffer):
@@ -48,10 +51,11 @@ def batches_up_to(buffer: Buffer, leader_epoch: int) -> list[tuple[int, BatchHea
 def verify_fetched(
     buffer: Buffer, batches: Sequence[tuple[int, BatchHeader]], next_offset: int, epoch: int, log: object
 ) -> list[AppendedBatch]:
-    """All of them, as a segment takes them, if they continue a log that ends at `next_offset` in `epoch`.
+    """Check that all batches continue a log that ends at `next_offset` in `epoch`; returns them in the form that a
+    segment takes.
 
-    Raises `CorruptBatch` if one is not what its leader wrote or the epochs go backwards, `UnexpectedAppendOffset` if
-    the offsets do; `log` is named then.
+    Raises `CorruptBatch` if a batch is damaged or the epochs decrease, `UnexpectedAppendOffset` if the offsets do;
+    `log` is the name in their messages.
     """
     appended = []
     for position, header in batches:
@@ -68,7 +72,7 @@ def verify_fetched(
                 f"{header.base_offset} is older than {epoch}"
             )
         if header.is_control:
-            # Raises if it says nothing that can be followed; later would be too late.
+            # Raises if the marker is malformed; after the append it would be too late.
             read_end_txn(buffer, position)
         epoch = max(epoch, header.partition_leader_epoch)
         next_offset = last_offset + 1
@@ -77,8 +81,7 @@ def verify_fetched(
 
 
 def epoch_changes_behind_gap(batches: Sequence[tuple[int, BatchHeader]], next_offset: int, epoch: int) -> bool:
-    """Whether a batch of a later epoch does not follow on what is before it, in a log that ends at `next_offset` in
-    `epoch`."""
+    """Whether a batch of a later epoch is preceded by a gap, in a log that ends at `next_offset` in `epoch`."""
     for _, header in batches:
         if header.partition_leader_epoch > epoch:
             if header.base_offset > next_offset:
@@ -89,7 +92,7 @@ def epoch_changes_behind_gap(batches: Sequence[tuple[int, BatchHeader]], next_of
 
 
 def portions(appended: list[AppendedBatch], first_offset: int, limit_bytes: int) -> Iterator[tuple[int, int]]:
-    """Which of them go into a segment together, as (first, end): all, unless they do not fit one."""
+    """Index ranges (first, end) of batches for one segment each: a single one, unless they do not fit."""
     first, size = 0, 0
     for place, batch in enumerate(appended):
         too_far = batch.last_offset - first_offset > MAX_OFFSET_DELTA

@@ -1,8 +1,8 @@
-"""What of a log is not durable yet, and the slow part of making it so.
+"""The part of a log that is not durable yet, and the slow work of flushing it.
 
-A `FlushWork` is made by the log's owner and may run anywhere: it holds open files and values and looks at
-nothing that may change meanwhile. Its order is such that no crash finds the later without the earlier: the
-data, the indexes into it, producer snapshots, leader epochs, and at last the names of new files.
+A `FlushWork` is created by the log's owner and may run in any thread: it holds open files and values and reads nothing
+that may change meanwhile. Its order guarantees that no crash leaves a later item without the earlier ones: data,
+indexes, producer snapshots, leader epochs, and finally the names of new files.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 from runtime.world import Disk, File
 from storage.checkpoints import LEADER_EPOCH_CHECKPOINT, format_epochs, write_durably
-from storage.epochs import LeaderEpochs
+from storage.leader_epochs import LeaderEpochs
+from storage.producer_snapshots import SnapshotFiles
 from storage.segment import Folder, Segment
 from storage.shortage import is_shortage, lacks_descriptors
-from storage.snapshots import SnapshotFiles
 
 
 class FlushWork:
@@ -27,7 +27,7 @@ class FlushWork:
         self._folder = folder
         self.offset = offset
         self.rolled = tuple(rolled)
-        """Segments that got no more appends when this was made, so that it makes all of them durable."""
+        """Segments that were closed when this was created, so that it makes all of them durable."""
         self.files: list[File] = []
         self.snapshots: list[int] = []
         """Offsets of producer snapshots."""
@@ -35,7 +35,7 @@ class FlushWork:
         """(epoch, start offset) to write, if they changed."""
         self.syncs_directory = False
         self.failure: OSError | None = None
-        """Of a file's sync. The kernel tells it once: another sync would succeed, and bring nothing to the disk."""
+        """Error of a sync. The kernel reports it once: another sync would succeed without writing the data."""
 
     @property
     def is_empty(self) -> bool:
@@ -56,7 +56,9 @@ class FlushWork:
             disk.sync_directory(self._folder.path)
 
     def passes(self, error: OSError) -> bool:
-        """Whether what this raised was a shortage, so that a later work may succeed. A failed sync is none."""
+        """Whether the error that this raised was a shortage, so that a later attempt may succeed. A failed sync is
+        none.
+        """
         return self.failure is None and is_shortage(error)
 
     def _sync_files(self, disk: Disk) -> None:
@@ -82,7 +84,7 @@ def _sync(file: File) -> None:
 
 
 class Flusher:
-    """Keeps the recovery point of one log."""
+    """Maintains the recovery point of one log."""
 
     __slots__ = (
         "_due_since_ms",
@@ -106,30 +108,30 @@ class Flusher:
         self.recovery_point = offset
         """All records below it are on stable storage."""
         self.believed = offset
-        """The recovery point that a start after a crash is told, at most: it takes for durable what lies before the
-        segment that holds this offset. Above `recovery_point` if more was lost than a crash can explain.
+        """Maximum recovery point for a start after a crash, which takes everything before the segment with this offset
+        for durable. Above `recovery_point` if more was lost than a crash can explain.
         """
         self.gaps_to = 0
-        """From here on no batch has a gap before it. Behind the recovery point, recovery after a loss of power cannot
-        tell a gap that a leader's compaction made from records that were lost, and cuts the log there.
+        """From here on no batch has a gap before it. Behind the recovery point, recovery after a power loss cannot
+        distinguish a gap left by the leader's compaction from lost records, and truncates the log there.
         """
         self.rolled: list[Segment] = []
-        """Segments that are no longer active and not known to be durable."""
+        """Closed segments that are not known to be durable."""
         self._new_names = 1
-        """Counts the files that were made since their directory was last known to be durable."""
+        """Number of files created since their directory was last known to be durable."""
         self.unsynced_cuts = 0
-        """How often the active segment was truncated since it was last known to be durable."""
+        """Number of truncations of the active segment since it was last known to be durable."""
         self.lowest_unsynced_cut: int | None = None
-        """The log's end after the deepest of those. A power cut may bring back what was there from here on."""
+        """Log end after the deepest of them. A power cut may restore what was there from this offset on."""
         self._pending: tuple[FlushWork, int, int] | None = None
-        """The work that was given out and not confirmed; the counts of names and cuts that it covers."""
+        """The unconfirmed work, and the counts of names and truncations that it covers."""
         self._due_since_ms: int | None = None
 
     def name_added(self) -> None:
         self._new_names += 1
 
     def sync_names(self) -> None:
-        """Make the names of all files durable, here and now."""
+        """Make the names of all files durable, synchronously."""
         if self._new_names:
             self._folder.disk.sync_directory(self._folder.path)
             self._new_names = 0
@@ -137,7 +139,7 @@ class Flusher:
                 self._pending = (self._pending[0], 0, self._pending[2])
 
     def forget(self, segments: Sequence[Segment]) -> None:
-        """They were taken out of the log."""
+        """The segments were removed from the log."""
         self.rolled = [segment for segment in self.rolled if segment not in segments]
 
     @property
@@ -155,19 +157,20 @@ class Flusher:
         return now_ms - self._due_since_ms >= flush_ms
 
     def work(self, active: Segment | None, offset: int) -> FlushWork | None:
-        """All that is needed for `offset`; with the active segment if it is given. None if nothing is.
+        """Work that makes everything below `offset` durable, including the active segment if it is given. None if
+        nothing is left.
 
-        Raises OSError if the work before it did.
+        Raises OSError if the previous work did.
         """
         work = FlushWork(self._folder, offset, self.rolled)
         if self._pending is not None:
             if self._pending[0].failure is not None:
                 raise self._pending[0].failure
-            # It may have run or not: what it was to make durable is done once more.
+            # It may have run or not, so its part is done again.
             work.files += self._pending[0].files
         segments = [*self.rolled, active] if active is not None else self.rolled
         for segment in segments:
-            # On a full disk this fails, and then none of their files may be taken for given.
+            # On a full disk this fails, and then none of the files may be assumed to be durable.
             segment.write_indexes()
         for segment in segments:
             work.files += [file for file in segment.files_to_sync() if file not in work.files]
@@ -183,7 +186,7 @@ class Flusher:
         return work
 
     def done(self, offset: int) -> None:
-        """The work for `offset` has run; says nothing if the log was cut since it was made."""
+        """The work for `offset` has run; ignored if the log was truncated after its creation."""
         if self._pending is None or self._pending[0].offset != offset:
             return
         work, names, cuts = self._pending
@@ -195,7 +198,7 @@ class Flusher:
             self.lowest_unsynced_cut = None
         self.recovery_point = max(self.recovery_point, offset)
         self.believed = max(self.believed, offset)
-        # One that was rolled since then may have got records meanwhile, of which the work knew nothing.
+        # A segment rolled since then may have got records that the work does not cover.
         self.rolled = [segment for segment in self.rolled if segment not in work.rolled]
         done = set(work.snapshots)
         self._snapshots.unsynced = [known for known in self._snapshots.unsynced if known not in done]
@@ -203,11 +206,11 @@ class Flusher:
             self._epochs.dirty = False
 
     def settle(self, active: Segment, offset: int) -> None:
-        """Before a roll or a snapshot at `offset`, the log's end: what must be durable then, here and now.
+        """Before a roll or a snapshot at the log end `offset`: synchronously make durable what must be durable then.
 
-        A power cut may undo a truncation that was not synced; with a new segment behind it, the log would then be
-        a mixture of what was cut and what came after. And behind a new segment at the recovery point, or below it,
-        nobody would look again at indexes that recovery made anew.
+        A power cut may undo an unsynced truncation; with a new segment behind it, the log would then mix truncated and
+        new records. And with a new segment at or below the recovery point, no start would check the indexes that
+        recovery rebuilt.
         """
         if self.unsynced_cuts or offset <= self.believed:
             work = self.work(active, offset)
@@ -216,13 +219,13 @@ class Flusher:
                 self.done(offset)
 
     def cut(self, offset: int) -> bool:
-        """The log is about to lose what reaches `offset` or more; gives whether that was durable."""
+        """The log is about to lose everything from `offset` on. Returns whether that was durable."""
         self.unsynced_cuts += 1
         before = self.lowest_unsynced_cut
         self.lowest_unsynced_cut = offset if before is None else min(before, offset)
         self.gaps_to = min(self.gaps_to, offset)
         if self._pending is not None:
-            # What it syncs stays worth syncing, but its offset must not become the recovery point.
+            # Its syncs remain useful, but its offset must not become the recovery point.
             self._pending[0].offset = -1
         if offset >= self.recovery_point:
             return False

@@ -1,13 +1,12 @@
 """The two sparse indexes of a segment: offset to file position, and timestamp to offset.
 
-Entries are as Kafka's (8 and 12 bytes, big-endian, offsets relative to the segment's base), but the files
-are plain: they grow by `pwrite` at their end instead of being mapped and preallocated, so a full disk is an
-OSError and no SIGBUS. Files that Kafka preallocated are accepted: the zeros after the last entry are cut
-off.
+Entries are Kafka's (8 and 12 bytes, big-endian, offsets relative to the segment's base), but the files are plain: they
+grow by `pwrite` at their end instead of being mapped and preallocated, so a full disk is an OSError and not a SIGBUS.
+Files that Kafka preallocated are accepted: zeros after the last entry are cut off.
 
-The last entries, Kafka's *warm section*, stay in memory; those not yet in the file are among them. They may
-be lost in a crash, which costs nothing: an unflushed segment gets its indexes rebuilt, and a flush writes
-them first. Neither class knows what a segment is.
+The last entries, Kafka's *warm section*, stay in memory, some of them not written to the file yet. A crash may lose
+those without harm: the indexes of an unflushed segment are rebuilt, and a flush writes them first. Neither class knows
+segments.
 """
 
 from __future__ import annotations
@@ -20,8 +19,9 @@ from runtime.world import Disk, File
 
 PAGE_BYTES = 4096
 WARM_SECTION_BYTES = 8192
-"""Kafka's constant. Consumers and followers look up near the end: a search that first compares with the entry
-this far back, and then stays behind it, touches no page but the last three (KAFKA-6432)."""
+"""Kafka's constant. Consumers and followers look up near the end: a search that first compares with the entry this far
+back, and stays behind it, touches only the last three pages (KAFKA-6432).
+"""
 
 _MAX_RELATIVE_OFFSET = 0x7FFF_FFFF
 
@@ -37,20 +37,20 @@ class CorruptIndex(Exception):
 
 class OffsetPosition(NamedTuple):
     offset: int
-    """The last offset of a batch."""
+    """Last offset of a batch."""
     position: int
-    """Where that batch begins in the segment's file."""
+    """Position of that batch in the segment's file."""
 
 
 class TimestampOffset(NamedTuple):
     timestamp: int
     """Milliseconds; the largest in the segment up to `offset`."""
     offset: int
-    """The last offset of the batch that holds it."""
+    """Last offset of the batch that has it."""
 
 
 class EntryFile:
-    """Entries of a fixed size in an append-only file, its tail kept in memory."""
+    """Fixed-size entries in an append-only file, with its tail in memory."""
 
     __slots__ = (
         "_cold",
@@ -75,14 +75,14 @@ class EntryFile:
         self._file: File | None = None
         self._tail = bytearray()
         self._tail_start = 0
-        """The entries from this one on are in `_tail`."""
+        """Index of the first entry in `_tail`."""
         self._written = 0
-        """The entries before this one are in the file. tail_start <= written <= entries."""
+        """Number of entries in the file. tail_start <= written <= entries."""
         self._torn = False
-        """A write failed: the file may hold more than `_written`, of entries that are in memory."""
+        """A write failed: the file may contain entries beyond `_written`, all of which are in memory."""
         self._cold = bytearray()
         self._cold_start = 0
-        """The page of older entries that was read last: whoever is behind comes back to it."""
+        """First entry of the page of older entries that was read last; a lagging reader returns to it."""
         self._dirty = False
         self.path = path
         self.base_offset = base_offset
@@ -90,10 +90,10 @@ class EntryFile:
         self.entry_bytes = entry_bytes
         self.max_entries = max_bytes // entry_bytes
         self.page_touched: Callable[[int], None] | None = None
-        """Told the number of each 4 KiB page that a search looks at."""
+        """Called with the number of each 4 KiB page that a search reads."""
 
     def create(self) -> None:
-        """Make an empty file, whatever was there."""
+        """Create an empty file, replacing an existing one."""
         file = self._open()
         if file.size():
             file.truncate(0)
@@ -104,11 +104,11 @@ class EntryFile:
         self._loaded()
 
     def load(self) -> None:
-        """Take the entries that the file holds. `CorruptIndex` if they cannot be an index of this segment."""
+        """Load the entries of the file. Raises `CorruptIndex` if they cannot be an index of this segment."""
         file = self._open()
         size = file.size()
         if size % self.entry_bytes:
-            raise CorruptIndex(f"{self.path}: {size} bytes are no multiple of {self.entry_bytes}")
+            raise CorruptIndex(f"{self.path}: {size} bytes are not a multiple of {self.entry_bytes}")
         entries = self._without_zeros(file, size // self.entry_bytes)
         if entries * self.entry_bytes != size:
             file.truncate(entries * self.entry_bytes)
@@ -119,9 +119,9 @@ class EntryFile:
         self._check()
 
     def _without_zeros(self, file: File, entries: int) -> int:
-        """How many entries come before the zeros of a preallocated file.
+        """Number of entries before the zeros of a preallocated file.
 
-        One zero entry alone is let be: a time index may begin with timestamp 0 at relative offset 0.
+        A single zero entry is kept: a time index may begin with timestamp 0 at relative offset 0.
         """
         size = self.entry_bytes
         step = PAGE_BYTES // size
@@ -148,7 +148,7 @@ class EntryFile:
         return self._file
 
     def hold_open(self) -> None:
-        """The file may get another name; it is this one all the same."""
+        """Keep the file open while it may be renamed."""
         self._open()
 
     @property
@@ -164,7 +164,7 @@ class EntryFile:
         return (self.entries - self._written) * self.entry_bytes
 
     def write_out(self) -> None:
-        """Bring the file up to date. After an OSError nothing is lost: the entries are still in memory."""
+        """Write new entries to the file. After an OSError nothing is lost: they are still in memory."""
         if self._written == self.entries:
             return
         size = self.entry_bytes
@@ -184,7 +184,7 @@ class EntryFile:
             self._tail_start += surplus
 
     def files_to_sync(self) -> list[File]:
-        """Writes out what is in memory and gives the file, once, if it changed since the last call."""
+        """Write new entries and return the file if it changed since the last call."""
         self.write_out()
         if not self._dirty:
             return []
@@ -192,7 +192,7 @@ class EntryFile:
         return [self._open()]
 
     def seal(self) -> None:
-        """No more appends: write out and free the memory."""
+        """No more appends: write the entries and free the memory."""
         self.write_out()
         self._tail, self._tail_start = bytearray(), self.entries
 
@@ -220,7 +220,7 @@ class EntryFile:
         self._loaded()
 
     def entry_bytes_at(self, slot: int) -> bytes:
-        """The raw entry number `slot`."""
+        """Raw entry number `slot`."""
         size = self.entry_bytes
         if self.page_touched is not None:
             self.page_touched(slot * size // PAGE_BYTES)
@@ -233,7 +233,7 @@ class EntryFile:
         return data
 
     def _floor(self, field: struct.Struct, shift: int, target: int) -> int:
-        """The last slot whose field (`shift` bytes into the entry) is at most `target`; -1 if none is."""
+        """Last slot whose field (`shift` bytes into the entry) is at most `target`; -1 if there is none."""
         entries = self.entries
         if not entries:
             return -1
@@ -253,7 +253,7 @@ class EntryFile:
             low, high = block_start, block_start + len(cold) // size - 1
         while low < high:
             if low < block_start and high - low <= PAGE_BYTES // size:
-                # What is left fits a page: read it once, all of it.
+                # The rest fits into a page: read all of it at once.
                 block = self._cold = self._block(low, high)
                 block_start = self._cold_start = low
             middle = (low + high + 1) >> 1
@@ -270,7 +270,7 @@ class EntryFile:
         return low
 
     def _block(self, low: int, high: int) -> bytearray:
-        """The entries `low` to `high` inclusive, wherever they are."""
+        """Entries `low` to `high` inclusive, from memory or file."""
         size = self.entry_bytes
         from_file = min(high + 1, self._tail_start)
         data = bytearray(self._open().pread((from_file - low) * size, low * size))
@@ -280,14 +280,14 @@ class EntryFile:
 
 
 class OffsetIndex(EntryFile):
-    """Where to begin to look for an offset. 8 bytes an entry."""
+    """Starting points for lookups by offset. 8 bytes per entry."""
 
     __slots__ = ("last_offset",)
 
     def __init__(self, disk: Disk, path: str, base_offset: int, max_bytes: int) -> None:
         super().__init__(disk, path, base_offset, max_bytes, _OFFSET_ENTRY.size)
         self.last_offset = base_offset
-        """The offset of the last entry; the base offset while there is none."""
+        """Offset of the last entry; the base offset if there is none."""
 
     def _loaded(self) -> None:
         self.last_offset = self.entry(self.entries - 1).offset if self.entries else self.base_offset
@@ -301,11 +301,11 @@ class OffsetIndex(EntryFile):
         return self.entries >= self.max_entries
 
     def accepts(self, offset: int) -> bool:
-        """Whether the offset can be told relative to the base."""
+        """Whether the offset can be stored relative to the base."""
         return 0 <= offset - self.base_offset <= _MAX_RELATIVE_OFFSET
 
     def append(self, offset: int, position: int) -> None:
-        """`offset` is the last one of the batch at `position`. Only memory is touched: see `write_out`."""
+        """`offset` is the last one of the batch at `position`. Changes only memory: see `write_out`."""
         assert not self.entries or offset > self.last_offset, f"{offset} after {self.last_offset}: {self.path}"
         self._tail += _OFFSET_ENTRY.pack(offset - self.base_offset, position)
         self.entries += 1
@@ -326,19 +326,19 @@ class OffsetIndex(EntryFile):
         return self.entry(slot) if slot >= 0 else OffsetPosition(self.base_offset, 0)
 
     def truncate_to(self, offset: int) -> None:
-        """Forget the entries at or above `offset`."""
+        """Remove the entries at or above `offset`."""
         self.truncate_to_entries(self._floor(_INT32, 0, offset - self.base_offset - 1) + 1)
 
 
 class TimeIndex(EntryFile):
-    """From which offset on records may be as late as a timestamp. 12 bytes an entry; both fields grow."""
+    """First offsets of records with at least a timestamp. 12 bytes per entry; both fields increase."""
 
     __slots__ = ("last_entry",)
 
     def __init__(self, disk: Disk, path: str, base_offset: int, max_bytes: int) -> None:
         super().__init__(disk, path, base_offset, max_bytes, _TIME_ENTRY.size)
         self.last_entry = TimestampOffset(-1, base_offset)
-        """(-1, base offset) while there is none."""
+        """(-1, base offset) if there is none."""
 
     def _loaded(self) -> None:
         self.last_entry = self.entry(self.entries - 1) if self.entries else TimestampOffset(-1, self.base_offset)
@@ -353,11 +353,11 @@ class TimeIndex(EntryFile):
 
     @property
     def is_full(self) -> bool:
-        """One place is kept for the entry that seals the segment."""
+        """One slot is reserved for the entry that closes the segment."""
         return self.entries >= self.max_entries - 1
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
-        """Only a timestamp above the last one makes an entry. Only memory is touched: see `write_out`."""
+        """Adds an entry only for a timestamp above the last one. Changes only memory: see `write_out`."""
         last_timestamp, last_offset = self.last_entry
         if timestamp <= last_timestamp:
             return
@@ -376,5 +376,5 @@ class TimeIndex(EntryFile):
         return self.entry(slot) if slot >= 0 else TimestampOffset(-1, self.base_offset)
 
     def truncate_to(self, offset: int) -> None:
-        """Forget the entries at or above `offset`."""
+        """Remove the entries at or above `offset`."""
         self.truncate_to_entries(self._floor(_INT32, 8, offset - self.base_offset - 1) + 1)

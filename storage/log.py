@@ -1,17 +1,15 @@
-"""The log of one partition: appended to at its end, read anywhere, cut at either end.
+"""The log of one partition: appends at the end, reads anywhere, truncation at both ends.
 
-Synchronous, and with a single writer: whoever owns the log calls it from one thread. Nothing is synced on
-an append (replication is what makes records durable), except as `flush.messages` asks; `flush_work` gives
-the slow part of a flush to be run elsewhere. Reads give a region of a file, not bytes, and a region that
-was given stays good while its segment is deleted. No offset is ever given out twice, and what a failed
-write left behind is never read.
+Synchronous, with a single writer: its owner calls it from one thread. An append syncs nothing (replication makes
+records durable), except as `flush.messages` asks; `storage.log_flushes` makes a log durable.
+Reads return a region of a file, not bytes; a region remains readable while its segment is deleted. No offset is ever
+assigned twice, and the remains of a failed write are never read.
 
-Invariants: log start <= last stable offset <= high watermark <= log end; recovery point <= log end;
-segments touch: each begins where the one before it ends (compaction may take the last records of the
-earlier one away).
+Invariants: log start <= last stable offset <= high watermark <= log end; recovery point <= log end; segments touch:
+each begins where the one before it ends (compaction may remove the last records of the earlier one).
 
-These are the rules; the files that follow them are `storage.log_files`. Knows no replicas and no clients: they are
-`broker`'s. What a log looks like on disk is said in `storage.segment`.
+This file has the rules; the files that follow them are in `storage.log_files`. Knows neither replicas nor clocks: they
+are `broker`'s. `storage.segment` documents the format on disk.
 """
 
 from __future__ import annotations
@@ -25,9 +23,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import NO_TIMESTAMP, BatchHeader, CorruptBatch, iterate_batches
 from runtime.world import Disk
 from settings.topic import TopicConfig
-from storage.aborted import AbortedTransaction
 from storage.cleaning import CleaningState
-from storage.epochs import LeaderEpochs
 from storage.fetched_batches import (
     ANY_EPOCH,
     EpochsMissing,
@@ -36,18 +32,20 @@ from storage.fetched_batches import (
     portions,
     verify_fetched,
 )
-from storage.flushing import FlushWork
 from storage.indexes import CorruptIndex
+from storage.leader_epochs import LeaderEpochs
 from storage.log_files import LogFiles
+from storage.log_flushes import LogFlushes
+from storage.log_health import LogHealth
 from storage.produced_batches import number, size_in_bytes
 from storage.producers import NO_WARRANT, ProducerStateConfig, ProducerStates, Warrant
-from storage.recovery import LoadedLog, LogLoader
+from storage.recovery import UNKNOWN_RUN, LastRun, LoadedLog, LogLoader
 from storage.retention import Retention
-from storage.rolling import RollRule
+from storage.roll_rule import RollRule
 from storage.segment import AppendedBatch, Folder, Segment
 from storage.segment_list import LogSlice, TimestampedOffset
-from storage.shortage import is_shortage, lacks_room
-from storage.swapping import SegmentSwaps
+from storage.segment_swaps import SegmentSwaps
+from storage.transaction_index import AbortedTransaction
 
 _log = logging.getLogger(__name__)
 
@@ -63,36 +61,34 @@ class OffsetOutOfRange(KafkaError):
 
 
 class AppendResult(NamedTuple):
-    """Where a produced batch is."""
+    """Position of a produced batch."""
 
     first_offset: int
     last_offset: int
     log_append_time_ms: int
     """-1 unless the topic has LogAppendTime."""
     duplicate: bool
-    """Nothing was appended: these are the offsets it got the first time."""
+    """Nothing was appended: the offsets are those of the first attempt."""
 
 
 class PartitionLog:
-    """Open it with `open`. Once `failure` is set, what needs the disk raises KAFKA_STORAGE_ERROR."""
+    """Open it with `open`. `flushes` makes it durable, `health` is the state of its disk."""
 
     __slots__ = (
         "_files",
+        "_logged_damage",
         "_roll_rule",
         "_segments",
-        "_told_damage",
         "_tracker",
         "cleaned_to",
         "cleaning",
         "config",
         "epochs",
-        "failure",
+        "flushes",
+        "health",
         "high_watermark",
-        "is_closed_for_room",
         "log_end_offset",
         "log_start_offset",
-        "on_failure",
-        "on_no_room",
         "on_recovery_point_lowered",
         "partition",
         "recovery_events",
@@ -104,89 +100,73 @@ class PartitionLog:
         self.topic = topic
         self.partition = partition
         self.topic_id: bytes | None = None
-        """What `partition.metadata` says; set by whoever reads it."""
+        """Topic id of `partition.metadata`; set by the caller that reads it."""
         self.config = config
-        """May be replaced at any time; what is on disk already keeps its shape."""
+        """May be replaced at any time; existing files keep their format."""
         self.epochs: LeaderEpochs = loaded.epochs
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
         self.high_watermark = loaded.log_start_offset
-        self.failure: OSError | None = None
-        self.on_failure: Callable[[PartitionLog, OSError], None] | None = None
-        """Called once, when the disk under this log fails; a shortage (`storage.shortage`) is no failure."""
-        self.on_no_room: Callable[[], None] | None = None
-        """Called each time there is no room for what is appended."""
-        self.is_closed_for_room = False
-        """Nothing is appended while its directory is full, so that what little room there is goes to the rest."""
+        self.health = LogHealth(self.__repr__)
         self.on_recovery_point_lowered: Callable[[PartitionLog], None] | None = None
-        """Told when flushed records are about to be truncated: must make the new recovery point durable."""
+        """Called before flushed records are truncated; must make the new recovery point durable."""
         self.recovery_events: Sequence[str] = loaded.events
-        """One line for each thing that was found wrong on opening, or done about it."""
+        """One line for each problem that was found or repaired on opening."""
         self._files = files
-        """All changes of files go through it; what is read is found in `_segments`."""
+        """All changes of files go through it; reads use `_segments`."""
+        self.flushes = LogFlushes(self, files)
         self._segments = files.segments
         self._tracker = files.tracker
-        self._told_damage: tuple[str, ...] = ()
-        """What was logged of batches that are damaged: readers come back again and again."""
+        self._logged_damage: tuple[str, ...] = ()
+        """Damage that was logged already, because readers retry again and again."""
         self._roll_rule = RollRule(f"{topic}-{partition}")
         self.cleaning = CleaningState()
         self.cleaned_to: int | None = None
-        """Everything below it was compacted; None if nothing ever was."""
+        """Everything below it has been compacted; None if nothing ever was."""
 
     @classmethod
-    def open(  # noqa: PLR0913 - each says one thing about a log, and nobody calls it twice
+    def open(
         cls,
-        disk: Disk,
-        directory: str,
+        folder: Folder,
         *,
-        topic: str,
-        partition: int,
+        key: tuple[str, int],
         config: TopicConfig,
         now_ms: int,
-        recovery_point: int = 0,
-        clean_shutdown: bool = False,
-        lost_power: bool = True,
-        log_start_offset: int = 0,
-        high_watermark: int | None = None,
+        last_run: LastRun = UNKNOWN_RUN,
         producer_state: ProducerStateConfig | None = None,
     ) -> PartitionLog:
-        """The log in `directory`, made if there is none, recovered if need be (slow then). Raises OSError.
+        """The log of `key` (topic, partition) in `folder`, created if it is missing, recovered if necessary, which is
+        slow. Raises OSError.
 
-        `lost_power`: any part of what was not flushed may be missing, so the log ends where an offset behind
-        `recovery_point` is missing; else it was the process alone that ended, or nobody knows the recovery point.
-        `high_watermark` is what is known of it, if anything; the owner sets it all the same. Without
-        `producer_state` no producers are kept track of: the metadata log has none.
+        Without `producer_state` no producers are tracked, as in the metadata log. The owner sets the high watermark
+        later.
         """
+        disk, directory = folder.disk, folder.path
         if not disk.exists(directory):
             disk.make_directories(directory)
             disk.sync_directory(directory.rpartition("/")[0] or ".")
-        folder = Folder(disk, directory)
-        loader = LogLoader(folder, config, now_ms, lost_power=lost_power)
-        loaded = loader.load(log_start_offset, recovery_point, clean_shutdown)
+        loaded = LogLoader(folder, config, now_ms, last_run).load()
         files = LogFiles(folder, loaded, producer_state)
-        files.take_up(recovery_point, clean_shutdown, loaded.gaps_to)
-        files.rebuild_producers(loaded.log_end_offset, now_ms, high_watermark)
-        return cls(files, loaded, topic, partition, config)
+        files.resume(last_run.recovery_point, last_run.clean_shutdown, loaded.gaps_to)
+        files.rebuild_producers(loaded.log_end_offset, now_ms, last_run.high_watermark)
+        return cls(files, loaded, *key, config)
 
     @classmethod
-    def create(  # noqa: PLR0913 - as `open`
+    def create(
         cls,
-        disk: Disk,
-        directory: str,
+        folder: Folder,
         *,
-        topic: str,
-        partition: int,
+        key: tuple[str, int],
         config: TopicConfig,
         now_ms: int,
         producer_state: ProducerStateConfig,
     ) -> PartitionLog:
-        """An empty log in a directory that is there and has none; nothing is synced. Raises OSError."""
-        folder = Folder(disk, directory)
+        """An empty log in an existing directory that has none; nothing is synced. Raises OSError."""
         segment = Segment.create(folder, 0, config.segment_index_bytes, now_ms)
         loaded = LoadedLog([segment], LeaderEpochs(), 0, 0, 0, names=[])
-        return cls(LogFiles(folder, loaded, producer_state), loaded, topic, partition, config)
+        return cls(LogFiles(folder, loaded, producer_state), loaded, *key, config)
 
-    # -- what it is
+    # -- state
 
     @property
     def directory(self) -> str:
@@ -198,7 +178,7 @@ class PartitionLog:
 
     @property
     def latest_epoch(self) -> int:
-        """The epoch of the last leader known here; -1 if there is none."""
+        """Epoch of the last leader known here; -1 if there is none."""
         return self.epochs.latest_epoch
 
     @property
@@ -207,14 +187,13 @@ class PartitionLog:
         return self._files.flusher.recovery_point
 
     @property
-    def high_watermark_after_a_crash(self) -> int:
-        """What a start may be told: below it no power cut brings back what was cut, and was never committed."""
-        cut = self._files.flusher.lowest_unsynced_cut
-        return self.high_watermark if cut is None else min(self.high_watermark, cut)
+    def failure(self) -> OSError | None:
+        """Error of the disk that put this log out of service."""
+        return self.health.failure
 
     @property
     def producers(self) -> ProducerStates | None:
-        """None if this log keeps track of none."""
+        """None if this log tracks no producers."""
         return self._tracker.states if self._tracker is not None else None
 
     @property
@@ -223,7 +202,7 @@ class PartitionLog:
 
     @property
     def segments(self) -> list[Segment]:
-        """Oldest first; the last is the active one. To look at."""
+        """Oldest first; the last is the active one. Read-only."""
         return self._segments.all
 
     @property
@@ -236,12 +215,12 @@ class PartitionLog:
 
     @property
     def swaps(self) -> SegmentSwaps:
-        """What compaction makes takes its place here."""
+        """Compaction swaps its copies in through it."""
         return self._files.swaps
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it no transaction is open: as far as read_committed consumers may read."""
+        """Below it no transaction is open; read_committed consumers read up to here."""
         high_watermark = self.high_watermark
         if self._tracker is None:
             return high_watermark
@@ -251,7 +230,7 @@ class PartitionLog:
         return max(unstable, self.log_start_offset)
 
     def set_high_watermark(self, offset: int) -> None:
-        """Clamped to what the log holds."""
+        """Clamped to the log's range."""
         offset = min(max(offset, self.log_start_offset), self.log_end_offset)
         self.high_watermark = offset
         if self._tracker is not None:
@@ -263,7 +242,7 @@ class PartitionLog:
             f"high watermark {self.high_watermark}, end {self.log_end_offset})"
         )
 
-    # -- appending
+    # -- appends
 
     def append_as_leader(
         self,
@@ -273,15 +252,14 @@ class PartitionLog:
         now_ms: int,
         warrant: Warrant = NO_WARRANT,
     ) -> AppendResult:
-        """Give `batches`, which lie one after the other in `buffer`, the next offsets and append them.
+        """Assign the next offsets to `batches`, which are contiguous in `buffer`, and append them.
 
-        The heads in `buffer` are written to. Raises KafkaError, and then nothing was appended:
-        MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, FENCED_LEADER_EPOCH, KAFKA_STORAGE_ERROR, and what
-        `ProducerStates.check` and `check_marker` raise.
+        Their headers in `buffer` are changed. Raises KafkaError, and then nothing was appended: MESSAGE_TOO_LARGE,
+        RECORD_LIST_TOO_LARGE, FENCED_LEADER_EPOCH, KAFKA_STORAGE_ERROR, and the errors of `ProducerStates.check` and
+        `check_marker`.
         """
         config = self.config
-        if self.failure is not None:
-            raise self._storage_error(self.failure)
+        self.health.check()
         if leader_epoch < self.epochs.latest_epoch:
             raise KafkaError(
                 ErrorCode.FENCED_LEADER_EPOCH,
@@ -315,27 +293,25 @@ class PartitionLog:
         leader_epoch: int = ANY_EPOCH,
         leaders_epochs: Sequence[tuple[int, int]] | None = (),
     ) -> int:
-        """Append fetched batches as they are; gives the log end offset. A last batch that is cut is left out, and so is
-        whatever follows on one of a higher epoch than the leader's who was asked.
+        """Append fetched batches unchanged; returns the log end offset. Leaves out an incomplete last batch, and
+        everything after a batch with a higher epoch than `leader_epoch`.
 
-        `leaders_epochs` are (epoch, start offset) of epochs that the leader knows and that may have no batch, oldest
-        first; None if it was not asked for them.
+        `leaders_epochs` are (epoch, start offset) of epochs that the leader knows, possibly without a batch, oldest
+        first; None if they were not requested.
 
-        Either all of them are appended or none. Raises `EpochsMissing` if the leader has to be asked, `CorruptBatch` if
-        one is not what its leader wrote or the epochs go backwards, `UnexpectedAppendOffset` if the offsets do,
-        KafkaError with KAFKA_STORAGE_ERROR.
+        All of them are appended or none. Raises `EpochsMissing` if they must be requested, `CorruptBatch` if a batch is
+        damaged or the epochs decrease, `UnexpectedAppendOffset` if the offsets do, KafkaError with KAFKA_STORAGE_ERROR.
         """
-        if self.failure is not None:
-            raise self._storage_error(self.failure)
+        self.health.check()
         batches = batches_up_to(buffer, leader_epoch)
         if not batches:
             return self.log_end_offset
         if self._starts_inside(batches[0][1]):
-            # The leader's start offset lies within a batch, which it sends whole.
+            # The leader's start offset is inside a batch, which it sends completely.
             self.truncate_fully_and_start_at(batches[0][1].base_offset, self.log_start_offset)
         appended = verify_fetched(buffer, batches, self.log_end_offset, self.epochs.latest_epoch, self)
         if leaders_epochs is None and epoch_changes_behind_gap(batches, self.log_end_offset, self.epochs.latest_epoch):
-            raise EpochsMissing(f"{self}: a gap in what was fetched may hide epochs")
+            raise EpochsMissing(f"{self}: a gap before the fetched batch may hide leader epochs")
         for first, end in portions(appended, self.log_end_offset, self.config.segment_bytes):
             start = appended[first].position
             stop = appended[end - 1].position + appended[end - 1].size_bytes
@@ -350,7 +326,7 @@ class PartitionLog:
         return self.log_end_offset
 
     def _starts_inside(self, header: BatchHeader) -> bool:
-        """An empty log that is to begin with a batch which reaches back before its start."""
+        """Whether an empty log is to begin with a batch that starts before its start offset."""
         end_offset = self.log_end_offset
         return (
             self.log_start_offset == end_offset
@@ -383,54 +359,33 @@ class PartitionLog:
         first_offset: int,
         now_ms: int,
     ) -> None:
-        """Put the bytes into the active segment, after a roll if it is due. All or nothing."""
-        if self.is_closed_for_room:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: its log directory is full")
+        """Write the bytes into the active segment, rolling it first if due. All or nothing."""
+        self.health.check_room()
         files, config, last = self._files, self.config, batches[-1]
         active = self._segments.all[-1]
         try:
             if self._roll_rule.is_due(active, len(data), last, config, now_ms):
                 active = files.roll(self.log_end_offset, config.segment_index_bytes, now_ms)
             if not active.offset_index.accepts(last.last_offset):
-                active = files.begin_anew_at(first_offset, config.segment_index_bytes, now_ms)
+                active = files.restart_at(first_offset, config.segment_index_bytes, now_ms)
             active.append(data, batches, config.index_interval_bytes)
         except OSError as error:
-            raise self._storage_failed(error) from error
+            raise self.health.failed(error) from error
 
     def roll(self, now_ms: int) -> None:
-        """Begin a new segment at the log end; nothing happens if the active one is empty."""
+        """Start a new segment at the log end; does nothing if the active one is empty."""
         try:
             self._files.roll(self.log_end_offset, self.config.segment_index_bytes, now_ms)
         except OSError as error:
-            raise self._storage_failed(error) from error
+            raise self.health.failed(error) from error
 
-    # -- failing
-
-    def _storage_failed(self, error: OSError, *, passes: bool | None = None) -> KafkaError:
-        """What to raise. All but a shortage puts the log out of service; `passes` says whether this is one."""
-        passes = is_shortage(error) if passes is None else passes
-        if passes and lacks_room(error) and self.on_no_room is not None:
-            self.on_no_room()
-        if not passes and self.failure is None:
-            self.failure = error
-            if self.on_failure is not None:
-                self.on_failure(self, error)
-        return self._storage_error(error)
-
-    def _cut_failed(self, error: OSError) -> KafkaError:
-        """Once files were taken out, a cut whose directory cannot be opened to sync it has stopped halfway."""
-        return self._storage_failed(error, passes=lacks_room(error))
-
-    def _storage_error(self, error: Exception) -> KafkaError:
-        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: {error}")
-
-    # -- reading
+    # -- reads
 
     def read(self, offset: int, max_bytes: int, upper_offset: int, at_least_one_batch: bool = True) -> LogSlice | None:
-        """Whole batches from the one with `offset` on, all below `upper_offset`, of one segment.
+        """Complete batches of one segment, from the one with `offset` on, all below `upper_offset`.
 
-        No more than `max_bytes`, unless that is not even one batch and `at_least_one_batch`. None if there is
-        nothing to give. Raises `OffsetOutOfRange`; KafkaError with KAFKA_STORAGE_ERROR or CORRUPT_MESSAGE.
+        At most `max_bytes`, but one batch of any size if `at_least_one_batch`. None if there are none. Raises
+        `OffsetOutOfRange`; KafkaError with KAFKA_STORAGE_ERROR or CORRUPT_MESSAGE.
         """
         end_offset = self.log_end_offset
         if not self.log_start_offset <= offset <= end_offset:
@@ -438,34 +393,34 @@ class PartitionLog:
         upper_offset = min(upper_offset, end_offset)
         if offset >= upper_offset:
             return None
-        if self.failure is not None:
-            raise self._storage_error(self.failure)
+        self.health.check()
         try:
             return self._segments.read(offset, max_bytes, upper_offset, end_offset, at_least_one_batch)
         except OSError as error:
-            raise self._storage_failed(error) from error
+            raise self.health.failed(error) from error
         except CorruptIndex as error:
-            raise self._storage_error(error) from error
+            raise self.health.error(error) from error
         except CorruptBatch as error:
-            if (told := str(error)) not in self._told_damage:
-                self._told_damage = (*self._told_damage, told)[-_DAMAGE_REMEMBERED:]
-                _log.error("%s: offset %d cannot be read: %s", self, offset, told)
+            if (damage := str(error)) not in self._logged_damage:
+                self._logged_damage = (*self._logged_damage, damage)[-_DAMAGE_REMEMBERED:]
+                _log.error("%s: offset %d cannot be read: %s", self, offset, damage)
             raise
 
     def aborted_transactions(self, from_offset: int, upper_offset: int) -> list[AbortedTransaction]:
-        """Those with records or their marker in [from_offset, upper_offset), in the order of their markers.
+        """Aborted transactions with records or their marker in [from_offset, upper_offset), in the order of their
+        markers.
 
         Raises KafkaError with KAFKA_STORAGE_ERROR.
         """
         try:
             return self._segments.aborted_transactions(from_offset, upper_offset)
         except OSError as error:
-            raise self._storage_failed(error) from error
+            raise self.health.failed(error) from error
         except CorruptIndex as error:
-            raise self._storage_error(error) from error
+            raise self.health.error(error) from error
 
     def batches(self, from_offset: int, upper_offset: int | None = None) -> Iterator[bytes]:
-        """The bytes of each batch from the one with `from_offset` on, up to the end as it is by then."""
+        """The bytes of each batch from the one with `from_offset` on, up to the log end at that time."""
         offset = from_offset
         while True:
             end = self.log_end_offset if upper_offset is None else upper_offset
@@ -486,20 +441,20 @@ class PartitionLog:
         return self._segments.offset_for_max_timestamp(self.log_start_offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) as `LeaderEpochs.end_offset_for`: (-1, -1) if it is not known here."""
+        """(epoch, end offset) as `LeaderEpochs.end_offset_for`; (-1, -1) if unknown here."""
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
-    # -- cutting
+    # -- truncation
 
     def truncate_to(self, offset: int) -> int:
-        """Forget all batches that reach `offset` or more; gives the new log end offset.
+        """Remove all batches that reach `offset`; returns the new log end offset.
 
-        The end is `offset`, or less if that was inside a batch: the log never claims records that it lost.
+        That is `offset`, or less if it was inside a batch.
         """
         if offset < 0:
             raise ValueError(f"cannot truncate {self} to {offset}")
         if offset >= self.log_end_offset:
-            # Epochs may have been announced that never got a record.
+            # Epochs without a record may have been announced.
             self.epochs.truncate_from_end(self.log_end_offset)
             return self.log_end_offset
         if offset < self._segments.first_offset:
@@ -508,7 +463,7 @@ class PartitionLog:
         try:
             self._truncate(offset)
         except OSError as error:
-            raise self._cut_failed(error) from error
+            raise self.health.truncation_failed(error) from error
         return self.log_end_offset
 
     def _truncate(self, offset: int) -> None:
@@ -525,7 +480,7 @@ class PartitionLog:
             self._tracker.states.replicated_to(self.high_watermark)
 
     def _before_cut(self, offset: int) -> None:
-        """Nothing that is copied now may bring back what is cut."""
+        """A copy in progress must not restore what is about to be truncated."""
         self._files.swaps.settle()
         if offset < self.active_segment.base_offset:
             self.cleaning.interrupt()
@@ -533,12 +488,12 @@ class PartitionLog:
             self.cleaned_to = min(self.cleaned_to, offset)
 
     def _lower_recovery_point(self, offset: int) -> None:
-        """To be done before anything is cut. Raises OSError, and then nothing has changed."""
-        tell = self.on_recovery_point_lowered
-        self._files.lower_recovery_point(offset, None if tell is None else partial(tell, self))
+        """Must precede any truncation. Raises OSError, and then nothing has changed."""
+        write = self.on_recovery_point_lowered
+        self._files.lower_recovery_point(offset, None if write is None else partial(write, self))
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None, now_ms: int = 0) -> None:
-        """Forget everything; the next record gets `offset`. The log starts at it or at `log_start_offset`."""
+        """Remove everything; the next record gets `offset`. The log starts at it or at `log_start_offset`."""
         try:
             self._before_cut(-1)
             self.cleaned_to = None
@@ -547,15 +502,16 @@ class PartitionLog:
             if self._tracker is not None:
                 self._tracker.forget_all(offset)
         except OSError as error:
-            raise self._cut_failed(error) from error
+            raise self.health.truncation_failed(error) from error
         self.epochs.clear()
         self.log_end_offset = self.high_watermark = self._files.flusher.recovery_point = offset
         self.log_start_offset = offset if log_start_offset is None else log_start_offset
 
     def advance_log_start_offset(self, offset: int) -> bool:
-        """Hide all records below `offset` (DeleteRecords, or the leader did); gives whether that was news.
+        """Hide all records below `offset` (DeleteRecords, or a follower's leader did). Returns whether that changed
+        anything.
 
-        Files go when retention runs next. Raises `OffsetOutOfRange` above the high watermark.
+        Retention removes the files the next time it runs. Raises `OffsetOutOfRange` above the high watermark.
         """
         if offset > self.high_watermark:
             raise OffsetOutOfRange(f"{self}: cannot start at {offset}, above the high watermark")
@@ -568,7 +524,7 @@ class PartitionLog:
         return True
 
     def delete_old_segments(self, now_ms: int) -> int:
-        """Let go of the segments that retention no longer wants; gives how many.
+        """Delete the segments that retention does not keep; returns their number.
 
         Their files are renamed at once and removed by `deletion_work` after `file.delete.delay.ms`.
         """
@@ -578,7 +534,7 @@ class PartitionLog:
             if count:
                 self._delete_first(count, now_ms)
         except OSError as error:
-            raise self._cut_failed(error) from error
+            raise self.health.truncation_failed(error) from error
         return count
 
     def _delete_first(self, count: int, now_ms: int) -> None:
@@ -587,74 +543,30 @@ class PartitionLog:
             files.roll(self.log_end_offset, config.segment_index_bytes, now_ms)
         new_start_offset = self.segments[count].base_offset
         files.prepare_start_at(new_start_offset)
-        # Before the files go, so that no reader is sent to them.
+        # Before the files are removed, so that no reader is sent to them.
         self.advance_log_start_offset(new_start_offset)
         files.delete_first(count, now_ms + config.file_delete_delay_ms)
 
     def deletion_work(self, now_ms: int) -> Callable[[], None] | None:
-        """What removes the files that are due, to be run away from the event loop; None if none are."""
+        """Work that removes the files that are due, to be run outside the event loop; None if there are none."""
         return self._files.removal_work(now_ms)
 
-    # -- making durable
-
-    def flush_is_due(self, now_ms: int) -> bool:
-        """Whether `flush.ms` asks for a flush, a truncation or a fetched gap. To be asked now and then."""
-        return self._files.flush_is_due(now_ms, self.log_end_offset, self.config.flush_ms)
-
-    def flush_work(self, *, rolled_only: bool = False) -> FlushWork | None:
-        """The slow part of a flush, to be run away from the event loop; None if all is durable already.
-
-        When it has run, call `flushed(work.offset)`; one work of a log at a time. `rolled_only` leaves the
-        active segment alone, as is wanted after a roll.
-        """
-        try:
-            return self._files.flush_work(self.log_end_offset, rolled_only=rolled_only)
-        except OSError as error:
-            raise self._storage_failed(error) from error
-
-    def flushed(self, offset: int) -> None:
-        """The work for `offset` has run: the recovery point moves there, unless the log was cut meanwhile."""
-        self._files.flusher.done(offset)
-
-    @property
-    def has_unflushed_gaps(self) -> bool:
-        """Whether a loss of power would cut off, at such a gap, what a leader's compaction had left: until it is
-        flushed, and the recovery point is written down.
-        """
-        return self._files.flusher.has_unflushed_gaps
-
-    @property
-    def wants_flush(self) -> bool:
-        """Whether a flush should be run soon: there was a roll, or a truncation."""
-        return self._files.wants_flush
+    # -- flushing and closing
 
     def flush(self) -> None:
-        """Make all records durable, here and now."""
-        work = self.flush_work()
-        if work is None:
-            return
-        try:
-            work()
-        except OSError as error:
-            raise self._storage_failed(error, passes=work.passes(error)) from error
-        self.flushed(work.offset)
+        """Make all records durable, synchronously."""
+        self.flushes.run()
 
     def close(self) -> None:
-        """A clean stop: everything durable, so that the next start need not look at it. Raises OSError."""
+        """Clean shutdown: make everything durable, so that the next start needs no recovery. Raises OSError."""
         self.cleaning.interrupt()
         self._files.close(self.log_end_offset)
 
     def close_files(self) -> None:
-        """Without writing anything: the disk is gone, or the directory is about to be removed."""
+        """Close without writing: the disk failed, or the directory is about to be removed."""
         self._files.close_files()
 
     def rename_directory(self, path: str) -> None:
         """Move the log's directory, with its files open."""
         self.cleaning.interrupt()
         self._files.rename_directory(path)
-
-    def remove_expired_producers(self, now_ms: int) -> int:
-        """To be called now and then (`producer.id.expiration.check.interval.ms`); gives how many were
-        forgotten.
-        """
-        return self._tracker.states.remove_expired(now_ms) if self._tracker is not None else 0

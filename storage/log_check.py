@@ -1,6 +1,6 @@
-"""Finds the batches in segments that are damaged, or that no reader could read: what `barnabas log check` does.
+"""Shell: finds damaged or unreadable batches in segments, for `barnabas log check`.
 
-Looks at heads, CRCs, records and the order of offsets, in Kafka's files and ours, and changes nothing.
+Checks headers, CRCs, records and the order of offsets, in files of Kafka and of Barnabas, and changes nothing.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from storage.names import LOG_SUFFIX, parse_offset_file_name
 
 
 class Fault(NamedTuple):
-    """What is wrong with a batch, or with a file from some place on."""
+    """A damaged batch, or a file that is damaged from some position on."""
 
     offset: int | None
-    """Its base offset; None if no head can be read."""
+    """Its base offset; None if the header is unreadable."""
     position: int
     reason: str
 
 
 class SegmentCheck:
-    """Of one file. `faults` goes over it."""
+    """Check of one file. Iterate over `faults`."""
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
@@ -45,7 +45,7 @@ class SegmentCheck:
                 try:
                     header, data = batch_at(file, position, size)
                 except NotDumpable as error:
-                    # Nobody knows where the next batch would begin.
+                    # The position of the next batch is unknown.
                     yield Fault(None, position, str(error))
                     return
                 self.batches += 1
@@ -59,19 +59,19 @@ class SegmentCheck:
 
 
 def _fault_of(header: BatchHeader, data: bytes, next_offset: int) -> str | None:
-    """What is wrong with a batch before which offset `next_offset` - 1 was; None if nothing is."""
+    """Damage of a batch that follows offset `next_offset` - 1; None if it is sound."""
     if not crc_is_valid(data, 0, header):
         return "wrong CRC"
     first, last = header.base_offset, header.last_offset
     if header.magic < 2:
-        first = next_offset  # the head of a compressed set of messages bears the offset of the last one
+        first = next_offset  # the header of a compressed message set has the offset of its last message
     elif first < next_offset:
-        return f"it is not behind offset {next_offset - 1}"
+        return f"its offset is not above {next_offset - 1}"
     try:
         for records in decode_in_slices(memoryview(data), CLIENT_LIMIT_BYTES, SERVED_LIMIT_RECORDS):
             for record in records:
                 if not first <= record.offset <= last:
-                    return f"a record in it has offset {record.offset}, which is none of {first} to {last}"
+                    return f"a record in it has offset {record.offset}, which is not in {first} to {last}"
                 first = record.offset + 1
     except CorruptBatch as error:
         return error.message
@@ -79,7 +79,7 @@ def _fault_of(header: BatchHeader, data: bytes, next_offset: int) -> str | None:
 
 
 def segments_in(disk: Disk, place: str) -> Iterator[str]:
-    """The segments in a directory and all that are in it, or `place` itself if it is a file. Raises OSError."""
+    """Segments in a directory and below it, or `place` itself if it is a file. Raises OSError."""
     if not disk.is_directory(place):
         yield place
         return
@@ -92,7 +92,7 @@ def segments_in(disk: Disk, place: str) -> Iterator[str]:
 
 
 def main(places: Sequence[str]) -> int:
-    """The exit status: 1 if anything is wrong, or cannot be read."""
+    """The exit status: 1 if any file is damaged or unreadable."""
     disk = RealDisk()
     files = batches = faults = unread = 0
     for place in places:
@@ -108,6 +108,6 @@ def main(places: Sequence[str]) -> int:
         except OSError as error:
             print(f"{place}: {error.strerror}", file=sys.stderr)
             unread += 1
-    verdict = f"{faults} of them bad" if faults else "all of them right"
+    verdict = f"{faults} damaged" if faults else "all valid"
     print(f"{batches} batches in {files} segments, {verdict}")
     return 1 if faults or unread else 0

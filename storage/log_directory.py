@@ -1,8 +1,7 @@
-"""One log dir: whose it is, what its last owner left behind, and the small files that speak of all logs in it.
+"""One log dir: its identity, the state in which its last owner left it, and the small files about all its logs.
 
-`meta.properties` (version 1) ties the directory to a cluster and a node and gives it an id (KIP-858);
-`.lock` keeps a second process out; `.kafka_cleanshutdown` says that the last stop was clean and in which
-broker epoch (KIP-966). Knows no logs.
+`meta.properties` (version 1) ties the directory to a cluster and a node and gives it an id (KIP-858); `.lock` keeps a
+second process out; `.kafka_cleanshutdown` marks a clean shutdown and its broker epoch (KIP-966). Knows no logs.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ META_PROPERTIES_FILE = "meta.properties"
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 BOOT_FILE = ".boot_id"
-"""Ours alone: since when the machine has had power, as of when all logs had been opened."""
+"""Not in Kafka: boot id of the machine, written after all logs had been opened."""
 
 _META_VERSION = "1"
 _CLEAN_SHUTDOWN_VERSION = 0
@@ -46,17 +45,17 @@ NO_BROKER_EPOCH = -1
 
 
 class LogDirectoryError(Exception):
-    """The node cannot start with this directory; the message says in one line which one, and why."""
+    """The node cannot start with this directory; the one-line message names the directory and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """To whom a directory belongs."""
+    """Owner of a directory."""
 
     cluster_id: str
     node_id: int
     directory_id: bytes | None
-    """None in files that an old version wrote."""
+    """None in files of old versions."""
 
     def format(self) -> bytes:
         lines = {"cluster.id": self.cluster_id, "node.id": str(self.node_id), "version": _META_VERSION}
@@ -83,13 +82,13 @@ class MetaProperties:
 
 
 def format_directory(disk: Disk, path: str, properties: MetaProperties) -> None:
-    """Make `path` a log dir of that node; an identity that is there already is replaced. Raises OSError."""
+    """Make `path` a log dir of that node; an existing identity is replaced. Raises OSError."""
     make_directory(disk, path)
     write_durably(disk, f"{path}/{META_PROPERTIES_FILE}", properties.format())
 
 
 def make_directory(disk: Disk, path: str) -> None:
-    """With its parents, durably: a power cut must not take all of it away by an entry that was not synced. Raises
+    """Create it with its parents, durably: a power cut must not remove all of it with an unsynced entry. Raises
     OSError.
     """
     missing = []
@@ -112,7 +111,7 @@ def read_meta_properties(disk: Disk, path: str) -> MetaProperties | None:
 
 
 class LogDirectory:
-    """An open log dir of this node. `failure` is set for good once its disk failed."""
+    """An open log dir of this node. `failure` is set permanently when its disk fails."""
 
     __slots__ = (
         "_checkpoint_lock",
@@ -141,10 +140,10 @@ class LogDirectory:
         self.disk = disk
         self.path = path
         self.takes_replicas = takes_replicas
-        """Whether new replicas may be placed here: false for a `metadata.log.dir` that is none of `log.dirs`."""
+        """Whether new replicas may be placed here: false for a `metadata.log.dir` that is not in `log.dirs`."""
         self.holds_replicas = takes_replicas
-        """Whether the controller has to know it: replicas may be here, if only from a time when they were placed in the
-        `metadata.log.dir`, too.
+        """Whether to report it to the controller: it may hold replicas, perhaps from a time when replicas were placed
+        in `metadata.log.dir`, too.
         """
         self.properties: MetaProperties | None = None
         self.failure: OSError | None = None
@@ -153,23 +152,22 @@ class LogDirectory:
         self.was_clean = False
         """Whether the last owner stopped cleanly; known after `begin`."""
         self.lost_power = False
-        """Whether what the last owner wrote and did not sync may be gone, in parts; known after `begin`."""
+        """Whether unsynced writes of the last owner may be lost, in parts; known after `begin`."""
         self.previous_broker_epoch = NO_BROKER_EPOCH
-        """The last owner's, if it stopped cleanly; known after `note_last_stop`."""
+        """Broker epoch of the last owner if it stopped cleanly; known after `note_last_stop`."""
         self.recovery_points: dict[tuple[str, int], int] = {}
         self.log_start_offsets: dict[tuple[str, int], int] = {}
         self.high_watermarks: dict[tuple[str, int], int] = {}
         self.cleaned_offsets: dict[tuple[str, int], int] = {}
         """These four as the last owner left them; known after `begin`."""
         self.knows_recovery_points = False
-        """Else their checkpoint is gone, cannot be read, or was never written."""
+        """False if their checkpoint is missing or unreadable, or was never written."""
         self.new_topic_ids: dict[tuple[str, int], bytes] = {}
-        """Of the logs whose `partition.metadata` may not be durable; durable themselves. Known after `begin`."""
+        """Topic ids of logs whose `partition.metadata` may not be durable; durable themselves. Known after `begin`."""
         self.renamed_logs = False
-        """Whether logs lost their names since names were last made durable for `note_new_logs`."""
+        """Whether logs were renamed since `note_new_logs` last made names durable."""
         self._unlock: Callable[[], None] | None = None
-        # Checkpoints are written from worker threads and, before a truncation of flushed records, by the
-        # owner.
+        # Checkpoints are written from worker threads and, before a truncation of flushed records, by the owner.
         self._checkpoint_lock = threading.Lock()
         self._written: dict[str, PartitionOffsets] = {}
 
@@ -179,7 +177,7 @@ class LogDirectory:
         return self.properties.directory_id if self.properties is not None else None
 
     def lock(self) -> None:
-        """Raises `LogDirectoryError` if another process has it, OSError if the disk fails."""
+        """Raises `LogDirectoryError` if another process has the lock, OSError if the disk fails."""
         try:
             self._unlock = self.disk.lock(f"{self.path}/{LOCK_FILE}")
         except BlockingIOError:
@@ -191,15 +189,16 @@ class LogDirectory:
             self._unlock = None
 
     def note_last_stop(self) -> None:
-        """In which epoch the last owner stopped cleanly: a broker tells it when it registers, before it may look at
-        its logs. The marker stays until `begin`; should we crash before, its epoch is an old one. Raises OSError.
+        """Read the broker epoch of the last clean stop, which a broker sends when it registers, before it opens its
+        logs. The marker stays until `begin`; if the node crashes before, the marker's epoch is outdated. Raises
+        OSError.
         """
         marker = f"{self.path}/{CLEAN_SHUTDOWN_FILE}"
         if self.disk.exists(marker):
             self.previous_broker_epoch = parse_clean_shutdown(self.disk.read_bytes(marker))
 
     def begin(self) -> None:
-        """Take note of how the last owner left it, and take the marker away: from now on a stop is a crash.
+        """Read the state left by the last owner and remove the marker: from now on a stop is a crash.
 
         Raises OSError.
         """
@@ -216,22 +215,24 @@ class LogDirectory:
             self.disk.sync_directory(self.path)
             self.was_clean = True
         else:
-            # Some logs may have been on the way to get their names when the process was killed.
+            # Some logs may have been about to get their names when the process was killed.
             self.disk.sync_directory(self.path)
 
     def _has_booted(self) -> bool:
-        """Since the last owner opened its logs. Who keeps no note of it, as Kafka, is taken for one that was killed."""
+        """Whether the machine has booted since the last owner opened its logs. An owner that keeps no boot id, such as
+        Kafka, counts as killed.
+        """
         now, note = self.disk.boot_id(), f"{self.path}/{BOOT_FILE}"
         return not now or (self.disk.exists(note) and self.disk.read_bytes(note) != now.encode())
 
     def note_boot(self) -> None:
-        """All logs are open, and have been recovered if need be. Durable when it returns. Raises OSError."""
+        """All logs are open, and recovered if necessary. Durable when it returns. Raises OSError."""
         now, note = self.disk.boot_id().encode(), f"{self.path}/{BOOT_FILE}"
         if now and not (self.disk.exists(note) and self.disk.read_bytes(note) == now):
             write_durably(self.disk, note, now)
 
     def _offsets(self, name: str) -> dict[tuple[str, int], int]:
-        """A checkpoint that cannot be read counts as empty: recovery then looks at everything."""
+        """An unreadable checkpoint counts as empty: recovery then checks everything."""
         try:
             return read_offsets(self.disk, f"{self.path}/{name}")
         except MalformedCheckpoint as error:
@@ -247,17 +248,17 @@ class LogDirectory:
             return {}
 
     def note_new_logs(self, topic_ids: dict[tuple[str, int], bytes]) -> None:
-        """Durable when it returns, and so are all names in the directory. From any thread. Raises OSError."""
+        """Durable when it returns, like all names in the directory. Thread-safe. Raises OSError."""
         if self.renamed_logs:
-            # What had these names before must not come back under them: an id would be taken for another log's.
+            # Former logs must not return under these names, or an id would be taken for that of another log.
             self.renamed_logs = False
             self.disk.sync_directory(self.path)
         with self._checkpoint_lock:
             self._write_topic_ids({**self.new_topic_ids, **topic_ids})
 
     def forget_new_logs(self, topic_ids: dict[tuple[str, int], bytes]) -> None:
-        """What `partition.metadata` says of them is durable, or they are gone. From any thread. Raises OSError."""
-        # Those that are gone must not come back under their old names.
+        """Their `partition.metadata` is durable, or they were removed. Thread-safe. Raises OSError."""
+        # Removed logs must not return under their old names.
         self.disk.sync_directory(self.path)
         with self._checkpoint_lock:
             known = self.new_topic_ids.items()
@@ -268,7 +269,7 @@ class LogDirectory:
         self.new_topic_ids = topic_ids
 
     def write_checkpoint(self, name: str, offsets: PartitionOffsets) -> None:
-        """Nothing is written if that is what was written last. Raises OSError."""
+        """Skips the write if the content is unchanged. Raises OSError."""
         with self._checkpoint_lock:
             if self._written.get(name) != offsets:
                 self._written.pop(name, None)
@@ -276,7 +277,9 @@ class LogDirectory:
                 self._written[name] = offsets
 
     def noted_recovery_point(self, key: tuple[str, int]) -> int:
-        """The one that a start would be told, as far as this owner has written any; 0 while it is being written."""
+        """The recovery point that a start would read, as far as this owner has written any; 0 while it is being
+        written.
+        """
         return self._written.get(RECOVERY_POINT_CHECKPOINT, {}).get(key, 0)
 
     def mark_clean(self, broker_epoch: int) -> None:
@@ -293,7 +296,7 @@ def format_clean_shutdown(broker_epoch: int) -> bytes:
 
 
 def parse_clean_shutdown(data: bytes) -> int:
-    """The broker epoch; -1 if the marker does not tell it (it counts as a marker all the same)."""
+    """The broker epoch; -1 if the marker does not have it (it is a valid marker all the same)."""
     try:
         content = json.loads(data)
     except ValueError:

@@ -1,8 +1,8 @@
-"""The files of one log, and whatever changes which ones there are: a roll, a cut at either end, a new beginning. What
-compaction changes is in `storage.swapping`.
+"""The files of one log, and every change of the set of files: rolls, truncation at both ends, restarts at an offset.
+Compaction is in `storage.segment_swaps`.
 
-Each change is made in such an order, and with such syncs, that no crash leaves a mixture of what was and what is to be.
-Knows no rules of the log: what goes, and when, is `PartitionLog`'s.
+Each change is ordered and synced in such a way that no crash leaves a mixture of the old and the new state.
+`PartitionLog` decides what to remove and when.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ from collections.abc import Callable, Sequence
 
 from storage.flushing import Flusher, FlushWork
 from storage.names import EXPIRED_SUFFIX
+from storage.producer_snapshots import SnapshotFiles
 from storage.producer_tracker import ProducerTracker
 from storage.producers import ProducerStateConfig, ProducerStates
 from storage.recovery import LoadedLog
-from storage.removal import Removals
 from storage.segment import Folder, Segment
 from storage.segment_list import SegmentList
-from storage.snapshots import SnapshotFiles
-from storage.swapping import SegmentSwaps
+from storage.segment_removal import Removals
+from storage.segment_swaps import SegmentSwaps
 
 
 class LogFiles:
-    """Whatever changes them raises OSError."""
+    """Methods that change files raise OSError."""
 
     __slots__ = ("_removals", "_snapshots", "flusher", "folder", "segments", "swaps", "tracker")
 
     def __init__(self, folder: Folder, loaded: LoadedLog, producer_state: ProducerStateConfig | None) -> None:
         self.folder = folder
         self.segments = SegmentList(loaded.segments)
-        """To read from."""
+        """For reading."""
         self._snapshots = SnapshotFiles(folder, loaded.names)
         self.flusher = Flusher(folder, loaded.epochs, self._snapshots, loaded.recovery_point)
-        """Knows what of them is not durable yet."""
+        """Tracks which of them are durable."""
         self.tracker: ProducerTracker | None = None
-        """None if the log keeps track of no producers."""
+        """None if the log tracks no producers."""
         if producer_state is not None:
             self.tracker = ProducerTracker(ProducerStates(producer_state), self._snapshots)
         self._removals = Removals(folder)
@@ -42,13 +42,13 @@ class LogFiles:
 
     # -- after recovery
 
-    def take_up(self, told_recovery_point: int, clean_shutdown: bool, gaps_to: int) -> None:
-        """Go on from what recovery has left, which was told of that recovery point; see `Flusher.gaps_to`."""
+    def resume(self, given_recovery_point: int, clean_shutdown: bool, gaps_to: int) -> None:
+        """Continue with the result of recovery, which was given that recovery point; for `gaps_to` see `Flusher`."""
         flusher, segments = self.flusher, self.segments
         flusher.gaps_to = gaps_to
-        flusher.believed = max(told_recovery_point, flusher.recovery_point)
+        flusher.believed = max(given_recovery_point, flusher.recovery_point)
         if not clean_shutdown:
-            # Recovery made their indexes anew.
+            # Recovery rebuilt their indexes.
             place = max(segments.place_of(flusher.recovery_point) - 1, 0)
             flusher.rolled = segments.all[place:-1]
 
@@ -64,13 +64,13 @@ class LogFiles:
     # -- the active segment
 
     def roll(self, end_offset: int, index_max_bytes: int, now_ms: int) -> Segment:
-        """The next segment, which begins at the log's end; or the active one, if it is empty."""
+        """Start the next segment at the log's end; returns the active one if it is empty."""
         active = self.segments.active
         if active.base_offset == end_offset:
             return active
         self.flusher.settle(active, end_offset)
         if len(self.segments.all) == 1:
-            # Were the first name lost and a later one kept, the log would seem to begin there.
+            # If the first name were lost and a later one kept, the log would seem to begin there.
             self.flusher.sync_names()
         active.seal()
         if self.tracker is not None:
@@ -79,8 +79,8 @@ class LogFiles:
         self.flusher.rolled.append(active)
         return segment
 
-    def begin_anew_at(self, offset: int, index_max_bytes: int, now_ms: int) -> Segment:
-        """The active segment is empty, and its base too far from the offsets that come: another takes its place."""
+    def restart_at(self, offset: int, index_max_bytes: int, now_ms: int) -> Segment:
+        """Replace an empty active segment whose base offset is too far from the next offsets."""
         self.segments.take_from(-1)[0].remove_files()
         segment = self._add_segment(offset, index_max_bytes, now_ms)
         self.flusher.sync_names()
@@ -92,24 +92,24 @@ class LogFiles:
         self.flusher.name_added()
         return segment
 
-    # -- cutting
+    # -- truncation
 
-    def lower_recovery_point(self, offset: int, tell: Callable[[], None] | None) -> None:
-        """Before what reaches `offset` or more is cut. `tell` is called if that was durable; if it raises OSError,
-        nothing has changed.
+    def lower_recovery_point(self, offset: int, write_recovery_point: Callable[[], None] | None) -> None:
+        """Must precede the removal of everything from `offset` on. Calls `write_recovery_point` if that was durable; if
+        it raises OSError, nothing has changed.
         """
         flusher = self.flusher
         before = flusher.recovery_point, flusher.believed
-        if flusher.cut(offset) and tell is not None:
+        if flusher.cut(offset) and write_recovery_point is not None:
             try:
-                tell()
+                write_recovery_point()
             except OSError:
-                # Else nobody would be told when it is tried again.
+                # Otherwise a retry would not write it.
                 flusher.recovery_point, flusher.believed = before
                 raise
 
     def cut(self, offset: int, end_offset: int) -> None:
-        """Take out all batches that reach `offset`; the log ends at `end_offset` then, see `SegmentList.end_if_cut`."""
+        """Remove all batches that reach `offset`; the log then ends at `end_offset`, see `SegmentList.end_if_cut`."""
         self._snapshots.remove_after(end_offset)
         place = self.segments.place_of(offset)
         if place + 1 < len(self.segments.all):
@@ -117,35 +117,33 @@ class LogFiles:
         self.segments.active.truncate_to(offset)
 
     def empty(self, offset: int, index_max_bytes: int, now_ms: int) -> None:
-        """Take everything out; the log goes on at `offset`."""
+        """Remove everything; the log continues at `offset`."""
         self._removals.finish()
         self._drop_from(0)
         self._add_segment(offset, index_max_bytes, now_ms)
         self.folder.disk.sync_directory(self.folder.path)
 
     def _drop_from(self, place: int) -> None:
-        """Take segments out, the last first, durably: a crash must not bring back what lies behind a
-        cut.
-        """
+        """Remove segments, the last first, durably: a crash must not restore what is behind a truncation."""
         segments = self.segments.all
         for segment in reversed(segments[place:]):
             segment.mark_deleted()
             self._removals.condemn([segment], 0)
-        # The one before is the active one again.
+        # The segment before them is the active one again.
         self.flusher.forget(segments[max(place - 1, 0) :])
         self.segments.take_from(place)
         self.folder.disk.sync_directory(self.folder.path)
 
     def prepare_start_at(self, base_offset: int) -> None:
-        """To be done before the log is said to start at the segment with this base."""
+        """Must precede a move of the log start to the segment with this base offset."""
         self.swaps.settle()
-        # What it knows of producers cannot be read from their batches any more.
+        # State about producers from before it can no longer be read from their batches.
         self._snapshots.sync(base_offset)
-        # Else a power cut could leave none of the segments, and offsets would be given out again.
+        # Otherwise a power cut could remove all segments, and offsets would be assigned again.
         self.flusher.sync_names()
 
     def delete_first(self, count: int, due_ms: int) -> None:
-        """Take the oldest out: their files are renamed at once, and removed by `removal_work` at `due_ms`."""
+        """Remove the oldest segments: their files are renamed at once, and removed by `removal_work` at `due_ms`."""
         deleted = self.segments.take_first(count)
         for segment in deleted:
             segment.mark_deleted(EXPIRED_SUFFIX)
@@ -155,30 +153,30 @@ class LogFiles:
             self.tracker.segments_deleted(deleted)
 
     def removal_work(self, now_ms: int) -> Callable[[], None] | None:
-        """What removes the files that are due, to be run away from the event loop; None if none are."""
+        """Work that removes the files that are due, to be run outside the event loop; None if there are none."""
         return self._removals.due(now_ms)
 
-    # -- making durable
+    # -- flushes
 
     def flush_is_due(self, now_ms: int, end_offset: int, flush_ms: int) -> bool:
-        """For its age or its gaps, or after a truncation."""
+        """Because of its age or its gaps, or after a truncation."""
         is_due = self.flusher.is_due(now_ms, end_offset, flush_ms)
         return is_due or self.flusher.unsynced_cuts > 0
 
     @property
     def wants_flush(self) -> bool:
-        """There was a roll, or a truncation."""
+        """After a roll or a truncation."""
         return bool(self.flusher.rolled) or self.flusher.unsynced_cuts > 0
 
     def flush_work(self, end_offset: int, *, rolled_only: bool = False) -> FlushWork | None:
-        """See `Flusher.work`; `rolled_only` leaves the active segment alone."""
+        """See `Flusher.work`; `rolled_only` leaves the active segment out."""
         active = self.segments.active
         if rolled_only:
             return self.flusher.work(None, active.base_offset)
         return self.flusher.work(active, end_offset)
 
     def close(self, end_offset: int) -> None:
-        """With everything durable."""
+        """Close after making everything durable."""
         self.swaps.settle()
         self.flusher.settle(self.segments.active, end_offset)
         self.segments.active.write_out()
@@ -191,7 +189,7 @@ class LogFiles:
         self.close_files()
 
     def close_files(self) -> None:
-        """Without writing anything."""
+        """Close without writing."""
         unfinished = self.swaps.unfinished
         replaced: Sequence[Segment] = unfinished.replaced if unfinished is not None else ()
         for segment in [*self.segments.all, *replaced, *self._removals.condemned]:
@@ -200,7 +198,7 @@ class LogFiles:
     # -- the directory
 
     def rename_directory(self, path: str) -> None:
-        """With its files open."""
+        """Rename it with its files open."""
         self.swaps.settle()
         self.folder.disk.rename(self.folder.path, path)
         self.folder.path = path

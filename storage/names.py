@@ -1,8 +1,8 @@
-"""How the directory of a partition and the files in it are called. Knows names only, no disk.
+"""Names of partition directories and of the files in them. Knows no disk.
 
-A partition lives in `<topic>-<partition>`; a directory on its way out ends in `-delete` or `-stray`, one
-that is being moved between log dirs in `-future`, each with a uuid before it so that names never clash. A
-segment's files carry its base offset in twenty digits.
+A partition lives in `<topic>-<partition>`. A directory to be removed ends in `-delete` or `-stray`, one that is being
+moved between log dirs in `-future`, each with a uuid before it so that names never clash. The files of a segment start
+with its base offset in twenty digits.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ SNAPSHOT_SUFFIX = ".snapshot"
 
 DELETED_SUFFIX = ".deleted"
 EXPIRED_SUFFIX = ".expired.deleted"
-"""Of a segment that retention took from the front: all files of it, and every segment before it, were to go."""
+"""Suffix of a segment that retention removed from the front: its files and all segments before it must be removed."""
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 
 SYNC_FAILED_FILE = ".sync_failed"
-"""Ours alone, in a log's directory: since the log was recovered last, a sync of its files has failed."""
+"""Not in Kafka: a marker in a log's directory; a sync of its files has failed since the log was last recovered."""
 
 SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
-"""The files of one segment. The log comes first: without it the others mean nothing."""
+"""The files of one segment. The log comes first: without it the others are useless."""
 
 DELETE_DIRECTORY_SUFFIX = "-delete"
 STRAY_DIRECTORY_SUFFIX = "-stray"
@@ -43,7 +43,7 @@ METADATA_TOPIC = "__cluster_metadata"
 
 
 class PartitionDirectory(NamedTuple):
-    """What the name of a partition's directory says."""
+    """A parsed name of a partition directory."""
 
     topic: str
     partition: int
@@ -57,7 +57,7 @@ def offset_file_name(offset: int, suffix: str) -> str:
 
 
 def parse_offset_file_name(name: str) -> tuple[int, str] | None:
-    """(offset, everything after it), or None if no offset begins the name."""
+    """(offset, everything after it), or None if the name does not begin with an offset."""
     digits, dot, rest = name.partition(".")
     if len(digits) != _OFFSET_DIGITS or not digits.isascii() or not digits.isdigit() or not dot:
         return None
@@ -69,13 +69,13 @@ def directory_name(topic: str, partition: int) -> str:
 
 
 def marked_directory_name(topic: str, partition: int, uuid_hex: str, suffix: str) -> str:
-    """`<topic>-<partition>.<uuid><suffix>`; a topic too long for the file system loses its end."""
+    """`<topic>-<partition>.<uuid><suffix>`; a topic name too long for the file system is truncated."""
     tail = f"-{partition}.{uuid_hex}{suffix}"
     return topic[: _LONGEST_NAME - len(tail)] + tail
 
 
 def parse_directory_name(name: str) -> PartitionDirectory | None:
-    """None for a name that is no partition's: the owner of the log dir put other things there."""
+    """None for other names: a log dir may contain unrelated files."""
     kind = "current"
     for suffix, meaning in _KINDS.items():
         if name.endswith(suffix) and "." in name:

@@ -1,8 +1,8 @@
-"""Which offset holds the last record of each key, in as little memory as can be had: 24 bytes a key. A core.
+"""Core: map from each key to the offset of its last record, with 24 bytes per key.
 
-An entry is the MD5 of the key and an offset. All of them lie in one bytearray, found by open addressing:
-first the numbers that the hash itself holds are tried, then the places after the last of those. Keys are
-never kept; two keys of the same MD5 would be taken for one.
+An entry is the MD5 of the key and an offset. All entries are in one bytearray with open addressing: first the slots
+given by parts of the hash are tried, then the slots after the last of them. Keys are not kept, so two keys with the
+same MD5 would be mixed up.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ _LAST_NUMBER = _HASH_BYTES - 4
 
 
 class OffsetMap:
-    """Give it the records in the order of their offsets; the later of two of one key wins."""
+    """Records must be added in the order of their offsets; a later record replaces an earlier one with the same key."""
 
     __slots__ = ("_capacity", "_slots", "_table", "entries", "latest_offset")
 
     def __init__(self, memory_bytes: int, keys: int, load_factor: float) -> None:
-        """Takes what `keys` keys need at most, but never more than `memory_bytes`.
+        """Takes the memory for `keys` keys, but at most `memory_bytes`.
 
-        The system gives the memory page by page as it is touched, so few keys cost little. ValueError if not
-        one key fits.
+        The system allocates pages as they are touched, so few keys cost little. ValueError if not even one key fits.
         """
         load_factor = min(max(load_factor, 0.01), 1.0)
         wanted = int(max(keys, 1) / load_factor) + 1
         self._slots = min(memory_bytes // ENTRY_BYTES, wanted)
-        # One place stays free, or a search for a key that is not there would never end.
+        # One slot stays free; otherwise the search for a missing key would not end.
         self._capacity = min(int(self._slots * load_factor), self._slots - 1)
         if self._capacity < 1:
             raise ValueError(
-                f"{memory_bytes} bytes hold no key: raise log.cleaner.dedupe.buffer.size or lower log.cleaner.threads"
+                f"{memory_bytes} bytes are too few for a single key: raise log.cleaner.dedupe.buffer.size or lower "
+                "log.cleaner.threads"
             )
         self._table = bytearray(self._slots * ENTRY_BYTES)
         self.entries = 0
         self.latest_offset = -1
-        """Everything up to here is in the map."""
+        """Everything up to this offset is in the map."""
 
     @property
     def is_full(self) -> bool:
-        """Whether no other key will be taken; those that are known may still move on."""
+        """Whether no new key will be accepted; known keys can still be updated."""
         return self.entries >= self._capacity
 
     @property
@@ -56,7 +56,7 @@ class OffsetMap:
         return len(self._table)
 
     def put(self, key: bytes, offset: int) -> None:
-        """Only while it is not full."""
+        """Must not be called when it is full."""
         digest = md5(key, usedforsecurity=False).digest()
         table = self._table
         at = int.from_bytes(digest[:4], "big") % self._slots * ENTRY_BYTES
@@ -71,7 +71,7 @@ class OffsetMap:
         self.latest_offset = offset
 
     def get(self, key: bytes) -> int:
-        """The offset of the key's last record; -1 if it has none here."""
+        """Offset of the key's last record; -1 if it has none."""
         digest = md5(key, usedforsecurity=False).digest()
         table = self._table
         at = int.from_bytes(digest[:4], "big") % self._slots * ENTRY_BYTES
@@ -85,7 +85,7 @@ class OffsetMap:
         return offset
 
     def _probe(self, digest: bytes) -> int:
-        """Where the entry of `digest` is, or would be; the table is never full, so there is such a place."""
+        """Slot of `digest`, or the free slot for it; the table is never full, so there is one."""
         table, slots = self._table, self._slots
         slot = 0
         for start in range(1, _LAST_NUMBER + 1):

@@ -1,5 +1,4 @@
-"""`partition.metadata`: which topic's partition a directory holds, by the id that a topic of the same name
-never shares.
+"""`partition.metadata`: id of the topic whose partition a directory holds. Topics of the same name have different ids.
 
     version: 0
     topic_id: 2rlQ5PmxTPSkVsC4hAgRyw
@@ -17,7 +16,7 @@ _VERSION = "0"
 
 
 class MalformedPartitionMetadata(Exception):
-    """The file does not say which topic the directory is of."""
+    """The file does not contain a topic id."""
 
 
 def format_partition_metadata(topic_id: bytes) -> bytes:
@@ -30,7 +29,7 @@ def parse_partition_metadata(data: bytes, name: str) -> bytes:
     for line in data.decode("utf-8", "replace").splitlines():
         key, colon, value = line.partition(":")
         if not colon:
-            raise MalformedPartitionMetadata(f"{name}: no `key: value`: {line[:80]!r}")
+            raise MalformedPartitionMetadata(f"{name}: expected `key: value`, got {line[:80]!r}")
         fields[key.strip()] = value.strip()
     if fields.get("version") != _VERSION:
         raise MalformedPartitionMetadata(f"{name}: version {fields.get('version')}, expected {_VERSION}")
@@ -48,7 +47,7 @@ def write_partition_metadata(disk: Disk, directory: str, topic_id: bytes) -> Non
 
 
 def begin_partition_metadata(disk: Disk, directory: str, topic_id: bytes) -> None:
-    """For a new log, as yet unsynced: until `sync_partition_metadata` a power cut may tear or lose the file."""
+    """Write the unsynced file of a new log: until `sync_partition_metadata` a power cut may tear or remove it."""
     file = disk.open(f"{directory}/{PARTITION_METADATA_FILE}", create=True)
     try:
         file.pwrite(format_partition_metadata(topic_id), 0)
@@ -57,7 +56,7 @@ def begin_partition_metadata(disk: Disk, directory: str, topic_id: bytes) -> Non
 
 
 def sync_partition_metadata(disk: Disk, directory: str) -> None:
-    """Make durable what `begin_partition_metadata` wrote. The directory may be gone by now."""
+    """Make the file of `begin_partition_metadata` durable. The directory may have been removed meanwhile."""
     try:
         file = disk.open(f"{directory}/{PARTITION_METADATA_FILE}")
         try:
@@ -70,13 +69,13 @@ def sync_partition_metadata(disk: Disk, directory: str) -> None:
 
 
 def read_partition_metadata(disk: Disk, directory: str) -> bytes | None:
-    """The topic id; None if the directory does not say. Raises `MalformedPartitionMetadata`."""
+    """The topic id; None if there is no file. Raises `MalformedPartitionMetadata`."""
     path = f"{directory}/{PARTITION_METADATA_FILE}"
     return parse_partition_metadata(disk.read_bytes(path), path) if disk.exists(path) else None
 
 
 def check_topic_id(found: bytes | None, expected: bytes, name: str) -> None:
-    """A directory of another topic must not be used: KafkaError INCONSISTENT_TOPIC_ID."""
+    """A directory of another topic must not be used: raises KafkaError INCONSISTENT_TOPIC_ID."""
     if found is not None and found != expected:
         raise KafkaError(
             ErrorCode.INCONSISTENT_TOPIC_ID,

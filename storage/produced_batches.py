@@ -1,6 +1,4 @@
-"""What a leader does to the batches of a producer before it appends them: sees how large they are, and writes into
-their heads where they will be. A core.
-"""
+"""Core: size checks of produced batches, and assignment of offsets, epoch and time in their headers."""
 
 from __future__ import annotations
 
@@ -18,20 +16,20 @@ from storage.segment import AppendedBatch
 
 
 def size_in_bytes(batches: Sequence[tuple[int, BatchHeader]], config: TopicConfig, log: object) -> int:
-    """Of all of them together. Raises KafkaError: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE; `log` is named then."""
+    """Total size. Raises KafkaError: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE; `log` is the name in their messages."""
     total = 0
     for _, header in batches:
         size = header.batch_length + OFFSET_AND_SIZE_BYTES
         if size > config.max_message_bytes:
             raise KafkaError(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"{log}: a batch of {size} bytes, max.message.bytes is {config.max_message_bytes}",
+                f"{log}: a batch must have at most {config.max_message_bytes} bytes (max.message.bytes); got {size}",
             )
         total += size
     if total > config.segment_bytes:
         raise KafkaError(
             ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"{log}: {total} bytes in one append, segment.bytes is {config.segment_bytes}",
+            f"{log}: an append must have at most {config.segment_bytes} bytes (segment.bytes); got {total}",
         )
     return total
 
@@ -43,10 +41,10 @@ def number(
     leader_epoch: int,
     append_time: int,
 ) -> list[AppendedBatch]:
-    """Give them, which lie one after the other in `buffer`, the offsets from `first_offset` on; gives them as a segment
-    takes them.
+    """Assign offsets from `first_offset` on to batches that are contiguous in `buffer`; returns them in the form that a
+    segment takes.
 
-    Their heads are written to: offset, epoch and, unless it is `NO_TIMESTAMP`, `append_time` in milliseconds since the
+    Changes their headers: offset, epoch and, unless it is `NO_TIMESTAMP`, `append_time` in milliseconds since the
     epoch.
     """
     offset = first_offset

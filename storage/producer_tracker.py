@@ -1,5 +1,5 @@
-"""Keeps the producer states of one log in step with its batches, and their snapshots and the transaction indexes
-in step with its segments.
+"""Keeps the producer state of one log consistent with its batches, and snapshots and transaction indexes consistent
+with its segments.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from protocol.records.batch import NO_TIMESTAMP, BatchHeader
 from protocol.records.control import read_end_txn
-from storage.aborted import AbortedIndex, AbortedTransaction
+from storage.producer_snapshots import SnapshotFiles
 from storage.producers import (
     NO_WARRANT,
     CompletedTransaction,
@@ -22,7 +22,7 @@ from storage.producers import (
     encode_snapshot,
 )
 from storage.segment import Segment
-from storage.snapshots import SnapshotFiles
+from storage.transaction_index import AbortedIndex, AbortedTransaction
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ _REPLAY_BYTES = 1 << 16
 
 
 class ProducerTracker:
-    """Between a log and its `states`."""
+    """Applies changes of a log to its `states`."""
 
     __slots__ = ("_snapshots", "states")
 
@@ -44,7 +44,8 @@ class ProducerTracker:
         batches: Sequence[tuple[int, BatchHeader]],
         warrant: Warrant = NO_WARRANT,
     ) -> SequencedBatch | None:
-        """May a leader append these? Gives the batch that one of them repeats. Raises as `ProducerStates`."""
+        """Check that a leader may append these. Returns the batch that they repeat, if any. Raises as `ProducerStates`.
+        """
         states = self.states
         before: dict[int, BatchHeader] = {}
         for position, header in batches:
@@ -70,8 +71,8 @@ class ProducerTracker:
         append_time: int = NO_TIMESTAMP,
         warrant: Warrant = NO_WARRANT,
     ) -> None:
-        """These are in the segment of `aborted` now: numbered from `first_offset` on, or as their heads say without
-        it. A follower knows no `warrant`.
+        """These were appended to the segment of `aborted`, numbered from `first_offset` on, or as in their headers if
+        it is None. Followers have no `warrant`.
         """
         states = self.states
         for position, header in batches:
@@ -106,18 +107,18 @@ class ProducerTracker:
             aborted.append(AbortedTransaction(producer_id, first_offset, last_offset, last_stable_offset))
 
     def take_snapshot(self, offset: int) -> None:
-        """Of the state at `offset`, the log's end; once is enough."""
+        """Write the state at `offset`, the log's end, unless it is written already."""
         if offset not in self._snapshots.offsets:
             self._snapshots.write(offset, encode_snapshot(self.states.entries.values()))
 
     def rebuild(
         self, segments: Sequence[Segment], log_end_offset: int, now_ms: int, high_watermark: int | None = None
     ) -> Sequence[Segment]:
-        """From the newest snapshot that can be read, and the batches after it. Gives the segments whose transaction
-        index was stale, and is made anew.
+        """Rebuild the state from the newest readable snapshot and the batches after it. Returns the segments whose
+        transaction index was stale and has been rebuilt.
 
-        A snapshot does not know the transactions that ended shortly before it. So none is used that would hide one
-        whose marker is not below `high_watermark`.
+        A snapshot does not contain transactions that ended shortly before it. So a snapshot is not used if it would
+        hide one whose marker is not below `high_watermark`.
         """
         self._snapshots.remove_after(log_end_offset)
         usable = self._latest_usable(segments, log_end_offset, high_watermark)
@@ -132,7 +133,7 @@ class ProducerTracker:
         return stale
 
     def _restore(self, offset: int, now_ms: int) -> None:
-        """Be as at `offset`, or at the next lower that there is a snapshot of."""
+        """Load the state at `offset`, or the nearest lower one with a snapshot."""
         self.states.clear(0)
         for taken in [known for known in reversed(self._snapshots.offsets) if known <= offset]:
             try:
@@ -143,7 +144,7 @@ class ProducerTracker:
                 self._snapshots.remove([taken])
 
     def _latest_usable(self, segments: Sequence[Segment], log_end_offset: int, high_watermark: int | None) -> int:
-        """Up to which offset a snapshot may be."""
+        """Maximum offset of a snapshot that may be used."""
         newest = self._snapshots.offsets[-1] if self._snapshots.offsets else 0
         if high_watermark is None or newest <= high_watermark:
             return log_end_offset
@@ -156,14 +157,14 @@ class ProducerTracker:
         return log_end_offset
 
     def _replay(self, segments: Sequence[Segment], last: Segment) -> None:
-        """The batches after the state, to the end of `last`."""
+        """Apply the batches after the state, up to the end of `last`."""
         offset = self.states.end_offset
         for segment in _from(segments, offset):
             for position, header in segment.headers(segment.position_of(offset), _REPLAY_BYTES):
                 if not header.has_producer_id:
                     continue
                 if header.is_control:
-                    # Only of a marker more than the head is needed.
+                    # Only a marker needs more than its header.
                     data = segment.log_file().pread(header.size_bytes, position)
                     completed = self._apply_marker(data, 0, header, header.base_offset)
                     if segment.aborted.is_stale:
@@ -171,23 +172,23 @@ class ProducerTracker:
                 else:
                     self.states.apply(header, header.base_offset, header.max_timestamp)
             if segment.aborted.is_stale:
-                segment.aborted.renew()
+                segment.aborted.finish_rebuild()
                 if segment is not segments[-1]:
                     segment.aborted.seal()
             if segment is last:
                 return
 
     def forget_all(self, offset: int) -> None:
-        """The log was emptied and goes on at `offset`."""
+        """The log was emptied and continues at `offset`."""
         self.states.clear(offset)
         self._snapshots.remove_after(-1)
 
     def segments_deleted(self, segments: Sequence[Segment]) -> None:
-        """From the front of the log: nobody will recover from their snapshots."""
+        """Segments were deleted from the front of the log: their snapshots are no longer needed for recovery."""
         gone = {segment.base_offset for segment in segments}
         self._snapshots.remove([offset for offset in self._snapshots.offsets if offset in gone])
 
 
 def _from(segments: Sequence[Segment], offset: int) -> Sequence[Segment]:
-    """The segment that holds `offset`, or the first, and those after it."""
+    """The segment with `offset`, or the first one, and those after it."""
     return segments[max(bisect_right([segment.base_offset for segment in segments], offset) - 1, 0) :]

@@ -1,11 +1,10 @@
-"""What a log remembers of its producers: enough to refuse gaps and to recognise what it already has. A core.
+"""Core: the producer state of a log, by which a leader refuses gaps and recognises retries.
 
-Of each producer id the last five batches are kept (KIP-98). A batch that continues the sequence is taken;
-one that equals a kept batch is answered as before; any other gets OUT_OF_ORDER_SEQUENCE_NUMBER. The offset
-before which no transaction is open comes from here too. All of it follows from the batches in the log, so a
-snapshot and the batches after it rebuild it.
+Keeps the last five batches of each producer id (KIP-98). A batch that continues the sequence is accepted; one that
+equals a kept batch is answered as before; any other gets OUT_OF_ORDER_SEQUENCE_NUMBER. The last stable offset is
+computed here, too. All of it follows from the batches in the log, so a snapshot and the batches after it rebuild it.
 
-Nothing here knows files; `storage.snapshots` keeps what `encode_snapshot` makes.
+Knows no files; `storage.producer_snapshots` stores what `encode_snapshot` returns.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from protocol.records.control import EndTxn
 from protocol.schema import decode, encode
 
 BATCHES_KEPT = 5
-"""As many as an idempotent producer may have in flight."""
+"""Maximum number of batches that an idempotent producer has in flight."""
 
 NO_OFFSET = -1
 
@@ -37,22 +36,23 @@ _CRC_COVERS_FROM = 6
 
 
 class CorruptSnapshot(Exception):
-    """These bytes are no producer snapshot. The state can be rebuilt from the log."""
+    """The bytes are no valid producer snapshot. The state can be rebuilt from the log."""
 
 
 @dataclass(slots=True)
 class ProducerStateConfig:
-    """Broker settings that producer state goes by; all logs of a node share it, and it may change at any time."""
+    """Broker settings of producer state; all logs of a node share the object, and it may change at any time."""
 
     expiration_ms: int = 86_400_000
-    """`producer.id.expiration.ms`: how long a producer without an open transaction is remembered."""
+    """`producer.id.expiration.ms`: time after which a producer without an open transaction is removed."""
     requires_verification: bool = False
-    """`transaction.partition.verification.enable`: the first batch of a transaction is taken only with a
-    `Verification` (KIP-890)."""
+    """`transaction.partition.verification.enable`: the first batch of a transaction requires a `Verification`
+    (KIP-890).
+    """
 
 
 class SequencedBatch(NamedTuple):
-    """A batch that was appended, as its producer numbered it."""
+    """Sequence numbers and offsets of an appended batch."""
 
     first_sequence: int
     last_sequence: int
@@ -67,27 +67,27 @@ class CompletedTransaction(NamedTuple):
     producer_id: int
     first_offset: int
     last_offset: int
-    """Of the marker."""
+    """Offset of the marker."""
     aborted: bool
 
 
 @dataclass(slots=True, eq=False)
 class Verification:
-    """The coordinator of a transaction is being asked whether the transaction is open and has this partition.
+    """A pending check with the transaction coordinator that the transaction is open and has this partition.
 
-    Who holds the one that `ProducerStates.begin_verification` gave may append the first batch, unless a marker came
-    in between: then the answer is of a transaction that is over, and this object is not the state's any more. It
-    is kept from a retry to the next, so that a later batch cannot take the place of an earlier one.
+    The caller with the object of `ProducerStates.begin_verification` may append the first batch, unless a marker was
+    appended meanwhile: then the answer refers to a finished transaction, and the object is no longer the state's. It is
+    kept between retries, so that a later batch cannot overtake an earlier one.
     """
 
     since_ms: int
     lowest_sequence: int
     epoch: int
     supports_epoch_bump: bool
-    """The client speaks for transaction.version 2: each transaction has an epoch and begins at sequence 0."""
+    """The client supports transaction.version 2: each transaction has its own epoch and begins at sequence 0."""
 
     def asked_for(self, epoch: int, sequence: int) -> None:
-        """One more batch needs it."""
+        """Another batch requires it."""
         if epoch > self.epoch:
             self.epoch, self.lowest_sequence = epoch, sequence
         elif epoch == self.epoch:
@@ -95,12 +95,12 @@ class Verification:
 
 
 class Warrant(NamedTuple):
-    """By what right a leader appends for a transaction."""
+    """Authority of a transactional append by a leader."""
 
     verification: Verification | None = None
-    """Of a data batch that begins one."""
+    """For the data batch that begins a transaction."""
     transaction_version: int = 0
-    """Of a marker: `transaction.version` as its coordinator goes by."""
+    """For a marker: the `transaction.version` of its coordinator."""
 
 
 NO_WARRANT = Warrant()
@@ -108,11 +108,11 @@ NO_WARRANT = Warrant()
 LAST_EPOCH = 0x7FFF
 
 BUMPS_EPOCHS = 2
-"""The `transaction.version` from which on every transaction has an epoch of its own (KIP-890)."""
+"""`transaction.version` from which every transaction has its own epoch (KIP-890)."""
 
 
 class ProducerEntry:
-    """One producer id."""
+    """State of one producer id."""
 
     __slots__ = (
         "batches",
@@ -131,7 +131,7 @@ class ProducerEntry:
         self.transaction_first_offset = NO_OFFSET
         """-1 unless a transaction is open."""
         self.batches: list[SequencedBatch] = []
-        """Of the current epoch, the newest last."""
+        """Batches of the current epoch, the newest last."""
 
     @property
     def last_sequence(self) -> int:
@@ -170,13 +170,13 @@ class ProducerStates:
         self.config = config
         self.entries: dict[int, ProducerEntry] = {}
         self.end_offset = 0
-        """The state says what holds after all records below this offset."""
+        """The state includes all records below this offset."""
         self._ongoing: dict[int, int] = {}
         """First offset of each open transaction, ascending, to its producer id."""
         self._unreplicated: dict[int, int] = {}
-        """First to last offset of the transactions whose marker the high watermark has not passed."""
+        """First to last offset of the transactions whose marker is not below the high watermark."""
         self.first_unstable_offset = NO_OFFSET
-        """Where the first transaction begins that is open or not yet replicated; -1 if there is none."""
+        """First offset of the earliest transaction that is open or not yet replicated; -1 if there is none."""
         self.verifications: dict[int, Verification] = {}
         """By producer id: transactions that are about to begin here. Not durable."""
 
@@ -185,11 +185,11 @@ class ProducerStates:
     def check(
         self, header: BatchHeader, before: BatchHeader | None = None, verification: Verification | None = None
     ) -> SequencedBatch | None:
-        """May a leader append this data batch? Gives the batch it repeats, if it is a repetition.
+        """Check that a leader may append this data batch. Returns the batch that it repeats, if any.
 
-        `before` is the batch of the same producer that precedes it in the same request. Raises KafkaError:
-        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE. Batches without sequences
-        come from a coordinator and are not checked for them.
+        `before` is the preceding batch of the same producer in the same request. Raises KafkaError:
+        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE. Batches without sequences come from a
+        coordinator, so their sequence is not checked.
         """
         entry = self.entries.get(header.producer_id)
         epoch, sequence = header.producer_epoch, header.base_sequence
@@ -221,14 +221,14 @@ class ProducerStates:
         if entry.transaction_first_offset >= 0 and not header.is_transactional:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"producer {header.producer_id} has a transaction open, the batch is in none",
+                f"producer {header.producer_id} has an open transaction, but the batch is not transactional",
             )
         return None
 
     def _check_begins(
         self, header: BatchHeader, entry: ProducerEntry | None, verification: Verification | None
     ) -> None:
-        """May this batch begin a transaction?"""
+        """Check that this batch may begin a transaction."""
         known = self.verifications.get(header.producer_id)
         if self.config.requires_verification and (verification is None or verification is not known):
             raise KafkaError(
@@ -241,7 +241,7 @@ class ProducerStates:
         if known.supports_epoch_bump and sequence != 0 and (entry is None or not entry.batches):
             raise self._out_of_order(header, NO_SEQUENCE)
         if sequence > known.lowest_sequence:
-            # The batch before it was refused and will come again.
+            # The batch before it was refused and will be retried.
             raise self._out_of_order(header, known.lowest_sequence - 1)
 
     def _repeated(self, entry: ProducerEntry, header: BatchHeader) -> SequencedBatch | None:
@@ -265,8 +265,8 @@ class ProducerStates:
     def begin_verification(
         self, producer_id: int, epoch: int, sequence: int, now_ms: int, *, supports_epoch_bump: bool
     ) -> Verification | None:
-        """What has to be verified before a transactional batch may be appended; None if its transaction has begun
-        here already. Raises KafkaError with INVALID_PRODUCER_EPOCH.
+        """The verification that a transactional batch requires; None if its transaction has begun here already. Raises
+        KafkaError with INVALID_PRODUCER_EPOCH.
         """
         entry = self.entries.get(producer_id)
         if entry is not None:
@@ -285,11 +285,11 @@ class ProducerStates:
         return known
 
     def check_marker(self, header: BatchHeader, marker: EndTxn, transaction_version: int = 0) -> None:
-        """May a leader append this transaction marker? INVALID_PRODUCER_EPOCH,
+        """Check that a leader may append this transaction marker. Raises KafkaError: INVALID_PRODUCER_EPOCH,
         TRANSACTION_COORDINATOR_FENCED.
 
         From transaction.version 2 on the epoch of a marker is that of the transaction plus one; the same epoch is
-        let through if it can be a repetition, or cannot be raised any more.
+        accepted if it may be a retry, or cannot be bumped any further.
         """
         entry = self.entries.get(header.producer_id)
         if entry is None:
@@ -310,10 +310,10 @@ class ProducerStates:
                 f"coordinator epoch {marker.coordinator_epoch} is older than {entry.coordinator_epoch}",
             )
 
-    # -- after an append, in the order of the log
+    # -- after an append, in log order
 
     def apply(self, header: BatchHeader, base_offset: int, timestamp: int) -> None:
-        """A data batch with a producer id is in the log at `base_offset`."""
+        """A data batch with a producer id was appended at `base_offset`."""
         entry = self._entry(header.producer_id)
         entry.move_to_epoch(header.producer_epoch)
         last_offset = base_offset + header.last_offset_delta
@@ -333,8 +333,8 @@ class ProducerStates:
     def apply_marker(
         self, header: BatchHeader, marker: EndTxn, offset: int, transaction_version: int = 0
     ) -> CompletedTransaction | None:
-        """A transaction marker is in the log at `offset`; gives the transaction it ended, if any. The log does not tell
-        the marker's `transaction_version`: only the leader that appends it does.
+        """A transaction marker was appended at `offset`; returns the transaction that it ended, if any. The log does
+        not contain `transaction_version`; only the leader that appends the marker knows it.
         """
         entry = self._entry(header.producer_id)
         entry.move_to_epoch(header.producer_epoch)
@@ -342,8 +342,8 @@ class ProducerStates:
         entry.last_timestamp = header.max_timestamp
         verification = self.verifications.get(header.producer_id)
         if verification is not None:
-            # What is being verified may have been this transaction. (A marker of the raised epoch is of the one
-            # before it. But a client that writes by version 2 may end by version 1, which raises nothing.)
+            # This may be the transaction being verified. (A marker with the bumped epoch belongs to the previous one.
+            # But a client that writes by version 2 may end by version 1, which bumps nothing.)
             is_next = verification.supports_epoch_bump and verification.epoch == header.producer_epoch
             if not is_next or transaction_version < BUMPS_EPOCHS:
                 del self.verifications[header.producer_id]
@@ -361,11 +361,11 @@ class ProducerStates:
         return entry
 
     def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
-        """The last stable offset once `completed` is replicated, as its index entry says it."""
+        """The last stable offset once `completed` is replicated, for its index entry."""
         return next(iter(self._ongoing), completed.last_offset + 1)
 
     def replicated_to(self, offset: int) -> None:
-        """The high watermark, or the log's start, is at `offset`: markers below it are settled."""
+        """The high watermark or the log start has reached `offset`: markers below it are settled."""
         if not self._unreplicated:
             return
         for first_offset, last_offset in list(self._unreplicated.items()):
@@ -379,7 +379,7 @@ class ProducerStates:
         self.first_unstable_offset = min(firsts, default=NO_OFFSET)
 
     def remove_expired(self, now_ms: int) -> int:
-        """Forget producers that were silent for too long; gives how many."""
+        """Remove producers that were inactive for too long; returns their number."""
         for producer_id, verification in list(self.verifications.items()):
             if now_ms - verification.since_ms >= self.config.expiration_ms:
                 del self.verifications[producer_id]
@@ -393,7 +393,7 @@ class ProducerStates:
             return False
         return now_ms - entry.last_timestamp >= self.config.expiration_ms
 
-    # -- beginning anew
+    # -- loading
 
     def clear(self, end_offset: int) -> None:
         self.entries.clear()
@@ -403,7 +403,7 @@ class ProducerStates:
         self.end_offset = end_offset
 
     def load(self, entries: Iterable[ProducerEntry], end_offset: int, now_ms: int) -> None:
-        """Replace the state by that of a snapshot; producers that expired meanwhile are left out."""
+        """Replace the state by a snapshot's, without producers that have expired since."""
         self.clear(end_offset)
         alive = [entry for entry in entries if not self._is_expired(entry, now_ms)]
         self.entries = {entry.producer_id: entry for entry in alive}
@@ -414,7 +414,7 @@ class ProducerStates:
 
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
-    """A snapshot file of version 1: version, CRC-32C of what follows, and the producers."""
+    """A snapshot file of version 1: version, CRC-32C of the rest, and the producers."""
     message = ProducerSnapshot(producer_entries=[_to_snapshot(entry) for entry in entries])
     data = bytearray(_VERSION.pack(_SNAPSHOT_VERSION) + encode(message, _SNAPSHOT_VERSION))
     _CRC.pack_into(data, _CRC_POSITION, crc32c(memoryview(data)[_CRC_COVERS_FROM:]))
@@ -436,7 +436,7 @@ def _to_snapshot(entry: ProducerEntry) -> SnapshotEntry:
 
 
 def decode_snapshot(data: bytes) -> Sequence[ProducerEntry]:
-    """The producers of a snapshot file; of each the last batch only. Raises `CorruptSnapshot`."""
+    """The producers of a snapshot file, each with its last batch only. Raises `CorruptSnapshot`."""
     if len(data) < _CRC_COVERS_FROM:
         raise CorruptSnapshot(f"{len(data)} bytes are too few")
     (version,) = _VERSION.unpack_from(data)

@@ -1,20 +1,18 @@
-"""Opening a log, whatever state the last run left it in.
+"""Opening of a log, whatever state the last run left it in.
 
-After a clean stop the files are taken as they are, unless the last one ends badly or before its indexes do.
-After any other stop the segments from the recovery point on are gone through: each batch must have a sane head,
-fit the file, carry a valid CRC and continue the offsets. The log is cut at the first that does not, and
-everything behind it goes; so what is served afterwards is a prefix of what was appended. Flushed segments are
-not gone through (that would take hours): only their indexes are looked at, and rebuilt if they are missing or
-damaged. A bad batch found while doing so is reported, and the segment is cut there, as Kafka does. Transaction
-indexes take producers to rebuild: those are only marked as stale. Whoever has little to read, as the metadata log,
-also asks for `last_damage`.
+After a clean stop the files are used as they are, unless the last one ends badly or before its indexes do. After any
+other stop the segments from the recovery point on are scanned: each batch must have a sane header, fit into the file,
+carry a valid CRC and continue the offsets. The log is truncated at the first one that does not, so what is served
+afterwards is a prefix of what was appended. Flushed segments are not scanned (that would take hours): only their
+indexes are checked, and rebuilt if they are missing or damaged. A bad batch found during a rebuild is reported, and its
+segment is truncated there, as in Kafka. Rebuilding a transaction index needs producer state, so it is only marked as
+stale. Callers with short logs, such as the metadata log, also call `last_damage`.
 
-Where a sync has failed, what was not flushed is written once more: the page cache shows it, but to the kernel it is
-written already, and the next sync would succeed without it.
+After a failed sync, everything unflushed is written again: the page cache has it, but the kernel considers it written,
+so the next sync would succeed without writing it.
 
-Renames that a crash interrupted are finished or undone: `.deleted` and `.cleaned` files go, `.swap` files
-take the place of the segments they were made from. Knows no producers; `PartitionLog` brings those up to
-date afterwards.
+Renames that a crash interrupted are finished or undone: `.deleted` and `.cleaned` files are removed, `.swap` files
+replace the segments they were made from. Knows no producers; `PartitionLog` rebuilds their state afterwards.
 """
 
 from __future__ import annotations
@@ -35,8 +33,8 @@ from storage.checkpoints import (
     parse_epochs,
     write_durably,
 )
-from storage.epochs import LeaderEpochs
 from storage.indexes import CorruptIndex
+from storage.leader_epochs import LeaderEpochs
 from storage.names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -57,12 +55,12 @@ from storage.segment import Folder, Segment, crc_of_file
 _log = logging.getLogger(__name__)
 
 SCAN_BYTES = 1 << 20
-"""What is read at once while going through a segment."""
+"""Size of one read during a scan."""
 
 
 @dataclass(slots=True)
 class LoadedLog:
-    """What was found on disk, and what was done to it."""
+    """Result of loading a log."""
 
     segments: list[Segment]
     epochs: LeaderEpochs
@@ -70,21 +68,40 @@ class LoadedLog:
     log_end_offset: int
     recovery_point: int
     names: list[str]
-    """The files in the directory as recovery left them, segments aside."""
+    """Files in the directory after recovery, except segments."""
     events: list[str] = field(default_factory=list)
-    """One line for each thing that was found wrong or done about it."""
+    """One line for each problem that was found or repaired."""
     scanned_bytes: int = 0
-    """How much was gone through batch by batch."""
+    """Number of bytes that were scanned batch by batch."""
     gaps_to: int = 0
-    """Of what was gone through, no batch from here on has a gap before it."""
+    """No scanned batch from this offset on has a gap before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """Facts about the run that wrote a log. The defaults stand for an unknown run."""
+
+    recovery_point: int = 0
+    """Everything below it is on stable storage."""
+    clean_shutdown: bool = False
+    lost_power: bool = True
+    """Anything that was not flushed may be missing, so the log ends at the first gap behind the recovery point. False
+    if only the process ended, or the recovery point is unknown.
+    """
+    log_start_offset: int = 0
+    high_watermark: int | None = None
+    """A lower bound, if known."""
+
+
+UNKNOWN_RUN = LastRun()
 
 
 class LogLoader:
-    """Loads one log. Use it once: `LogLoader(folder, config, now_ms).load(...)`."""
+    """Loads one log. Use it once: `LogLoader(folder, config, now_ms, last_run).load()`."""
 
-    def __init__(self, folder: Folder, config: TopicConfig, now_ms: int, *, lost_power: bool = True) -> None:
-        """`lost_power`: any part of what was not flushed may be missing, so it is cut where an offset is."""
-        self._lost_power = lost_power
+    def __init__(self, folder: Folder, config: TopicConfig, now_ms: int, last_run: LastRun) -> None:
+        self._last_run = last_run
+        self._lost_power = last_run.lost_power
         self._folder = folder
         self._disk = folder.disk
         self._config = config
@@ -93,20 +110,22 @@ class LogLoader:
         self._segments: list[Segment] = []
         self._epochs = LeaderEpochs()
         self._durable_epochs: list[tuple[int, int]] = []
-        """Entries of the checkpoint that begin below the recovery point: compaction may have left no batch of one."""
+        """Entries of the checkpoint that begin below the recovery point: compaction may have removed all their batches.
+        """
         self._events: list[str] = []
         self._scanned_bytes = 0
         self._gaps_to = 0
         self._sync_failed = False
-        """Of what was not flushed, any part may be in the page cache only, and not known to be."""
+        """Unflushed data may be in the page cache only."""
 
-    def load(self, log_start_offset: int, recovery_point: int, clean_shutdown: bool) -> LoadedLog:
-        """OSError if the disk fails; nothing that a file can hold makes it fail otherwise."""
+    def load(self) -> LoadedLog:
+        """Raises OSError if the disk fails; no content of a file makes it fail otherwise."""
+        log_start_offset, recovery_point = self._last_run.log_start_offset, self._last_run.recovery_point
         self._names = self._disk.list(self._folder.path)
         self._finish_interrupted_renames()
         self._finish_retention()
         self._sync_failed = SYNC_FAILED_FILE in self._names
-        clean_shutdown = clean_shutdown and not self._sync_failed
+        clean_shutdown = self._last_run.clean_shutdown and not self._sync_failed
         self._epochs = self._read_epochs()
         self._find_segments(None if clean_shutdown else recovery_point)
         if clean_shutdown:
@@ -115,7 +134,7 @@ class LogLoader:
             self._recover_from(self._place_of(recovery_point), recovery_point)
         end_offset = self._segments[-1].read_end_offset() if self._segments else log_start_offset
         if self._segments and end_offset < log_start_offset:
-            # Segment files were removed by hand, or the disk lost them: what is left was deleted logically.
+            # Segment files were removed by hand or lost; everything left is below the log start.
             self._note(f"log ends at {end_offset}, before its start offset {log_start_offset}: emptied")
             self._remove_segments_from(0)
             self._epochs.clear()
@@ -127,7 +146,7 @@ class LogLoader:
         for segment in self._segments[:-1]:
             segment.seal()
         if self._sync_failed:
-            self._write_anew(recovery_point)
+            self._rewrite_unflushed(recovery_point)
         log_start_offset = max(log_start_offset, self._segments[0].base_offset)
         self._epochs.truncate_from_end(end_offset)
         self._epochs.truncate_from_start(log_start_offset)
@@ -147,14 +166,15 @@ class LogLoader:
         self._events.append(event)
         _log.warning("%s: %s", self._folder.path, event)
 
-    # -- names
+    # -- file names
 
     def _remove(self, name: str) -> None:
         self._disk.remove(f"{self._folder.path}/{name}")
         self._names.remove(name)
 
     def _finish_interrupted_renames(self) -> None:
-        """Kafka's rules: a `.swap` without older `.cleaned` beside it is a finished copy and wins."""
+        """Kafka's rules: a `.swap` without an older `.cleaned` beside it is a finished copy and replaces its originals.
+        """
         swaps: list[tuple[int, str]] = []
         cleaned: list[tuple[int, str]] = []
         for name in list(self._names):
@@ -176,7 +196,7 @@ class LogLoader:
             self._note(f"removed {name} of an unfinished swap")
             self._remove(name)
         if invalid:
-            # What is left of them must not be taken for a finished copy, once nothing says otherwise.
+            # Remaining `.swap` files must not pass for a finished copy once the `.cleaned` ones are removed.
             self._disk.sync_directory(self._folder.path)
         for _, name in cleaned:
             self._remove(name)
@@ -185,8 +205,8 @@ class LogLoader:
             self._put_swaps_in_place(valid)
 
     def _finish_retention(self) -> None:
-        """A crash may have come before the last renames of a deletion from the front, a power cut undone some, and left
-        a hole, or a segment without some of its indexes.
+        """A crash may have prevented the last renames of a deletion from the front, or a power cut undone some, which
+        leaves a hole, or a segment without some of its indexes.
         """
         expired = [name for name in self._names if name.endswith(EXPIRED_SUFFIX)]
         last = max((parsed[0] for name in expired if (parsed := parse_offset_file_name(name))), default=-1)
@@ -198,22 +218,22 @@ class LogLoader:
         for name in revived:
             self._remove(name)
         if revived:
-            self._note(f"finished deleting the segments up to {last}")
+            self._note(f"finished the deletion of the segments up to {last}")
             self._disk.sync_directory(self._folder.path)
         for name in expired:
             self._remove(name)
 
     def _put_swaps_in_place(self, swaps: list[tuple[int, str]]) -> None:
-        """Step by step, as in `storage.swapping`."""
+        """Step by step, as in `storage.segment_swaps`."""
         logs = [(offset, name) for offset, name in swaps if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)]
         if logs:
             start = min(offset for offset, _ in logs)
-            # An empty copy replaces at least the segment whose name it has.
+            # An empty copy replaces at least the segment of the same name.
             end = max(max(self._swap_end_offset(offset), offset + 1) for offset, _ in logs)
             for name in list(self._names):
                 parsed = parse_offset_file_name(name)
                 if parsed is not None and start <= parsed[0] < end and parsed[1] in SEGMENT_SUFFIXES:
-                    # The swapped copy holds its records.
+                    # The copy contains its records.
                     self._remove(name)
             self._disk.sync_directory(self._folder.path)
         for part in (logs, [swap for swap in swaps if swap not in logs]):
@@ -228,7 +248,7 @@ class LogLoader:
         self._note(f"finished the swap of {len(logs)} segments")
 
     def _swap_end_offset(self, base_offset: int) -> int:
-        """The offset after the last record of a swapped segment; its batches are hopped over."""
+        """The offset after the last record of a copy; only batch headers are read."""
         path = self._folder.file(base_offset, LOG_SUFFIX + SWAP_SUFFIX)
         file = self._disk.open(path)
         try:
@@ -252,14 +272,14 @@ class LogLoader:
         try:
             return LeaderEpochs(parse_epochs(self._disk.read_bytes(path), path))
         except (MalformedCheckpoint, ValueError) as error:
-            # Only what lies below the recovery point is lost, and a replica then truncates by what is left.
+            # Only data below the recovery point is lost; a replica then truncates to what is left.
             self._note(f"leader epochs unreadable: {error}")
             return LeaderEpochs()
 
     def _find_segments(self, recovery_point: int | None) -> None:
-        """One Segment per `.log`; index files without a log are litter.
+        """One Segment per `.log`; index files without a log are removed.
 
-        Indexes are loaded or rebuilt, but not from the recovery point on: there, recovery makes them anew.
+        Indexes below the recovery point are loaded or rebuilt; above it recovery rebuilds them all.
         """
         bases = []
         for name in list(self._names):
@@ -285,7 +305,7 @@ class LogLoader:
             self._load_indexes(segment, present)
 
     def _place_of(self, offset: int) -> int:
-        """Of the segment that holds `offset`, or would; 0 if it is below all."""
+        """Index of the segment that holds `offset`, or would; 0 if it is below all."""
         return max(bisect_right([segment.base_offset for segment in self._segments], offset) - 1, 0)
 
     def _load_indexes(self, segment: Segment, present: set[str]) -> None:
@@ -296,35 +316,36 @@ class LogLoader:
                 raise CorruptIndex("the time index is missing")
             segment.load_indexes()
             if segment.last_indexed_position() > max(segment.size_bytes - 1, 0):
-                raise CorruptIndex("the offset index points behind the end of the log")
+                raise CorruptIndex("the offset index points beyond the end of the log")
             if not segment.time_index.entries and segment.first_timestamp() >= 0:
                 raise CorruptIndex("the time index is empty")
         except (CorruptIndex, CorruptBatch) as error:
             if TRANSACTION_INDEX_SUFFIX not in present:
-                # It may have got lost with them.
-                segment.aborted.begin_anew()
-            problem = self._go_through(segment, only_indexes=True)
+                # The marker may have been lost with them.
+                segment.aborted.start_rebuild()
+            problem = self._scan(segment, only_indexes=True)
             self._note(f"rebuilt the indexes of segment {segment.base_offset}: {error}")
             if problem is not None:
-                self._note(f"segment {segment.base_offset} is corrupt: {problem}: cut there")
+                self._note(f"segment {segment.base_offset} is corrupt: {problem}: truncated there")
 
-    def _write_anew(self, recovery_point: int) -> None:
-        """What recovery left behind the recovery point, and all snapshots; indexes there were made anew anyway."""
+    def _rewrite_unflushed(self, recovery_point: int) -> None:
+        """Write everything behind the recovery point again, and all snapshots; the indexes there were rebuilt anyway.
+        """
         for segment in self._segments[self._place_of(recovery_point) :]:
-            segment.write_anew(segment.position_of(recovery_point))
+            segment.rewrite_from(segment.position_of(recovery_point))
         for name in self._names:
             if name.endswith(SNAPSHOT_SUFFIX):
                 path = f"{self._folder.path}/{name}"
                 write_durably(self._disk, path, self._disk.read_bytes(path))
-        self._note(f"a sync had failed: wrote what lies behind {recovery_point} once more")
+        self._note(f"a sync had failed: wrote everything behind {recovery_point} again")
         self._remove(SYNC_FAILED_FILE)
 
     # -- contents
 
     def _check_last_segment(self) -> None:
-        """Trust after a clean stop goes as far as hopping over the last batches.
+        """Check the end of the last segment even after a clean stop, reading the last headers.
 
-        A file may have been cut between two of them since, and its indexes still know what was behind.
+        The file may have been truncated since, and its indexes may still refer to the removed part.
         """
         if not self._segments:
             return
@@ -333,71 +354,71 @@ class LogLoader:
             end_offset = last.read_end_offset()
         except CorruptBatch as error:
             self._note(f"corrupt after a clean stop: {error}")
-            self._go_through(last)
+            self._scan(last)
             return
         if last.indexes_reach(end_offset):
-            # Offsets would be told of that are given out again.
-            self._note(f"the indexes of segment {last.base_offset} go on behind its end at {end_offset}: rebuilt")
-            self._go_through(last)
+            # Otherwise lookups would return offsets that are assigned again.
+            self._note(f"the indexes of segment {last.base_offset} go beyond its end at {end_offset}: rebuilt")
+            self._scan(last)
 
     def _recover_from(self, first: int, recovery_point: int) -> None:
-        """Go through the segments from the one with the recovery point on, and cut at the first fault."""
+        """Scan the segments from the one with the recovery point on, and truncate at the first fault."""
         if first and self._segments[first].base_offset == recovery_point:
             self._check_sealed(self._segments[first - 1])
         if self._segments:
-            # Those batches will name their epochs; a checkpoint written before a truncation may name others, also
-            # for segments that retention has deleted since.
+            # The scanned batches contain their epochs; a checkpoint written before a truncation may contain others,
+            # also for segments that retention has deleted since.
             self._durable_epochs = [entry for entry in self._epochs.entries() if entry[1] < recovery_point]
             self._epochs.truncate_from_end(min(self._segments[first].base_offset, recovery_point))
         end_offset: int | None = None
         for place in range(first, len(self._segments)):
             segment = self._segments[place]
             if end_offset is not None and segment.base_offset != end_offset:
-                # A roll puts each segment where the one before it ended. Unflushed segments are never
-                # cleaned, so this is the lost tail of the one before, not a gap that compaction made.
+                # A roll places each segment at the end of the previous one. Unflushed segments are never cleaned, so
+                # this is the lost tail of the previous one, not a gap left by compaction.
                 self._cut_before(place, f"segment {segment.base_offset} does not continue at {end_offset}")
                 return
-            problem = self._go_through(segment, unflushed_from=recovery_point)
+            problem = self._scan(segment, unflushed_from=recovery_point)
             if problem is not None:
                 self._cut_before(place + 1, f"segment {segment.base_offset}: {problem}")
                 return
             end_offset = segment.read_end_offset()
 
     def _check_sealed(self, segment: Segment) -> None:
-        """The final time entry of this segment may be lost, or be anything, if it was rolled after the last flush."""
+        """The final time index entry may be missing or damaged if the segment was rolled after the last flush."""
         try:
             times = segment.time_index
-            if times.entries and not segment.bears_out(times.last_entry):
+            if times.entries and not segment.confirms(times.last_entry):
                 self._note(f"rebuilt the indexes of segment {segment.base_offset}: no batch has {times.last_entry}")
-                self._go_through(segment, only_indexes=True)
+                self._scan(segment, only_indexes=True)
             segment.find_max_timestamp()
         except CorruptBatch as error:
-            problem = self._go_through(segment, only_indexes=True)
-            self._note(f"flushed segment {segment.base_offset} is corrupt: {problem or error}: cut there")
+            problem = self._scan(segment, only_indexes=True)
+            self._note(f"flushed segment {segment.base_offset} is corrupt: {problem or error}: truncated there")
 
     def _cut_before(self, place: int, problem: str) -> None:
         end_offset = self._segments[place - 1].read_end_offset()
-        self._note(f"cut at offset {end_offset}: {problem}")
+        self._note(f"truncated at offset {end_offset}: {problem}")
         if place < len(self._segments):
             self._remove_segments_from(place)
 
     def _remove_segments_from(self, place: int) -> None:
-        """From the last to the first, so that a crash on the way leaves a prefix; durable before going on."""
+        """The last one first, so that a crash leaves a prefix; durable before going on."""
         for segment in reversed(self._segments[place:]):
             self._note(f"removed segment {segment.base_offset} of {segment.size_bytes} bytes")
             segment.remove_files()
         del self._segments[place:]
         self._disk.sync_directory(self._folder.path)
 
-    def _go_through(
+    def _scan(
         self, segment: Segment, *, only_indexes: bool = False, unflushed_from: int | None = None
     ) -> str | None:
-        """Check every batch, rebuild the indexes, learn the epochs; cut at the first fault and tell it.
+        """Check every batch, rebuild the indexes and the epochs; truncate at the first fault and return it.
 
         `only_indexes`: the segment may be in the middle of the log, where its epochs are known already.
-        `unflushed_from`: behind this offset nothing was ever cleaned here, so what is missing was lost with the power.
-        Only whoever follows a leader whose log was compacted is given batches with gaps between them, and makes
-        those durable soon (`Flusher.gaps_to`).
+        `unflushed_from`: behind this offset nothing was ever cleaned here, so missing records were lost with the power.
+        Only a follower of a leader with a compacted log gets batches with gaps between them, and it flushes those soon
+        (`Flusher.gaps_to`).
         """
         segment.reset(keep_aborted=only_indexes and not segment.aborted.is_stale)
         file = segment.log_file()
@@ -423,10 +444,10 @@ class LogLoader:
 
 
 def last_damage(segments: Sequence[Segment], offset: int) -> tuple[int, str] | None:
-    """Look through all segments that end at `offset` or before, as recovery does not if that is the recovery point:
-    (where the last one ends that is not what was written, what is wrong there); None if none is.
+    """Scan all segments that end at `offset` or before, which recovery does not do at the recovery point: (end of the
+    last damaged one, damage); None if there is none.
 
-    Of a log that nobody compacts. Changes nothing. Slow. Raises OSError.
+    For logs that are not compacted. Changes nothing. Slow. Raises OSError.
     """
     for segment, following in reversed(list(pairwise(segments))):
         end_offset = following.base_offset
@@ -442,12 +463,12 @@ def _damage(segment: Segment, end_offset: int) -> str | None:
     while (header := scan.next_batch()) is not None:
         scan.advance(header)
     if scan.problem is None and scan.next_offset != end_offset:
-        return f"ends at {scan.next_offset} instead of {end_offset}"
+        return f"ends at offset {scan.next_offset} instead of {end_offset}"
     return scan.problem
 
 
 class _Scan:
-    """Goes through a segment's file batch by batch, reading it in large pieces."""
+    """Scans a segment's file batch by batch, reading it in large pieces."""
 
     __slots__ = (
         "_chunk",
@@ -462,20 +483,20 @@ class _Scan:
     )
 
     def __init__(self, file: File, size: int, base_offset: int, no_gaps_from: int | None) -> None:
-        """`no_gaps_from`: from this offset on each batch must begin where the one before it ends; None: nowhere."""
+        """From `no_gaps_from` on each batch must begin where the previous one ends; None allows gaps everywhere."""
         self._file = file
         self._size = size
         self._no_gaps_from = no_gaps_from
         self.next_offset = base_offset
         self.gaps_to = base_offset
-        """Where the last batch begins that has a gap before it."""
+        """Base offset of the last batch with a gap before it."""
         self._chunk = b""
         self._chunk_start = 0
         self.position = 0
         self.problem: str | None = None
 
     def next_batch(self) -> BatchHeader | None:
-        """The batch at `position` if it is good; None at the end, or where `problem` says what is wrong."""
+        """The batch at `position` if it is good; None at the end, or if `problem` is set."""
         position = self.position
         if position >= self._size:
             return None

@@ -1,9 +1,8 @@
-"""Which segments at the front of a log may go. A core: facts in, a number out.
+"""Core: the number of segments at the front of a log that retention deletes.
 
-Only whole segments go, oldest first, and none that reaches beyond the high watermark: the log's start
-offset must never pass it. The order of the reasons is Kafka's: first what lies before the start offset
-(DeleteRecords), then the surplus of size, then age. Without `delete` in the cleanup policy only the first
-counts.
+Only complete segments are deleted, oldest first, and none that reaches beyond the high watermark: the log start offset
+must never pass it. The order of the rules is Kafka's: first segments before the start offset (DeleteRecords), then
+size, then age. Without `delete` in the cleanup policy only the first rule applies.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from settings.topic import TopicConfig
 
 
 class AgingSegment(Protocol):
-    """What retention asks of a segment."""
+    """Properties of a segment that retention depends on."""
 
     base_offset: int
     size_bytes: int
@@ -25,7 +24,7 @@ class AgingSegment(Protocol):
 
 
 class Retention:
-    """One look at one log."""
+    """One evaluation for one log."""
 
     __slots__ = ("_high_watermark", "_log_end_offset", "_segments", "deletable")
 
@@ -34,10 +33,10 @@ class Retention:
         self._high_watermark = high_watermark
         self._log_end_offset = log_end_offset
         self.deletable = 0
-        """How many segments from the front on may go; all of them, if even the active one is due."""
+        """Number of segments from the front to delete; all of them, if even the active one is due."""
 
     def apply(self, config: TopicConfig, log_start_offset: int, now_ms: int) -> int:
-        """All rules, one after the other; gives `deletable`."""
+        """Apply all rules in order; returns `deletable`."""
         self.before(log_start_offset)
         if config.deletes:
             self.by_size(config.retention_bytes)
@@ -45,7 +44,7 @@ class Retention:
         return self.deletable
 
     def _next(self) -> tuple[AgingSegment, int, bool] | None:
-        """(the oldest segment left, the offset after it, whether it is the active one), if it is eligible."""
+        """(the oldest remaining segment, the offset after it, whether it is the active one), if it is eligible."""
         place = self.deletable
         if place == len(self._segments):
             return None
@@ -65,7 +64,7 @@ class Retention:
             self.deletable += 1
 
     def by_size(self, retention_bytes: int) -> None:
-        """The oldest, as long as what stays is no less than `retention_bytes`; -1 is no limit."""
+        """The oldest ones, while at least `retention_bytes` remain; -1 is no limit."""
         if retention_bytes < 0:
             return
         surplus = sum(segment.size_bytes for segment in self._segments[self.deletable :]) - retention_bytes
@@ -74,7 +73,7 @@ class Retention:
             self.deletable += 1
 
     def by_age(self, retention_ms: int, now_ms: int) -> None:
-        """Those whose youngest record is older than `retention_ms`; -1 is no limit."""
+        """Those whose latest record is older than `retention_ms`; -1 is no limit."""
         if retention_ms < 0:
             return
         while (candidate := self._next()) is not None:

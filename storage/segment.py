@@ -1,9 +1,8 @@
-"""One segment of a log: a `.log` file of record batches, and the indexes into it.
+"""One segment of a log: a `.log` file of record batches and its indexes.
 
-The segment turns offsets into file positions and back to whole batches. It knows the size of its file by
-itself, so bytes that a failed write left behind the last good batch are never served; and it remembers the
-boundaries that its readers at the tail ask for, so those need not touch a file. It knows nothing of
-leaders, producers or other segments.
+The segment maps offsets to file positions and these to complete batches. It keeps the size of its file itself, so bytes
+that a failed write left behind the last good batch are never served. It also caches boundaries that readers at the tail
+ask for, so those need no file access. Knows neither leaders nor producers nor other segments.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from protocol.records.batch import (
     read_header,
 )
 from runtime.world import Bytes, Disk, File
-from storage.aborted import AbortedIndex
 from storage.indexes import PAGE_BYTES, CorruptIndex, EntryFile, OffsetIndex, TimeIndex, TimestampOffset
 from storage.names import (
     DELETED_SUFFIX,
@@ -38,11 +36,12 @@ from storage.names import (
     TRANSACTION_INDEX_SUFFIX,
     offset_file_name,
 )
+from storage.transaction_index import AbortedIndex
 
 _log = logging.getLogger(__name__)
 
 _HOP = struct.Struct(">qi4xb6xi")
-"""Base offset, length, magic, last offset delta: what it takes to get from one batch to the next."""
+"""Base offset, length, magic, last offset delta: the fields needed to skip a batch."""
 HOP_BYTES = _HOP.size
 _NO_HOP = (0, 0, 0, 0)
 _MIN_BATCH_LENGTH = 14
@@ -54,7 +53,7 @@ _CURSORS_KEPT = 16
 
 @dataclass(slots=True)
 class Folder:
-    """Where the files of one log are. All of its segments share it: a directory is renamed once."""
+    """Directory of one log, shared by all of its segments because it can be renamed."""
 
     disk: Disk
     path: str
@@ -66,40 +65,39 @@ class Folder:
         return self.file(offset, SNAPSHOT_SUFFIX)
 
     def note_failed_sync(self) -> None:
-        """The page cache may show what will never be on the disk. Whoever recovers this log is told, as far as the disk
-        still takes a name; that need not be durable, for it says nothing that outlives the page cache.
+        """The page cache may have data that will never be on disk. Leaves a marker for the next recovery, if the disk
+        still accepts a name; it need not be durable, because it only matters as long as the page cache does.
         """
         try:
             self.disk.open(f"{self.path}/{SYNC_FAILED_FILE}", create=True).close()
         except OSError as error:
-            _log.warning("%s: cannot note that a sync has failed: %s", self.path, error)
+            _log.warning("%s: cannot record that a sync has failed: %s", self.path, error)
 
 
 class AppendedBatch(NamedTuple):
-    """What a segment needs to know of a batch that it is given."""
+    """Properties of an appended batch that a segment needs."""
 
     position: int
-    """Within the bytes that are appended."""
+    """Position within the appended bytes."""
     size_bytes: int
     last_offset: int
     max_timestamp: int
 
 
 class Boundary(NamedTuple):
-    """A place between two batches."""
+    """A position between two batches."""
 
     position: int
     next_offset: int
-    """The offset after the batch before it, or the first of the batch after it; -1 if neither is known."""
+    """The offset after the previous batch, or the first of the next one; -1 if neither is known."""
     next_size_bytes: int
-    """Of the batch after it; -1 if that was not looked at."""
+    """Size of the next batch; -1 if that was not read."""
 
 
 class Segment:
     """Batches from `base_offset` on. Create it with `create` or `open`.
 
-    `first_batch_timestamp` is the largest timestamp of the first batch (-1 unknown), from which
-    `segment.ms` counts.
+    `first_batch_timestamp` is the largest timestamp of the first batch (-1 unknown), from which `segment.ms` counts.
     """
 
     __slots__ = (
@@ -130,7 +128,7 @@ class Segment:
         self.size_bytes = 0
         self.created_ms = now_ms
         self.copied_from_ms: int | None = None
-        """Of a compacted copy: how old the youngest record was that it was made from."""
+        """For a compacted copy: modification time of the youngest original."""
         self.first_batch_timestamp: int | None = None
         self._deleted_suffix = ""
         self._max_timestamp: TimestampOffset | None = None
@@ -139,19 +137,19 @@ class Segment:
         self._tail_unknown = False
         """A write failed and the file may be longer than `size_bytes`."""
         self._boundaries: dict[int, int] = {}
-        """Recently appended: an offset to where the first batch that reaches it begins."""
+        """Recent appends: from an offset to the position of the first batch that reaches it."""
         self._cursors: dict[int, int] = {}
-        """The same for where readers that are behind stopped."""
+        """The same for the positions where lagging readers stopped."""
         self.offset_index = OffsetIndex(
             disk, folder.file(base_offset, OFFSET_INDEX_SUFFIX), base_offset, index_max_bytes
         )
         self.time_index = TimeIndex(disk, folder.file(base_offset, TIME_INDEX_SUFFIX), base_offset, index_max_bytes)
         self.aborted = AbortedIndex(disk, folder.file(base_offset, TRANSACTION_INDEX_SUFFIX), base_offset)
-        """Filled by whoever follows the producers of the log."""
+        """Filled by the tracker of the log's producers."""
 
     @classmethod
     def create(cls, folder: Folder, base_offset: int, index_max_bytes: int, now_ms: int) -> Segment:
-        """An empty segment; files of the same name lose their contents."""
+        """An empty segment; existing files of the same name are emptied."""
         segment = cls(folder, base_offset, index_max_bytes, now_ms)
         segment._max_timestamp = TimestampOffset(NO_TIMESTAMP, base_offset)
         segment._dirty = True
@@ -161,24 +159,23 @@ class Segment:
                 file.truncate(0)
             for index in segment._indexes:
                 index.create()
-                # Most segments of most partitions never look into their indexes again before they are
-                # flushed.
+                # Most segments of most partitions do not look into their indexes before they are flushed.
                 index.close()
         except OSError:
-            # Left where it is, it would stand for a part of the log that the segment before it still fills.
+            # If it stayed, it would represent a part of the log that the previous segment still contains.
             segment.remove_files()
             raise
         return segment
 
     @classmethod
     def open(cls, folder: Folder, base_offset: int, index_max_bytes: int, now_ms: int) -> Segment:
-        """A segment whose `.log` exists. The indexes are loaded apart: they may need to be rebuilt."""
+        """A segment with an existing `.log`. Indexes are loaded separately, because they may have to be rebuilt."""
         segment = cls(folder, base_offset, index_max_bytes, now_ms)
         segment.size_bytes = folder.disk.size(segment.log_path)
         return segment
 
     def load_indexes(self) -> None:
-        """`CorruptIndex` if either into the log file cannot belong to this segment."""
+        """Raises `CorruptIndex` if the offset or time index does not fit this segment."""
         for index in (self.offset_index, self.time_index):
             try:
                 index.load()
@@ -186,16 +183,16 @@ class Segment:
                 index.close()
 
     def load_aborted(self) -> None:
-        """`CorruptIndex` if it cannot belong to this segment: then it has to be rebuilt."""
+        """Raises `CorruptIndex` if it does not fit this segment and has to be rebuilt."""
         try:
             self.aborted.load()
         except CorruptIndex:
-            self.aborted.begin_anew()
+            self.aborted.start_rebuild()
             raise
         finally:
             self.aborted.close()
 
-    # -- what it is
+    # -- state
 
     @property
     def _indexes(self) -> tuple[EntryFile, ...]:
@@ -223,8 +220,8 @@ class Segment:
         return self._max_timestamp
 
     def largest_timestamp(self) -> int:
-        """What retention by time goes by: the records' own time; the file's if they have none (magic 0, or
-        compaction took them all).
+        """Timestamp for retention by time: that of the records, or of the file if they have none (magic 0, or
+        compaction removed them all).
         """
         timestamp = self.max_timestamp.timestamp
         if timestamp >= 0:
@@ -234,7 +231,7 @@ class Segment:
         return self._folder.disk.modified_ms(self.log_path)
 
     def waited_ms(self, now_ms: int, batch_timestamp: int) -> int:
-        """How long this segment has been written to, by the records' time where they have one."""
+        """Time since the first batch, by the records' timestamps if they have any."""
         first = self.first_timestamp()
         return batch_timestamp - first if first >= 0 else now_ms - self.created_ms
 
@@ -245,13 +242,13 @@ class Segment:
             self.first_batch_timestamp = first[1].max_timestamp if first is not None else NO_TIMESTAMP
         return self.first_batch_timestamp
 
-    # -- writing
+    # -- writes
 
     def append(self, data: Bytes, batches: list[AppendedBatch], index_interval_bytes: int) -> None:
-        """Write `data` at the end, in one call. After an OSError the segment is as it was before."""
+        """Write `data` at the end, in one call. After an OSError the segment is unchanged."""
         start = self.size_bytes
         offset_index = self.offset_index
-        # Before the data, so that an index that cannot be written leaves nothing to undo.
+        # Before the data, so that a failed index write leaves nothing to undo.
         if offset_index.unwritten_bytes >= PAGE_BYTES or self.time_index.unwritten_bytes >= PAGE_BYTES:
             self.write_indexes()
         if self._tail_unknown:
@@ -282,37 +279,37 @@ class Segment:
             del boundaries[next(iter(boundaries))]
 
     def cut_unknown_tail(self) -> None:
-        """Give back what a failed write may have left behind the last good batch."""
+        """Truncate what a failed write may have left behind the last good batch."""
         if self._tail_unknown:
             self.log_file().truncate(self.size_bytes)
             self._tail_unknown = False
 
     def seal(self) -> None:
-        """This segment gets no more appends: the time index learns its largest timestamp, memory is freed."""
+        """No more appends: add the final time index entry and free memory."""
         self.cut_unknown_tail()
         self.time_index.maybe_append(*self.max_timestamp)
         for index in self._indexes:
             index.seal()
 
     def forget_boundaries(self) -> None:
-        """No reader at the tail will ask this segment any more."""
+        """Readers at the tail have left this segment."""
         self._boundaries.clear()
 
     def write_out(self) -> None:
-        """As at a clean stop: what the files lack of what memory knows."""
+        """Write everything that is only in memory, as at a clean stop."""
         self.cut_unknown_tail()
         self.time_index.maybe_append(*self.max_timestamp)
         self.write_indexes()
 
     def write_indexes(self) -> None:
-        """Bring their files up to date. After an OSError nothing is lost."""
+        """Write index entries to the files. After an OSError nothing is lost."""
         for index in self._indexes:
             index.write_out()
 
     def files_to_sync(self) -> list[File]:
-        """The files that changed since they were last given here. Data comes before the indexes into it."""
+        """Files that changed since the previous call. Data precedes its indexes."""
         files: list[File] = []
-        # Whatever needs room comes first: files that were given nowhere would not be given again.
+        # Steps that need room come first: files that are not returned would be lost to the next call.
         self.write_indexes()
         if self._dirty:
             self.cut_unknown_tail()
@@ -323,7 +320,7 @@ class Segment:
         return files
 
     def end_if_cut(self, offset: int) -> int:
-        """`offset`, or the base offset of the batch that it lies within."""
+        """`offset`, or the base offset of the batch that contains it."""
         position = self.position_of(offset)
         if position == self.size_bytes:
             return offset
@@ -331,7 +328,7 @@ class Segment:
         return min(base_offset, offset)
 
     def truncate_to(self, offset: int) -> None:
-        """Cut the first batch that reaches `offset`, and all after it."""
+        """Remove the first batch that reaches `offset`, and everything after it."""
         position = self.position_of(offset)
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
@@ -349,9 +346,10 @@ class Segment:
         self.find_max_timestamp()
 
     def find_max_timestamp(self) -> None:
-        """Learn what the time index may not say: the batches after the last offset entry are looked at.
+        """Find the largest timestamp, which the time index may lack: scans the batches after the last offset index
+        entry.
 
-        Both indexes are written to at the same batches, so up to there the time index knows it all.
+        Both indexes get entries for the same batches, so up to there the time index is complete.
         """
         largest = self.time_index.last_entry
         for _, header in self.headers(self.last_indexed_position()):
@@ -359,19 +357,19 @@ class Segment:
                 largest = TimestampOffset(header.max_timestamp, header.last_offset)
         self._max_timestamp = largest
 
-    def bears_out(self, entry: TimestampOffset) -> bool:
-        """Whether a batch says what an entry of the time index says. Raises CorruptBatch."""
+    def confirms(self, entry: TimestampOffset) -> bool:
+        """Whether the batch of a time index entry confirms it. Raises CorruptBatch."""
         for _, header in self.headers(self.position_of(entry.offset)):
             return header.last_offset == entry.offset and header.max_timestamp == entry.timestamp
         return False
 
     def last_indexed_position(self) -> int:
-        """Where the last batch begins that the offset index knows; 0 if it knows none."""
+        """Position of the last batch in the offset index; 0 if it is empty."""
         index = self.offset_index
         return index.entry(index.entries - 1).position if index.entries else 0
 
     def indexes_reach(self, offset: int) -> bool:
-        """Whether any index tells of `offset` or of what comes after it."""
+        """Whether any index has an entry for `offset` or later."""
         return (
             (self.offset_index.entries > 0 and self.offset_index.last_offset >= offset)
             or (self.time_index.entries > 0 and self.time_index.last_entry.offset >= offset)
@@ -379,14 +377,14 @@ class Segment:
         )
 
     def reset(self, *, keep_aborted: bool = False) -> None:
-        """Forget all about the contents, before they are gone through again.
+        """Clear all state about the contents before they are scanned again.
 
-        `keep_aborted`: the transaction index was durable and is sound. What it lost would not be missed.
+        `keep_aborted`: the transaction index is durable and sound. Missing entries would not be noticed.
         """
         self.offset_index.create()
         self.time_index.create()
         if not keep_aborted:
-            self.aborted.begin_anew()
+            self.aborted.start_rebuild()
         self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
         self.first_batch_timestamp = None
         self._bytes_since_index = 0
@@ -409,7 +407,7 @@ class Segment:
         self._bytes_since_index += size
 
     def cut_file(self, size_bytes: int) -> None:
-        """The file ends at a boundary found by going through it."""
+        """Truncate the file at a boundary found by a scan."""
         if self.log_file().size() != size_bytes:
             self.log_file().truncate(size_bytes)
         self.size_bytes = size_bytes
@@ -417,15 +415,15 @@ class Segment:
         if self.aborted.entries:
             self.aborted.truncate_to(self.read_end_offset())
 
-    def write_anew(self, position: int) -> None:
-        """Write what the file holds from there on once more, so that the next sync takes care of it."""
+    def rewrite_from(self, position: int) -> None:
+        """Write the file's content from there on once more, so that the next sync covers it."""
         file = self.log_file()
         while data := file.pread(min(_COPY_BYTES, self.size_bytes - position), position):
             file.pwrite(data, position)
             position += len(data)
         self._dirty = True
 
-    # -- finding
+    # -- lookup
 
     def _pread(self, count: int, position: int) -> bytes:
         return (self._file or self.log_file()).pread(count, position)
@@ -436,7 +434,7 @@ class Segment:
     def _checked_hop(self, data: bytes, at: int, position: int) -> tuple[int, int, int]:
         """(base offset, last offset delta, end position) of a batch of any format, or `CorruptBatch`."""
         if len(data) - at < HOP_BYTES:
-            raise self._corrupt(position, "the file ends within a batch head")
+            raise self._corrupt(position, "the file ends within a batch header")
         base_offset, length, magic, delta = _HOP.unpack_from(data, at)
         if not 0 <= magic <= 2:
             raise self._corrupt(position, f"no batch begins here (magic {magic})")
@@ -448,9 +446,9 @@ class Segment:
         return base_offset, delta, end
 
     def position_of(self, offset: int) -> int:
-        """Where the first batch begins that reaches `offset`; the end of the segment if none does.
+        """Position of the first batch that reaches `offset`; the end of the segment if there is none.
 
-        No file is touched for offsets that were just appended or where a reader stopped.
+        Needs no file access for offsets that were just appended or where a reader stopped.
         """
         known = self._boundaries.get(offset)
         if known is None:
@@ -462,20 +460,20 @@ class Segment:
         return known
 
     def start_of_read(self, offset: int) -> int:
-        """As `position_of`, for whoever sends on what is there: the head of the first batch is looked at, unless it was
-        just appended. Raises `CorruptBatch` if it is none.
+        """Like `position_of`, for readers that send the bytes: checks the header of the first batch, unless it was just
+        appended. Raises `CorruptBatch` if it is invalid.
         """
         known = self._boundaries.get(offset)
         return self.checked_start(self.position_of(offset)) if known is None else known
 
     def checked_start(self, position: int) -> int:
-        """`position`. Raises `CorruptBatch` unless the head of a batch is there, or the segment ends."""
+        """Returns `position`. Raises `CorruptBatch` unless a batch header is there, or the segment ends."""
         if position < self.size_bytes:
             self._checked_hop(self._pread(HOP_BYTES, position), 0, position)
         return position
 
     def _search(self, position: int, offset: int) -> int:
-        """Hop from batch to batch, reading a page at a time, from a boundary on."""
+        """Skip from batch to batch, reading a page at a time, from a boundary on."""
         chunk, chunk_start, size_bytes, unpack = b"", position, self.size_bytes, _HOP.unpack_from
         while position < size_bytes:
             at = position - chunk_start
@@ -491,7 +489,7 @@ class Segment:
         return position
 
     def boundary_within(self, start: int, limit: int) -> Boundary:
-        """The last boundary at or before `limit`, seen from the boundary `start` <= limit < size.
+        """The last boundary at or before `limit`, from the boundary `start` <= limit < size.
 
         Its position is `start` if the first batch already reaches beyond `limit`.
         """
@@ -513,14 +511,14 @@ class Segment:
         return Boundary(position, next_offset, -1)
 
     def remember_cursor(self, next_offset: int, position: int) -> None:
-        """A reader stopped at this boundary and will come back for it."""
+        """A reader stopped at this boundary and will return to it."""
         cursors = self._cursors
         cursors[next_offset] = position
         if len(cursors) > _CURSORS_KEPT:
             del cursors[next(iter(cursors))]
 
     def headers(self, position: int = 0, step_bytes: int = PAGE_BYTES) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, head) of each batch from a boundary on, read in steps of `step_bytes`."""
+        """(position, header) of each batch from a boundary on, read in steps of `step_bytes`."""
         chunk, chunk_start = b"", position
         while position < self.size_bytes:
             at = position - chunk_start
@@ -533,18 +531,18 @@ class Segment:
             position += header.size_bytes
 
     def read_end_offset(self) -> int:
-        """The offset after the last batch, looked up in the file; the base offset if it is empty."""
+        """The offset after the last batch in the file; the base offset if it is empty."""
         end_offset = self.base_offset
         for _, header in self.headers(self.last_indexed_position()):
             end_offset = header.next_offset
         return end_offset
 
-    # -- the end of it
+    # -- removal and renaming
 
     def mark_deleted(self, suffix: str = DELETED_SUFFIX) -> None:
-        """Rename the files so that a restart deletes them; who still reads them can go on."""
+        """Rename the files so that a restart deletes them; current readers can continue."""
         disk = self._folder.disk
-        # The indexes first: a log without indexes can be rebuilt, indexes without a log are litter.
+        # The indexes first: a log without indexes can be rebuilt, indexes without a log are useless.
         for kind in reversed(SEGMENT_SUFFIXES):
             path = self._folder.file(self.base_offset, kind)
             if disk.exists(path):
@@ -552,7 +550,7 @@ class Segment:
         self._deleted_suffix = suffix
 
     def remove_files(self) -> None:
-        """For good. Files that are gone already are no error."""
+        """Delete the files; missing ones are no error."""
         self.close_files()
         disk = self._folder.disk
         for kind in reversed(SEGMENT_SUFFIXES):
@@ -561,20 +559,20 @@ class Segment:
                 disk.remove(path)
 
     def hold_open(self) -> None:
-        """The files are about to be renamed, so none of them may be looked for by its name."""
+        """The files are about to be renamed, so none of them may be opened by name."""
         self.log_file()
         self.offset_index.hold_open()
         self.time_index.hold_open()
 
     def move_to(self, folder: Folder) -> None:
-        """The files have the names that they have in `folder`."""
+        """The files have been moved to `folder`."""
         self._folder = folder
         self.directory_renamed()
         for index in self._indexes:
             index.close()
 
     def directory_renamed(self) -> None:
-        """The folder has a new path; files that are open stay open."""
+        """The folder has a new path; open files stay open."""
         self.offset_index.path = self._folder.file(self.base_offset, OFFSET_INDEX_SUFFIX)
         self.time_index.path = self._folder.file(self.base_offset, TIME_INDEX_SUFFIX)
         self.aborted.path = self._folder.file(self.base_offset, TRANSACTION_INDEX_SUFFIX)

@@ -1,8 +1,7 @@
-"""The segments of one log in their order, and what is found by looking through them: a place to read from, a record of
-some time, transactions that were aborted.
+"""The ordered segments of one log, and lookups across them: read positions, records by time, aborted transactions.
 
-Segments touch: each begins where the one before it ends; compaction may take the last records of the earlier one away.
-Knows no rules of the log: what may be read and what is to be cut is `PartitionLog`'s.
+Segments touch: each begins where the previous one ends; compaction may remove the last records of the earlier one.
+`PartitionLog` decides what may be read and what is truncated.
 """
 
 from __future__ import annotations
@@ -14,20 +13,20 @@ from typing import NamedTuple
 from protocol.records.batch import BatchHeader
 from protocol.records.search import TooLargeToSearch, first_record_at
 from runtime.world import File, FileRegion
-from storage.aborted import AbortedTransaction
 from storage.segment import Segment
+from storage.transaction_index import AbortedTransaction
 
 
 class LogSlice(NamedTuple):
-    """Whole batches in one file, ready to be sent."""
+    """Complete batches in one file, ready to be sent."""
 
     first_offset: int
-    """The offset that was asked for; it is in the first batch, or the first batch is the next that exists."""
+    """The requested offset; it is in the first batch, or before it if that is the next existing batch."""
     file: File
     position: int
     size_bytes: int
     upper_offset: int
-    """No record in it has this offset or more."""
+    """All records in it have lower offsets."""
 
     @property
     def region(self) -> FileRegion:
@@ -35,7 +34,7 @@ class LogSlice(NamedTuple):
 
 
 class TimestampedOffset(NamedTuple):
-    """What a lookup by time finds."""
+    """Result of a lookup by time."""
 
     timestamp: int
     offset: int
@@ -49,7 +48,7 @@ class SegmentList:
 
     def __init__(self, segments: list[Segment]) -> None:
         self.all = segments
-        """To look at."""
+        """Read-only."""
         self._bases = [segment.base_offset for segment in segments]
 
     @property
@@ -58,7 +57,7 @@ class SegmentList:
 
     @property
     def first_offset(self) -> int:
-        """The base of the oldest one."""
+        """Base offset of the oldest segment."""
         return self._bases[0]
 
     @property
@@ -70,60 +69,60 @@ class SegmentList:
         return sum(segment.open_files for segment in self.all)
 
     def place_of(self, offset: int) -> int:
-        """Which one holds the offset, or would; -1 before all of them."""
+        """Index of the segment that holds the offset, or would; -1 before all of them."""
         return bisect_right(self._bases, offset) - 1
 
     def end_if_cut(self, offset: int) -> int:
-        """Where the log would end without all batches that reach `offset`: there, or where a batch begins that it lies
-        within.
+        """Log end after a removal of all batches that reach `offset`: there, or at the base of the batch that contains
+        it.
         """
         return self.all[self.place_of(offset)].end_if_cut(offset)
 
-    # -- changing it
+    # -- changes
 
     def add(self, segment: Segment) -> None:
-        """The new active one."""
+        """Add the new active segment."""
         self.all.append(segment)
         self._bases.append(segment.base_offset)
         if len(self.all) > 2:
-            # The one just sealed keeps its boundaries, for those who read up to the roll.
+            # The segment just closed keeps its boundaries, for readers that are about to reach the roll.
             self.all[-3].forget_boundaries()
 
     def take_from(self, place: int) -> list[Segment]:
-        """Take this one and all behind it out."""
+        """Remove this segment and all behind it."""
         taken = self.all[place:]
         del self.all[place:]
         del self._bases[place:]
         return taken
 
     def take_first(self, count: int) -> list[Segment]:
-        """Take the oldest out."""
+        """Remove the oldest segments."""
         taken = self.all[:count]
         del self.all[:count]
         del self._bases[:count]
         return taken
 
     def find(self, some: Sequence[Segment]) -> int | None:
-        """Where these lie one after the other, before the active one; None if they do not."""
+        """Index of the first of these if they are adjacent and before the active one; otherwise None."""
         place = self.place_of(some[0].base_offset)
         end = place + len(some)
         here = place >= 0 and end < len(self.all) and self.all[place:end] == list(some)
         return place if here else None
 
     def replace(self, place: int, count: int, copy: Segment) -> None:
-        """Put `copy` where so many others are."""
+        """Replace `count` segments by `copy`."""
         self.all[place : place + count] = [copy]
         self._bases[place : place + count] = [copy.base_offset]
 
-    # -- looking things up
+    # -- lookups
 
     def read(
         self, offset: int, max_bytes: int, upper_offset: int, log_end_offset: int, at_least_one: bool
     ) -> LogSlice | None:
-        """Whole batches of one segment from the one with `offset` on, below `upper_offset`; both are in the log.
+        """Complete batches of one segment from the one with `offset` on, below `upper_offset`; both are in the log.
 
-        No more than `max_bytes`, unless that is not even one batch and `at_least_one` is wanted. Raises `CorruptBatch`
-        if the first one has no sound head.
+        At most `max_bytes`, but one batch of any size if `at_least_one`. Raises `CorruptBatch` if the first one has no
+        valid header.
         """
         segments = self.all
         place = len(segments) - 1
@@ -132,7 +131,7 @@ class SegmentList:
         segment = segments[place]
         position = segment.start_of_read(offset)
         while position == segment.size_bytes:
-            # Compaction took the rest of this segment: the next existing offset is further on.
+            # Compaction removed the rest of this segment; the next existing offset is in a later one.
             place += 1
             if place == len(segments):
                 return None
@@ -154,7 +153,9 @@ class SegmentList:
         return LogSlice(offset, segment.log_file(), position, size, upper_offset) if size > 0 else None
 
     def aborted_transactions(self, from_offset: int, upper_offset: int) -> list[AbortedTransaction]:
-        """Those with records or their marker in [from_offset, upper_offset), in the order of their markers."""
+        """Aborted transactions with records or their marker in [from_offset, upper_offset), in the order of their
+        markers.
+        """
         found: list[AbortedTransaction] = []
         for segment in self.all[max(self.place_of(from_offset), 0) :]:
             more, complete = segment.aborted.collect(from_offset, upper_offset)

@@ -1,6 +1,6 @@
-"""Core: which refusals of the operating system mean that something ran short, and may be there again later.
+"""Core: errors of the operating system that mean a shortage of a resource, which may pass.
 
-None of them says anything about the disk: what was written stays, and the same call may succeed the next time.
+None of them is a fault of the disk: what was written remains, and the same call may succeed later.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ _SHORTAGES = OUT_OF_SPACE | OUT_OF_DESCRIPTORS | {errno.ENOMEM}
 
 
 def is_shortage(error: OSError) -> bool:
-    """No room, no descriptor or no memory. A failed sync is never one, whatever its number: the kernel reports it once
-    and drops what it could not write.
+    """Whether there was no room, file descriptor or memory. A failed sync is never a shortage, whatever its errno: the
+    kernel reports it once and drops what it could not write.
     """
     return error.errno in _SHORTAGES
 
@@ -25,7 +25,7 @@ def lacks_descriptors(error: OSError) -> bool:
 
 
 def shortage_behind(error: Exception) -> OSError | None:
-    """The shortage that `error` is, or that it was raised from; None if it is anything else."""
+    """The shortage that `error` is or was raised from; None for any other error."""
     cause = error if isinstance(error, OSError) else error.__cause__
     return cause if isinstance(cause, OSError) and is_shortage(cause) else None
 

@@ -23,6 +23,7 @@ NodeName = Annotated[
     str, typer.Argument(metavar="NODE", help="broker-1 to broker-3, controller-101 to controller-103.")
 ]
 Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Time limit.")]
+Restarts = Annotated[bool, typer.Option(help="Restart nodes that exit by themselves.")]
 
 
 def _cluster(
@@ -40,7 +41,7 @@ def up(
     settings: Settings = None,
     timeout: Timeout = 60.0,
     wait: Annotated[bool, typer.Option(help="Return when the cluster accepts writes.")] = True,
-    restarts: Annotated[bool, typer.Option(help="Restart nodes that exit by themselves.")] = True,
+    restarts: Restarts = True,
 ) -> None:
     """Start the nodes that are not running. Existing data is kept."""
     began = time.monotonic()
@@ -97,9 +98,9 @@ def stop(node: NodeName, data: Data = DEFAULT_DATA, timeout: Timeout = 30.0) -> 
 
 
 @app.command()
-def start(node: NodeName, data: Data = DEFAULT_DATA) -> None:
+def start(node: NodeName, data: Data = DEFAULT_DATA, restarts: Restarts = True) -> None:
     """Start a node with its previous configuration."""
-    _cluster(data).start(node)
+    _cluster(data, restarts=restarts).start(node)
 
 
 @app.command()

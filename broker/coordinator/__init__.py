@@ -1,1 +1,1 @@
-"""What every coordinator stands on: a state machine over one partition of an internal topic."""
+"""Replicated state machines over the partitions of an internal topic, the common base of all coordinators."""

@@ -1,8 +1,8 @@
-"""Shell: all shards of one internal topic that this broker leads, and the way from a key to its shard.
+"""Shell: all shards of one internal topic that this broker leads, and the lookup from a key to its shard.
 
-A partition's leader is the coordinator of the keys that hash to it. A shard is made when the partition is led here,
-loaded in a task of its own, and dropped when it is not; nothing else decides. Knows neither groups nor transactions:
-what a machine is, `make_machine` knows.
+The leader of a partition coordinates the keys that hash to it. A shard is created when this broker becomes the leader,
+loaded in a task of its own, and dropped with the leadership. Knows neither groups nor transactions: `make_machine`
+builds the state machine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from types import ModuleType
 from typing import Generic, TypeVar
 
 from broker.coordinator.outcome import Machine
-from broker.coordinator.shard import Shard, ShardState, ShardTimers
+from broker.coordinator.shard import Shard, ShardContext, ShardState
+from broker.coordinator.shard_timers import ShardTimers
 from broker.replication.partition import Partition
 from broker.timing_wheel import TimingWheel
 from kraft.metadata.delta import MetadataDelta
@@ -34,13 +35,15 @@ _MASK = 0xFFFFFFFF
 
 
 LONGEST_KEY = 32_767
-"""Characters of a group id or a transactional id: longer ones do not fit into the records of their topic."""
+"""Maximum length of a group id or transactional id, in characters: longer ones do not fit into the records of their
+topic.
+"""
 
 _LONGEST_REMEMBERED = 256
 
 
 def java_hash(text: str) -> int:
-    """`String.hashCode` of Java, an int32: by it keys are spread over partitions."""
+    """`String.hashCode` of Java, an int32. Kafka assigns keys to partitions by it."""
     return _remembered_hash(text) if len(text) <= _LONGEST_REMEMBERED else _hash(text)
 
 
@@ -56,31 +59,31 @@ _remembered_hash = lru_cache(maxsize=4096)(_hash)
 
 
 def partition_for(key: str, partitions: int) -> int:
-    """Which of the internal topic's partitions is responsible for a group or a transactional id."""
+    """The partition of the internal topic that is responsible for a group id or a transactional id."""
     value = java_hash(key)
-    # As Kafka's Utils.abs has it: the least int has no positive twin and counts as 0.
+    # Like Kafka's Utils.abs: the minimum int has no positive counterpart and counts as 0.
     return (0 if value == -(1 << 31) else abs(value)) % partitions
 
 
 def work_of_key(key: str) -> int:
-    """Items of work, as a `Meter` counts them, that finding the partition of a long key takes."""
+    """Cost of hashing a long key, in the items of work that a `Meter` counts."""
     return len(key) // 100
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatedTopic:
-    """The internal topic under one kind of coordinator."""
+    """The internal topic of one kind of coordinator."""
 
     name: str
     messages: ModuleType
-    """`protocol.messages.…` with its keys and values."""
+    """Module `protocol.messages.…` that defines the keys and values of its records."""
     commit_timeout_ms: Callable[[], int]
-    """How long an answer may wait for the replicas."""
+    """Maximum time that an answer waits for the replicas."""
     compression: Callable[[], int] = lambda: 0
 
 
 class Coordinator(Generic[MachineT]):
-    """One kind of coordinator on this broker."""
+    """All shards of one kind of coordinator on this broker."""
 
     def __init__(  # noqa: PLR0913 - made in one place
         self,
@@ -103,21 +106,23 @@ class Coordinator(Generic[MachineT]):
         self._types = dict(record_types(topic.messages))
         self._shards: dict[int, Shard[MachineT]] = {}
         self._forgotten: dict[int, Partition] = {}
-        """Led here as far as this broker knows, and given up because others may lead them by now."""
+        """Led here according to this broker's metadata, but given up because another broker may lead them by now."""
         self._stopped = False
 
-    # -- looking
+    # -- lookup
 
     def partition_of(self, key: str) -> int | None:
         """The partition that is responsible for `key`; None while the topic does not exist. Raises KafkaError
-        (INVALID_REQUEST) for a key that no record can hold."""
+        (INVALID_REQUEST) for a key that no record can hold.
+        """
         if len(key) > LONGEST_KEY:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"an id has at most {LONGEST_KEY} characters, not {len(key)}")
+            message = f"the id must have at most {LONGEST_KEY} characters; got {len(key)}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
         image = self._image().topics.by_name.get(self.topic.name)
         return None if image is None or not image.partitions else partition_for(key, len(image.partitions))
 
     def placed(self, key: str) -> PartitionImage | None:
-        """Where that partition is, by the newest metadata."""
+        """The partition of `key` in the newest metadata, with its leader."""
         image = self._image().topics.by_name.get(self.topic.name)
         index = self.partition_of(key)
         return None if image is None or index is None else image.partitions.get(index)
@@ -141,30 +146,35 @@ class Coordinator(Generic[MachineT]):
 
     @property
     def shards(self) -> list[Shard[MachineT]]:
-        """Those that are loading or active, by partition."""
+        """Shards that are loading or active, ordered by partition."""
         usable = (ShardState.LOADING, ShardState.ACTIVE)
         return [shard for _, shard in sorted(self._shards.items()) if shard.state in usable]
 
     @property
     def may_be_deposed(self) -> bool:
-        """Whether others may have taken over something that is coordinated here. A list would not be whole then."""
+        """Whether another broker may have taken over a partition that is coordinated here; a list of groups would then
+        be incomplete.
+        """
         return bool(self._forgotten) or any(shard.may_be_deposed for shard in self._shards.values())
 
     def may_have_lost(self, index: int) -> bool:
-        """Whether a partition was led here when this broker last heard anything, and others may lead it by now."""
+        """Whether this broker led the partition according to its last contact with the controllers, and another may
+        lead it by now.
+        """
         shard = self._shards.get(index)
         return index in self._forgotten if shard is None else shard.may_be_deposed
 
-    # -- what happens to the partitions
+    # -- leadership changes
 
-    def look_at_forgotten(self) -> None:
-        """To be called regularly. A shard is given up while others may lead its partition, as if that were known: its
-        waiters look for the new coordinator, and its timers expel nobody. If this broker leads the partition
-        after all, the log is loaded again, and members get a whole session to come back.
+    def check_forgotten(self) -> None:
+        """Give up shards while another broker may lead their partitions. Must be called regularly.
+
+        Clients that wait are then sent to look for the new coordinator, and no timer expels a member. If this broker
+        turns out to lead the partition after all, the log is loaded again and every member gets a full session timeout.
         """
         for index, shard in list(self._shards.items()):
             if shard.may_be_deposed:
-                log.info("%r is given up: this broker hears neither controllers nor followers", shard)
+                log.info("%r is given up: this broker has lost contact with controllers and followers", shard)
                 del self._shards[index]
                 self._forgotten[index] = shard.partition
                 shard.give_up()
@@ -173,7 +183,7 @@ class Coordinator(Generic[MachineT]):
                 self.leadership_changed(partition)
 
     def leadership_changed(self, partition: Partition) -> None:
-        """This partition is led here now, or in a new epoch, or not any more."""
+        """This broker became the leader of the partition, got a new leader epoch, or lost the leadership."""
         if partition.topic != self.topic.name or self._stopped:
             return
         self._forgotten.pop(partition.index, None)
@@ -186,13 +196,13 @@ class Coordinator(Generic[MachineT]):
         if not partition.is_leader:
             return
         if shard is not None and shard.state is not ShardState.FAILED:
-            # Led all the time: the log holds nothing that was not written here.
+            # This broker led the partition all the time, so the log holds nothing that it did not write itself.
             shard.epoch = partition.leader_epoch
             return
         self._begin(partition)
 
     def stop(self) -> None:
-        """Coordinate nothing any more: the logs are about to be closed."""
+        """Give up all shards; the logs are about to be closed."""
         self._stopped = True
         for shard in self._shards.values():
             shard.give_up()
@@ -201,21 +211,16 @@ class Coordinator(Generic[MachineT]):
 
     def _begin(self, partition: Partition) -> None:
         timers = ShardTimers(self._wheel)
-        shard = Shard(
-            self._world,
-            partition,
-            self._make_machine(partition, timers),
-            timers,
-            self._types,
-            commit_timeout_ms=self.topic.commit_timeout_ms(),
-            compression=self.topic.compression(),
-            decisions=self._decisions,
+        topic = self.topic
+        context = ShardContext(
+            self._world, self._types, topic.commit_timeout_ms(), topic.compression(), self._decisions
         )
+        shard = Shard(context, partition, self._make_machine(partition, timers), timers)
         self._shards[partition.index] = shard
         self._background.spawn(shard.load, failed=shard.load_failed)
 
     def metadata_changed(self, delta: MetadataDelta) -> None:
-        """To be called after the partitions were told."""
+        """Must be called after the partitions have applied `delta`."""
         if delta.is_empty:
             return
         for shard in self.shards:

@@ -1,8 +1,8 @@
-"""The words in which a coordinator's core speaks: a command and the time go in, an `Outcome` comes out.
+"""Core: the interface of a coordinator's core: a command and the time go in, an `Outcome` comes out.
 
-A core never changes its durable state when it decides. It says which records it wants written; they come back through
-`Machine.replay`, live and at loading alike. What is not durable (who waits for an answer, when somebody was last
-heard) it may change at once.
+A core does not change its durable state when it decides. It returns the records to write, and they come back through
+`Machine.replay`, both live and while loading. State that is not durable (waiting answers, session deadlines) may change
+at once.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from storage.producers import Verification
 
 
 class Now(NamedTuple):
-    """The two clocks at one moment, in milliseconds."""
+    """Both clocks at one moment, in milliseconds."""
 
     monotonic_ms: int
     """For deadlines and timers."""
     wall_ms: int
-    """For what is written into records: commit timestamps, start of a transaction."""
+    """For timestamps in records, such as commit time and transaction start."""
 
 
 class CoordinatorRecord(NamedTuple):
@@ -32,13 +32,13 @@ class CoordinatorRecord(NamedTuple):
 
     key: Message
     value: Message | None
-    """None is a tombstone."""
+    """None for a tombstone."""
     version: int = 0
-    """In which the value is written."""
+    """Schema version of the value."""
 
 
 class ProducerStamp(NamedTuple):
-    """Whose transaction records belong to."""
+    """Producer of the transaction that records belong to."""
 
     producer_id: int
     producer_epoch: int
@@ -46,82 +46,86 @@ class ProducerStamp(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reply:
-    """Where the answer to one request goes; to be used once, whichever way."""
+    """Destination of the answer to one request. Exactly one of the two callbacks must be called, once."""
 
     answer: Callable[[Any], None]
-    """Takes the response message."""
+    """Sends the response message."""
     refuse: Callable[[ErrorCode], None]
-    """Answers with nothing but an error."""
+    """Sends a response that holds only this error."""
 
 
 NOBODY = Reply(lambda response: None, lambda code: None)
-"""For callers that take the answer out of the outcome."""
+"""For callers that take the answer from the outcome themselves."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What one command or timer leads to.
+    """Result of one command or timer.
 
-    The records are appended as one batch: all of them are in the log, or none. The answers leave when everything that
-    was written so far is below the high watermark, so that nobody learns what a failover could take back; that holds
-    for answers without records, too.
+    The records are appended as one batch: all of them are in the log, or none. The answers are sent when everything
+    written so far is below the high watermark, so that no client sees state that a failover could lose; this holds for
+    answers without records, too.
     """
 
     records: list[CoordinatorRecord] = field(default_factory=list)
     answers: list[tuple[Reply, Any]] = field(default_factory=list)
-    """In the order in which they leave."""
+    """In the order in which they are sent."""
     producer: ProducerStamp | None = None
-    """Set: the records belong to this producer's transaction."""
+    """If set, the records belong to this producer's transaction."""
     verification: Verification | None = None
-    """By which the first records of a transaction are let in, once the transaction's coordinator has said that this
-    partition is in it; see `Shard.begin_verification`."""
+    """Admits the first records of a transaction after the transaction coordinator has confirmed that this partition is
+    part of it; see `Shard.begin_verification`.
+    """
     replay: bool = True
-    """False where the core has already made the records' change to a state of which only a part is written (classic
-    groups): then they are replayed at loading only."""
+    """False if the core has already applied the change to its live state, of which only a part is written (classic
+    groups). Such records are replayed only while loading.
+    """
     committed: Callable[[], None] | None = None
-    """Called when the records are below the high watermark, before the answers leave; never if the partition is lost
-    before."""
+    """Called when the records are below the high watermark, before the answers are sent; never if the partition is lost
+    before that.
+    """
     failed: Callable[[KafkaError], Outcome] | None = None
-    """Called in place of all that if the records could not be appended. Without it every reply is refused; so they are
-    if the partition was lost in the attempt, for then there is no machine any more."""
+    """Called instead of all that if the append of the records failed. Without it, every reply is refused with the
+    error. Replies are also refused if the append cost this broker the partition, because its machine is gone then.
+    """
     notes: Notes = field(default_factory=Notes)
-    """What is decided and why, for people; told when the records are below the high watermark."""
+    """Decisions and their reasons, published when the records are below the high watermark."""
 
 
 Operation = Callable[[Now], Outcome]
-"""A command with its arguments bound. May raise KafkaError: then the request is refused with its code."""
+"""A command with its arguments bound. A KafkaError that it raises becomes the error of the request."""
 
 
 class Timers(Protocol):
-    """Timers of one machine; all end with it."""
+    """Timers of one machine; they are cancelled when it is dropped."""
 
     def schedule(self, key: Hashable, deadline_ms: int, operation: Operation) -> None:
-        """Run `operation` once the monotonic clock reaches `deadline_ms`; replaces what `key` had before.
+        """Run `operation` once the monotonic clock reaches `deadline_ms`. Replaces the timer that `key` had.
 
-        If its records cannot be appended it is run again 500 ms later, unless its outcome says what to do (`failed`).
+        If its records cannot be appended, it runs again after 500 ms, unless its outcome has a `failed` handler.
         """
 
     def cancel(self, key: Hashable) -> None:
-        """Nothing happens if there is no such timer."""
+        """Does nothing if there is no such timer."""
 
     def deadline_ms(self, key: Hashable) -> int | None:
-        """When the timer of `key` is due; None if there is none."""
+        """Deadline of `key`'s timer; None if there is none."""
 
 
 class Machine(Protocol):
-    """The core over one partition. Whoever leads the partition has one; it is dropped with the leadership."""
+    """The core over one partition. The partition's leader creates one and drops it with the leadership."""
 
     def replay(self, key: Message, value: Message | None, producer: ProducerStamp | None) -> None:
-        """A record is in the log. With `producer` it counts only once that transaction is committed."""
+        """Apply a record of the log. With `producer` it takes effect when that transaction commits."""
 
     def replay_marker(self, producer: ProducerStamp, committed: bool) -> None:
-        """The producer's transaction on this partition ended."""
+        """The producer's transaction on this partition was committed or aborted."""
 
     def loaded(self, now: Now) -> Outcome:
-        """All of the log has been replayed: timers may begin."""
+        """The whole log has been replayed: start the timers."""
 
     def metadata_changed(self, delta: MetadataDelta, now: Now) -> Outcome:
-        """The cluster's metadata went on."""
+        """The cluster's metadata has changed."""
 
     def give_up(self) -> list[Reply]:
-        """The partition is led elsewhere: whoever still waits for an answer, to be refused by the caller."""
+        """The leadership has moved: replies that still wait, for the caller to refuse."""

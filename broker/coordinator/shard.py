@@ -1,14 +1,15 @@
-"""Shell: one partition of an internal topic that is led here, and the machine over it.
+"""Shell: one partition of an internal topic that is led here, and its state machine.
 
-Loads the log into the machine, runs its commands, writes what they decide, and lets answers leave when it is
-replicated. A command's records are appended in the turn in which it decided, so the machine never stands on something
-that might still be refused. Knows neither groups nor transactions.
+Loads the log into the machine, runs commands, appends the records that they decide, and sends answers once these are
+replicated. A command's records are appended in the same step of the event loop as the decision, so the machine never
+builds on a record that could still be refused. Knows neither groups nor transactions.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -16,9 +17,10 @@ from typing import Any, Generic, TypeVar
 import trio
 
 from broker.coordinator.outcome import CoordinatorRecord, Machine, Now, Operation, Outcome, ProducerStamp, Reply
+from broker.coordinator.shard_timers import ShardTimers
 from broker.purgatory import WaitingAck
 from broker.replication.partition import Partition
-from broker.timing_wheel import TimerEntry, TimingWheel
+from broker.timing_wheel import TimerEntry
 from protocol.errors import EncodeError, ErrorCode, KafkaError, MalformedMessage
 from protocol.records.batch import NO_SEQUENCE, CorruptBatch, read_header
 from protocol.records.builder import build_batch
@@ -35,12 +37,15 @@ MachineT = TypeVar("MachineT", bound=Machine)
 Settled = Callable[[ErrorCode | None], None]
 
 RETRY_MS = 500
-"""After which a timer runs again whose records could not be written."""
+"""Delay before a timer whose records could not be written runs again."""
+
+ANSWERS_IN_ONE_STEP = 100
+"""Answers of one command, such as those to all members of a group, that one step of the event loop sends."""
 
 LOAD_STRETCH_BYTES = 64 * 1024
-"""How much is replayed before others get their turn."""
+"""Bytes replayed in one step while loading."""
 LOAD_PAUSE_MS = 0
-"""How long others have their turn at least."""
+"""Pause between two such steps."""
 
 _UNAVAILABLE = frozenset(
     {
@@ -55,7 +60,7 @@ _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_L
 
 
 def coordinator_error(code: ErrorCode) -> ErrorCode:
-    """What clients of a coordinator are told when its partition answers `code`."""
+    """Error code that a coordinator's client gets if the append to its partition failed with `code`."""
     if code in _UNAVAILABLE:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if code in _MOVED:
@@ -64,81 +69,47 @@ def coordinator_error(code: ErrorCode) -> ErrorCode:
 
 
 class ShardState(Enum):
-    """From the moment the partition is led here."""
+    """Life of a shard, from the moment when the partition is led here."""
 
     LOADING = "loading"
     ACTIVE = "active"
     FAILED = "failed"
-    """Its log could not be read. Another replica may do better."""
+    """The log could not be read. Another replica may succeed."""
     GONE = "gone"
-    """Led elsewhere: nothing may use it any more."""
+    """Another broker leads the partition; the shard must not be used."""
 
 
-class ShardTimers:
-    """The timers of one machine; see `broker.coordinator.outcome.Timers`."""
+@dataclass(frozen=True, slots=True)
+class ShardContext:
+    """Environment of the shards of one internal topic."""
 
-    def __init__(self, wheel: TimingWheel) -> None:
-        self._wheel = wheel
-        self._entries: dict[Hashable, TimerEntry] = {}
-        self._deadlines: dict[Hashable, int] = {}
-        self.shard: Shard[Any] | None = None
-        """A machine is one of `Machine`'s."""
-
-    def schedule(self, key: Hashable, deadline_ms: int, operation: Operation) -> None:
-        self.cancel(key)
-
-        def fire() -> None:
-            del self._entries[key], self._deadlines[key]
-            if self.shard is not None:
-                self.shard.run_timer(key, operation)
-
-        self._deadlines[key] = deadline_ms
-        self._entries[key] = self._wheel.add(deadline_ms, fire)
-
-    def cancel(self, key: Hashable) -> None:
-        entry = self._entries.pop(key, None)
-        if entry is not None:
-            del self._deadlines[key]
-            entry.cancel()
-
-    def deadline_ms(self, key: Hashable) -> int | None:
-        return self._deadlines.get(key)
-
-    def cancel_all(self) -> None:
-        for entry in self._entries.values():
-            entry.cancel()
-        self._entries.clear()
-        self._deadlines.clear()
+    world: World
+    types: dict[int, RecordType]
+    """Record types of the topic, by API key."""
+    commit_timeout_ms: int
+    """Maximum time that an answer waits for the replicas."""
+    compression: int
+    decisions: Decisions | None
 
 
 class Shard(Generic[MachineT]):
-    """One partition's machine while it is led here. `epoch` is the leader epoch."""
+    """One partition's machine while this broker leads it in leader epoch `epoch`."""
 
-    def __init__(  # noqa: PLR0913 - made in one place
-        self,
-        world: World,
-        partition: Partition,
-        machine: MachineT,
-        timers: ShardTimers,
-        types: dict[int, RecordType],
-        *,
-        commit_timeout_ms: int,
-        compression: int = 0,
-        decisions: Decisions | None = None,
-    ) -> None:
+    def __init__(self, context: ShardContext, partition: Partition, machine: MachineT, timers: ShardTimers) -> None:
+        world = context.world
         self.partition = partition
         self.machine = machine
         self.state = ShardState.LOADING
         self.loaded_in_ms: int | None = None
-        """How long it took; None before it is active."""
+        """Duration of loading; None before the shard is active."""
         self.epoch = partition.leader_epoch
         self._world = world
-        self._decisions = decisions or Decisions("", world.wall_clock.now_ms)
+        self._decisions = context.decisions or Decisions("", world.wall_clock.now_ms)
         self._timers = timers
-        self._types = types
-        self._wheel = timers._wheel
-        self._commit_timeout_ms = commit_timeout_ms
-        self._compression = compression
+        self._types = context.types
+        self._wheel = timers.wheel
+        self._commit_timeout_ms = context.commit_timeout_ms
+        self._compression = context.compression
         self._waiting: dict[Reply, tuple[WaitingAck[ErrorCode], TimerEntry]] = {}
         timers.shard = self
 
@@ -151,12 +122,12 @@ class Shard(Generic[MachineT]):
     # -- loading
 
     async def load(self) -> None:
-        """Replay the log into the machine; afterwards the shard is active, has failed, or is gone."""
+        """Replay the log into the machine. Afterwards the shard is active, failed, or gone."""
         began_ms = self._world.monotonic.now_ms()
         partition_log = self.partition.log
         offset = partition_log.log_start_offset
         try:
-            # Others may append transaction markers meanwhile: on to what is the end then.
+            # Transaction markers may be appended meanwhile, so read up to the current end.
             while self.state is ShardState.LOADING and offset < partition_log.log_end_offset:
                 offset = self._load_stretch(offset)
                 await trio.sleep(self._world.tuned("coordinator.load.pause.ms", LOAD_PAUSE_MS) / 1000)
@@ -171,8 +142,8 @@ class Shard(Generic[MachineT]):
         self._decisions.note(
             DecisionKind.LIFECYCLE,
             name,
-            f"{self._decisions.node} coordinates whom {name} is responsible for, in epoch {self.epoch}",
-            cause=f"it leads that partition, and has read its {count} offsets in {took_ms} ms",
+            f"{self._decisions.node} coordinates {name} in epoch {self.epoch}",
+            cause=f"it became the partition's leader and has loaded its {count} offsets in {took_ms} ms",
             leader_epoch=self.epoch,
             offset=offset,
         )
@@ -180,7 +151,7 @@ class Shard(Generic[MachineT]):
         self.run(self.machine.loaded, None)
 
     def load_failed(self, error: Exception) -> None:
-        """Nobody expected this error while the log was loaded."""
+        """Fail the shard after an unexpected error during loading."""
         log.error("%r cannot be loaded", self, exc_info=error)
         self._cannot_load(error)
 
@@ -189,12 +160,12 @@ class Shard(Generic[MachineT]):
             return
         self.state = ShardState.FAILED
         log.error("%r cannot be loaded: %s", self, error)
-        told = f"{self.partition.name} cannot be read, so what it is responsible for has no coordinator here"
+        summary = f"{self.partition.name} cannot be read, so this broker does not coordinate it"
         cause, epoch = str(error), self.epoch
-        self._decisions.note(DecisionKind.LOG, self.partition.name, told, cause=cause, leader_epoch=epoch)
+        self._decisions.note(DecisionKind.LOG, self.partition.name, summary, cause=cause, leader_epoch=epoch)
 
     def _load_stretch(self, offset: int) -> int:
-        """Replay some batches from `offset` on; gives where to go on."""
+        """Replay some batches from `offset` on; returns the offset to continue from."""
         end_offset = self.partition.log.log_end_offset
         stretch_bytes = self._world.tuned("coordinator.load.stretch.bytes", LOAD_STRETCH_BYTES)
         size_bytes = 0
@@ -203,7 +174,7 @@ class Shard(Generic[MachineT]):
             size_bytes += len(batch)
             if size_bytes >= stretch_bytes:
                 return offset
-        # Nothing more is there, whatever compaction has left of the last batches.
+        # No more batches: compaction may have removed the last ones.
         return max(offset, end_offset)
 
     def _replay_batch(self, batch: bytes) -> int:
@@ -222,7 +193,7 @@ class Shard(Generic[MachineT]):
     def _replay_record(self, record: Record, producer: ProducerStamp | None) -> None:
         key = None if record.key is None else decode_key(self._types, record.key)
         if key is None:
-            log.warning("%r: the record at offset %d is of an unknown type and passed over", self, record.offset)
+            log.warning("%r: the record at offset %d is of an unknown type and ignored", self, record.offset)
             return
         value = None
         if record.value is not None:
@@ -233,14 +204,15 @@ class Shard(Generic[MachineT]):
 
     @property
     def may_be_deposed(self) -> bool:
-        """This broker hears neither controllers nor followers: others may coordinate by now, and what is known here
-        may be old."""
+        """Whether this broker has lost contact with both controllers and followers, so that another broker may be
+        coordinator and the state here stale.
+        """
         return self.partition.is_forgotten
 
     def check_active(self) -> None:
-        """Raises KafkaError unless commands of clients can be taken."""
+        """Raises KafkaError unless the shard accepts client commands."""
         if self.may_be_deposed:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR, "others may coordinate by now")
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, "another broker may be the coordinator")
         self._check_state()
 
     def _check_state(self) -> None:
@@ -250,10 +222,11 @@ class Shard(Generic[MachineT]):
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
 
     def run(self, operation: Operation, reply: Reply | None) -> None:
-        """Run a command. `reply` is refused with whatever KafkaError it raises."""
+        """Run a command. If it raises KafkaError, `reply` is refused with its code."""
         try:
             if reply is None:
-                # What the broker itself has to tell the machine (metadata, the end of loading) must not be missed.
+                # Events of the broker itself (metadata changes, end of loading) must be applied even if it may be
+                # deposed.
                 self._check_state()
             else:
                 self.check_active()
@@ -267,20 +240,22 @@ class Shard(Generic[MachineT]):
         self._carry_out(outcome)
 
     def look(self, operation: Operation) -> Any:
-        """The answer of an operation that only reads. It may leave when what was written so far is replicated (see
-        `when_committed`). Raises KafkaError."""
+        """Result of a read-only operation. It may be sent when what was written so far is replicated (see
+        `when_committed`). Raises KafkaError.
+        """
         self.check_active()
         outcome = operation(self.now())
-        assert not outcome.records, "whoever only looks writes nothing"
+        assert not outcome.records, "a read-only operation writes nothing"
         ((_, answer),) = outcome.answers
         return answer
 
     def carry_out_now(self, operation: Operation) -> Any:
-        """Run one of many commands of a request and write what it decides. The answer may leave when that is replicated
-        (see `when_committed`). Raises KafkaError, also if it cannot be written."""
+        """Run one of several commands of a request and append its records. The result may be sent when they are
+        replicated (see `when_committed`). Raises KafkaError, also if the append fails.
+        """
         self.check_active()
         outcome = operation(self.now())
-        assert outcome.failed is None, "who handles failures answers by itself"
+        assert outcome.failed is None, "an operation that handles its failure returns its own answers"
         ((_, answer),) = outcome.answers
         try:
             self._write(outcome)
@@ -290,8 +265,9 @@ class Shard(Generic[MachineT]):
         return answer
 
     def when_committed(self, settled: Callable[[ErrorCode], None]) -> None:
-        """Call `settled` once with NONE when what was written so far is replicated, or with the reason why nobody can
-        know: now, or later."""
+        """Call `settled` once: with NONE when everything written so far is replicated, or with the error that prevents
+        this. May call it at once.
+        """
         try:
             self.check_active()
         except KafkaError as error:
@@ -301,7 +277,7 @@ class Shard(Generic[MachineT]):
         self._answer_when_committed(reply, ErrorCode.NONE, self.partition.log.log_end_offset)
 
     def run_timer(self, key: Hashable, operation: Operation) -> None:
-        """A timer is due."""
+        """Run the operation of a timer that is due."""
         if self.state is not ShardState.ACTIVE:
             return
         outcome = operation(self.now())
@@ -310,7 +286,7 @@ class Shard(Generic[MachineT]):
         self._carry_out(outcome)
 
     def _try_again(self, key: Hashable, operation: Operation, error: KafkaError) -> Outcome:
-        log.info("%r: what timer %s decided cannot be written: %s", self, key, error)
+        log.info("%r: the records of timer %s cannot be written: %s", self, key, error)
         if self._timers.deadline_ms(key) is None:
             self._timers.schedule(key, self._world.monotonic.now_ms() + RETRY_MS, operation)
         return Outcome()
@@ -323,6 +299,9 @@ class Shard(Generic[MachineT]):
             return
         required_offset = self.partition.log.log_end_offset
         self._note_when_committed(outcome, required_offset)
+        if len(outcome.answers) > ANSWERS_IN_ONE_STEP:
+            self._answer_when_committed(self._in_steps(outcome.answers), None, required_offset)
+            return
         for reply, response in outcome.answers:
             self._answer_when_committed(reply, response, required_offset)
 
@@ -359,7 +338,7 @@ class Shard(Generic[MachineT]):
                 for record in records
             ]
         except EncodeError as error:
-            # Something that a client named fits into its request, but not into a record.
+            # A value that fits into a request but not into a record.
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the record cannot be written: {error}") from error
         if producer is None:
             batch = build_batch(encoded, compression=self._compression)
@@ -378,21 +357,21 @@ class Shard(Generic[MachineT]):
         self.partition.append(buffer, [(0, read_header(buffer, 0))], acks=-1, warrant=warrant)
 
     def _append_failed(self, outcome: Outcome, error: KafkaError) -> None:
-        # A disk that fails takes the partition with it before the append has raised: then the machine has been given
-        # up already, whoever waited there was told, and nothing is left that could be undone.
+        # A failing disk gives the partition up before the append raises. Then this shard has been given up, its waiters
+        # were answered, and nothing is left to undo.
         if outcome.failed is not None and self.state is ShardState.ACTIVE:
             instead = outcome.failed(KafkaError(coordinator_error(error.code), error.message))
-            assert not instead.records, "what is done in place of a failed write must not write"
+            assert not instead.records, "a failure handler must not write"
             self._carry_out(instead)
             return
         log.info("%r cannot write: %s", self, error)
-        for reply, _ in outcome.answers:
-            reply.refuse(coordinator_error(error.code))
+        self._in_steps(outcome.answers).refuse(coordinator_error(error.code))
 
     def begin_verification(self, producer: ProducerStamp, *, supports_epoch_bump: bool) -> Verification | None:
-        """Before records of a producer's transaction are written: what is to go with their `Outcome` once the
-        transaction's coordinator has confirmed that this partition is in it; None if there are some already, and
-        nobody need be asked. Raises KafkaError.
+        """Start the check that precedes a producer's first transactional records in this partition.
+
+        Returns what to attach to their `Outcome` after the transaction coordinator has confirmed that this partition is
+        part of the transaction; None if the partition has records of it already and needs no check. Raises KafkaError.
         """
         self.check_active()
         return self.partition.begin_verification(
@@ -408,7 +387,7 @@ class Shard(Generic[MachineT]):
         *,
         transaction_version: int = 0,
     ) -> None:
-        """Write a transaction marker and tell the machine; `response` leaves when it is replicated."""
+        """Append a transaction marker and replay it; `response` is sent when the marker is replicated."""
         try:
             self.check_active()
             self._append_batch(
@@ -427,7 +406,7 @@ class Shard(Generic[MachineT]):
 
     def _call_when_committed(self, committed: Callable[[], None], required_offset: int) -> None:
         def settled(error: ErrorCode | None) -> None:
-            # The ISR may be too small for an acknowledgement; what lies below the high watermark is committed.
+            # The ISR may be too small to acknowledge new writes, but everything below the high watermark is committed.
             if error in (None, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND) and self.state is ShardState.ACTIVE:
                 committed()
 
@@ -445,8 +424,23 @@ class Shard(Generic[MachineT]):
 
         self._wait(reply, required_offset, settled)
 
+    def _in_steps(self, answers: Sequence[tuple[Reply, Any]]) -> Reply:
+        """All these replies as one. They are sent in steps, also if the shard is given up meanwhile."""
+
+        def send(code: ErrorCode | None, start: int = 0) -> None:
+            end = start + ANSWERS_IN_ONE_STEP
+            for reply, response in answers[start:end]:
+                if code is None:
+                    reply.answer(response)
+                else:
+                    reply.refuse(code)
+            if end < len(answers):
+                self._wheel.add(self._world.monotonic.now_ms() + 1, partial(send, code, end))
+
+        return Reply(answer=lambda _: send(None), refuse=send)
+
     def _refuse_when_committed(self, reply: Reply, code: ErrorCode) -> None:
-        """Even an error tells of the state that led to it."""
+        """An error reveals state as well, so it waits for that state to be committed."""
         if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
             reply.refuse(code)
             return
@@ -477,19 +471,18 @@ class Shard(Generic[MachineT]):
         deadline_ms = self._world.monotonic.now_ms() + self._commit_timeout_ms
         self._waiting[reply] = (ack, self._wheel.add(deadline_ms, expired))
 
-    # -- the end
+    # -- loss of leadership
 
     def give_up(self) -> None:
-        """The partition is led elsewhere, or gone, or may be."""
+        """The partition moved to another broker, was deleted, or may have moved."""
         if self.state is ShardState.GONE:
             return
         self.state = ShardState.GONE
         self._timers.shard = None
         self._timers.cancel_all()
-        for reply in self.machine.give_up():
-            reply.refuse(ErrorCode.NOT_COORDINATOR)
-        # The partition itself answers those who wait for the high watermark once it is led elsewhere. Until then it
-        # may not know, and they must not wait for that.
+        self._in_steps([(reply, None) for reply in self.machine.give_up()]).refuse(ErrorCode.NOT_COORDINATOR)
+        # The partition itself answers waiters for the high watermark once it knows that it moved. It may not know yet,
+        # and they must not wait for that.
         waiting, self._waiting = self._waiting, {}
         for reply, (ack, timer) in waiting.items():
             ack.cancel()

@@ -1,1 +1,1 @@
-"""The group coordinator's cores: who is in a group, who reads what, and how far they have come."""
+"""Core: the group coordinator's membership, assignments and committed offsets."""

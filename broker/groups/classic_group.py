@@ -1,7 +1,7 @@
-"""One classic group: who is in it, in which state and generation, and what they have in common. A core.
+"""Core: one classic group with its members, state, generation and common protocols.
 
-Knows no timers and decides nothing about rebalances: `classic_rebalance.py` does. What is in a `GroupMetadataValue` is
-durable; who waits for which answer is not.
+Has no timers and does not start rebalances; `classic_rebalance.py` does. The content of `GroupMetadataValue` is
+durable; waiting requests are not.
 """
 
 from __future__ import annotations
@@ -23,60 +23,61 @@ from protocol.messages.sync_group import SyncGroupResponse
 log = logging.getLogger(__name__)
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
-"""What consumers say; the only type whose members' bytes are looked into."""
+"""Protocol type of consumers, the only one whose member bytes are parsed."""
 
 VALUE_VERSION = 3
-"""In which groups are written, as Kafka does: 4 only adds room for tagged fields."""
+"""Schema version in which groups are written, as in Kafka: version 4 only adds room for tagged fields."""
 
 
 class ClassicGroup:
-    """See `broker.groups.group.Group`. Begins Empty, in generation 0."""
+    """Implements `broker.groups.group.Group`. A new group is Empty and in generation 0."""
 
     def __init__(self, group_id: str, since_ms: int | None = None) -> None:
         self.group_id = group_id
         self.state = ClassicState.EMPTY
         self.previous_state = ClassicState.DEAD
         self.since_ms = since_ms
-        """Wall time of the last move; None where an old record does not tell."""
+        """Wall time of the last state change; None if an old record does not have it."""
         self.generation = 0
         self.kind: str | None = None
-        """The protocol type: `consumer`, `connect`, … None as long as nobody has ever joined."""
+        """Protocol type: `consumer`, `connect`, …; None until the first member joins."""
         self.protocol_name: str | None = None
-        """Of this generation."""
+        """Assignment protocol of this generation."""
         self.leader_id: str | None = None
-        """Always one of the members; None if there are none."""
+        """Member id of the leader; None only without members."""
         self.is_unled = False
-        """Nobody has led this generation: parts are what members had in a group of another kind, and perhaps not all of
-        it is anybody's. A rebalance has to follow, whoever is the coordinator by then. The log names no leader."""
+        """This generation has no leader: its assignments come from a group of another kind and may leave partitions
+        unowned. A rebalance must follow, also after a failover. In the log it is a generation without a leader.
+        """
         self.members: dict[str, ClassicMember] = {}
         self.static_members: dict[str, str] = {}
-        """Instance id to member id."""
+        """Member id by instance id."""
         self.pending_join: dict[str, None] = {}
-        """Ids that were given out, whose owners have not joined with them yet (KIP-394)."""
+        """Member ids that were assigned to clients that have not joined with them yet (KIP-394)."""
         self.pending_sync: dict[str, None] = {}
         """Members that have not sent SyncGroup in this generation."""
         self.new_member_added = False
-        """Somebody came while the first rebalance of a group was put off."""
+        """A member joined during the initial rebalance delay."""
         self.initial_delay_is_over = False
-        """It is put off no longer, but for those in `pending_join`."""
+        """The initial rebalance delay is over; the join phase waits only for `pending_join`."""
         self._joined = 0
-        """How many members' JoinGroups wait."""
+        """Number of members with a waiting JoinGroup."""
         self._supporters: Counter[str] = Counter()
-        """How many members know a protocol."""
+        """Number of members that support each protocol."""
         self._subscription: frozenset[str] | None = None
-        """Topics that the members of this generation read; None if that is not known."""
+        """Topics subscribed by the members of this generation; None if unknown."""
 
     def __repr__(self) -> str:
         return f"{self.group_id} {self.state.value} generation {self.generation} with {len(self.members)} members"
 
-    # -- from and to the log, and the bridge to other kinds
+    # -- conversion from and to records
 
     @classmethod
     def from_parts(
         cls, group_id: str, kind: str, generation: int, members: list[ClassicMember], now: Now
     ) -> ClassicGroup:
-        """A Stable group of these members, who have their assignments; they agree on a protocol. For groups that were
-        of another kind.
+        """A Stable group of these members, which have assignments and a common protocol; used when a group of another
+        kind becomes classic.
         """
         group = cls(group_id, now.wall_ms)
         group.generation = generation
@@ -89,14 +90,14 @@ class ClassicGroup:
 
     @classmethod
     def from_value(cls, group_id: str, value: GroupMetadataValue) -> ClassicGroup:
-        """What a record says: Stable if somebody was in it, else Empty."""
+        """The group of a record: Stable if it has members, else Empty."""
         group = cls(group_id, None if value.current_state_timestamp == -1 else value.current_state_timestamp)
         group.generation = value.generation
         group.protocol_name = value.protocol
         group.kind = value.protocol_type or None
         for stored in value.members:
             if stored.member_id in group.members:
-                log.error("group %s: its record names %s twice", group_id, stored.member_id)
+                log.error("group %s: its record contains %s twice", group_id, stored.member_id)
                 continue
             timeout_ms = stored.session_timeout if stored.rebalance_timeout == -1 else stored.rebalance_timeout
             member = ClassicMember(
@@ -119,7 +120,7 @@ class ClassicGroup:
         return group
 
     def record(self) -> CoordinatorRecord:
-        """The group as it is now."""
+        """Record of the group's current state."""
         protocol_name = self.protocol_name or ""
         members = [
             MemberMetadata(
@@ -144,7 +145,7 @@ class ClassicGroup:
         )
         return CoordinatorRecord(GroupMetadataKey(group=self.group_id), value, VALUE_VERSION)
 
-    # -- what every kind of group is asked
+    # -- the Group protocol
 
     @property
     def type(self) -> GroupType:
@@ -164,7 +165,9 @@ class ClassicGroup:
         return self.since_ms if self.is_empty() and self.kind is not None else None
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """What consumers say that cannot be read may name any topic; what others say names none."""
+        """A consumer with an unreadable subscription may be subscribed to any topic; members of other protocol types to
+        none.
+        """
         return self.is_of_consumers if self._subscription is None else topic in self._subscription
 
     def check_commit(self, commit: Commit, now: Now) -> None:
@@ -177,16 +180,16 @@ class ClassicGroup:
             if commit.generation_or_epoch != self.generation:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
         elif commit.transactional:
-            # Before version 3 a TxnOffsetCommit could not say who sends it.
+            # TxnOffsetCommit before version 3 does not name the member.
             return
         else:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         if commit.transactional:
             return
         if self.state is ClassicState.COMPLETING_REBALANCE:
-            # The member knows the generation, so it is about to learn its assignment: it will commit again.
+            # The member knows the generation and is about to receive its assignment; it will commit again.
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
-        member.heard(now)
+        member.renew_session(now)
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
         if self.state is ClassicState.DEAD:
@@ -204,13 +207,13 @@ class ClassicGroup:
     # -- state
 
     def move(self, state: ClassicState, now: Now) -> None:
-        """Into another state, if the table allows it."""
+        """Change the state. Asserts that the table allows it."""
         assert (self.state, state) in MOVES, f"{self!r} cannot become {state.value}"
         self.previous_state, self.state = self.state, state
         self.since_ms = now.wall_ms
 
     def die(self) -> None:
-        """From now on it is of no use."""
+        """The group was removed or replaced."""
         assert (self.state, ClassicState.DEAD) in MOVES
         self.previous_state, self.state = self.state, ClassicState.DEAD
 
@@ -223,7 +226,7 @@ class ClassicGroup:
         return self.kind == CONSUMER_PROTOCOL_TYPE
 
     def begin_generation(self, now: Now) -> None:
-        """Everybody who is to be in it has joined."""
+        """Start the next generation with the members that have joined."""
         self.generation += 1
         self.is_unled = False
         self.protocol_name = self.choose_protocol() if self.members else None
@@ -234,7 +237,7 @@ class ClassicGroup:
     # -- members
 
     def add(self, member: ClassicMember, kind: str) -> None:
-        """One who is not in it, and is of the group's kind and supports its protocols; the first one decides them."""
+        """Add a new member that supports the group's protocol type and protocols; the first member determines them."""
         assert member.member_id not in self.members
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
@@ -247,7 +250,7 @@ class ClassicGroup:
         self.pending_join.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> None:
-        """Nothing happens if it is not in it. Whoever waits for an answer is to be answered before."""
+        """Does nothing if it is not a member. Waiting requests must be answered before."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._supporters.subtract(member.protocol_names())
@@ -260,7 +263,7 @@ class ClassicGroup:
         self.pending_sync.pop(member_id, None)
 
     def rename(self, member: ClassicMember, member_id: str) -> None:
-        """A static member has come again, under a new id: all else stays."""
+        """Give a returned static member its new id; everything else stays."""
         assert member.group_instance_id is not None
         old_id, member.member_id = member.member_id, member_id
         del self.members[old_id]
@@ -273,13 +276,13 @@ class ClassicGroup:
             self.pending_sync[member_id] = None
 
     def set_protocols(self, member: ClassicMember, protocols: tuple[MemberProtocol, ...]) -> None:
-        """The member says anew what it can do."""
+        """Replace the protocols that the member supports."""
         self._supporters.subtract(member.protocol_names())
         member.protocols = protocols
         self._supporters.update(member.protocol_names())
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> ClassicMember:
-        """The member. Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        """Look the member up. Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
         if group_instance_id is not None:
             owner_id = self.static_members.get(group_instance_id)
             if owner_id is not None and owner_id != member_id:
@@ -291,9 +294,9 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return member
 
-    def was_to_join_again(self, member: ClassicMember) -> bool:
-        """Whether the member came into this generation with partitions that its part leaves out. Nobody has those until
-        it has given them up and joined again (KIP-429): whoever comes in its place knows nothing of it.
+    def has_unrevoked_partitions(self, member: ClassicMember) -> bool:
+        """Whether the member joined this generation with partitions that its new assignment leaves out. They stay
+        unowned until it revokes them and rejoins (KIP-429), and a replacement of the member does not know of them.
         """
         if not self.is_of_consumers:
             return False
@@ -305,7 +308,7 @@ class ClassicGroup:
             part = member.assignment
             given = read_assignment(part, MOST_ELEMENTS_READ // 2).assigned_partitions if part else []
         except TooManyElements:
-            return True  # a rebalance finds out
+            return True  # unreadable: let a rebalance sort it out
         except MalformedMessage:
             return False
         keeps = {(topic.topic, number) for topic in given for number in topic.partitions}
@@ -313,15 +316,15 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest of its members'."""
+        """Maximum of the members' rebalance timeouts."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def has_all_joined(self) -> bool:
-        """Everybody waits who is in it, or was told to come."""
+        """Whether every member waits in JoinGroup and no assigned member id is outstanding."""
         return not self.pending_join and self._joined == len(self.members)
 
     def elect_joined_leader(self) -> bool:
-        """The leader must be one who has joined. False if nobody has."""
+        """Make sure that the leader is a member that has joined. False if none has."""
         leader = None if self.leader_id is None else self.members[self.leader_id]
         if leader is None or leader.awaiting_join is None:
             joined = (member.member_id for member in self.members.values() if member.awaiting_join is not None)
@@ -333,8 +336,8 @@ class ClassicGroup:
         return True
 
     def accepts(self, member_id: str, max_size: int) -> bool:
-        """Is there room for it to join? Who has joined already counts first, so that those who come last are left out
-        when `max_size` was lowered (KIP-389).
+        """Whether the member may join. Members that have joined already take precedence, so that the last ones are left
+        out after `max_size` was lowered (KIP-389).
         """
         member = self.members.get(member_id)
         if self.state is ClassicState.PREPARING_REBALANCE:
@@ -343,23 +346,23 @@ class ClassicGroup:
             return member is not None or len(self.members) < max_size
         return True
 
-    # -- what they have in common
+    # -- common protocols
 
     def supports(self, kind: str, protocols: tuple[MemberProtocol, ...]) -> bool:
-        """Could one of that kind, with these protocols, be in it?"""
+        """Whether a member with this protocol type and these protocols may be in the group."""
         if self.is_empty():
             return bool(kind and protocols)
         return kind == self.kind and any(self._supporters[protocol.name] == len(self.members) for protocol in protocols)
 
     def choose_protocol(self) -> str:
-        """Of those that all members know, the one that most like best."""
+        """The protocol with most votes among those that all members support."""
         candidates = {name for name, count in self._supporters.items() if count == len(self.members)}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
 
     @property
     def subscription(self) -> frozenset[str] | None:
-        """Topics that the members of this generation read; None if that is not known."""
+        """Topics subscribed by the members of this generation; None if unknown."""
         return self._subscription
 
     def _read_subscription(self) -> frozenset[str] | None:
@@ -377,14 +380,14 @@ class ClassicGroup:
                 left -= len(named)
                 topics.update(named)
         except MalformedMessage as error:
-            log.warning("group %s: what %s says it reads is not known: %s", self.group_id, member.member_id, error)
+            log.warning("group %s: the subscription of %s is unreadable: %s", self.group_id, member.member_id, error)
             return None
         return frozenset(topics)
 
     # -- answers
 
     def join_response(self, member: ClassicMember) -> JoinGroupResponse:
-        """What the member is told of this generation: the leader, who is in it."""
+        """JoinGroup answer of this generation; only the leader's lists the members."""
         is_leader = member.member_id == self.leader_id
         return JoinGroupResponse(
             generation_id=self.generation,
@@ -407,26 +410,26 @@ class ClassicGroup:
         ]
 
     def sync_response(self, member: ClassicMember) -> SyncGroupResponse:
-        """The member's part."""
+        """SyncGroup answer with the member's assignment."""
         return SyncGroupResponse(
             protocol_type=self.kind, protocol_name=self.protocol_name, assignment=member.assignment
         )
 
     def await_join(self, member: ClassicMember, reply: Reply) -> None:
-        """Its JoinGroup waits; no other of it does."""
+        """Let the member's JoinGroup wait. None may be waiting already."""
         assert member.awaiting_join is None
         member.awaiting_join = reply
         self._joined += 1
 
     def answer_join(self, member: ClassicMember, response: JoinGroupResponse, outcome: Outcome) -> None:
-        """If its JoinGroup waits, this is the answer."""
+        """Answer the member's JoinGroup if it waits."""
         if member.awaiting_join is not None:
             outcome.answers.append((member.awaiting_join, response))
             member.awaiting_join = None
             self._joined -= 1
 
     def answer_sync(self, member: ClassicMember, response: SyncGroupResponse, outcome: Outcome) -> bool:
-        """If its SyncGroup waits, this is the answer. Tells whether it did."""
+        """Answer the member's SyncGroup if it waits. Returns whether it did."""
         if member.awaiting_sync is None:
             return False
         outcome.answers.append((member.awaiting_sync, response))
@@ -434,7 +437,7 @@ class ClassicGroup:
         return True
 
     def waiting(self) -> list[Reply]:
-        """Everybody who waits; they are forgotten."""
+        """Forget and return all waiting replies."""
         replies = []
         for member in self.members.values():
             replies += [reply for reply in (member.awaiting_join, member.awaiting_sync) if reply is not None]

@@ -1,4 +1,4 @@
-"""One member of a classic group: what it said of itself, and which of its requests wait. A core."""
+"""Core: one member of a classic group, with its metadata and its waiting requests."""
 
 from __future__ import annotations
 
@@ -12,61 +12,64 @@ from protocol.messages.join_group import JoinGroupRequestProtocol
 
 
 class MemberProtocol(NamedTuple):
-    """A way of assigning that a member can take part in, and what it says for it. The bytes are the clients' own."""
+    """An assignment protocol that a member supports, with its metadata in the clients' own format."""
 
     name: str
     metadata: bytes
 
 
 def member_protocols(protocols: Iterable[JoinGroupRequestProtocol]) -> tuple[MemberProtocol, ...]:
-    """As a JoinGroup has them: the member's first choice first."""
+    """Protocols of a JoinGroup, in the member's order of preference."""
     return tuple(MemberProtocol(protocol.name, protocol.metadata) for protocol in protocols)
+
+
+def metadata_of(protocols: tuple[MemberProtocol, ...], name: str) -> bytes:
+    """The metadata of the protocol with this name; empty if there is none."""
+    return next((protocol.metadata for protocol in protocols if protocol.name == name), b"")
 
 
 @dataclass(slots=True, eq=False)
 class ClassicMember:
-    """Who is in a group."""
-
     member_id: str
     group_instance_id: str | None
-    """Set: a static member, whose place is kept while it is away (KIP-345)."""
+    """If set, a static member, which keeps its place while it is away (KIP-345)."""
     client: Client
     rebalance_timeout_ms: int
     session_timeout_ms: int
     protocols: tuple[MemberProtocol, ...]
-    """After a failover only the group's chosen one: the log keeps no others."""
+    """After a failover only the group's chosen protocol; the log keeps no others."""
     assignment: bytes = b""
 
-    # What follows is not durable.
+    # Not durable from here on.
     is_new: bool = False
-    """It has never been in a generation."""
+    """The member has not been in a generation yet."""
     awaiting_join: Reply | None = None
     awaiting_sync: Reply | None = None
     session_deadline_ms: int = 0
-    """Monotonic. A timer is due at this time or before."""
+    """Monotonic. The timer of the session is due at this time or earlier."""
 
     @property
     def is_static(self) -> bool:
         return self.group_instance_id is not None
 
-    def heard(self, now: Now) -> None:
-        """It is alive."""
+    def renew_session(self, now: Now) -> None:
+        """Record a sign of life."""
         self.session_deadline_ms = now.monotonic_ms + self.session_timeout_ms
 
     def is_excused(self) -> bool:
-        """It waits for us, so it need not send heartbeats. One that is new may have gone meanwhile and come again
-        under another id, so there must be an end to its waiting.
+        """Whether the member waits for the coordinator and need not send heartbeats. A new member may have disconnected
+        and joined again under another id, so its wait is limited.
         """
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def metadata(self, protocol_name: str) -> bytes:
-        """What it said for that protocol; empty if it does not know it."""
-        return next((protocol.metadata for protocol in self.protocols if protocol.name == protocol_name), b"")
+        """Its metadata for that protocol; empty if it does not support it."""
+        return metadata_of(self.protocols, protocol_name)
 
     def protocol_names(self) -> list[str]:
-        """Each once, in the member's order."""
+        """Distinct names, in the member's order of preference."""
         return list(dict.fromkeys(protocol.name for protocol in self.protocols))
 
     def vote(self, candidates: Collection[str]) -> str:
-        """The candidate it likes most; it knows at least one."""
+        """The candidate that it prefers; it must support at least one."""
         return next(protocol.name for protocol in self.protocols if protocol.name in candidates)

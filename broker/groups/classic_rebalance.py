@@ -1,8 +1,8 @@
-"""How classic groups get from one generation to the next, and which timers hold members to it. A core.
+"""Core: rebalances of classic groups, and the timers that enforce them.
 
-A rebalance begins with `prepare`: JoinGroups are collected until all have come or the rebalance timeout is over
-(`complete_join`). Then all have to send SyncGroup within that time again; the leader's ends the rebalance. A member
-that is silent for its session is out. Knows no requests but those that wait.
+A rebalance begins with `prepare`, which collects JoinGroups until all members have joined or the rebalance timeout is
+over (`complete_join`). Then all members must send SyncGroup within the same timeout; the leader's request ends the
+rebalance. A member that is silent for its session timeout is removed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from broker.coordinator.outcome import Now, Outcome
 from broker.groups.classic_group import ClassicGroup
 from broker.groups.classic_member import ClassicMember
 from broker.groups.classic_state import ClassicState
+from broker.groups.decision_notes import note_generation, note_member_fenced, note_rebalance
 from broker.groups.group import GroupContext
-from broker.groups.told import note_generation, note_member_fenced, note_rebalance
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.join_group import JoinGroupResponse
 from protocol.messages.sync_group import SyncGroupResponse
@@ -23,15 +23,17 @@ from protocol.messages.sync_group import SyncGroupResponse
 log = logging.getLogger(__name__)
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
-"""A new member cannot be told from one that hung up and came again: so long may its first JoinGroup wait."""
-TOLD_TO_COME_MS = 500
-"""So long a group's first rebalance, when its delay is over, waits for who was just given an id to join with."""
+"""Maximum wait of a new member's first JoinGroup. A waiting client cannot be distinguished from one that disconnected
+and joined again.
+"""
+PENDING_JOIN_WAIT_MS = 500
+"""Extra wait, after the initial rebalance delay, for members that were sent MEMBER_ID_REQUIRED."""
 
 
 class ClassicRebalances:
-    """What drives the classic groups of one partition from state to state.
+    """Moves the classic groups of one partition through their states.
 
-    Methods that take an `Outcome` add to it what is to be written and answered.
+    Methods that take an `Outcome` add records and answers to it.
     """
 
     def __init__(self, context: GroupContext) -> None:
@@ -42,17 +44,17 @@ class ClassicRebalances:
         group = self._context.groups.get(group_id)
         return group if isinstance(group, ClassicGroup) else None
 
-    # -- from generation to generation
+    # -- generations
 
     def proceed(self, group: ClassicGroup, reason: str, outcome: Outcome, now: Now) -> None:
-        """Something changed that asks for a rebalance; or one is under way, which may now be complete."""
+        """Start a rebalance because of a change, or complete the current one if all have joined."""
         if group.can_rebalance:
             self.prepare(group, reason, outcome, now)
         else:
             self.complete_join_if_all_joined(group, outcome, now)
 
     def prepare(self, group: ClassicGroup, reason: str, outcome: Outcome, now: Now) -> None:
-        """A rebalance begins."""
+        """Start a rebalance."""
         if group.state is ClassicState.COMPLETING_REBALANCE:
             self.refuse_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS, outcome, now)
         group.pending_sync.clear()
@@ -61,7 +63,7 @@ class ClassicRebalances:
         group.move(ClassicState.PREPARING_REBALANCE, now)
         note_rebalance(outcome.notes, group, reason)
         if is_first:
-            # Others are probably about to start, too: better to wait a little than to rebalance for each (KIP-134).
+            # More members are probably starting. A short delay saves a rebalance for each of them (KIP-134).
             group.new_member_added = group.initial_delay_is_over = False
             delay_ms = self._initial_delay_ms()
             self._put_off(group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0), now)
@@ -78,7 +80,7 @@ class ClassicRebalances:
         self._timers.schedule(_join_key(group.group_id), now.monotonic_ms + delay_ms, operation)
 
     def _end_delay(self, group_id: str, delay_ms: int, remaining_ms: int, now: Now) -> Outcome:
-        """Timer: no longer than the rebalance timeout in all, a group's first rebalance waits on while members come."""
+        """Timer: extend the initial rebalance delay while members join, up to the rebalance timeout in all."""
         outcome = Outcome(replay=False)
         group = self.find(group_id)
         if group is None or group.state is not ClassicState.PREPARING_REBALANCE:
@@ -88,10 +90,10 @@ class ClassicRebalances:
             next_delay_ms = min(self._initial_delay_ms(), remaining_ms)
             self._put_off(group, next_delay_ms, max(remaining_ms - delay_ms, 0), now)
         elif group.pending_join and remaining_ms > 0:
-            # Their second JoinGroup is on its way. Were they too late for this generation, all others would have to
-            # hear of the next one first, in the answers of their heartbeats.
+            # Their second JoinGroup is on its way. If this generation started without them, all other members would
+            # have to rebalance again.
             group.initial_delay_is_over = True
-            deadline_ms = now.monotonic_ms + min(TOLD_TO_COME_MS, remaining_ms)
+            deadline_ms = now.monotonic_ms + min(PENDING_JOIN_WAIT_MS, remaining_ms)
             self._timers.schedule(_join_key(group_id), deadline_ms, partial(self._end_join, group_id))
         else:
             self.complete_join(group, outcome, now)
@@ -102,7 +104,7 @@ class ClassicRebalances:
         self._timers.schedule(_join_key(group.group_id), deadline_ms, partial(self._end_join, group.group_id))
 
     def _end_join(self, group_id: str, now: Now) -> Outcome:
-        """Timer: who has not joined by now is out."""
+        """Timer: remove members that have not joined."""
         outcome = Outcome(replay=False)
         group = self.find(group_id)
         if group is not None and group.state is ClassicState.PREPARING_REBALANCE:
@@ -110,7 +112,7 @@ class ClassicRebalances:
         return outcome
 
     def complete_join_if_all_joined(self, group: ClassicGroup, outcome: Outcome, now: Now) -> None:
-        """The first rebalance of a group is not hurried: its delay is over when its timer says so."""
+        """The initial rebalance delay is not shortened; it ends by its timer."""
         if (
             group.state is ClassicState.PREPARING_REBALANCE
             and (group.previous_state is not ClassicState.EMPTY or group.initial_delay_is_over)
@@ -119,13 +121,14 @@ class ClassicRebalances:
             self.complete_join(group, outcome, now)
 
     def complete_join(self, group: ClassicGroup, outcome: Outcome, now: Now) -> None:
-        """The next generation begins with those who have joined, and with static members who may come yet."""
+        """Start the next generation with the members that have joined, and with static members that may still return.
+        """
         self._timers.cancel(_join_key(group.group_id))
         late = [m.member_id for m in group.members.values() if m.awaiting_join is None and not m.is_static]
         for member_id in late:
             self.forget(group, member_id)
         if not group.elect_joined_leader() and group.members:
-            log.info("group %s: nobody joined again; waits for its static members' sessions to end", group.group_id)
+            log.info("group %s: no member rejoined; waits until its static members expire", group.group_id)
             self._schedule_join_end(group, now)
             return
         group.begin_generation(now)
@@ -143,7 +146,7 @@ class ClassicRebalances:
         operation = partial(self._end_sync, group.group_id, group.generation)
         self._timers.schedule(_sync_key(group.group_id), deadline_ms, operation)
 
-    # -- syncing
+    # -- SyncGroup phase
 
     def synced(self, group: ClassicGroup, member: ClassicMember) -> None:
         """The member has sent its SyncGroup."""
@@ -152,7 +155,7 @@ class ClassicRebalances:
             self._timers.cancel(_sync_key(group.group_id))
 
     def _end_sync(self, group_id: str, generation: int, now: Now) -> Outcome:
-        """Timer: who has not sent SyncGroup by now is out."""
+        """Timer: remove members that have not sent SyncGroup."""
         outcome = Outcome(replay=False)
         group = self.find(group_id)
         if group is None or group.generation != generation or not group.pending_sync:
@@ -160,19 +163,19 @@ class ClassicRebalances:
         silent = list(group.pending_sync)
         for member_id in silent:
             self.forget(group, member_id)
-        reason = f"{', '.join(silent)} did not ask for an assignment within {group.rebalance_timeout_ms} ms"
+        reason = f"{', '.join(silent)} did not send SyncGroup within {group.rebalance_timeout_ms} ms"
         self.prepare(group, reason, outcome, now)
         return outcome
 
     def hand_out_assignments(self, group: ClassicGroup, outcome: Outcome, now: Now) -> None:
-        """The leader has told: whoever waits gets its part."""
+        """The leader's assignments have arrived: answer all waiting SyncGroups."""
         self._context.events.rebalances += 1
         for member in group.members.values():
             if group.answer_sync(member, group.sync_response(member), outcome):
                 self.watch(group, member, member.session_timeout_ms, now)
 
     def refuse_syncs(self, group: ClassicGroup, code: ErrorCode, outcome: Outcome, now: Now) -> None:
-        """There will be no assignment in this generation."""
+        """Answer waiting SyncGroups with an error: this generation gets no assignment."""
         for member in group.members.values():
             member.assignment = b""
             if group.answer_sync(member, SyncGroupResponse(error_code=code), outcome):
@@ -181,10 +184,10 @@ class ClassicRebalances:
     # -- sessions
 
     def watch(self, group: ClassicGroup, member: ClassicMember, timeout_ms: int, now: Now) -> None:
-        """The member was heard, and must be heard again within that time.
+        """Require another sign of life within `timeout_ms`.
 
-        A heartbeat only moves the member's own deadline on: the timer finds out when it is due. So it must never be
-        due later than that deadline.
+        A heartbeat only postpones the member's own deadline, which the timer checks when it is due. So the timer must
+        never be due after that deadline.
         """
         member.session_deadline_ms = now.monotonic_ms + timeout_ms
         due_ms = self._timers.deadline_ms(session_key(group.group_id, member.member_id))
@@ -192,11 +195,11 @@ class ClassicRebalances:
             self._schedule_session_end(group.group_id, member.member_id, member.session_deadline_ms)
 
     def watch_new(self, group: ClassicGroup, member: ClassicMember, now: Now) -> None:
-        """It cannot send heartbeats before its JoinGroup is answered, but that does not wait for ever."""
+        """Limit the wait of a new member, which cannot send heartbeats before its JoinGroup is answered."""
         self.watch(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS, now)
 
     def watch_pending(self, group: ClassicGroup, member_id: str, timeout_ms: int, now: Now) -> None:
-        """Who was given this id must join within that time."""
+        """Require the client to join with this assigned id within `timeout_ms`."""
         group.pending_join[member_id] = None
         self._schedule_session_end(group.group_id, member_id, now.monotonic_ms + timeout_ms)
 
@@ -205,7 +208,7 @@ class ClassicRebalances:
         self._timers.schedule(session_key(group_id, member_id), deadline_ms, operation)
 
     def _end_session(self, group_id: str, member_id: str, now: Now) -> Outcome:
-        """Timer: is the member silent?"""
+        """Timer: remove the member if its session has expired."""
         outcome = Outcome(replay=False)
         group = self.find(group_id)
         if group is None:
@@ -213,7 +216,7 @@ class ClassicRebalances:
         member = group.members.get(member_id)
         if member is None:
             if member_id in group.pending_join:
-                log.info("group %s: %s was told to join and did not", group_id, member_id)
+                log.info("group %s: %s was assigned to a client that did not join in time", group_id, member_id)
                 self.forget(group, member_id)
                 self._complete_join_without(group, outcome, now)
         elif member.is_excused():
@@ -222,28 +225,29 @@ class ClassicRebalances:
             self._schedule_session_end(group_id, member_id, member.session_deadline_ms)
         else:
             silent_ms = member.session_timeout_ms + now.monotonic_ms - member.session_deadline_ms
-            allowed = f"it was silent for {silent_ms} ms, its session is of {member.session_timeout_ms} ms"
+            allowed = f"it sent nothing for {silent_ms} ms; session timeout {member.session_timeout_ms} ms"
             note_member_fenced(outcome.notes, group_id, member_id, allowed)
             self.leave(group, member_id, outcome)
             if group.state is ClassicState.PREPARING_REBALANCE:
                 self._complete_join_without(group, outcome, now)
             else:
-                self.prepare(group, f"the session of {member_id} is over, {allowed}", outcome, now)
+                self.prepare(group, f"the session of {member_id} expired; {allowed}", outcome, now)
         return outcome
 
     def _complete_join_without(self, group: ClassicGroup, outcome: Outcome, now: Now) -> None:
-        """It was the last that was waited for."""
+        """Complete the join phase if the removed member was the last one missing."""
         if group.state is ClassicState.PREPARING_REBALANCE and group.has_all_joined():
             self.complete_join(group, outcome, now)
 
     def rename(self, group: ClassicGroup, member: ClassicMember, member_id: str, now: Now) -> None:
-        """A static member goes by another id from now on."""
+        """Move the timer of a static member to its new id."""
         self._timers.cancel(session_key(group.group_id, member.member_id))
         group.rename(member, member_id)
         self.watch(group, member, member.session_timeout_ms, now)
 
     def leave(self, group: ClassicGroup, member_id: str, outcome: Outcome) -> None:
-        """Out of the group; what it waits for is answered: it may come again, as a new member."""
+        """Remove the member and answer its waiting requests with UNKNOWN_MEMBER_ID: it may join again as a new member.
+        """
         member = group.members.get(member_id)
         if member is not None:
             gone = ErrorCode.UNKNOWN_MEMBER_ID
@@ -252,12 +256,12 @@ class ClassicRebalances:
         self.forget(group, member_id)
 
     def forget(self, group: ClassicGroup, member_id: str) -> None:
-        """Out of the group, with its timer; nobody waits."""
+        """Remove the member and its timer; it has no waiting request."""
         self._timers.cancel(session_key(group.group_id, member_id))
         group.remove(member_id)
 
     def cancel_timers(self, group: ClassicGroup) -> None:
-        """The group is no more."""
+        """The group was removed."""
         self._timers.cancel(_join_key(group.group_id))
         self._timers.cancel(_sync_key(group.group_id))
         for member_id in [*group.members, *group.pending_join]:
@@ -265,7 +269,7 @@ class ClassicRebalances:
 
 
 def session_key(group_id: str, member_id: str) -> tuple[str, str, str]:
-    """Key of the timer of a member's session."""
+    """Timer key of a member's session."""
     return ("classic session", group_id, member_id)
 
 
@@ -278,6 +282,6 @@ def _sync_key(group_id: str) -> tuple[str, str]:
 
 
 def _empty_not_written(group: ClassicGroup, outcome: Outcome, error: KafkaError) -> Outcome:
-    # If this broker fails now, the generation before is loaded again, and its members' sessions end there: no harm.
+    # If this broker fails now, the previous generation is loaded again and its members' sessions expire there.
     log.warning("%r cannot be written as empty: %s", group, error)
     return Outcome(answers=outcome.answers)

@@ -1,7 +1,7 @@
-"""What the members of consumer groups get: what they subscribe to makes the group's epoch, a new epoch a new target
-assignment, and towards its target each member takes one step with each heartbeat. A core.
+"""Core: assignments of consumer groups. A change of subscriptions starts a new group epoch, a new group epoch leads to
+a new target assignment, and each heartbeat moves its member one step towards its target.
 
-Knows no requests. All that is decided is written into an `Update`.
+Knows no requests. All decisions are written into an `Update`.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from broker.groups.assignors import ASSIGNORS, NAMES_OF_CLASSES
 from broker.groups.consumer_group import ConsumerGroup, RefreshDeadline
 from broker.groups.consumer_member import ConsumerMember, MemberState, Partitions
 from broker.groups.consumer_sessions import Sessions
+from broker.groups.decision_notes import note_epoch, note_targets
 from broker.groups.group import GroupContext
 from broker.groups.group_configs import consumer_assignment_interval_ms
+from broker.groups.group_update import Update
 from broker.groups.pattern_searches import PatternSearches
 from broker.groups.reconciliation import Reconciliation
 from broker.groups.target_assignment import TargetAssignment, compute_targets, target_records, topic_ids
-from broker.groups.told import note_epoch, note_targets
 from broker.groups.topic_hashes import TopicHashes
-from broker.groups.update import Update
 from kraft.metadata.delta import MetadataDelta, TopicDelta
 
 _REFRESH_INTERVAL_MS = (1 << 31) - 1
-"""Metadata is looked at again after this time at the latest; whoever hears of a change says so much earlier."""
+"""Maximum time between two checks of the metadata; a change of the subscribed topics triggers an earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """How far a member gets with one heartbeat, or one JoinGroup."""
+    """Changes made by one heartbeat or JoinGroup of a member."""
 
     before: ConsumerMember
     after: ConsumerMember
     subscription_changed: bool
-    """To names or to a pattern."""
+    """Subscribed names or pattern changed."""
 
 
 class Assignments:
-    """Of one partition's groups."""
+    """Assignments of the groups of one partition of `__consumer_offsets`."""
 
     def __init__(self, context: GroupContext, sessions: Sessions) -> None:
         self._context = context
@@ -49,11 +49,11 @@ class Assignments:
         self._patterns = PatternSearches(context, self._patterns_found)
 
     def loaded(self) -> None:
-        """All of the log has been replayed."""
+        """The whole log has been replayed."""
         self._patterns.loaded()
 
     def metadata_changed(self, delta: MetadataDelta) -> list[str]:
-        """The names of topics of which an assignment could be different now."""
+        """Names of the topics whose change can affect an assignment."""
         names = [topic.name for topic in delta.changed_topics.values() if _matters(topic)]
         names += [topic.name for topic in delta.deleted_topics.values()]
         for name in names:
@@ -63,13 +63,13 @@ class Assignments:
         return names
 
     def assignor_names(self) -> list[str]:
-        """Those that are configured; the first is the default."""
+        """Configured assignors; the first is the default."""
         configured = self._context.settings().group_consumer_assignors
         names = dict.fromkeys(NAMES_OF_CLASSES.get(name, name) for name in configured)
         return list(names) or list(ASSIGNORS)
 
     def metadata_hash(self, topics: Iterable[str]) -> int:
-        """Of these topics as they are now."""
+        """Hash over these topics in the current metadata."""
         return self._hashes.of_group(topics, self._context.image())
 
     # -- one member
@@ -82,8 +82,8 @@ class Assignments:
         reported: Partitions | None,
         update: Update,
     ) -> ConsumerMember:
-        """The member as it is from now on: subscription, group epoch, target, its own next step. Raises KafkaError:
-        INVALID_REGULAR_EXPRESSION, FENCED_MEMBER_EPOCH.
+        """Returns the member's next value after updating its subscription, the group epoch, the target assignment and
+        its own next step. Raises KafkaError: INVALID_REGULAR_EXPRESSION, FENCED_MEMBER_EPOCH.
         """
         joined, epoch = self.update_subscription(group, before, after, update)
         return self.reconcile(group, joined, self._target(group, epoch, joined, update), reported, update)
@@ -91,28 +91,29 @@ class Assignments:
     def update_subscription(
         self, group: ConsumerGroup, before: ConsumerMember, after: ConsumerMember, update: Update
     ) -> tuple[Joined, int]:
-        """Writes the member if it has changed; gives the epoch of the group, which is a new one if what the group
-        subscribes to has changed.
+        """Write the member if it has changed. Returns the group's epoch too, which is a new one if the subscribed
+        topics have changed.
         """
         names_changed = False
         if after != before:
             update.records.append(records.member_metadata(group.group_id, after))
             names_changed = after.topic_names != before.topic_names
         pattern = self._patterns.update(group, before, after, update)
-        needs_new_epoch = names_changed or pattern.resolved or group.must_assign_anew
+        needs_new_epoch = names_changed or pattern.resolved or group.must_reassign
         epoch = group.epoch
-        if group.must_assign_anew:
-            update.records += [records.target_assignment_tombstone(group.group_id, it) for it in group.strangers()]
+        if group.must_reassign:
+            orphans = group.targets_without_member()
+            update.records += [records.target_assignment_tombstone(group.group_id, it) for it in orphans]
         if needs_new_epoch or group.metadata_has_expired(update.now.monotonic_ms):
-            cause = _why_anew(group, before, after) if needs_new_epoch else ""
+            cause = _reason_to_reassign(group, before, after) if needs_new_epoch else ""
             epoch = self._update_epoch(group, cause, group.topics_with(before, after), update)
             if group.has_partition_metadata:
                 update.records.append(records.partition_metadata_tombstone(group.group_id))
         return Joined(before, after, names_changed or pattern.changed), epoch
 
     def _target(self, group: ConsumerGroup, epoch: int, joined: Joined, update: Update) -> TargetAssignment:
-        """The target assignment for this member: a new one if the group has a new epoch, but not too often. Who joins
-        or leaves within that time counts with the next one.
+        """Target assignment for this member: a new one if the group has a new epoch, but at most one per assignment
+        interval. Later changes wait for the next one.
         """
         member = joined.after
         if group.assignment_epoch >= epoch or not self.may_assign(group, update.now):
@@ -127,9 +128,9 @@ class Assignments:
         return TargetAssignment(epoch, targets[member.member_id])
 
     def may_assign(self, group: ConsumerGroup, now: Now) -> bool:
-        """Whether it is long enough since the last target assignment."""
+        """Whether the interval since the last target assignment is over."""
         interval_ms = consumer_assignment_interval_ms(self._context, group.group_id)
-        # A clock that was set back must not keep a group without an assignment for long.
+        # A clock that was set back must not delay assignments for long.
         return group.assignment_timestamp_ms == 0 or not 0 <= now.wall_ms - group.assignment_timestamp_ms < interval_ms
 
     def reconcile(
@@ -140,7 +141,7 @@ class Assignments:
         reported: Partitions | None,
         update: Update,
     ) -> ConsumerMember:
-        """The member's next step. Raises KafkaError FENCED_MEMBER_EPOCH."""
+        """Compute and write the member's next step. Raises KafkaError FENCED_MEMBER_EPOCH."""
         member = joined.after
         if not joined.subscription_changed and member.is_reconciled_to(target.epoch):
             return member
@@ -163,10 +164,10 @@ class Assignments:
                 self._sessions.revoked(group.group_id, reconciled.member_id)
         return reconciled
 
-    # -- the group's epoch
+    # -- group epoch
 
     def _update_epoch(self, group: ConsumerGroup, cause: str, topics: Iterable[str], update: Update) -> int:
-        """The group's epoch: a new one if there is a cause, or the topics are not what they were."""
+        """The group's epoch: a new one if there is a cause or the topics' hash has changed."""
         metadata_hash = self.metadata_hash(topics)
         epoch = group.epoch
         if cause or metadata_hash != group.metadata_hash:
@@ -177,17 +178,17 @@ class Assignments:
         return epoch
 
     def _patterns_found(self, group: ConsumerGroup, topics: Iterable[str], changed: bool, update: Update) -> None:
-        """What the group's patterns find has been searched for and written; `topics` is what it subscribes to now."""
+        """A pattern search has finished and its result is written; `topics` are the group's subscribed topics with it.
+        """
         metadata_hash = self.metadata_hash(topics)
         if changed or metadata_hash != group.metadata_hash:
             epoch = group.epoch + 1
             update.records.append(records.group_epoch(group.group_id, epoch, metadata_hash))
-            note_epoch(update.notes, group, epoch, "its patterns find other topics, or those have changed")
+            note_epoch(update.notes, group, epoch, "the topics that its patterns match have changed")
             group.refresh_deadline = RefreshDeadline(update.now.monotonic_ms + _REFRESH_INTERVAL_MS, epoch)
 
-    def take_out(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], update: Update, cause: str) -> None:
-        """These are not in the group any more. The group has a new epoch; the next heartbeat of anybody makes a new
-        assignment.
+    def remove(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], update: Update, cause: str) -> None:
+        """Remove these members and start a new group epoch; the next heartbeat of any member computes the assignment.
         """
         for member in leaving:
             update.records += records.member_tombstones(group.group_id, member.member_id)
@@ -196,22 +197,24 @@ class Assignments:
         metadata_hash = self.metadata_hash(topics)
         update.records.append(records.group_epoch(group.group_id, group.epoch + 1, metadata_hash))
         left = len(group.members) - len(leaving)
-        note_epoch(update.notes, group, group.epoch + 1, f"{cause}; {left or 'no'} members are left")
+        note_epoch(update.notes, group, group.epoch + 1, f"{cause}; {left or 'no'} members remain")
 
 
-def _why_anew(group: ConsumerGroup, before: ConsumerMember, after: ConsumerMember) -> str:
-    """What a member did that asks for a new assignment."""
+def _reason_to_reassign(group: ConsumerGroup, before: ConsumerMember, after: ConsumerMember) -> str:
+    """Reason for a new assignment: the change that the member made."""
     if after.member_id not in group.members:
         return f"{after.member_id} joined"
     if after.topic_names != before.topic_names:
-        return f"{after.member_id} subscribes to other topics"
-    if group.must_assign_anew:
-        return "its target assignment was not a whole one when this coordinator read it"
-    return f"{after.member_id} subscribes to another pattern"
+        return f"{after.member_id} changed its subscribed topics"
+    if group.must_reassign:
+        return "its target assignment was incomplete when this coordinator loaded it"
+    return f"{after.member_id} changed its subscribed pattern"
 
 
 def _matters(topic: TopicDelta) -> bool:
-    """Whether an assignment could be different now: leaders and replicas in sync come and go all the time."""
+    """Whether the change can affect an assignment. Changes of leaders and in-sync replicas cannot, and they are
+    frequent.
+    """
     if topic.before is None:
         return True
     for number, partition in topic.changed_partitions.items():

@@ -1,10 +1,10 @@
-"""One consumer group (KIP-848): members, epochs, target assignment and what patterns have found. A core.
+"""Core: one consumer group (KIP-848) with its members, epochs, target assignment and resolved patterns.
 
-All of it follows from the log: `replay` is the only method that changes it, except for one deadline. What
-is counted over the members is kept up to date with them, because every heartbeat asks. Decides nothing: that is
-done in `modern.py` and `consumer_assignments.py`.
+All of it follows from the log: only `replay` changes it, except for soft state such as one deadline. Counters over the
+members are kept up to date because every heartbeat needs them. Decisions are made in `consumer_groups.py` and
+`consumer_assignments.py`.
 
-Invariants: assignment_epoch <= epoch; a partition is assigned to, or being given up by, at most one member.
+Invariants: assignment_epoch <= epoch; a partition is assigned to, or being revoked by, at most one member.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from broker.groups.consumer_member import (
     Partitions,
     Subscription,
 )
+from broker.groups.description import Description
 from broker.groups.group import Commit, GroupType
-from broker.groups.moves import Moves
+from broker.groups.state_transitions import Moves
 from kraft.metadata.image import TopicsImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.consumer_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
@@ -55,29 +56,29 @@ ConsumerGroupKey = (
     | ConsumerGroupCurrentMemberAssignmentKey
     | ConsumerGroupRegularExpressionKey
 )
-"""Of all records of consumer groups."""
+"""Keys of all records of consumer groups."""
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 FIRST_EPOCH = 1
-"""Of a group without members, and of its empty target assignment. A member's 0 means that it joins."""
+"""Epoch of a new group and of its empty target assignment. As a member's epoch, 0 means that it joins."""
 
 _COMMIT_WITH_EPOCHS = 9
-"""The version of OffsetCommit since which a member can tell that its epoch is stale."""
+"""First OffsetCommit version whose members understand STALE_MEMBER_EPOCH."""
 
 _NO_PARTITIONS: Partitions = {}
 
 
 class GroupState(Enum):
-    """The value is what ListGroups and ConsumerGroupDescribe say."""
+    """The value is the name in ListGroups and ConsumerGroupDescribe."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
-    """The target assignment is older than the group."""
+    """The target assignment is older than the group epoch."""
     RECONCILING = "Reconciling"
-    """Some member has not reached its target yet."""
+    """At least one member has not reached its target yet."""
     STABLE = "Stable"
     DEAD = "Dead"
-    """Deleted, or a classic group again."""
+    """Deleted, or converted to a classic group."""
 
 
 GROUP_MOVES: Moves[GroupState] = {
@@ -90,47 +91,49 @@ GROUP_MOVES: Moves[GroupState] = {
 
 
 class ResolvedPattern(NamedTuple):
-    """The topics that a pattern has found."""
+    """Topics that a pattern matches."""
 
     topics: frozenset[str]
     version: int
-    """The offset of the metadata that was searched."""
+    """Metadata offset of the search."""
     timestamp_ms: int
     """Wall time."""
 
 
 class RefreshDeadline(NamedTuple):
-    """When the group looks at its topics again, even if nobody told it to."""
+    """Time of the next check of the subscribed topics without a change that requests one."""
 
     deadline_ms: int
     epoch: int
-    """That the group had or was to have. If it did not come to it, a write failed: look again."""
+    """Group epoch for which it was set. If the group has another one, its write failed and the topics must be checked
+    again.
+    """
 
 
 _REFRESH_NOW = RefreshDeadline(0, 0)
 
 
 class ConsumerGroup:
-    """See `broker.groups.group.Group`."""
+    """Implements `broker.groups.group.Group`."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
         self.epoch = FIRST_EPOCH
         self.metadata_hash = 0
-        """Of the names, ids, partition counts and racks of all subscribed topics."""
+        """Hash of names, ids, partition counts and racks of all subscribed topics."""
         self.assignment_epoch = FIRST_EPOCH
         self.assignment_timestamp_ms = 0
-        """Wall time of the last target assignment; 0 if there was none yet, or nobody knows."""
+        """Wall time of the last target assignment; 0 if there was none or the log does not have it."""
         self.members: dict[str, ConsumerMember] = {}
         self.targets: dict[str, Partitions] = {}
-        """By member id."""
+        """Target assignment by member id."""
         self.resolved_patterns: dict[str, ResolvedPattern] = {}
         self.has_partition_metadata = False
-        """An older version left a record that has to go."""
+        """A record of an older version that must be removed exists."""
         self.refresh_deadline = _REFRESH_NOW
         """Soft state."""
-        self.must_assign_anew = False
-        """Soft state: the target assignment was not a whole one when the log was read."""
+        self.must_reassign = False
+        """Soft state: the loaded target assignment was incomplete."""
         self._static_members: dict[str, str] = {}
         self._owner_epochs: dict[bytes, dict[int, int]] = {}
         self._by_name: Counter[str] = Counter()
@@ -139,7 +142,7 @@ class ConsumerGroup:
         self._assignors: Counter[str] = Counter()
         self._classic_protocols: Counter[str] = Counter()
         self.classic_members = 0
-        """How many members speak the classic protocol."""
+        """Number of members with the classic protocol."""
 
     def __repr__(self) -> str:
         return (
@@ -147,7 +150,7 @@ class ConsumerGroup:
             f"members {len(self.members)}"
         )
 
-    # -- what every kind of group tells
+    # -- the Group protocol
 
     @property
     def type(self) -> GroupType:
@@ -174,7 +177,7 @@ class ConsumerGroup:
         return not self.members
 
     def empty_since_ms(self) -> int | None:
-        """Each offset counts from its own commit: the log does not say when the last member left."""
+        """None: the log does not record when the last member left, so each offset expires by its own commit time."""
         return None
 
     def is_subscribed_to(self, topic: str) -> bool:
@@ -189,23 +192,23 @@ class ConsumerGroup:
     def check_commit(self, commit: Commit, now: Now) -> None:
         """Raises KafkaError: UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION.
 
-        An older epoch passes here if the member had partitions in it: `check_commit_of` then says for which ones.
+        Accepts an older epoch if the member owned partitions in it; `check_commit_of` then checks each partition.
         """
         if self._commits_from_outside(commit):
             return
         member = self.member(commit.member_id)
         if not commit.transactional and not member.is_classic and commit.version < _COMMIT_WITH_EPOCHS:
             raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION, "members of a consumer group commit with version 9 or later"
+                ErrorCode.UNSUPPORTED_VERSION, "members of a consumer group must commit with version 9 or later"
             )
         if commit.generation_or_epoch > member.epoch:
             raise self._stale(member, f"epoch {commit.generation_or_epoch} is newer than {member.epoch}")
 
     def check_commit_of(self, commit: Commit, topic_id: bytes, partition: int) -> None:
-        """Whether the offset of one partition may be committed in the member's epoch of that commit. A member that has
-        not heard of its newest epoch may, as long as the partition was its own all the time (KIP-1251).
+        """Whether the offset of one partition may be committed with the member epoch of the commit. An older epoch is
+        valid as long as the member has owned the partition since then (KIP-1251).
 
-        Raises KafkaError: STALE_MEMBER_EPOCH, ILLEGAL_GENERATION. To be asked after `check_commit`.
+        Raises KafkaError: STALE_MEMBER_EPOCH, ILLEGAL_GENERATION. To be called after `check_commit`.
         """
         if self._commits_from_outside(commit):
             return
@@ -216,10 +219,10 @@ class ConsumerGroup:
         if assigned_in is None:
             assigned_in = member.revoking.get(topic_id, {}).get(partition)
         if assigned_in is None:
-            raise self._stale(member, f"partition {partition} is not the member's")
+            raise self._stale(member, f"partition {partition} is not assigned to the member")
         if commit.generation_or_epoch < assigned_in:
             raise self._stale(
-                member, f"epoch {commit.generation_or_epoch} is older than its assignment's {assigned_in}"
+                member, f"epoch {commit.generation_or_epoch} is older than its assignment in epoch {assigned_in}"
             )
 
     def _commits_from_outside(self, commit: Commit) -> bool:
@@ -227,7 +230,7 @@ class ConsumerGroup:
             return False
         if not self.members:
             return True
-        # A transactional producer need not say for which member it commits.
+        # Transactional producers need not name their member.
         return (
             commit.transactional
             and commit.generation_or_epoch == -1
@@ -243,7 +246,7 @@ class ConsumerGroup:
             return
         member = self.member(member_id or "")
         if member_epoch != member.epoch:
-            raise self._stale(member, f"epoch {member_epoch} is not the member's {member.epoch}")
+            raise self._stale(member, f"epoch {member_epoch} is not the member's epoch {member.epoch}")
 
     # -- members
 
@@ -257,26 +260,26 @@ class ConsumerGroup:
         return member
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
-        """Whoever has this group.instance.id."""
+        """The member with this group.instance.id."""
         if instance_id is None:
             return None
         member_id = self._static_members.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
     def target_of(self, member: ConsumerMember) -> Partitions:
-        """The target assignment of the member, or of the one in whose place it steps."""
+        """Target assignment of the member, or of the static member that it replaces."""
         owner = self.static_member(member.instance_id)
         if member.instance_id is not None:
             return _NO_PARTITIONS if owner is None else self.targets.get(owner.member_id, _NO_PARTITIONS)
         return self.targets.get(member.member_id, _NO_PARTITIONS)
 
     def owner_epoch(self, topic_id: bytes, partition: int) -> int:
-        """The member epoch of who owns the partition or has yet to give it up; -1 if it is free."""
+        """Epoch in which the owner, or the member that has yet to revoke it, got the partition; -1 if it is free."""
         epochs = self._owner_epochs.get(topic_id)
         return UNKNOWN_EPOCH if epochs is None else epochs.get(partition, UNKNOWN_EPOCH)
 
     def waits_in_vain(self, member: ConsumerMember) -> bool:
-        """Whether nothing of what the member waits for is free yet."""
+        """Whether no partition that the member waits for is free yet."""
         return any(
             self.owner_epoch(topic_id, partition) != UNKNOWN_EPOCH
             for topic_id, partitions in self.targets.get(member.member_id, _NO_PARTITIONS).items()
@@ -285,8 +288,7 @@ class ConsumerGroup:
         )
 
     def supports_classic_protocols(self, protocol_type: str, protocols: Collection[str]) -> bool:
-        """Whether someone with these protocols can be in a generation with the members that speak the classic
-        protocol."""
+        """Whether a member with these protocols is compatible with the members that use the classic protocol."""
         if protocol_type != CONSUMER_PROTOCOL_TYPE:
             return False
         if not self.members:
@@ -297,16 +299,16 @@ class ConsumerGroup:
 
     @property
     def patterns(self) -> Mapping[str, int]:
-        """Every pattern that somebody subscribes to, and how many do."""
+        """Number of subscribed members by pattern."""
         return self._patterns
 
     def subscriptions(self) -> dict[str, Subscription]:
-        """Every topic that somebody subscribes to."""
+        """Subscriptions by topic name."""
         names = dict.fromkeys((*self._by_name, *self._by_pattern))
         return {name: Subscription(self._by_name[name], self._by_pattern[name]) for name in names}
 
     def topics_with(self, before: ConsumerMember, after: ConsumerMember) -> list[str]:
-        """The topics to which the group subscribes once `after` is in the place of `before`."""
+        """Topics subscribed by the group once `after` has replaced `before`."""
         names = set(self._by_name)
         names -= {name for name in before.topic_names - after.topic_names if self._by_name[name] <= 1}
         names |= after.topic_names
@@ -317,7 +319,7 @@ class ConsumerGroup:
         return sorted(names.union(by_pattern))
 
     def topics_without(self, leaving: Iterable[ConsumerMember], forgotten_patterns: Iterable[str]) -> list[str]:
-        """The topics to which the group subscribes once these are gone."""
+        """Topics subscribed by the group without these members and patterns."""
         by_name, by_pattern = self._by_name.copy(), self._by_pattern.copy()
         for member in leaving:
             _count(by_name, member.topic_names, -1)
@@ -326,7 +328,7 @@ class ConsumerGroup:
         return sorted({*by_name, *by_pattern})
 
     def topics_with_resolved(self, resolved: Mapping[str, ResolvedPattern]) -> list[str]:
-        """The topics to which the group subscribes once patterns have found something else."""
+        """Topics subscribed by the group once the patterns have these results."""
         by_pattern = self._by_pattern.copy()
         for pattern, found in resolved.items():
             _count(by_pattern, self._found_by(pattern), -1)
@@ -338,7 +340,7 @@ class ConsumerGroup:
         return frozenset() if found is None else found.topics
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
-        """The names of all topics that the member subscribes to; a pattern not resolved yet counts as none."""
+        """All topics that the member subscribes to; an unresolved pattern counts as none."""
         if not member.topic_pattern:
             return member.topic_names
         return member.topic_names | self._found_by(member.topic_pattern)
@@ -346,7 +348,7 @@ class ConsumerGroup:
     def preferred_assignor(
         self, before: ConsumerMember | None = None, after: ConsumerMember | None = None
     ) -> str | None:
-        """The server assignor that most members ask for; None if nobody asks for any."""
+        """Server assignor with most votes; None if no member requests one."""
         votes = self._assignors.copy()
         if before is not None and before.server_assignor is not None:
             votes[before.server_assignor] -= 1
@@ -355,46 +357,42 @@ class ConsumerGroup:
         most = max(votes.values(), default=0)
         return min((name for name, count in votes.items() if count == most), default=None) if most > 0 else None
 
-    # -- deadline (soft)
+    # -- soft deadline
 
     def metadata_has_expired(self, now_ms: int) -> bool:
         return now_ms >= self.refresh_deadline.deadline_ms or self.epoch < self.refresh_deadline.epoch
 
     def request_metadata_refresh(self) -> None:
-        """With the next heartbeat of any member."""
+        """Check the topics at the next heartbeat of any member."""
         self.refresh_deadline = _REFRESH_NOW
 
-    # -- the target assignment of a coordinator that had missed tombstones
+    # -- targets loaded from an incomplete log
 
-    def strangers(self) -> list[str]:
-        """Who has a target assignment, and is no member."""
+    def targets_without_member(self) -> list[str]:
+        """Ids with a target assignment that are not members."""
         return [member_id for member_id in self.targets if member_id not in self.members]
 
     def assigns_each_once(self, topics: TopicsImage) -> bool:
-        """Whether each partition of a subscribed topic is in the target assignment of one member."""
-        assigned = Counter(
-            (topic_id, partition)
-            for member_id in self.members
-            for topic_id, partitions in self.targets.get(member_id, _NO_PARTITIONS).items()
-            for partition in partitions
-        )
-        wanted = {
-            (topics.by_name[name].id, partition)
-            for name in (*self._by_name, *self._by_pattern)
-            if name in topics.by_name
-            for partition in topics.by_name[name].partitions
-        }
-        return wanted <= assigned.keys() and all(count == 1 for count in assigned.values())
+        """Whether each partition of a subscribed topic is in the target of exactly one member."""
+        shares: dict[bytes, list[frozenset[int]]] = {}
+        for member_id in self.members:
+            for topic_id, partitions in self.targets.get(member_id, _NO_PARTITIONS).items():
+                shares.setdefault(topic_id, []).append(partitions)
+        assigned = {topic_id: frozenset[int]().union(*parts) for topic_id, parts in shares.items()}
+        if any(sum(map(len, shares[topic_id])) != len(partitions) for topic_id, partitions in assigned.items()):
+            return False
+        subscribed = [topics.by_name[name] for name in (*self._by_name, *self._by_pattern) if name in topics.by_name]
+        return all(topic.partitions.keys() <= assigned.get(topic.id, frozenset()) for topic in subscribed)
 
     # -- replay
 
     def replay(self, key: ConsumerGroupKey, value: Message | None) -> None:
-        """A record of this group is in the log. Tombstones of what is not there are passed over."""
+        """Apply a record of this group. Tombstones of unknown entries are ignored."""
         match key:
             case ConsumerGroupMetadataKey():
                 if isinstance(value, ConsumerGroupMetadataValue):
                     self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
-                    self.must_assign_anew = False
+                    self.must_reassign = False
             case ConsumerGroupPartitionMetadataKey():
                 self.has_partition_metadata = value is not None
             case ConsumerGroupMemberMetadataKey(member_id=member_id):
@@ -424,7 +422,7 @@ class ConsumerGroup:
         return self.members.get(member_id) or ConsumerMember(member_id)
 
     def _replay_member(self, member: ConsumerMember) -> None:
-        """A new member, or another state of one."""
+        """Add a member or replace its state."""
         before = self.members.get(member.member_id)
         self.members[member.member_id] = member
         if before is None:
@@ -442,8 +440,8 @@ class ConsumerGroup:
         self._own(member.assigned, member.epoch)
         self._own(member.revoking, member.epoch)
         if member.instance_id is not None:
-            # What a member has takes no instance id from whoever joined with it later: a replica that was away when
-            # tombstones were cleaned away brings back who had it before, and then sees them out.
+            # A member must not take an instance id over from one that joined with it later: a log that misses compacted
+            # tombstones first restores the former member and then removes it.
             self._static_members.setdefault(member.instance_id, member.member_id)
 
     def _replay_removed(self, member_id: str) -> None:
@@ -476,7 +474,7 @@ class ConsumerGroup:
             _count(self._by_pattern, found.topics, 1)
 
     def _count_member(self, member: ConsumerMember, step: int) -> None:
-        """All but the names of its topics, which may be many."""
+        """Update all counters except those of topic names, which may be many."""
         if member.topic_pattern:
             _count(self._patterns, (member.topic_pattern,), step)
         if member.server_assignor is not None:
@@ -492,7 +490,9 @@ class ConsumerGroup:
                 epochs[partition] = epoch
 
     def _release(self, owned: OwnedPartitions, epoch: int) -> None:
-        """Only what is owned in this epoch: after compaction the new owner may come before the old one lets go."""
+        """Release only partitions owned since this epoch: after compaction the new owner's record may precede the
+        former owner's.
+        """
         for topic_id, partitions in owned.items():
             epochs = self._owner_epochs.get(topic_id)
             if epochs is None:
@@ -503,14 +503,14 @@ class ConsumerGroup:
             if not epochs:
                 del self._owner_epochs[topic_id]
 
-    # -- as others see it
+    # -- descriptions
 
     def tombstones(self) -> list[CoordinatorRecord]:
         return self.tombstones_with(None, None)
 
     def tombstones_with(self, replaced: str | None, replacement: str | None) -> list[CoordinatorRecord]:
-        """What forgets the group, after records that put one member in the place of another."""
-        known = (*self.members, *self.strangers())
+        """Tombstones of the whole group, to follow records that replace one member by another."""
+        known = (*self.members, *self.targets_without_member())
         ids = [replacement if member_id == replaced and replacement else member_id for member_id in known]
         return [
             *(records.current_assignment_tombstone(self.group_id, member_id) for member_id in ids),
@@ -522,39 +522,43 @@ class ConsumerGroup:
             records.group_epoch_tombstone(self.group_id),
         ]
 
-    def describe(self, topics: TopicsImage, default_assignor: str) -> DescribedGroup:
-        """As ConsumerGroupDescribe tells it."""
-        return DescribedGroup(
+    def describe(self, topics: TopicsImage, default_assignor: str) -> Description[DescribedGroup, Member]:
+        """ConsumerGroupDescribe entry."""
+        described = DescribedGroup(
             group_id=self.group_id,
             group_state=self.state_name(),
             group_epoch=self.epoch,
             assignment_epoch=self.assignment_epoch,
             assignor_name=self.preferred_assignor() or default_assignor,
-            members=[self._described(member, topics) for member in self.members.values()],
+            members=[],
         )
+        seen, targets = list(self.members.values()), dict(self.targets)
+        members = (_described(member, targets.get(member.member_id, _NO_PARTITIONS), topics) for member in seen)
+        return Description(described, members)
 
-    def _described(self, member: ConsumerMember, topics: TopicsImage) -> Member:
-        held: dict[bytes, list[int]] = {}
-        for owned in (member.assigned, member.revoking):
-            for topic_id, partitions in owned.items():
-                held.setdefault(topic_id, []).extend(partitions)
-        return Member(
-            member_id=member.member_id,
-            instance_id=member.instance_id,
-            rack_id=member.rack_id,
-            member_epoch=member.epoch,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            subscribed_topic_names=sorted(member.topic_names),
-            subscribed_topic_regex=member.topic_pattern,
-            assignment=_described_assignment(held, topics),
-            target_assignment=_described_assignment(self.targets.get(member.member_id, _NO_PARTITIONS), topics),
-            member_type=0 if member.is_classic else 1,
-        )
+
+def _described(member: ConsumerMember, target: Partitions, topics: TopicsImage) -> Member:
+    held: dict[bytes, list[int]] = {}
+    for owned in (member.assigned, member.revoking):
+        for topic_id, partitions in owned.items():
+            held.setdefault(topic_id, []).extend(partitions)
+    return Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.topic_names),
+        subscribed_topic_regex=member.topic_pattern,
+        assignment=_described_assignment(held, topics),
+        target_assignment=_described_assignment(target, topics),
+        member_type=0 if member.is_classic else 1,
+    )
 
 
 def _described_assignment(partitions: Mapping[bytes, Iterable[int]], topics: TopicsImage) -> Assignment:
-    """Topics that are gone are left out: they have no name any more."""
+    """Deleted topics are left out, because their names are unknown."""
     return Assignment(
         topic_partitions=[
             TopicPartitions(topic_id=topic_id, topic_name=topics.by_id[topic_id].name, partitions=sorted(numbers))
@@ -565,7 +569,7 @@ def _described_assignment(partitions: Mapping[bytes, Iterable[int]], topics: Top
 
 
 def _count(counter: Counter[str], names: Iterable[str], step: int) -> None:
-    """Names that nobody counts any more are no keys."""
+    """Removes names whose count falls to 0."""
     for name in names:
         counter[name] += step
         if counter[name] <= 0:

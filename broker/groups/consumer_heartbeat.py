@@ -1,6 +1,7 @@
-"""What a ConsumerGroupHeartbeat says: whether it may say so, what it changes of a member, what the member owns. A core.
+"""Core: content of a ConsumerGroupHeartbeat: its validation, the member changes it requests, and the partitions it
+reports.
 
-Where a field was left out the member has said nothing new of it.
+A missing field means that the member's previous value still holds.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from protocol.messages.consumer_group_heartbeat import (
 )
 
 FIRST_VERSION_WITH_MEMBER_ID = 1
-"""Of ConsumerGroupHeartbeat: clients make their ids themselves."""
+"""ConsumerGroupHeartbeat version in which clients generate their own member ids."""
 
 
 def check_request(request: ConsumerGroupHeartbeatRequest, version: int, assignors: Sequence[str]) -> None:
-    """Raises KafkaError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR if it asks for none of `assignors`."""
+    """Raises KafkaError: INVALID_REQUEST, or UNSUPPORTED_ASSIGNOR for an assignor that is not in `assignors`."""
     epoch = request.member_epoch
     if version >= FIRST_VERSION_WITH_MEMBER_ID or epoch > 0 or epoch == LEAVE_EPOCH:
         _refuse_empty(request.member_id, "MemberId")
@@ -68,7 +69,7 @@ def _check_size(request: ConsumerGroupHeartbeatRequest) -> None:
 
 def _refuse_more(count: int, most: int, name: str, things: str) -> None:
     if count > most:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} has {count} {things}, more than {most}.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} must have at most {most} {things}; got {count}.")
 
 
 def _refuse_empty(text: str | None, name: str) -> None:
@@ -87,7 +88,7 @@ def check_epoch(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest) 
             f"The consumer group member has a greater member epoch ({epoch}) than the one known by the group "
             f"coordinator ({member.epoch}). The member must abandon all its partitions and rejoin.",
         )
-    # The answer with its new epoch may have been lost. It has to own nothing but what it was given.
+    # The answer with the new epoch may have been lost. The member may then own nothing beyond its assignment.
     if epoch != member.previous_epoch or not _owns_at_most(request, member):
         raise KafkaError(
             ErrorCode.FENCED_MEMBER_EPOCH,
@@ -107,7 +108,7 @@ def _owns_at_most(request: ConsumerGroupHeartbeatRequest, member: ConsumerMember
 
 
 def with_request(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, client: Client) -> ConsumerMember:
-    """The member as it says that it is."""
+    """The member with the request's changes."""
     changes: dict[str, object] = {"client_id": client.client_id, "client_host": client.host, "classic": None}
     for name, value in (
         ("instance_id", request.instance_id),
@@ -125,7 +126,7 @@ def with_request(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest,
 
 
 def reported_partitions(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
-    """What the member says that it owns; None if it says nothing of it."""
+    """Partitions that the member reports as owned; None if it does not report them."""
     if request.topic_partitions is None:
         return None
     reported: dict[bytes, set[int]] = {}
@@ -134,8 +135,8 @@ def reported_partitions(request: ConsumerGroupHeartbeatRequest) -> Partitions | 
     return {topic_id: frozenset(partitions) for topic_id, partitions in reported.items()}
 
 
-def tells_all(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the member says all there is to say, as one does that has missed an answer: it is told all, too."""
+def is_full_request(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Whether the request has all fields, as after a lost answer; the answer then repeats the assignment."""
     return (
         request.rebalance_timeout_ms != -1
         and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
@@ -144,7 +145,7 @@ def tells_all(request: ConsumerGroupHeartbeatRequest) -> bool:
 
 
 def assignment_of(member: ConsumerMember) -> Assignment:
-    """As the answer tells it."""
+    """The assignment in the form of the response."""
     return Assignment(
         topic_partitions=[
             TopicPartitions(topic_id=topic_id, partitions=sorted(owned)) for topic_id, owned in member.assigned.items()

@@ -1,8 +1,8 @@
-"""One member of a consumer group (KIP-848), as the log tells of it: a value. A core.
+"""Core: one member of a consumer group (KIP-848) as an immutable value, as recorded in the log.
 
-A member has an epoch and two sets of partitions: those it may read, and those it was told to give up. It reaches the
-epoch of the group's target assignment only when it has given up what is not its own any more; whom a partition belongs
-to next has to wait for that.
+A member has an epoch and two sets of partitions: assigned ones, which it may read, and ones that it must revoke. It
+reaches the epoch of the group's target assignment only after it has revoked everything outside its target; the next
+owner of a partition has to wait for that.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from broker.groups.moves import Moves
+from broker.groups.state_transitions import Moves
 from protocol.messages.group_log import (
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentTopicPartitions,
@@ -23,28 +23,28 @@ from protocol.messages.group_log import (
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2
-"""A static member leaves, but comes back: its partitions wait for it (KIP-345)."""
+"""A static member leaves temporarily: its partitions are reserved for it (KIP-345)."""
 UNKNOWN_EPOCH = -1
-"""Of a member whose assignment was deleted, or of no owner of a partition."""
+"""Epoch of a member whose assignment was deleted, and owner epoch of a free partition."""
 
 OwnedPartitions = Mapping[bytes, Mapping[int, int]]
-"""By topic id: partition to the member epoch in which it was assigned. Never changed, only replaced."""
+"""By topic id: partition to the member epoch in which it was assigned. Immutable by convention."""
 
 Partitions = Mapping[bytes, frozenset[int]]
 """By topic id."""
 
 
 class MemberState(Enum):
-    """As numbered in the log."""
+    """Numbers as in the log."""
 
     STABLE = 0
-    """It has all of its target that it can have."""
+    """It owns all of its target that is available to it."""
     UNREVOKED_PARTITIONS = 1
-    """It was told to give up partitions and has not said yet that it did."""
+    """It must revoke partitions and has not confirmed that yet."""
     UNRELEASED_PARTITIONS = 2
-    """It waits for partitions that others have not given up yet."""
+    """It waits for partitions that other members have not released yet."""
     UNKNOWN = 127
-    """Written by a newer version."""
+    """A state of a newer version."""
 
 
 MEMBER_MOVES: Moves[MemberState] = {
@@ -59,28 +59,28 @@ _STATES = {state.value: state for state in MemberState}
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
-    """Everything that is durable about a member."""
+    """All durable state of a member."""
 
     member_id: str
     epoch: int = JOIN_EPOCH
     previous_epoch: int = -1
-    """Accepted once more from a member that did not hear of `epoch`."""
+    """Also accepted, from a member that missed the answer with `epoch`."""
     state: MemberState = MemberState.STABLE
     instance_id: str | None = None
-    """Set: the member is static."""
+    """If set, the member is static."""
     rack_id: str | None = None
     client_id: str = ""
     client_host: str = ""
     rebalance_timeout_ms: int = -1
     topic_names: frozenset[str] = frozenset()
     topic_pattern: str = ""
-    """Empty: it subscribes to names only."""
+    """Empty if it subscribes by name only."""
     server_assignor: str | None = None
     assigned: OwnedPartitions = field(default_factory=dict)
     revoking: OwnedPartitions = field(default_factory=dict)
-    """Told to give these up. Disjoint from `assigned`."""
+    """Partitions to revoke. Disjoint from `assigned`."""
     classic: ClassicMemberMetadata | None = None
-    """Set: it speaks the classic protocol, in a group that is on its way from one to the other."""
+    """If set, the member uses the classic protocol, in a group under migration."""
 
     @property
     def is_classic(self) -> bool:
@@ -88,7 +88,7 @@ class ConsumerMember:
 
     @property
     def session_timeout_ms(self) -> int:
-        """Of a member with the classic protocol, which names its own."""
+        """Session timeout that a member with the classic protocol chose itself."""
         assert self.classic is not None
         return self.classic.session_timeout_ms
 
@@ -96,7 +96,7 @@ class ConsumerMember:
         return self.state is MemberState.STABLE and self.epoch == assignment_epoch
 
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
-        """What a `ConsumerGroupMemberMetadataValue` replaces."""
+        """Copy with the fields of a `ConsumerGroupMemberMetadataValue`."""
         return self.changed(
             instance_id=value.instance_id,
             rack_id=value.rack_id,
@@ -110,7 +110,7 @@ class ConsumerMember:
         )
 
     def with_assignment(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> ConsumerMember:
-        """What a `ConsumerGroupCurrentMemberAssignmentValue` replaces."""
+        """Copy with the fields of a `ConsumerGroupCurrentMemberAssignmentValue`."""
         return self.changed(
             epoch=value.member_epoch,
             previous_epoch=value.previous_member_epoch,
@@ -120,11 +120,11 @@ class ConsumerMember:
         )
 
     def without_assignment(self) -> ConsumerMember:
-        """As a tombstone of the assignment leaves it."""
+        """Copy after a tombstone of its current assignment."""
         return self.changed(epoch=UNKNOWN_EPOCH, previous_epoch=-1, assigned={}, revoking={})
 
     def changed(self, **fields: object) -> ConsumerMember:
-        """A copy with some fields replaced."""
+        """Copy with some fields replaced."""
         values = {name: getattr(self, name) for name in _FIELDS}
         return ConsumerMember(**{**values, **fields})
 
@@ -135,7 +135,7 @@ _FIELDS = tuple(ConsumerMember.__dataclass_fields__)
 def _owned(
     topics: Iterable[ConsumerGroupCurrentMemberAssignmentTopicPartitions], member_epoch: int
 ) -> dict[bytes, dict[int, int]]:
-    """Epochs are told since 4.3; where they are missing the member's own is the best guess."""
+    """Assignment epochs are recorded since 4.3; without them the member's own epoch is the best estimate."""
     owned: dict[bytes, dict[int, int]] = {}
     for topic in topics:
         epochs = topic.assignment_epochs
@@ -146,13 +146,13 @@ def _owned(
 
 
 class Subscription(NamedTuple):
-    """How many members subscribe to a topic."""
+    """Number of members that subscribe to a topic by name."""
 
     by_name: int
     by_pattern: int
-    """How many patterns that somebody subscribes to have found it."""
+    """Number of subscribed patterns that match it."""
 
 
 def partitions_of(owned: OwnedPartitions) -> dict[bytes, frozenset[int]]:
-    """Without the epochs."""
+    """The partitions without their epochs."""
     return {topic_id: frozenset(partitions) for topic_id, partitions in owned.items()}

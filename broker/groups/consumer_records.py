@@ -1,4 +1,4 @@
-"""The records that a consumer group (KIP-848) is written as, and their tombstones. A core."""
+"""Core: the records of a consumer group (KIP-848) and their tombstones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def group_epoch_tombstone(group_id: str) -> CoordinatorRecord:
 
 
 def partition_metadata_tombstone(group_id: str) -> CoordinatorRecord:
-    """Versions before 4.1 wrote the partition counts themselves; the hash in the group's epoch took their place."""
+    """Versions before 4.1 wrote partition counts; the hash in the group epoch record has replaced them."""
     return CoordinatorRecord(ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
 
 
@@ -106,7 +106,7 @@ def current_assignment_tombstone(group_id: str, member_id: str) -> CoordinatorRe
 def resolved_pattern(
     group_id: str, pattern: str, topics: Iterable[str], version: int, timestamp_ms: int
 ) -> CoordinatorRecord:
-    """`version` is the offset of the metadata it was resolved against."""
+    """`version` is the metadata offset of the search."""
     return CoordinatorRecord(
         ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=pattern),
         ConsumerGroupRegularExpressionValue(topics=sorted(topics), version=version, timestamp=timestamp_ms),
@@ -118,7 +118,7 @@ def resolved_pattern_tombstone(group_id: str, pattern: str) -> CoordinatorRecord
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
-    """What forgets one member, in the order in which replay can follow."""
+    """Tombstones of one member, in the order in which they can be replayed."""
     return [
         current_assignment_tombstone(group_id, member_id),
         target_assignment_tombstone(group_id, member_id),

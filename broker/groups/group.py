@@ -1,7 +1,7 @@
-"""What all kinds of groups have in common, and what they are given. A core.
+"""Core: the interface of all kinds of groups, and their environment.
 
 `GroupDirectory` holds the groups of one partition of `__consumer_offsets`. Offsets belong to a group id, whatever kind
-of group has it, so whoever keeps offsets asks the group through `Group` and knows no kind.
+of group it has. So the offset code uses groups through `Group` and knows no kind.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from settings.broker import BrokerSettings
 
 
 class GroupType(Enum):
-    """The value is what ListGroups says."""
+    """The value is the name in ListGroups."""
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
@@ -28,28 +28,28 @@ class GroupType(Enum):
 
 
 class Client(NamedTuple):
-    """Who sent a request, as descriptions of groups show it."""
+    """Origin of a request, as descriptions of groups show it."""
 
     client_id: str
     host: str
-    """With a slash before it, as Java writes addresses: `/127.0.0.1`."""
+    """With a leading slash, as Java prints addresses: `/127.0.0.1`."""
 
 
 class Commit(NamedTuple):
-    """Who says that a group has come so far."""
+    """Sender of an offset commit."""
 
     member_id: str
-    """Empty for one who is not in the group (admin tools, assign())."""
+    """Empty for a client that is not a member (admin tools, assign())."""
     group_instance_id: str | None
     generation_or_epoch: int
-    """-1 for one who is not in the group."""
+    """-1 for a client that is not a member."""
     transactional: bool
     version: int
-    """Of OffsetCommit or TxnOffsetCommit."""
+    """Version of OffsetCommit or TxnOffsetCommit."""
 
 
 class Group(Protocol):
-    """One group, of whatever kind."""
+    """A group of any kind."""
 
     @property
     def group_id(self) -> str: ...
@@ -58,36 +58,36 @@ class Group(Protocol):
     @property
     def protocol_type(self) -> str: ...
     def state_name(self) -> str:
-        """As ListGroups says it: `Stable`, `Empty`, `PreparingRebalance`, …"""
+        """Name in ListGroups: `Stable`, `Empty`, `PreparingRebalance`, …"""
 
     def is_empty(self) -> bool:
-        """Nobody is in it."""
+        """Whether it has no members."""
 
     def empty_since_ms(self) -> int | None:
-        """Wall time since when nobody is in it; None if somebody is, or if each offset counts from its own commit
-        (a group that has nothing but offsets). KIP-211.
+        """Wall time since when it has no members; None if it has some, or if each offset expires by its own commit time
+        (a group without members ever). KIP-211.
         """
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether the offsets of `topic` are in use: then they neither expire nor may be deleted."""
+        """Whether the offsets of `topic` are in use, so that they neither expire nor may be deleted."""
 
     def check_commit(self, commit: Commit, now: Now) -> None:
         """Raises KafkaError: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, STALE_MEMBER_EPOCH, FENCED_INSTANCE_ID,
-        REBALANCE_IN_PROGRESS, …; a classic member that commits is heard by it, as by a heartbeat.
+        REBALANCE_IN_PROGRESS, …; a commit renews the session of a classic member, like a heartbeat.
         """
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """May offsets be read? Raises KafkaError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH."""
+        """Check whether offsets may be read. Raises KafkaError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH."""
 
     def check_delete(self) -> None:
-        """May the group be deleted? Raises KafkaError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
+        """Check whether the group may be deleted. Raises KafkaError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """What forgets the group (not its offsets)."""
+        """Tombstones of the group's own records, without its offsets."""
 
 
 class GroupDirectory:
-    """Group id to group, of one partition."""
+    """The groups of one partition, by group id."""
 
     def __init__(self) -> None:
         self._groups: dict[str, Group] = {}
@@ -96,11 +96,14 @@ class GroupDirectory:
         return self._groups.get(group_id)
 
     def put(self, group: Group) -> None:
-        """Adds the group, or takes the place of the one with its id."""
+        """Add the group, or replace the one with its id."""
         self._groups[group.group_id] = group
 
     def remove(self, group_id: str) -> None:
         self._groups.pop(group_id, None)
+
+    def ids(self) -> list[str]:
+        return list(self._groups)
 
     def __iter__(self) -> Iterator[Group]:
         return iter(list(self._groups.values()))
@@ -111,14 +114,14 @@ class GroupDirectory:
 
 @dataclass(frozen=True, slots=True)
 class GroupContext:
-    """What the cores of one partition are given."""
+    """Environment of the cores of one partition."""
 
     groups: GroupDirectory
     timers: Timers
     chance: Chance
     settings: Callable[[], BrokerSettings]
-    """As they hold now."""
+    """Current settings."""
     image: Callable[[], MetadataImage]
-    """The newest metadata: topics, their ids and partitions, racks, configs of groups."""
+    """Newest metadata: topics with ids, partitions and racks, and group configs."""
     events: GroupEvents = field(default_factory=GroupEvents)
-    """Counted for those who watch the broker."""
+    """Counters for monitoring."""

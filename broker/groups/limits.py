@@ -1,5 +1,5 @@
-"""Core: how much one request may say of a group. A command decides in one step of the event loop, so what it goes
-through is limited. Each limit is above what fits into the record of a group, or what a client has a use for.
+"""Core: limits on the size of group requests. A command decides in one step of the event loop, so its input is bounded.
+Each limit exceeds what fits into the record of a group, or what a client has a use for.
 """
 
 from __future__ import annotations
@@ -7,17 +7,21 @@ from __future__ import annotations
 from typing import Final
 
 MOST_PROTOCOLS: Final = 100
-"""Of a JoinGroup. A client names one for each of its assignors."""
+"""Protocols in a JoinGroup. A client sends one per assignor."""
+
+MOST_MEMBERS: Final = 3000
+"""Members of a classic group, whatever group.max.size is. A rebalance goes through all of them in one step."""
 
 MOST_ASSIGNMENTS: Final = 10_000
-"""Of a SyncGroup: one for each member. A generation of so many members does not fit into a record."""
+"""Assignments in a SyncGroup, one per member. A generation with more members does not fit into a record."""
 
 MOST_TOPICS: Final = 5_000
-"""That a ConsumerGroupHeartbeat subscribes to by name, or owns partitions of."""
+"""Topics in a ConsumerGroupHeartbeat, subscribed by name or owned."""
 
 MOST_OWNED_PARTITIONS: Final = 50_000
-"""That a ConsumerGroupHeartbeat reports."""
+"""Partitions that a ConsumerGroupHeartbeat reports as owned."""
 
 MOST_ELEMENTS_READ: Final = 40_000
-"""Topics and partitions that a coordinator reads from the bytes that members of a classic group send each other, in one
-step. If there are more it does not know what they subscribe to."""
+"""Topics and partitions that the coordinator parses, in one step, from the subscriptions of a classic group. With more
+of them the subscribed topics count as unknown.
+"""

@@ -1,7 +1,7 @@
-"""All groups of one partition of `__consumer_offsets`, of every kind, and their offsets: one `Machine`.
+"""Core: all groups of one partition of `__consumer_offsets`, of every kind, and their offsets, as one `Machine`.
 
-Takes records to the part that they belong to, and is asked what no part knows alone: which groups there are, what kind
-each is of, and what deletes one. Members and those who commit speak to the parts. A core.
+Routes records to the part that they belong to, and implements what needs several parts: listing, descriptions and
+deletion. Requests of members and commits go to the parts directly.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from broker.coordinator.outcome import Now, Outcome, ProducerStamp, Reply
-from broker.groups.classic import ClassicGroups
 from broker.groups.classic_group import ClassicGroup
+from broker.groups.classic_groups import ClassicGroups
 from broker.groups.consumer_group import ConsumerGroupKey
+from broker.groups.consumer_groups import ConsumerGroups
+from broker.groups.description import Description
 from broker.groups.group import Group, GroupContext, GroupType
 from broker.groups.migration import GroupMigration
-from broker.groups.modern import ConsumerGroups
 from broker.groups.offsets import Offsets
 from kraft.metadata.delta import MetadataDelta
 from protocol.errors import ErrorCode, KafkaError
@@ -31,11 +32,14 @@ from protocol.schema import Message
 from runtime.decisions import DecisionKind
 
 FIRST_VERSION_WITH_GROUP_NOT_FOUND = 6
-"""Of DescribeGroups."""
+"""DescribeGroups version."""
+
+ClassicDescription = Description[describe_groups.DescribedGroup, describe_groups.DescribedGroupMember]
+ConsumerDescription = Description[consumer_group_describe.DescribedGroup, consumer_group_describe.Member]
 
 
 class GroupMachine:
-    """See `broker.coordinator.outcome.Machine`."""
+    """Implements `broker.coordinator.outcome.Machine`."""
 
     def __init__(self, context: GroupContext) -> None:
         self.groups = context.groups
@@ -47,7 +51,7 @@ class GroupMachine:
     # -- the machine
 
     def replay(self, key: Message, value: Message | None, producer: ProducerStamp | None) -> None:
-        """Records of kinds of groups that are not served here are passed over."""
+        """Records of unsupported kinds of groups are ignored."""
         if isinstance(key, OffsetCommitKey):
             assert value is None or isinstance(value, OffsetCommitValue)
             self.offsets.replay(key, value, producer)
@@ -64,10 +68,12 @@ class GroupMachine:
         self.offsets.replay_marker(producer, committed)
 
     def loaded(self, now: Now) -> Outcome:
-        return _together([self.offsets.loaded(now), self.classic.loaded(now), self.consumer.loaded(now)])
+        self.offsets.loaded(now)
+        return _combined([self.classic.loaded(now), self.consumer.loaded(now)])
 
     def metadata_changed(self, delta: MetadataDelta, now: Now) -> Outcome:
-        return _together([self.offsets.metadata_changed(delta, now), self.consumer.metadata_changed(delta, now)])
+        self.offsets.metadata_changed(delta, now)
+        return self.consumer.metadata_changed(delta, now)
 
     def give_up(self) -> list[Reply]:
         return self.classic.give_up() + self.consumer.give_up()
@@ -75,7 +81,7 @@ class GroupMachine:
     # -- administration
 
     def listed(self, request: list_groups.ListGroupsRequest) -> Iterator[list_groups.ListedGroup | None]:
-        """ListGroups, this partition's part: for each group what is reported of it, or None if it does not match."""
+        """ListGroups for this partition: one item per group, None for a group that does not match."""
         states = {state.strip().lower() for state in request.states_filter}
         types = {kind.strip().lower() for kind in request.types_filter}
         for group in self.offsets.all_groups():
@@ -90,39 +96,36 @@ class GroupMachine:
                     group_type=group.type.value,
                 )
 
-    def describe_consumer(self, group_id: str, reply: Reply, now: Now) -> Outcome:
-        """ConsumerGroupDescribe; answers with its `DescribedGroup`."""
+    def describe_consumer(self, group_id: str) -> ConsumerDescription:
+        """ConsumerGroupDescribe entry."""
         group = self.offsets.group(group_id)
         if group is not None and group.type is GroupType.CONSUMER:
-            described = self.consumer.describe(group_id)
-        else:
-            described = consumer_group_describe.DescribedGroup(
-                group_id=group_id,
-                error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-                error_message=_not_there(group, group_id, "consumer"),
-            )
-        return Outcome(answers=[(reply, described)])
+            return self.consumer.describe(group_id)
+        described = consumer_group_describe.DescribedGroup(
+            group_id=group_id,
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=_not_found_message(group, group_id, "consumer"),
+        )
+        return Description(described, iter(()))
 
-    def describe_classic(self, group_id: str, version: int, reply: Reply, now: Now) -> Outcome:
-        """DescribeGroups; answers with its `DescribedGroup`. What is not there is dead; since version 6 that is an
-        error, too (KIP-1043).
-        """
+    def describe_classic(self, group_id: str, version: int) -> ClassicDescription:
+        """DescribeGroups entry. A missing group is Dead; since version 6 that is also an error (KIP-1043)."""
         group = self.offsets.group(group_id)
         if isinstance(group, ClassicGroup):
-            described = self.classic.describe(group)
-        elif group is None or group.type is not GroupType.CLASSIC:
+            return self.classic.describe(group)
+        if group is None or group.type is not GroupType.CLASSIC:
             described = describe_groups.DescribedGroup(group_id=group_id, group_state="Dead")
             if version >= FIRST_VERSION_WITH_GROUP_NOT_FOUND:
                 described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-                described.error_message = _not_there(group, group_id, "classic")
+                described.error_message = _not_found_message(group, group_id, "classic")
         else:
             described = describe_groups.DescribedGroup(group_id=group_id, group_state=group.state_name())
-        return Outcome(answers=[(reply, described)])
+        return Description(described, iter(()))
 
     def delete(self, group_id: str, reply: Reply, now: Now) -> Outcome:
-        """DeleteGroups of one group; answers with a `DeletableGroupResult`, or with None if it had too many offsets for
-        one batch: then some of them are deleted, and the rest is left for the next call. Raises KafkaError:
-        GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+        """DeleteGroups of one group; answers with a `DeletableGroupResult`, or with None if its offsets exceed one
+        batch: then some of them are deleted, and the caller must call again. Raises KafkaError: GROUP_ID_NOT_FOUND,
+        NON_EMPTY_GROUP.
         """
         group = self.offsets.group(group_id)
         if group is None:
@@ -133,20 +136,20 @@ class GroupMachine:
             return Outcome(records, [(reply, None)])
         records += group.tombstones()
         outcome = Outcome(records, [(reply, delete_groups.DeletableGroupResult(group_id=group_id))])
-        told = f"group {group_id} is deleted, with its offsets"
-        outcome.notes.note(DecisionKind.LIFECYCLE, f"group {group_id}", told, cause="DeleteGroups asked for it")
+        summary = f"group {group_id} is deleted, with its offsets"
+        outcome.notes.note(DecisionKind.LIFECYCLE, f"group {group_id}", summary, cause="requested by DeleteGroups")
         return outcome
 
 
-def _not_there(group: Group | None, group_id: str, kind: str) -> str:
-    """Why a group that was asked for as one of `kind` is none."""
+def _not_found_message(group: Group | None, group_id: str, kind: str) -> str:
+    """Error message for a group that does not exist or is not of `kind`."""
     return f"Group {group_id} not found." if group is None else f"Group {group_id} is not a {kind} group."
 
 
 def _modernized(
     key: LegacyOffsetCommitKey, value: LegacyOffsetCommitValue | None
 ) -> tuple[OffsetCommitKey, OffsetCommitValue | None]:
-    """What releases before 0.9 wrote, as it is written now."""
+    """Convert an offset commit of releases before 0.9 to today's format."""
     modern_key = OffsetCommitKey(group=key.group, topic=key.topic, partition=key.partition)
     if value is None:
         return modern_key, None
@@ -155,8 +158,8 @@ def _modernized(
     )
 
 
-def _together(outcomes: list[Outcome]) -> Outcome:
-    """What several parts decide in one turn: one batch, and all of it fails or none."""
+def _combined(outcomes: list[Outcome]) -> Outcome:
+    """Combine the outcomes of several parts into one batch, which is written or fails as a whole."""
     deciding = [it for it in outcomes if it.records or it.answers or it.notes or it.committed is not None]
     if len(deciding) <= 1:
         return deciding[0] if deciding else Outcome()

@@ -1,10 +1,11 @@
-"""From classic groups to consumer groups and back, while they work (KIP-848). A core.
+"""Core: online migration between classic and consumer groups (KIP-848).
 
-The only file that knows both kinds. A classic group of consumers becomes a consumer group when the first member comes
-that speaks the consumer protocol; everybody keeps what it has. From then on it serves members of both protocols: who
-speaks the classic one joins, syncs and sends heartbeats as before, but its generation is its member epoch, its
-assignment is made here, and it waits for nobody. When the last one that speaks the consumer protocol has left, the
-group is a classic one again. What is allowed group.consumer.migration.policy says.
+The only file that knows both kinds. A classic group of consumers becomes a consumer group when the first member with
+the consumer protocol joins; every member keeps its partitions. From then on the group serves members of both protocols.
+Members with the classic protocol join, sync and send heartbeats as before, but their generation is their member epoch,
+their assignment is computed here, and they do not wait for other members. When the last member with the consumer
+protocol has left, the group becomes classic again. group.consumer.migration.policy decides which conversions are
+allowed.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from functools import partial
 
 from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, Reply
 from broker.groups import consumer_records as records
-from broker.groups.classic import ClassicGroups
 from broker.groups.classic_group import ClassicGroup
+from broker.groups.classic_groups import ClassicGroups
 from broker.groups.classic_member import ClassicMember, MemberProtocol
 from broker.groups.consumer_group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup, ConsumerGroupKey
+from broker.groups.consumer_groups import ConsumerGroups
 from broker.groups.consumer_member import ConsumerMember, MemberState, Partitions, partitions_of
 from broker.groups.group import Client, Group, GroupContext
+from broker.groups.group_update import Update
 from broker.groups.limits import MOST_ELEMENTS_READ
-from broker.groups.modern import ConsumerGroups
 from broker.groups.target_assignment import TargetAssignment
-from broker.groups.update import Update
 from protocol.embedded_consumer import read_assignment, read_subscription, read_version, write_assignment
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from protocol.messages.consumer_protocol import (
@@ -43,26 +44,26 @@ log = logging.getLogger(__name__)
 
 FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
 FIRST_VERSION_WITH_MEMBER_ID_REQUIRED = 4
-"""Of JoinGroup."""
+"""JoinGroup version."""
 FIRST_VERSION_WITH_MANY = 3
-"""Of LeaveGroup."""
+"""LeaveGroup version that removes several members."""
 
 RETRY_MS = 500
-"""After which a member is fenced again whose leaving could not be written."""
+"""Delay before a member is fenced again whose removal could not be written."""
 
 
 def join_timer(group_id: str, member_id: str) -> Hashable:
-    """It was told to join again."""
+    """Timer of a member that was asked to rejoin."""
     return ("consumer-join", group_id, member_id)
 
 
 def sync_timer(group_id: str, member_id: str) -> Hashable:
-    """It has joined, and has to sync."""
+    """Timer of a member that has joined and must send SyncGroup."""
     return ("consumer-sync", group_id, member_id)
 
 
 class GroupMigration:
-    """See `broker.groups.modern.Migration` and `broker.groups.classic.OtherKind`: each kind asks this for the other."""
+    """Implements `broker.groups.consumer_groups.Migration` and `broker.groups.classic_groups.OtherKind`."""
 
     def __init__(self, context: GroupContext, classic: ClassicGroups, consumer: ConsumerGroups) -> None:
         self._context = context
@@ -77,7 +78,7 @@ class GroupMigration:
     # -- classic to consumer
 
     def upgrade(self, group: Group, update: Update) -> ConsumerGroup:
-        """A consumer group with the members of a classic one. Raises KafkaError GROUP_ID_NOT_FOUND."""
+        """Convert a classic group to a consumer group with the same members. Raises KafkaError GROUP_ID_NOT_FOUND."""
         assert isinstance(group, ClassicGroup)
         self._check_upgrade(group)
         try:
@@ -95,12 +96,12 @@ class GroupMigration:
             assert isinstance(record.key, ConsumerGroupKey)
             upgraded.replay(record.key, record.value)
         for member in members:
-            self._consumer.sessions.heard(group.group_id, member.member_id, member.session_timeout_ms, update.now)
+            self._consumer.sessions.renew(group.group_id, member.member_id, member.session_timeout_ms, update.now)
         update.notes.note(
             DecisionKind.LIFECYCLE,
             f"group {group.group_id}",
             f"group {group.group_id} becomes a consumer group",
-            cause=f"somebody joins it who speaks that protocol; {len(members)} classic members stay in it",
+            cause=f"a member with the consumer protocol joins; {len(members)} classic members remain",
             generation=group.generation,
             members=len(members),
         )
@@ -138,15 +139,16 @@ class GroupMigration:
         )
 
     def _with_unrevoked(self, group: ClassicGroup, members: list[ConsumerMember]) -> list[ConsumerMember]:
-        """A cooperative member has what it said to have, even if its part leaves it out, until it joins again without
-        it; nobody is given it in that generation (KIP-429). Raises MalformedMessage.
+        """Add the partitions that cooperative members still own. A cooperative member keeps partitions outside its
+        assignment until it rejoins without them; no other member gets them in that generation (KIP-429). Raises
+        MalformedMessage.
         """
         taken = {
             (topic_id, number) for member in members for topic_id, owned in member.assigned.items() for number in owned
         }
         subscriptions = {member_id: _subscription(group, member) for member_id, member in group.members.items()}
         by_id = {member.member_id: member for member in members}
-        # Of two who say it the one of the older generation has lost it since.
+        # If two members claim it, the one of the older generation has lost it since.
         for member_id in sorted(by_id, key=lambda each: -subscriptions[each].generation_id):
             member = by_id[member_id]
             assigned = dict(member.assigned)
@@ -172,12 +174,14 @@ class GroupMigration:
     # -- consumer to classic
 
     def downgrade(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], update: Update) -> bool:
-        """True: those who stay make up a classic group, which rebalances; `update` has what writes it."""
+        """Convert the group to a classic one if the remaining members allow it; `update` gets the records. Returns
+        whether it did.
+        """
         gone = {member.member_id for member in leaving}
         staying = [member for member in group.members.values() if member.member_id not in gone]
         if not staying or not all(member.is_classic for member in staying) or not self._may_downgrade(len(staying)):
             return False
-        reason = f"{', '.join(sorted(gone))} left, who spoke the consumer protocol"
+        reason = f"{', '.join(sorted(gone))} left and used the consumer protocol"
         self._become_classic(group, staying, group.tombstones(), reason, update)
         return True
 
@@ -193,8 +197,8 @@ class GroupMigration:
         rebalances_because: str,
         update: Update,
     ) -> None:
-        """The group is classic at once, because who is in it knows more than the log will say; undone if that cannot
-        be written. It does not rebalance if there is no reason to.
+        """Replace the group by a classic one at once, because live members have state that the log does not; undone if
+        the write fails. Starts a rebalance only if a reason is given.
         """
         downgraded = [self._downgraded(member) for member in members]
         classic = ClassicGroup.from_parts(group.group_id, CONSUMER_PROTOCOL_TYPE, group.epoch, downgraded, update.now)
@@ -209,7 +213,7 @@ class GroupMigration:
             DecisionKind.LIFECYCLE,
             f"group {group.group_id}",
             f"group {group.group_id} becomes a classic group",
-            cause=f"nobody is left in it who speaks the consumer protocol; {len(downgraded)} classic members stay",
+            cause=f"no member with the consumer protocol remains; {len(downgraded)} classic members do",
             group_epoch=group.epoch,
             members=len(downgraded),
         )
@@ -219,7 +223,7 @@ class GroupMigration:
     def _rebalance(self, classic: ClassicGroup, reason: str, update: Update) -> None:
         outcome = Outcome(replay=False)
         self._classic.rebalances.prepare(classic, reason, outcome, update.now)
-        assert not outcome.records and not outcome.answers, "nobody waits yet, and nothing is agreed"
+        assert not outcome.records and not outcome.answers, "no member waits yet, and no protocol is chosen"
         update.notes += outcome.notes
 
     def _undo_downgrade(self, group: ConsumerGroup, classic: ClassicGroup, now: Now) -> None:
@@ -228,7 +232,7 @@ class GroupMigration:
         classic.die()
         self._context.groups.put(group)
         for member in group.members.values():
-            self._consumer.sessions.heard(
+            self._consumer.sessions.renew(
                 group.group_id, member.member_id, member.session_timeout_ms if member.is_classic else RETRY_MS, now
             )
 
@@ -242,12 +246,13 @@ class GroupMigration:
             member.rebalance_timeout_ms,
             member.session_timeout_ms,
             protocols,
-            # Not what it shall have: somebody else may read that still, and nobody may be given what it reads itself.
+            # Not its target: another member may still own part of that, and none may be given what this member still
+            # owns.
             self._assignment(_held(member), protocols[0].metadata),
         )
 
     def _assignment(self, partitions: Partitions, metadata: bytes) -> bytes:
-        """As the member's version has it."""
+        """The assignment in the version of the member's subscription."""
         topics = self._context.image().topics.by_id
         by_name = {
             topics[topic_id].name: sorted(numbers) for topic_id, numbers in partitions.items() if topic_id in topics
@@ -319,7 +324,7 @@ class GroupMigration:
         member_id: str,
         update: Update,
     ) -> ConsumerMember:
-        """The member as it is. Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        """The current or new member. Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
         if request.group_instance_id is None or (static is None and not request.member_id):
             return group.members.get(member_id) or ConsumerMember(member_id)
         if static is not None and not request.member_id:
@@ -327,7 +332,7 @@ class GroupMigration:
         return self._consumer.checked_static_member(static, member_id, request.group_instance_id)
 
     def _replaces_the_last(self, group: ConsumerGroup, static: ConsumerMember) -> bool:
-        """This was the last member with the consumer protocol, and comes back without it."""
+        """Whether this was the last member with the consumer protocol, returning with the classic one."""
         others_are_classic = group.classic_members == len(group.members) - 1 and not static.is_classic
         return others_are_classic and self._may_downgrade(len(group.members))
 
@@ -349,9 +354,9 @@ class GroupMigration:
         tombstones = group.tombstones_with(static.member_id, member.member_id)
         reason = ""
         if is_stale:
-            reason = f"{member.member_id} changes its protocol, and the assignment is out of date"
+            reason = f"{member.member_id} changed its protocol, and the assignment is outdated"
         elif not all(each.is_reconciled_to(epoch) for each in staying):
-            reason = f"{member.member_id} changes its protocol, and not everybody has what it shall have"
+            reason = f"{member.member_id} changed its protocol, and not all members have reached their targets"
         self._become_classic(group, staying, tombstones, reason, update)
         return member
 
@@ -374,7 +379,7 @@ class GroupMigration:
             self._expect_join(group.group_id, member, now)
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         self._context.timers.cancel(sync_timer(group.group_id, member.member_id))
-        self._consumer.sessions.heard(group.group_id, member.member_id, member.session_timeout_ms, now)
+        self._consumer.sessions.renew(group.group_id, member.member_id, member.session_timeout_ms, now)
         response = SyncGroupResponse(
             protocol_type=request.protocol_type,
             protocol_name=request.protocol_name,
@@ -386,7 +391,7 @@ class GroupMigration:
         """Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION."""
         group = self._consumer.group(request.group_id)
         member = self._classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
-        self._consumer.sessions.heard(group.group_id, member.member_id, member.session_timeout_ms, now)
+        self._consumer.sessions.renew(group.group_id, member.member_id, member.session_timeout_ms, now)
         code = ErrorCode.NONE
         if self._has_to_join(group, member, now):
             code = ErrorCode.REBALANCE_IN_PROGRESS
@@ -394,18 +399,18 @@ class GroupMigration:
         return Outcome(answers=[(reply, HeartbeatResponse(error_code=code))])
 
     def _has_to_join(self, group: ConsumerGroup, member: ConsumerMember, now: Now) -> bool:
-        """Is there something for it to give up or to take?"""
+        """Whether the member must rejoin to revoke or receive partitions."""
         if member.epoch < group.assignment_epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
             return True
         if member.state is MemberState.UNRELEASED_PARTITIONS and not group.waits_in_vain(member):
             return True
-        # Heartbeats of the consumer protocol make a new assignment when one is due. Where nobody sends any, because
-        # the group may not become classic, the JoinGroup of a classic member has to.
+        # Heartbeats of the consumer protocol compute a new assignment when one is due. If no member sends any, because
+        # the group may not become classic, a classic member's JoinGroup has to do it.
         is_alone = group.classic_members == len(group.members)
         return is_alone and group.assignment_epoch < group.epoch and self._consumer.assignments.may_assign(group, now)
 
     def leave(self, request: LeaveGroupRequest, client: Client, version: int, reply: Reply, now: Now) -> Outcome:
-        """Go, or have others go: who speaks which protocol does not matter."""
+        """Remove members, whichever protocol they use."""
         group = self._consumer.group(request.group_id)
         many = version >= FIRST_VERSION_WITH_MANY
         asked = request.members if many else [MemberIdentity(member_id=request.member_id)]
@@ -431,7 +436,7 @@ class GroupMigration:
             return group.member(who.member_id)
         static = group.static_member(who.group_instance_id)
         if static is not None and not who.member_id:
-            # Somebody removes a static member, of which only the instance id is known.
+            # An admin client removes a static member by its instance id.
             return static
         return self._consumer.checked_static_member(static, who.member_id, who.group_instance_id)
 
@@ -453,21 +458,21 @@ class GroupMigration:
     # -- timers
 
     def _expect_join(self, group_id: str, member: ConsumerMember, now: Now) -> None:
-        """It was told that there is a rebalance: that is how it gives up partitions, so it must not take too long."""
+        """The member was notified of a rebalance, by which it revokes partitions: limit the time until it rejoins."""
         timer = join_timer(group_id, member.member_id)
         if self._context.timers.deadline_ms(timer) is None:
-            fence = partial(self._consumer.fence, group_id, member.member_id, "it did not join again in time")
+            fence = partial(self._consumer.fence, group_id, member.member_id, "it did not rejoin in time")
             self._context.timers.schedule(timer, now.monotonic_ms + member.rebalance_timeout_ms, fence)
 
     def _expect_sync(self, group_id: str, member: ConsumerMember, now: Now) -> None:
         self._context.timers.cancel(join_timer(group_id, member.member_id))
-        self._consumer.sessions.heard(group_id, member.member_id, member.session_timeout_ms, now)
+        self._consumer.sessions.renew(group_id, member.member_id, member.session_timeout_ms, now)
         fence = partial(self._consumer.fence, group_id, member.member_id, "it did not sync in time")
         deadline_ms = now.monotonic_ms + member.rebalance_timeout_ms
         self._context.timers.schedule(sync_timer(group_id, member.member_id), deadline_ms, fence)
 
     def forget_timers(self, group_id: str, member_id: str) -> None:
-        """The member is gone, or of another kind."""
+        """The member was removed or has changed its protocol."""
         self._context.timers.cancel(join_timer(group_id, member_id))
         self._context.timers.cancel(sync_timer(group_id, member_id))
 
@@ -502,12 +507,12 @@ def _cannot_upgrade(group: ClassicGroup, why: str) -> KafkaError:
 
 def _subscription(group: ClassicGroup, member: ClassicMember) -> ConsumerProtocolSubscription:
     """Raises MalformedMessage."""
-    # Before its first generation a group has no protocol; then every member's own first choice tells.
+    # Before its first generation a group has no protocol; then each member's first choice counts.
     return read_subscription(member.metadata(group.protocol_name or member.protocols[0].name), MOST_ELEMENTS_READ)
 
 
 def _held(member: ConsumerMember) -> Partitions:
-    """What it may be reading: what it was given, and what it was told to give up and has not said that it did."""
+    """Partitions that the member may still read: assigned ones and those not yet revoked."""
     held = partitions_of(member.assigned)
     for topic_id, owned in member.revoking.items():
         held[topic_id] = held.get(topic_id, frozenset()) | frozenset(owned)
@@ -515,13 +520,13 @@ def _held(member: ConsumerMember) -> Partitions:
 
 
 def _check_disjoint(group: ClassicGroup, members: Sequence[ConsumerMember]) -> None:
-    """A classic group's leader may have given a partition to two members. A consumer group cannot keep that."""
+    """A classic group's leader may have assigned a partition twice. A consumer group cannot represent that."""
     owners: dict[tuple[bytes, int], str] = {}
     for member in members:
         for topic_id, partitions in _sorted(member.assigned):
             for number in partitions:
                 if owners.setdefault((topic_id, number), member.member_id) != member.member_id:
-                    raise _cannot_upgrade(group, "its assignment gives a partition to more than one member")
+                    raise _cannot_upgrade(group, "its assignment has a partition of more than one member")
 
 
 def _sorted(owned: Mapping[bytes, Mapping[int, int]]) -> list[tuple[bytes, list[int]]]:

@@ -1,27 +1,24 @@
-"""Committed offsets: who may commit, fetch and delete them, and when they are forgotten. A core.
+"""Core: requests to commit, fetch and delete offsets.
 
-Offsets belong to a group id, and everything that depends on the kind of the group is asked of the group itself
-(`broker.groups.group.Group`). Topics have been looked up by the caller: requests carry names and ids alike.
-Retention is KIP-211, transactions KIP-98 and KIP-447, stable reads KIP-447, topic ids KIP-848.
+Offsets belong to a group id, and everything that depends on the kind of the group goes through
+`broker.groups.group.Group`. Callers have resolved topics, which requests name by name or id. Transactions follow KIP-98
+and KIP-447, stable reads KIP-447, topic ids KIP-848. `offset_cleanup.py` removes expired offsets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 
 from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply
-from broker.groups.committed import CommittedOffset, CommittedOffsets, commit_record, tombstone
+from broker.groups.committed_offsets import CommittedOffset, CommittedOffsets, commit_record, tombstone
 from broker.groups.group import Commit, Group, GroupContext
-from broker.groups.simple import SimpleGroup
-from broker.groups.told import note_gone
+from broker.groups.offset_cleanup import OffsetCleanUp
+from broker.groups.simple_group import SimpleGroup
 from kraft.metadata.delta import MetadataDelta
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.group_log import (
-    ConsumerGroupMetadataKey,
-    GroupMetadataKey,
     OffsetCommitKey,
     OffsetCommitValue,
 )
@@ -55,26 +52,17 @@ from protocol.messages.txn_offset_commit import (
 from protocol.primitives import ZERO_UUID
 
 FIRST_VERSION_WITH_GROUP_NOT_FOUND = 9
-"""Of OffsetCommit. Before it, clients know only that their generation is not (any more) the group's."""
-
-RECORDS_IN_ONE_GO = 1000
-"""How many tombstones clean-ups write as one batch, which has to stay below the size that a batch may have."""
+"""OffsetCommit version. Older clients only understand ILLEGAL_GENERATION."""
 
 RECORDS_IN_ONE_STEP = 256
-"""How many records a request writes as one batch."""
+"""Maximum number of records that a request writes as one batch."""
 
 MAX_INT64 = (1 << 63) - 1
-
-EXPIRY_TIMER = "offsets: expiry"
-DELETED_TOPICS_TIMER = "offsets: deleted topics"
-
-_REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance"})
-"""Nobody knows in these states what members will subscribe to."""
 
 
 @dataclass(slots=True)
 class _Committing:
-    """A commit under way."""
+    """A commit in progress."""
 
     group: Group
     commit: Commit
@@ -83,8 +71,8 @@ class _Committing:
     expires_ms: int
     records: list[CoordinatorRecord] = field(default_factory=list)
     check_partition: Callable[[Commit, bytes, int], None] | None = field(init=False)
-    """Of groups that know since when a member owns each partition, and so may take a commit in an older epoch: whether
-    that of one partition (topic id, index) may be committed. Asked after `Group.check_commit`; raises what that raises.
+    """Check of a single partition (topic id, index), for groups that accept commits with an older epoch. Called after
+    `Group.check_commit`; raises the same errors.
     """
 
     def __post_init__(self) -> None:
@@ -97,18 +85,17 @@ class Offsets:
     def __init__(self, context: GroupContext) -> None:
         self._context = context
         self.committed = CommittedOffsets()
-        self._deleted_topics: dict[str, None] = {}
-        """Names whose offsets without a topic id are to be forgotten. Ordered, where a set would not be."""
+        self._clean_up = OffsetCleanUp(context, self)
 
     def group(self, group_id: str) -> Group | None:
-        """The group, be it one that has nothing but offsets."""
+        """The group, which may have nothing but offsets."""
         group = self._context.groups.get(group_id)
         if group is None and group_id in self.committed:
             return SimpleGroup(group_id)
         return group
 
     def all_groups(self) -> Iterator[Group]:
-        """Every group of this partition, those that have nothing but offsets last."""
+        """Every group of this partition; groups that have only offsets come last."""
         yield from self._context.groups
         for group_id in self.committed.groups():
             if self._context.groups.get(group_id) is None:
@@ -117,7 +104,7 @@ class Offsets:
     # -- commit
 
     def commit(self, request: OffsetCommitRequest, version: int, reply: Reply, now: Now) -> Outcome:
-        """OffsetCommit. Raises KafkaError for the whole request: GROUP_ID_NOT_FOUND, ILLEGAL_GENERATION,
+        """OffsetCommit. Errors of the whole request are raised as KafkaError: GROUP_ID_NOT_FOUND, ILLEGAL_GENERATION,
         UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, STALE_MEMBER_EPOCH, REBALANCE_IN_PROGRESS, UNSUPPORTED_VERSION.
         """
         generation = request.generation_id_or_member_epoch
@@ -144,8 +131,8 @@ class Offsets:
         return Outcome(committing.records, [(reply, response)])
 
     def commit_in_transaction(self, request: TxnOffsetCommitRequest, version: int, reply: Reply, now: Now) -> Outcome:
-        """TxnOffsetCommit: counts when the producer's transaction commits. Raises KafkaError as `commit` does, but
-        ILLEGAL_GENERATION for whatever is wrong with the generation, and INVALID_PRODUCER_ID_MAPPING.
+        """TxnOffsetCommit: takes effect when the producer's transaction commits. Raises KafkaError like `commit`, but
+        ILLEGAL_GENERATION for every error of the generation, and INVALID_PRODUCER_ID_MAPPING.
         """
         if request.producer_id < 0 or request.producer_epoch < 0:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -183,7 +170,7 @@ class Offsets:
         topic_id: bytes,
         asked: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
     ) -> ErrorCode:
-        """The partition's own error. Raises what concerns all of the request."""
+        """Error code of the partition. Raises errors of the whole request."""
         if self._is_too_large(asked.committed_metadata):
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         group, index = committing.group, asked.partition_index
@@ -201,7 +188,7 @@ class Offsets:
         return ErrorCode.NONE
 
     def _is_too_large(self, metadata: str | None) -> bool:
-        """By Java's measure: characters of 16 bits."""
+        """Measured in UTF-16 code units, as in Java."""
         if not metadata:
             return False
         limit = self._context.settings().offset_metadata_max_bytes
@@ -210,8 +197,8 @@ class Offsets:
     # -- fetch
 
     def fetch(self, request: OffsetFetchRequestGroup, require_stable: bool, reply: Reply, now: Now) -> Outcome:
-        """OffsetFetch of one group; answers with an `OffsetFetchResponseGroup`. A group that is not there has
-        committed nothing. Raises KafkaError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH.
+        """OffsetFetch of one group; answers with an `OffsetFetchResponseGroup`, which is empty for a missing group.
+        Raises KafkaError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH.
         """
         response = OffsetFetchResponseGroup(group_id=request.group_id)
         is_there = self._check_fetch(request)
@@ -227,7 +214,7 @@ class Offsets:
                 if require_stable and self.committed.is_pending(request.group_id, topic.name, index):
                     answer.error_code = ErrorCode.UNSTABLE_OFFSET_COMMIT
                 elif is_there:
-                    self._tell(request.group_id, topic, answer)
+                    self._fill_in(request.group_id, topic, answer)
         return Outcome(answers=[(reply, response)])
 
     def _check_fetch(self, request: OffsetFetchRequestGroup) -> bool:
@@ -243,13 +230,13 @@ class Offsets:
         return True
 
     def all_topics(self, group_id: str) -> list[OffsetFetchRequestTopics]:
-        """The partitions for which the group has offsets."""
+        """Partitions with committed offsets."""
         partitions = self.committed.partitions_of(group_id)
         return [OffsetFetchRequestTopics(name=name, partition_indexes=each) for name, each in partitions.items()]
 
-    def _tell(self, group_id: str, topic: OffsetFetchRequestTopics, answer: OffsetFetchResponsePartitions) -> None:
+    def _fill_in(self, group_id: str, topic: OffsetFetchRequestTopics, answer: OffsetFetchResponsePartitions) -> None:
         committed = self.committed.get(group_id, topic.name, answer.partition_index)
-        # What was committed for another topic that had the same name is nothing.
+        # Offsets of a deleted topic with the same name do not count.
         if committed is not None and not _differ(committed.topic_id, topic.topic_id):
             answer.committed_offset = committed.offset
             answer.committed_leader_epoch = committed.leader_epoch
@@ -263,7 +250,7 @@ class Offsets:
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         if not group.is_empty() and group.protocol_type != "consumer":
-            # Whatever its members read, it is not known here.
+            # The members' subscriptions are unknown here.
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
         outcome, response = Outcome(), OffsetDeleteResponse()
         for topic in request.topics:
@@ -286,7 +273,7 @@ class Offsets:
         return committed is not None or self.committed.is_pending(group_id, topic, index)
 
     def tombstones(self, group_id: str) -> tuple[list[CoordinatorRecord], bool]:
-        """What forgets offsets of the group, also those that are pending, and whether these are all of them."""
+        """Tombstones for offsets of the group, including pending ones, and whether these are all of them."""
         offsets = list(islice(self.committed.of_group_and_pending(group_id), RECORDS_IN_ONE_STEP + 1))
         is_all = len(offsets) <= RECORDS_IN_ONE_STEP
         partitions = dict.fromkeys((topic, partition) for topic, partition, _ in offsets[:RECORDS_IN_ONE_STEP])
@@ -295,128 +282,29 @@ class Offsets:
     # -- replay
 
     def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None, producer: ProducerStamp | None) -> None:
-        """A record is in the log."""
+        """Apply a record of the log."""
         self.committed.replay(key, value, None if producer is None else producer.producer_id)
 
     def replay_marker(self, producer: ProducerStamp, committed: bool) -> None:
-        """The producer's transaction ended."""
+        """The producer's transaction was committed or aborted."""
         self.committed.replay_marker(producer.producer_id, committed)
 
-    def loaded(self, now: Now) -> Outcome:
-        """From now on offsets expire. Topics may have been deleted while nobody led this partition."""
-        self._schedule_expiry(now)
-        self._context.timers.schedule(DELETED_TOPICS_TIMER, now.monotonic_ms, self.forget_deleted_topics)
-        return Outcome()
+    def loaded(self, now: Now) -> None:
+        """The whole log has been replayed: start the clean-ups."""
+        self._clean_up.loaded(now)
 
-    # -- forgetting
-
-    def metadata_changed(self, delta: MetadataDelta, now: Now) -> Outcome:
-        """Offsets of deleted topics are forgotten, by a timer, which tries again while it cannot write."""
-        if delta.deleted_topics:
-            self._deleted_topics.update(dict.fromkeys(topic.name for topic in delta.deleted_topics.values()))
-            self._context.timers.schedule(DELETED_TOPICS_TIMER, now.monotonic_ms, self.forget_deleted_topics)
-        return Outcome()
-
-    def forget_deleted_topics(self, now: Now) -> Outcome:
-        """Tombstones for the offsets of topics that are not there any more, some at a time."""
-        outcome = _some(self._of_deleted_topics())
-        if outcome.records:
-            # Once more, to see that nothing is left; not before these are written, or who cannot write would spin.
-            outcome.committed = partial(
-                self._context.timers.schedule,
-                DELETED_TOPICS_TIMER,
-                now.monotonic_ms,
-                self.forget_deleted_topics,
-            )
-        else:
-            self._deleted_topics.clear()
-        return outcome
-
-    def _of_deleted_topics(self) -> Iterator[list[CoordinatorRecord]]:
-        topics = self._context.image().topics.by_name
-        for group_id in self.committed.groups():
-            gone: dict[tuple[str, int], None] = {}
-            for name, partition, committed in self.committed.of_group_and_pending(group_id):
-                image = topics.get(name)
-                if committed.topic_id == ZERO_UUID:
-                    is_gone = image is None or name in self._deleted_topics
-                else:
-                    is_gone = image is None or image.id != committed.topic_id
-                if is_gone:
-                    gone[(name, partition)] = None
-            for name, partition in gone:
-                yield [tombstone(group_id, name, partition)]
-
-    def expire(self, now: Now) -> Outcome:
-        """Tombstones for offsets that are too old, and for empty groups that have none left, some at a time."""
-        outcome = _some(self._expired(now))
-        self._context.events.expired += sum(isinstance(record.key, OffsetCommitKey) for record in outcome.records)
-        for group_id in [_ended_group(record) for record in outcome.records]:
-            if group_id is not None:
-                note_gone(outcome.notes, group_id, "it was empty, and the last of its offsets has expired")
-        if len(outcome.records) >= RECORDS_IN_ONE_GO:
-            outcome.committed = partial(self._context.timers.schedule, EXPIRY_TIMER, now.monotonic_ms, self.expire)
-        else:
-            self._schedule_expiry(now)
-        return outcome
-
-    def _schedule_expiry(self, now: Now) -> None:
-        interval_ms = self._context.settings().offsets_retention_check_interval_ms
-        self._context.timers.schedule(EXPIRY_TIMER, now.monotonic_ms + interval_ms, self.expire)
-
-    def _expired(self, now: Now) -> Iterator[list[CoordinatorRecord]]:
-        for group in self.all_groups():
-            is_left = self.committed.has_open_transaction(group.group_id)
-            for topic, partition, committed in self.committed.of_group(group.group_id):
-                if self._is_expired(group, topic, committed, now) and not self.committed.is_pending(
-                    group.group_id, topic, partition
-                ):
-                    yield [tombstone(group.group_id, topic, partition)]
-                else:
-                    is_left = True
-            if not is_left and group.is_empty():
-                yield group.tombstones()
-
-    def _is_expired(self, group: Group, topic: str, committed: CommittedOffset, now: Now) -> bool:
-        if group.is_empty():
-            since_ms = group.empty_since_ms()
-        elif group.protocol_type != "consumer" or group.state_name() in _REBALANCING:
-            return False
-        else:
-            since_ms = None
-        if group.is_subscribed_to(topic):
-            return False
-        if committed.expire_timestamp_ms >= 0:
-            return now.wall_ms >= committed.expire_timestamp_ms
-        if since_ms is None:
-            since_ms = committed.commit_timestamp_ms
-        return now.wall_ms - since_ms >= self._context.settings().offsets_retention_minutes * 60_000
-
-
-def _ended_group(record: CoordinatorRecord) -> str | None:
-    """The group that ends with this tombstone, if it is one of a group."""
-    if isinstance(record.key, GroupMetadataKey):
-        return record.key.group
-    return record.key.group_id if isinstance(record.key, ConsumerGroupMetadataKey) else None
+    def metadata_changed(self, delta: MetadataDelta, now: Now) -> None:
+        """The offsets of deleted topics are removed by a timer."""
+        self._clean_up.metadata_changed(delta, now)
 
 
 def _simple_group(group_id: str, generation: int, error: ErrorCode) -> Group:
-    """Who commits without being a member makes a group that has nothing but offsets."""
+    """A commit of a client that is not a member creates a group that has only offsets."""
     if generation >= 0:
         raise KafkaError(error)
     return SimpleGroup(group_id)
 
 
 def _differ(topic_id: bytes, other: bytes) -> bool:
-    """Both are known, and they are not the same."""
+    """Whether both ids are known and different."""
     return ZERO_UUID not in (topic_id, other) and topic_id != other
-
-
-def _some(parts: Iterable[list[CoordinatorRecord]]) -> Outcome:
-    """As many whole parts as one batch may have."""
-    outcome = Outcome()
-    for part in parts:
-        outcome.records += part
-        if len(outcome.records) >= RECORDS_IN_ONE_GO:
-            break
-    return outcome

@@ -1,8 +1,9 @@
-"""Which topics the patterns of consumer groups find, searched for beside the heartbeats. A core.
+"""Core: asynchronous search for the topics that match the patterns of consumer groups.
 
-A search is made when somebody subscribes to a pattern for the first time, when topics were created since the last one,
-and once in group.consumer.regex.refresh.interval.ms; never twice within ten seconds. It looks at all patterns of a
-group together, in turns of bounded work, so that neither many topics nor a mean pattern keep others waiting.
+A group's patterns are searched when a member subscribes to a new pattern, when topics were created since the last
+search, and once per group.consumer.regex.refresh.interval.ms, but at most every ten seconds. A search covers all
+patterns of the group together, in steps of bounded work, so that neither many topics nor an expensive pattern block the
+event loop.
 """
 
 from __future__ import annotations
@@ -17,57 +18,70 @@ from broker.groups import consumer_records as records
 from broker.groups.consumer_group import ConsumerGroup, ResolvedPattern
 from broker.groups.consumer_member import ConsumerMember
 from broker.groups.group import GroupContext
-from broker.groups.update import Update
+from broker.groups.group_update import Update
 from broker.patterns import Pattern, PatternError
 from protocol.errors import ErrorCode, KafkaError
 
 LEAST_INTERVAL_MS = 10_000
-WORK_OF_ONE_TURN = 10_000
-"""Instructions of the matcher: a few milliseconds, 30 for the meanest of patterns."""
+STEPS_OF_COMPILING = 1_000_000
+STEPS_OF_ONE_TURN = 3_000_000
+"""Cost of the matches in one step of the event loop, as `Pattern.cost` counts it: a few milliseconds."""
 RETRY_MS = 500
-"""After which a result is written that could not be written."""
-MOST_COMPILED = 100
-"""Patterns that are kept ready."""
+"""Delay before a result is written again that could not be written."""
 
 
 class PatternChange(NamedTuple):
-    """What a member's heartbeat changed about patterns."""
+    """Effect of a member's heartbeat on its pattern."""
 
     changed: bool
-    """It subscribes to another one, or to none."""
+    """The member subscribes to another pattern, or to none."""
     resolved: bool
-    """And what it finds is known already, so that the group subscribes to other topics from now on."""
+    """The new pattern is resolved already, so the group's topics change at once."""
 
 
 class _Search(NamedTuple):
-    """One search, as far as it has come."""
+    """A search in progress."""
 
     patterns: tuple[str, ...]
     version: int
-    """The offset of the metadata that is searched."""
+    """Metadata offset of the search."""
     began_ms: int
     """Wall time."""
     turns: Iterator[dict[str, set[str]] | None]
 
 
 def find_topics(
-    patterns: dict[str, Pattern], topics: Iterable[str], budget: int
+    patterns: Iterable[str], topics: Sequence[str], budget: int
 ) -> Iterator[dict[str, set[str]] | None]:
-    """Which topics each pattern matches. Gives None each time that about `budget` instructions have been looked at, so
-    that the caller can let others have their turn, and at last the result.
+    """Find the topics that each pattern matches. Yields None after each `budget` steps, and finally the result.
+
+    An invalid pattern, which another version has accepted, matches nothing.
     """
     found: dict[str, set[str]] = {text: set() for text in patterns}
     spent = 0
-    for topic in topics:
-        for text, pattern in patterns.items():
-            before = pattern.work
+    for text, matching in found.items():
+        try:
+            pattern = Pattern(text)
+        except PatternError:
+            continue
+        spent += STEPS_OF_COMPILING
+        for topic in topics:
+            if spent >= budget:
+                spent = 0
+                yield None
             if pattern.matches(topic):
-                found[text].add(topic)
-            spent += pattern.work - before
-        if spent >= budget:
-            spent = 0
-            yield None
+                matching.add(topic)
+            spent += pattern.cost(topic)
     yield found
+
+
+def _check(pattern: str) -> None:
+    """Raises KafkaError INVALID_REGULAR_EXPRESSION."""
+    try:
+        Pattern(pattern)
+    except PatternError as error:
+        message = f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {error}."
+        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from None
 
 
 def search_timer(group_id: str) -> Hashable:
@@ -75,19 +89,18 @@ def search_timer(group_id: str) -> Hashable:
 
 
 class PatternSearches:
-    """The searches of one partition's groups. `found(group, topics, changed, update)` is told of each result."""
+    """The searches of one partition's groups. `found(group, topics, changed, update)` receives each result."""
 
     def __init__(
         self, context: GroupContext, found: Callable[[ConsumerGroup, Iterable[str], bool, Update], None]
     ) -> None:
         self._context = context
         self._found = found
-        self._compiled: dict[str, Pattern] = {}
         self._topics_created_at = -1
-        """The offset of the newest metadata that has a new topic."""
+        """Offset of the newest metadata that added a topic."""
 
     def loaded(self) -> None:
-        """Nobody knows which topics are new since the last search: all could be."""
+        """After loading, every topic may be newer than the last search."""
         self._topics_created_at = max(self._topics_created_at, self._context.image().offset)
 
     def topics_created(self, offset: int) -> None:
@@ -96,7 +109,7 @@ class PatternSearches:
     def update(
         self, group: ConsumerGroup, before: ConsumerMember, after: ConsumerMember, update: Update
     ) -> PatternChange:
-        """Begins a search if one is due. Raises KafkaError INVALID_REGULAR_EXPRESSION."""
+        """Start a search if one is due. Raises KafkaError INVALID_REGULAR_EXPRESSION."""
         old, new = before.topic_pattern, after.topic_pattern
         change = PatternChange(old != new, False)
         is_new = False
@@ -104,7 +117,7 @@ class PatternSearches:
             if old and group.patterns.get(old, 0) == 1:
                 update.records.append(records.resolved_pattern_tombstone(group.group_id, old))
             if new and group.patterns.get(new, 0) == 0:
-                self._compile(new)
+                _check(new)
                 is_new = True
             else:
                 change = PatternChange(True, not new or new in group.resolved_patterns)
@@ -125,7 +138,7 @@ class PatternSearches:
         last = next(iter(group.resolved_patterns.values()), None)
         if last is None:
             return True
-        # A clock that was set back must not put off a search for long.
+        # A clock that was set back must not delay a search for long.
         since_ms = abs(now.wall_ms - last.timestamp_ms)
         if since_ms <= LEAST_INTERVAL_MS:
             return False
@@ -136,31 +149,9 @@ class PatternSearches:
             or since_ms > self._context.settings().group_consumer_regex_refresh_interval_ms
         )
 
-    def _compile(self, pattern: str) -> Pattern:
-        compiled = self._compiled.get(pattern)
-        if compiled is None:
-            try:
-                compiled = Pattern(pattern)
-            except PatternError as error:
-                raise KafkaError(
-                    ErrorCode.INVALID_REGULAR_EXPRESSION,
-                    f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {error}.",
-                ) from None
-            if len(self._compiled) >= MOST_COMPILED:
-                del self._compiled[next(iter(self._compiled))]
-            self._compiled[pattern] = compiled
-        return compiled
-
     def _begin(self, group: ConsumerGroup, patterns: tuple[str, ...], now: Now) -> None:
         image = self._context.image()
-        compiled = {}
-        for pattern in patterns:
-            try:
-                compiled[pattern] = self._compile(pattern)
-            except KafkaError:
-                # Taken by another version: it finds nothing here.
-                continue
-        turns = find_topics(compiled, list(image.topics.by_name), WORK_OF_ONE_TURN)
+        turns = find_topics(patterns, list(image.topics.by_name), STEPS_OF_ONE_TURN)
         search = _Search(patterns, image.offset, now.wall_ms, turns)
         self._schedule(group.group_id, search, now)
 
@@ -168,7 +159,7 @@ class PatternSearches:
         self._context.timers.schedule(search_timer(group_id), now.monotonic_ms, partial(self._turn, group_id, search))
 
     def _turn(self, group_id: str, search: _Search, now: Now) -> Outcome:
-        """Timer: search on; at the end write what is new."""
+        """Timer: continue the search; at the end write the new results."""
         found = next(search.turns)
         if found is None:
             self._schedule(group_id, search, now)
@@ -182,8 +173,8 @@ class PatternSearches:
         update = Update(now)
         resolved: dict[str, ResolvedPattern] = {}
         changed = False
-        # Who came to a new pattern from another one has left topics behind, which may be somebody else's now, also if
-        # the new one finds nothing. (Kafka lets them lie.)
+        # A member that changed its pattern no longer subscribes to the topics of the old one, so their partitions must
+        # be reassigned even if the new pattern matches nothing. (Kafka does not do that.)
         with_topics = {member.topic_pattern for member in group.members.values() if group.target_of(member)}
         for pattern in search.patterns:
             if not group.patterns.get(pattern, 0):
@@ -202,7 +193,7 @@ class PatternSearches:
         return outcome
 
     def _again(self, group_id: str, search: _Search, found: dict[str, set[str]], now: Now) -> Outcome:
-        """It could not be written. The result stays true for a while."""
+        """Retry a failed write. The result remains valid for a while."""
         again = search._replace(turns=iter([found]))
         self._context.timers.schedule(
             search_timer(group_id), now.monotonic_ms + RETRY_MS, partial(self._turn, group_id, again)
@@ -210,7 +201,7 @@ class PatternSearches:
         return Outcome()
 
     def forget(self, group: ConsumerGroup, leaving: Iterable[ConsumerMember], update: Update) -> list[str]:
-        """The patterns to which nobody subscribes once these have left."""
+        """Patterns without subscribers once these members have left."""
         given_up = Counter(member.topic_pattern for member in leaving if member.topic_pattern)
         forgotten = [pattern for pattern, count in given_up.items() if group.patterns.get(pattern, 0) == count]
         update.records += [records.resolved_pattern_tombstone(group.group_id, pattern) for pattern in forgotten]

@@ -1,7 +1,7 @@
-"""How a member gets from what it has to what it shall have, one heartbeat at a time (KIP-848). A core.
+"""Core: reconciliation of a member's current assignment with its target, one heartbeat at a time (KIP-848).
 
-Partitions are given up first, then the member goes on to the epoch of the target assignment and takes whatever is
-free. No member waits for all others; it waits for the owners of its own partitions only.
+A member first revokes partitions, then advances to the epoch of the target assignment and takes whatever is free. It
+never waits for all other members, only for the owners of its own partitions.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ _NOTHING: frozenset[int] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What one member's next step depends on."""
+    """Input of one member's next step."""
 
     assignment_epoch: int
-    """Of the target assignment."""
+    """Epoch of the target assignment."""
     target: Partitions
     subscribed_topics: Collection[bytes]
     """Ids of the topics that the member subscribes to now. The target may be older."""
     subscription_changed: bool
-    """By this very request."""
+    """By this request."""
     reported: Partitions | None
-    """What the member says it owns; None if it says nothing, because nothing has changed."""
+    """Partitions that the member reports as owned; None if it reports no change."""
     owner_epoch: Callable[[bytes, int], int]
-    """The epoch of the present owner of a partition, or -1."""
+    """Epoch of the current owner of a partition, or -1."""
 
     def next_step(self, member: ConsumerMember) -> ConsumerMember:
-        """The member as it is told to be. Raises KafkaError FENCED_MEMBER_EPOCH."""
+        """The member after this step. Raises KafkaError FENCED_MEMBER_EPOCH."""
         if member.state is MemberState.STABLE:
             if member.epoch != self.assignment_epoch:
                 return self._towards_target(member, member.epoch)
@@ -46,7 +46,7 @@ class Reconciliation:
             return self._towards_target(member, member.epoch)
         if self.reported is None or self.reported:
             raise KafkaError(
-                ErrorCode.FENCED_MEMBER_EPOCH, "the member's state is unknown; it must give up all and join again"
+                ErrorCode.FENCED_MEMBER_EPOCH, "the member's state is unknown; it must rejoin"
             )
         return self._towards_target(member, self.assignment_epoch)
 
@@ -60,7 +60,8 @@ class Reconciliation:
         )
 
     def _without_unsubscribed(self, member: ConsumerMember) -> ConsumerMember:
-        """Until there is a new target assignment a member at least loses what it has just unsubscribed from."""
+        """Before the next target assignment, a member already loses partitions of topics that it has unsubscribed from.
+        """
         wanted = self.subscribed_topics
         lost = {topic_id: owned for topic_id, owned in member.assigned.items() if topic_id not in wanted}
         if not lost:
@@ -92,7 +93,7 @@ class Reconciliation:
             for partition in sorted(target):
                 if partition in owned:
                     continue
-                # What the member itself has just given up is free: nobody else can have had it.
+                # Partitions that the member itself has just revoked are free: no other member can have taken them.
                 if self.owner_epoch(topic_id, partition) == UNKNOWN_EPOCH or partition in own_still:
                     free.setdefault(topic_id, []).append(partition)
                 else:

@@ -1,4 +1,4 @@
-"""The next target assignment of a consumer group, and the records that say what of it is new. A core."""
+"""Core: the next target assignment of a consumer group, and the records of its changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kraft.metadata.image import TopicsImage
 
 
 class TargetAssignment(NamedTuple):
-    """What a member is to be reconciled to."""
+    """Target that a member is reconciled with."""
 
     epoch: int
     partitions: Partitions
@@ -23,7 +23,7 @@ class TargetAssignment(NamedTuple):
 def compute_targets(
     group: ConsumerGroup, member: ConsumerMember, topics: TopicsImage, assign: Assign
 ) -> dict[str, Partitions]:
-    """By member id, with `member` as it is going to be, in the place of whoever had its group.instance.id."""
+    """Targets by member id. `member` is its future value and replaces the one with the same group.instance.id."""
     members = {
         each.member_id: each
         for each in group.members.values()
@@ -44,7 +44,7 @@ def compute_targets(
 def target_records(
     group: ConsumerGroup, targets: Mapping[str, Partitions], epoch: int, timestamp_ms: int
 ) -> list[CoordinatorRecord]:
-    """The targets that are new, and the epoch that makes them count."""
+    """Records of changed targets, followed by the epoch that makes them take effect."""
     changed = [
         records.target_assignment(group.group_id, member_id, target)
         for member_id, target in targets.items()
@@ -54,5 +54,5 @@ def target_records(
 
 
 def topic_ids(names: frozenset[str], topics: TopicsImage) -> frozenset[bytes]:
-    """Of those that exist."""
+    """Ids of those topics that exist."""
     return frozenset(topics.by_name[name].id for name in names if name in topics.by_name)

@@ -1,21 +1,22 @@
-"""The hash by which a consumer group notices that its topics have changed. A core.
+"""Core: the hash by which a consumer group detects changes of its topics.
 
-XXH3 (64 bits, seed 0) over what an assignment depends on: ids, names, numbers of partitions and the racks of their
-replicas. The bytes are those that Kafka 4.1 and later hash, so that a group that comes from there is not rebalanced.
+XXH3 (64 bits, seed 0) over everything that an assignment depends on: ids, names, partition counts and replica racks.
+The input is byte for byte that of Kafka 4.1 and later, so a group that moves here from Kafka is not rebalanced.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.groups.xxh3 import xxh3_64
+from xxhash import xxh3_64_intdigest
+
 from kraft.metadata.image import ClusterImage, MetadataImage, TopicImage
 
 _FORMAT = b"\0"
 
 
 class TopicHashes:
-    """Hashes of topics, kept until a topic changes."""
+    """Topic hashes, cached until a topic changes."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, int] = {}
@@ -24,11 +25,11 @@ class TopicHashes:
         self._by_name.pop(topic, None)
 
     def of_group(self, topics: Iterable[str], image: MetadataImage) -> int:
-        """The hash over those of `topics`, in order of name, that exist; 0 for none. An int64."""
+        """Combined hash of the existing `topics`, ordered by name; 0 for none. An int64."""
         hashes = [self._of_topic(image.topics.by_name[name], image) for name in topics if name in image.topics.by_name]
         if not hashes:
             return 0
-        return _signed(xxh3_64(b"".join(each.to_bytes(8, "little", signed=True) for each in hashes)))
+        return _signed(xxh3_64_intdigest(b"".join(each.to_bytes(8, "little", signed=True) for each in hashes)))
 
     def _of_topic(self, topic: TopicImage, image: MetadataImage) -> int:
         known = self._by_name.get(topic.name)
@@ -39,7 +40,7 @@ class TopicHashes:
 
 def topic_hash(topic: TopicImage, cluster: ClusterImage) -> int:
     """An int64."""
-    # The id goes in as two numbers, each little-endian.
+    # The id is hashed as two little-endian numbers.
     parts = [_FORMAT, topic.id[7::-1], topic.id[:7:-1], _string(topic.name), _int32(len(topic.partitions))]
     for number in range(len(topic.partitions)):
         parts.append(_int32(number))
@@ -47,7 +48,7 @@ def topic_hash(topic: TopicImage, cluster: ClusterImage) -> int:
         brokers = [] if partition is None else [cluster.brokers.get(each) for each in partition.replicas]
         for rack in sorted(broker.rack for broker in brokers if broker is not None and broker.rack is not None):
             parts += [_int32(_length(rack)), _string(rack)]
-    return _signed(xxh3_64(b"".join(parts)))
+    return _signed(xxh3_64_intdigest(b"".join(parts)))
 
 
 def _int32(number: int) -> bytes:
@@ -55,12 +56,12 @@ def _int32(number: int) -> bytes:
 
 
 def _string(text: str) -> bytes:
-    """UTF-16, then its length."""
+    """UTF-16 followed by the length."""
     return text.encode("utf-16-le", "surrogatepass") + _int32(_length(text))
 
 
 def _length(text: str) -> int:
-    """As Java counts."""
+    """Length in UTF-16 code units, as in Java."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 

@@ -1,1 +1,1 @@
-"""Transactions: their coordinator, the markers that end them, and the check of who may write in one."""
+"""Transactions: coordinator, transaction markers, and verification of transactional writes."""

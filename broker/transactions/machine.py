@@ -1,13 +1,13 @@
-"""The transaction coordinator of one partition of `__transaction_state`: commands in, outcomes out. A core.
+"""Core: the transaction coordinator of one partition of `__transaction_state`: commands in, outcomes out.
 
-A producer is given an id and an epoch, puts partitions into its transaction, and has it ended. The end is decided by
-one record (Prepare*); once that is committed, `Markers` writes the result into every partition and calls `complete`,
-which writes the second record (Complete*). In between nothing else may happen to the transaction, and whoever asks is
-told CONCURRENT_TRANSACTIONS. Only who begins the next transaction is held for a moment, because producers wait longer
-before they ask again than markers take; its record is written together with the end of the transaction before. A
-coordinator that takes over finishes what it finds prepared.
+A producer gets an id and an epoch, adds partitions to its transaction, and ends it. One record (Prepare*) decides the
+result. Once it is committed, `Markers` writes the result into every partition and calls `complete`, which writes the
+second record (Complete*). Until then every other request for the transaction gets CONCURRENT_TRANSACTIONS. Only a
+request that begins the next transaction is held for a moment, because the retry backoff of producers is longer than
+writing markers takes; its record is written together with the Complete* record. A new coordinator finishes the
+transactions that it finds prepared.
 
-Knows neither partitions' leaders nor connections: that is `markers.py`.
+Knows neither partition leaders nor connections: `markers.py` does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply, Timers
-from broker.transactions.told import note_completed, note_forgotten, note_given, note_hanging, note_prepared
+from broker.transactions.decision_notes import note_completed, note_forgotten, note_given, note_hanging, note_prepared
 from broker.transactions.transaction import (
     AT_REST,
     BUMPS_EPOCH,
@@ -49,15 +49,15 @@ log = logging.getLogger(__name__)
 FEATURE = "transaction.version"
 
 COMPLETE_RETRY_MS = 500
-"""After which the end of a transaction is written again if it could not be."""
+"""Delay before the Complete* record is written again after a failure."""
 
 TIMED_OUT_AT_ONCE = 50
 PARTITIONS_AT_ONCE = 1000
-"""How much is aborted with one batch; the others follow in the next turn."""
+"""Maximum number of timed-out transactions aborted in one batch; the others follow in the next one."""
 EXPIRED_AT_ONCE = 500
 
 HANGING_MS = 30_000
-"""A transaction that waits so long for its markers is told of."""
+"""Wait for markers after which a transaction is reported as hanging."""
 
 _TIMEOUTS = "timeouts"
 _EXPIRY = "expiry"
@@ -66,45 +66,47 @@ _HELD = "held"
 
 @dataclass(frozen=True, slots=True)
 class EndedTransaction:
-    """A transaction whose result is in the log and is to be told to its partitions."""
+    """A transaction whose result is in the log and must be written to its partitions."""
 
     transactional_id: str
     producer: ProducerStamp
-    """As the markers name it."""
+    """Producer id and epoch of the markers."""
     committed: bool
     partitions: tuple[TopicPartition, ...]
-    """In order."""
+    """Sorted."""
     transaction_version: int
 
 
 class Markers(Protocol):
-    """Who writes transaction markers into partitions, and calls `TransactionMachine.complete` when all are written."""
+    """Writes transaction markers into partitions, and calls `TransactionMachine.complete` when all are written."""
 
     def write(self, ended: EndedTransaction) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionContext:
-    """What the core of one partition is given."""
+    """Environment of the core of one partition."""
 
     timers: Timers
     settings: Callable[[], BrokerSettings]
-    """As they hold now."""
+    """Current settings."""
     image: Callable[[], MetadataImage]
     markers: Markers
     next_producer_id: Callable[[], int]
-    """A producer id nobody else has. Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) if none is at hand now."""
+    """A producer id that no other producer has. Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) if none is available
+    yet.
+    """
 
 
 class _Given(NamedTuple):
-    """Who asked for a new epoch, and what it was given."""
+    """A producer that requested a new epoch, and the epoch it was given."""
 
     before: ProducerStamp
     given: ProducerStamp
 
 
 class _Adding(NamedTuple):
-    """Somebody puts partitions into a transaction."""
+    """A held request to add partitions to a transaction."""
 
     producer: ProducerStamp
     partitions: frozenset[TopicPartition]
@@ -117,13 +119,13 @@ class _Adding(NamedTuple):
 
 
 class TransactionFilter(NamedTuple):
-    """Which transactions ListTransactions asks for; an empty filter lets all pass."""
+    """Filter of ListTransactions; an empty one matches every transaction."""
 
     states: frozenset[TransactionState] | None
-    """None: any."""
+    """None matches any state."""
     producer_ids: frozenset[int]
     longer_than_ms: int
-    """Negative: any."""
+    """A negative value matches any duration."""
 
 
 class TransactionMachine:
@@ -133,16 +135,17 @@ class TransactionMachine:
         self._context = context
         self._transactions: dict[str, Transaction] = {}
         self._ongoing: dict[str, None] = {}
-        """Those that may time out."""
+        """Open transactions, which may time out."""
         self._prepared: dict[str, bool] = {}
-        """Those that wait for their markers, and whether it was told that they hang."""
+        """Prepared transactions, and whether they were reported as hanging."""
         self._given: dict[str, _Given] = {}
-        """What the newest InitProducerId of each id was answered. A request that comes again finds it here; another
-        coordinator does not know it and fences (the log has no place for it)."""
+        """Answer to the latest InitProducerId of each id, for retries of the same request. A new coordinator does not
+        know it and fences the retry, because the log has no field for it.
+        """
         self._held: dict[str, list[_Adding]] = {}
-        """Who asked to begin the next transaction while the one before was prepared."""
+        """Requests to begin the next transaction, held while the previous one is prepared."""
 
-    # -- what is in the log: the same lines live and at loading
+    # -- replay, the same live and while loading
 
     def replay(self, key: Message, value: Message | None, producer: ProducerStamp | None) -> None:
         if not isinstance(key, TransactionLogKey):
@@ -154,7 +157,7 @@ class TransactionMachine:
             self._transactions.pop(transactional_id, None)
             self._given.pop(transactional_id, None)
             return
-        assert isinstance(value, TransactionLogValue), "the type of a value follows from its key"
+        assert isinstance(value, TransactionLogValue), "the type of a value must follow from its key"
         transaction = read_transaction(key, value)
         self._transactions[transactional_id] = transaction
         if transaction.state is TransactionState.ONGOING:
@@ -163,19 +166,19 @@ class TransactionMachine:
             self._prepared[transactional_id] = False
 
     def replay_marker(self, producer: ProducerStamp, committed: bool) -> None:
-        """Nobody writes to this topic within a transaction."""
+        """This topic is never written in a transaction."""
 
     def loaded(self, now: Now) -> Outcome:
         self._watch_timeouts(now)
         self._watch_expiry(now)
         prepared = [each for each in self._transactions.values() if each.state in PREPARED]
         if prepared:
-            log.info("%d transactions were left to be ended", len(prepared))
-        # What was loaded last may not be committed yet: nothing is told to anybody before it is.
+            log.info("%d prepared transactions are being finished", len(prepared))
+        # The last loaded records may not be committed yet; no partition may learn of them before they are.
         return Outcome(committed=partial(self._write_markers, [each.transactional_id for each in prepared]))
 
     def metadata_changed(self, delta: MetadataDelta, now: Now) -> Outcome:
-        """Levels are read from the image when they are needed, leaders by who writes the markers."""
+        """Feature levels are read from the image when they are needed; the marker writer looks up leaders."""
         return Outcome()
 
     def give_up(self) -> list[Reply]:
@@ -183,7 +186,7 @@ class TransactionMachine:
         self._held.clear()
         return held
 
-    # -- looking
+    # -- lookup
 
     def get(self, transactional_id: str) -> Transaction | None:
         return self._transactions.get(transactional_id)
@@ -201,7 +204,7 @@ class TransactionMachine:
 
     def _must_get(self, transactional_id: str) -> Transaction:
         if not transactional_id:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "an empty transactional id")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "transactional id must not be empty")
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -210,17 +213,17 @@ class TransactionMachine:
     # -- InitProducerId
 
     def init_producer_id(self, request: InitProducerIdRequest, reply: Reply, now: Now) -> Outcome:
-        """A producer begins, or asks for a higher epoch (KIP-360). Raises KafkaError: INVALID_REQUEST,
+        """Assign a producer id and epoch, or bump the epoch (KIP-360). Raises KafkaError: INVALID_REQUEST,
         INVALID_TRANSACTION_TIMEOUT, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED, COORDINATOR_LOAD_IN_PROGRESS, …
         """
         transactional_id = request.transactional_id
         if not transactional_id:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "an empty transactional id")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "transactional id must not be empty")
         expected = expected_producer(request)
         timeout_ms = self._timeout_ms(request)
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
-            # Whatever id and epoch it had, nobody remembers it.
+            # The transactional id has expired together with the producer id and epoch it had.
             transaction = Transaction(transactional_id, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, timeout_ms)
             given = ProducerStamp(self._context.next_producer_id(), 0)
         elif transaction.state in PREPARED:
@@ -231,7 +234,7 @@ class TransactionMachine:
             ask_again = init_error(ErrorCode.CONCURRENT_TRANSACTIONS)
             fenced = self._fence(transaction, now)
             outcome = self._ended([fenced], [(reply, ask_again)])
-            cause = "another producer began with this id (InitProducerId); the one before is fenced"
+            cause = "another producer started with this id (InitProducerId) and fences the previous one"
             note_prepared(outcome.notes, transaction, fenced, cause, routine=False)
             return outcome
         else:
@@ -248,7 +251,7 @@ class TransactionMachine:
         if request.enable2_pc and not settings.transaction_two_phase_commit_enable:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if request.keep_prepared_txn:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "prepared transactions cannot be kept")
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "KeepPreparedTxn is not supported")
         if request.enable2_pc:
             return NEVER_TIMES_OUT_MS
         if not 0 < request.transaction_timeout_ms <= settings.transaction_max_timeout_ms:
@@ -256,11 +259,11 @@ class TransactionMachine:
         return request.transaction_timeout_ms
 
     def _next_producer(self, transaction: Transaction, expected: ProducerStamp | None) -> ProducerStamp:
-        """Who goes on with a transactional id that is at rest."""
+        """The next producer id and epoch of a transactional id without an open transaction."""
         current = transaction.producer
         if expected not in (None, current):
             if self._given.get(transaction.transactional_id) == (expected, current) or transaction.ended_by(expected):
-                # The answer was lost, and nobody else was given an epoch since.
+                # A retry whose answer was lost; no other producer has been given an epoch since.
                 return current
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
         if transaction.exhausted:
@@ -284,9 +287,8 @@ class TransactionMachine:
         answer: tuple[Reply, Callable[[ErrorCode], object]],
         now: Now,
     ) -> Outcome:
-        """Partitions belong to the transaction once `answer` is sent, which is made of an error code. While the
-        transaction before is prepared the request is held. Raises KafkaError: INVALID_REQUEST,
-        INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED.
+        """Add partitions to the transaction, then send `answer(error_code)`. Held while the previous transaction is
+        prepared. Raises KafkaError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED.
         """
         transaction = self._must_get(transactional_id)
         adding = _Adding(producer, frozenset(partitions), transaction_version, *answer)
@@ -297,14 +299,14 @@ class TransactionMachine:
         return Outcome(records, [adding.answer(ErrorCode.NONE)])
 
     def _hold(self, transactional_id: str, adding: _Adding, now: Now) -> Outcome:
-        """Until the transaction before is at its end, or for as long as is worth it."""
+        """Hold the request until the previous transaction has ended, but not for long."""
         held = self._held.setdefault(transactional_id, [])
         held.append(adding)
         if len(held) == 1:
             settings = self._context.settings()
             patience_ms = settings.add_partitions_to_txn_retry_backoff_max_ms
             if adding.transaction_version >= BUMPS_EPOCH:
-                # A broker asks; what it asks for other producers waits behind this, and it would try again so soon.
+                # A broker sent this request; requests for other producers queue behind it, and it retries soon anyway.
                 patience_ms = min(settings.add_partitions_to_txn_retry_backoff_ms, patience_ms)
             self._context.timers.schedule(
                 (transactional_id, _HELD), now.monotonic_ms + patience_ms, partial(self._let_go, transactional_id)
@@ -312,7 +314,7 @@ class TransactionMachine:
         return Outcome()
 
     def _let_go(self, transactional_id: str, now: Now) -> Outcome:
-        """They are to ask again."""
+        """Ask the held requests to retry."""
         return Outcome(
             answers=[each.answer(ErrorCode.CONCURRENT_TRANSACTIONS) for each in self._take_held(transactional_id)]
         )
@@ -331,7 +333,7 @@ class TransactionMachine:
         answer: tuple[Reply, Callable[[frozenset[TopicPartition]], object]],
         now: Now,
     ) -> Outcome:
-        """Which partitions are not in the producer's transaction (KIP-890)? The answer is made of them. Raises
+        """Check which partitions are not in the producer's transaction (KIP-890) and send `answer(missing)`. Raises
         KafkaError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
         """
         transaction = self._must_get(transactional_id)
@@ -342,9 +344,9 @@ class TransactionMachine:
     # -- EndTxn
 
     def end_transaction(self, request: EndTxnRequest, transaction_version: int, reply: Reply, now: Now) -> Outcome:
-        """Commit or abort. The answer leaves when the result is certain; markers follow. Raises KafkaError:
-        INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE,
-        COORDINATOR_LOAD_IN_PROGRESS.
+        """Commit or abort. The answer is sent when the result is committed to the log; markers follow. Raises
+        KafkaError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
+        INVALID_TXN_STATE, COORDINATOR_LOAD_IN_PROGRESS.
         """
         transaction = self._must_get(request.transactional_id)
         producer = ProducerStamp(request.producer_id, request.producer_epoch)
@@ -358,17 +360,17 @@ class TransactionMachine:
             self._successor(transaction, transaction_version),
         )
         outcome = self._ended([prepared], [(reply, _end_response(prepared.producer_afterwards))])
-        note_prepared(outcome.notes, transaction, prepared, "its producer asked for it (EndTxn)", routine=True)
+        note_prepared(outcome.notes, transaction, prepared, "requested by its producer (EndTxn)", routine=True)
         return outcome
 
     def _successor(self, transaction: Transaction, transaction_version: int) -> int:
-        """The producer id after a transaction that uses up the epochs of its own."""
+        """Producer id that follows a transaction with an exhausted epoch."""
         if transaction.exhausted and transaction_version >= BUMPS_EPOCH:
             return self._context.next_producer_id()
         return NO_PRODUCER_ID
 
     def _fence(self, transaction: Transaction, now: Now) -> Transaction:
-        """Abort, without its producer and for good: it learns of it by its epoch."""
+        """Abort the transaction and fence its producer, which finds out by its epoch."""
         version = BUMPS_EPOCH if self.feature_level >= BUMPS_EPOCH else 0
         successor = self._successor(transaction, version)
         return transaction.fenced().prepared(False, version, now.wall_ms, successor)
@@ -381,10 +383,10 @@ class TransactionMachine:
         )
 
     def _write_markers(self, transactional_ids: list[str]) -> None:
-        """The results are committed: they may be told."""
+        """The results are committed: write the markers."""
         for transactional_id in transactional_ids:
             transaction = self._transactions[transactional_id]
-            assert transaction.state in PREPARED, "nothing happens between the result and its markers"
+            assert transaction.state in PREPARED, "a prepared transaction must not change"
             self._context.markers.write(
                 EndedTransaction(
                     transactional_id,
@@ -396,7 +398,7 @@ class TransactionMachine:
             )
 
     def complete(self, ended: EndedTransaction, now: Now) -> Outcome:
-        """All markers of `ended` are written: its end, and the beginning of the next if somebody waits for that."""
+        """All markers of `ended` are written: complete the transaction, and begin the next one if a request is held."""
         transaction = self._transactions.get(ended.transactional_id)
         if transaction is None or transaction.state not in PREPARED or transaction.producer != ended.producer:
             return Outcome()
@@ -421,7 +423,7 @@ class TransactionMachine:
     def _complete_later(
         self, ended: EndedTransaction, held: list[_Adding], error: KafkaError, now: Now
     ) -> Outcome:
-        log.info("the end of %r cannot be written now: %s", ended.transactional_id, error)
+        log.info("the completion of %r cannot be written: %s", ended.transactional_id, error)
         self._context.timers.schedule(
             (ended.transactional_id, "complete"),
             now.monotonic_ms + COMPLETE_RETRY_MS,
@@ -429,7 +431,7 @@ class TransactionMachine:
         )
         return Outcome(answers=[each.answer(ErrorCode.CONCURRENT_TRANSACTIONS) for each in held])
 
-    # -- what happens by itself
+    # -- timeouts and expiry
 
     def _watch_timeouts(self, now: Now, wait_ms: int | None = None) -> None:
         if wait_ms is None:
@@ -448,19 +450,19 @@ class TransactionMachine:
             try:
                 fenced.append(self._fence(transaction, now))
             except KafkaError as error:
-                log.info("%r timed out and is aborted later: %s", transaction.transactional_id, error)
+                log.info("%r timed out, but cannot be aborted yet: %s", transaction.transactional_id, error)
                 continue
             open_ms = now.wall_ms - transaction.started_ms
             cause = f"it was open for {open_ms} ms, its timeout is {transaction.timeout_ms} ms (transaction.timeout.ms)"
             note_prepared(notes, transaction, fenced[-1], cause, routine=False)
         outcome = self._ended(fenced, [])
         outcome.notes = notes
-        outcome.failed = lambda error: self._not_now(self._watch_timeouts, error, now)
+        outcome.failed = lambda error: self._write_later(self._watch_timeouts, error, now)
         self._watch_timeouts(now, 0 if fenced and len(fenced) < len(late) else None)
         return outcome
 
     def _hanging(self, now: Now) -> Notes:
-        """Tells once of each transaction whose markers take too long."""
+        """Note each transaction whose markers take too long, once."""
         notes = Notes()
         for transactional_id in self._prepared:
             transaction = self._transactions[transactional_id]
@@ -470,8 +472,8 @@ class TransactionMachine:
                 note_hanging(notes, transaction, waited_ms)
         return notes
 
-    def _not_now(self, watch: Callable[[Now], None], error: KafkaError, now: Now) -> Outcome:
-        log.info("timed out or expired transactions cannot be written off now: %s", error)
+    def _write_later(self, watch: Callable[[Now], None], error: KafkaError, now: Now) -> Outcome:
+        log.info("timed-out or expired transactions cannot be written: %s", error)
         watch(now)
         return Outcome()
 
@@ -487,7 +489,7 @@ class TransactionMachine:
         ]
         tombstones: list[CoordinatorRecord] = [each.tombstone() for each in expired[:EXPIRED_AT_ONCE]]
         self._watch_expiry(now, 0 if len(expired) > EXPIRED_AT_ONCE else None)
-        outcome = Outcome(tombstones, failed=lambda error: self._not_now(self._watch_expiry, error, now))
+        outcome = Outcome(tombstones, failed=lambda error: self._write_later(self._watch_expiry, error, now))
         for each in expired[:EXPIRED_AT_ONCE]:
             note_forgotten(outcome.notes, each, now.wall_ms - each.updated_ms)
         return outcome
@@ -495,9 +497,7 @@ class TransactionMachine:
     # -- descriptions
 
     def describe(self, transactional_id: str, reply: Reply, now: Now) -> Outcome:
-        """One transaction of DescribeTransactions. Raises KafkaError: INVALID_REQUEST,
-        TRANSACTIONAL_ID_NOT_FOUND.
-        """
+        """One transaction of DescribeTransactions. Raises KafkaError: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND."""
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         transaction = self._transactions.get(transactional_id)
@@ -518,22 +518,22 @@ class TransactionMachine:
         return Outcome(answers=[(reply, described)])
 
     def matching(self, wanted: TransactionFilter, now: Now) -> Iterator[Transaction | None]:
-        """Every transaction that passes the filter, and None for each that does not."""
+        """Yields every transaction that matches the filter, and None for each that does not."""
         for each in list(self._transactions.values()):
             yield each if _passes(each, wanted, now.wall_ms) else None
 
 
 def expected_producer(request: InitProducerIdRequest) -> ProducerStamp | None:
-    """The id and epoch that the producer has had so far. Raises KafkaError(INVALID_REQUEST)."""
+    """Producer id and epoch that the producer had before. Raises KafkaError(INVALID_REQUEST)."""
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "producer id and epoch go together")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "producer id and epoch must both be set or both be absent")
     if request.producer_id == NO_PRODUCER_ID:
         return None
     return ProducerStamp(request.producer_id, request.producer_epoch)
 
 
 def _added(transaction: Transaction, adding: _Adding, now: Now) -> Transaction:
-    """The transaction with the partitions; the very same if it has them. Raises KafkaError."""
+    """The transaction with the partitions added; the same object if it had them. Raises KafkaError."""
     transaction.check_adding(adding.producer)
     if transaction.state is TransactionState.ONGOING and adding.partitions <= transaction.partitions:
         return transaction
@@ -553,5 +553,5 @@ def _passes(transaction: Transaction, wanted: TransactionFilter, wall_ms: int) -
         return False
     if wanted.states is not None and transaction.state not in wanted.states:
         return False
-    # Whoever has not begun yet counts as having begun long ago, as in Kafka.
+    # A transaction that has not begun counts as begun long ago, as in Kafka.
     return wanted.longer_than_ms < 0 or wall_ms - transaction.started_ms > wanted.longer_than_ms

@@ -1,9 +1,9 @@
-"""Shell: tells the partitions of ended transactions how they ended (WriteTxnMarkers, 27).
+"""Shell: sends the results of transactions to their partitions (WriteTxnMarkers, 27).
 
-Markers go to the leader of each partition, those for one broker together, one request at a time: what comes while it
-is under way goes with the next. It is given up when the broker is fenced or starts anew. A partition that does not take
-its marker now is tried again until it does or its topic is gone. When all of a transaction's partitions are done, its
-machine writes the end of it. Whether a transaction commits was decided before (`machine.py`); nothing here knows why.
+Markers go to the leader of each partition, batched by broker, with one request in flight; markers that arrive meanwhile
+go with the next request. A request is cancelled when the broker is fenced or restarted. A partition that refuses its
+marker is retried until it accepts it or its topic is deleted. When all partitions of a transaction are done, its
+machine writes the Complete* record. The result was decided before (`machine.py`).
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ PARTITIONS_PER_REQUEST = 2_000
 _DONE = frozenset(
     {
         ErrorCode.NONE,
-        # A producer that could not write there has left nothing that a marker could end.
+        # A producer without write permission has written nothing that a marker could end.
         ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
         ErrorCode.UNSUPPORTED_VERSION,
-        # The partition has had this marker (its answer was lost) or knows a later epoch. Waiting for another answer
-        # would keep the transaction from its end for ever (KAFKA-19999).
+        # The partition has this marker already (the answer was lost) or knows a later epoch. Waiting for another answer
+        # would keep the transaction from completing for ever (KAFKA-19999).
         ErrorCode.INVALID_PRODUCER_EPOCH,
     }
 )
@@ -63,15 +63,15 @@ _USUAL = frozenset(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
-        # A newer coordinator was here. Then this one is about to hear that it is none any more, which ends its trying.
+        # A newer coordinator has written. This one is about to learn that it was replaced, which stops its retries.
         ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     }
 )
-"""What passes by itself. Anything else is tried again as well, but somebody should know."""
+"""Errors that pass without intervention. Any other error is retried as well, but logged."""
 
 
 class MarkerChannel(Protocol):
-    """What is used of `runtime.channel.Channel`."""
+    """The part of `runtime.channel.Channel` that is used here."""
 
     async def call(self, request: Any, *, timeout_ms: float) -> Any:
         """Raises ChannelError."""
@@ -81,17 +81,17 @@ class MarkerChannel(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Ending:
-    """One transaction on its way to its end."""
+    """A transaction whose markers are being written."""
 
     transaction: EndedTransaction
     shard: Shard[TransactionMachine]
     left: set[TopicPartition]
-    """Without their marker yet."""
+    """Partitions still without a marker."""
     attempts: int = 0
 
     @property
     def given_up(self) -> bool:
-        """Somebody else coordinates it now, and writes the markers."""
+        """Whether another broker coordinates the transaction now and writes the markers."""
         return self.shard.state is not ShardState.ACTIVE
 
 
@@ -100,18 +100,19 @@ _Part = tuple[_Ending, list[TopicPartition]]
 
 @dataclass(slots=True, eq=False)
 class _Destination:
-    """One broker, and what it is to be told."""
+    """One broker, and the markers queued for it."""
 
     broker_id: int
     waiting: list[_Part] = field(default_factory=list)
     running: bool = False
     channel: MarkerChannel | None = None
     asking: trio.CancelScope = field(default_factory=trio.CancelScope)
-    """Around the request that is under way."""
+    """Cancels the request in flight."""
 
     def hang_up(self) -> None:
-        """A request that is under way is given up; the next goes over a new connection, for it may be at another
-        address."""
+        """Cancel the request in flight. The next one uses a new connection, since the broker's address may have
+        changed.
+        """
         self.asking.cancel()
         if self.channel is not None:
             self.channel.close()
@@ -130,7 +131,7 @@ class MarkerWriter:
         channel_to: Callable[[int], MarkerChannel | None],
         timeout_ms: Callable[[], int],
     ) -> None:
-        """`channel_to` makes a channel to a broker at its present address, None if it has none."""
+        """`channel_to` opens a channel to a broker's current address; None if it has none."""
         self._world = world
         self._background = background
         self._wheel = wheel
@@ -139,20 +140,20 @@ class MarkerWriter:
         self._timeout_ms = timeout_ms
         self._destinations: dict[int, _Destination] = {}
         self.waiting_for_leaders = 0
-        """Parts of transactions that are tried again later."""
+        """Number of transaction parts to be retried later."""
 
     @property
     def waiting(self) -> dict[int, int]:
-        """By broker: how many transactions wait for a request that tells it."""
+        """Number of transactions queued for each broker."""
         return {broker_id: len(each.waiting) for broker_id, each in self._destinations.items()}
 
     def write(self, transaction: EndedTransaction, shard: Shard[TransactionMachine]) -> None:
-        """See to it that all partitions of `transaction` get their marker, and then that `shard` completes it."""
+        """Write the marker into all partitions of `transaction`, then let `shard` complete it."""
         self._world.fault_point("transactions.prepared")
         self._route(_Ending(transaction, shard, set(transaction.partitions)), transaction.partitions)
 
     def metadata_changed(self, delta: MetadataDelta) -> None:
-        """Whoever may never answer is not waited for; others may lead by now what it led."""
+        """Stop waiting for brokers that may never answer, and look up new leaders."""
         for broker_id in delta.interrupted_brokers:
             destination = self._destinations.get(broker_id)
             if destination is not None:
@@ -161,10 +162,10 @@ class MarkerWriter:
                 for ending, partitions in waiting:
                     self._route(ending, partitions)
 
-    # -- one transaction
+    # -- routing
 
     def _route(self, ending: _Ending, partitions: Iterable[TopicPartition]) -> None:
-        """Give each leader its part of `partitions`."""
+        """Queue `partitions` at their leaders."""
         if ending.given_up:
             return
         topics = self._image().topics
@@ -172,8 +173,8 @@ class MarkerWriter:
         for topic, index in partitions:
             placed = topics.partition(topic, index)
             if placed is None:
-                # Deleted. It was there when it was added, and no image here is older than that: a coordinator takes
-                # over by a later record of the metadata than any its predecessor acted on.
+                # Deleted. The partition existed when it was added, and no image here is older than that: a coordinator
+                # takes over by a later metadata record than any that its predecessor acted on.
                 ending.left.discard((topic, index))
             else:
                 by_leader.setdefault(placed.leader, []).append((topic, index))
@@ -210,7 +211,7 @@ class MarkerWriter:
             self._background.spawn(self._serve, destination)
 
     async def _serve(self, destination: _Destination) -> None:
-        """Tell one broker all that waits for it."""
+        """Send everything queued for one broker."""
         try:
             while destination.waiting:
                 parts = _take(destination)
@@ -220,7 +221,7 @@ class MarkerWriter:
             destination.running = False
 
     async def _ask(self, destination: _Destination, parts: list[_Part]) -> WriteTxnMarkersResponse | None:
-        """None if there was no answer: the markers may be written or not."""
+        """None without an answer; the markers may have been written or not."""
         if destination.channel is None:
             destination.channel = self._channel_to(destination.broker_id)
         if destination.channel is None:
@@ -247,7 +248,7 @@ class MarkerWriter:
                     continue
                 if code is not None and code not in _USUAL:
                     transactional_id = ending.transaction.transactional_id
-                    log.warning("%s-%d takes no marker of %r: %s", topic, index, transactional_id, code.name)
+                    log.warning("%s-%d does not accept the marker of %r: %s", topic, index, transactional_id, code.name)
                 again.append((topic, index))
             if again:
                 self._later(ending, again)
@@ -258,7 +259,7 @@ class ShardMarkers:
     """The `Markers` of one shard's machine."""
 
     def __init__(self, writer: MarkerWriter, shard: Callable[[], Shard[TransactionMachine] | None]) -> None:
-        """`shard` gives None once it is given up."""
+        """`shard` returns None once it is given up."""
         self._writer = writer
         self._shard = shard
 
@@ -269,7 +270,7 @@ class ShardMarkers:
 
 
 def _take(destination: _Destination) -> list[_Part]:
-    """What goes into the next request. One marker for each producer, because answers are told apart by it."""
+    """Take markers for the next request, at most one per producer, because answers are matched by producer id."""
     taken: dict[int, _Part] = {}
     kept: list[_Part] = []
     size = 0

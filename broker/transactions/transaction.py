@@ -1,11 +1,11 @@
-"""One transactional id: its state, the steps it may take, and who may ask for which. A core.
+"""Core: one transactional id: its state, its legal transitions, and the checks of requests.
 
-A `Transaction` is a value. A step gives the next one; it holds once its record is in the log, and reading the record
-back gives the same value, so that a reloaded coordinator stands where the old one stood. Nothing here knows timers,
-markers or answers: those are the machine's (`machine.py`).
+A `Transaction` is an immutable value. A step returns the next value, which holds once its record is in the log. Reading
+the record back gives an equal value, so a new coordinator continues exactly where the old one stopped. Timers, markers
+and answers belong to the machine (`machine.py`).
 
-KIP-98, KIP-360 (epochs are bumped, not only handed out), KIP-890 (transactions version 2: each end of a transaction
-bumps the epoch, so that nothing late of it can slip into the next one).
+KIP-98, KIP-360 (bumping epochs), KIP-890 (transactions version 2: each end of a transaction bumps the epoch, so that
+late messages cannot enter the next one).
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ NO_TIMESTAMP = -1
 
 MAX_EPOCH = 32767
 EXHAUSTED_EPOCH = MAX_EPOCH - 1
-"""The last epoch a producer is given; one more is left to fence it with."""
+"""The last epoch that a producer is given; one more is reserved to fence it."""
 
 BUMPS_EPOCH = 2
-"""From this transaction version on (the feature transaction.version) each end of a transaction bumps the epoch."""
+"""transaction.version from which each end of a transaction bumps the epoch."""
 
 NEVER_TIMES_OUT_MS = 2_147_483_647
-"""The timeout of transactions that somebody else coordinates (KIP-939)."""
+"""Timeout of transactions with an external coordinator (KIP-939)."""
 
 TopicPartition = tuple[str, int]
 
 
 class TransactionState(IntEnum):
-    """The numbers are those of the log."""
+    """Numbers as in the log."""
 
     EMPTY = 0
     ONGOING = 1
@@ -49,7 +49,7 @@ class TransactionState(IntEnum):
 
     @property
     def label(self) -> str:
-        """As ListTransactions says it: `PrepareCommit`."""
+        """Name in ListTransactions, such as `PrepareCommit`."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
@@ -59,61 +59,62 @@ LEGAL_PREVIOUS: dict[TransactionState, tuple[TransactionState, ...]] = {
     _S.EMPTY: (_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT),
     _S.ONGOING: (_S.ONGOING, _S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT),
     _S.PREPARE_COMMIT: (_S.ONGOING,),
-    # From a state without a transaction: version 2 ends nothing to get its epoch bumped.
+    # From a state without a transaction: version 2 aborts an empty one to bump the epoch.
     _S.PREPARE_ABORT: (_S.ONGOING, _S.PREPARE_EPOCH_FENCE, _S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT),
     _S.COMPLETE_COMMIT: (_S.PREPARE_COMMIT,),
     _S.COMPLETE_ABORT: (_S.PREPARE_ABORT,),
     _S.DEAD: (_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT),
     _S.PREPARE_EPOCH_FENCE: (_S.ONGOING,),
 }
-"""The states from which each state may be reached; no other step exists. Dead is a tombstone in the log, and the
-epoch fence goes on to PrepareAbort within one step, so neither is ever seen in a record."""
+"""States from which each state can be reached; no other step is legal. Dead is a tombstone in the log, and an epoch
+fence goes on to PrepareAbort within the same step, so neither ever occurs in a record.
+"""
 
 PREPARED = (_S.PREPARE_COMMIT, _S.PREPARE_ABORT)
-"""The result is decided, its markers are on their way: nothing else may happen meanwhile."""
+"""The result is decided and its markers are being written: nothing else may happen."""
 COMPLETED = (_S.COMPLETE_COMMIT, _S.COMPLETE_ABORT)
 AT_REST = (_S.EMPTY, *COMPLETED)
-"""No transaction is open."""
+"""States without an open transaction."""
 
 
 class IllegalStep(Exception):
-    """Our own mistake: the table of states does not have this step."""
+    """Internal error: the transition is not in the table."""
 
 
 class EndStep(Enum):
-    """What an EndTxn leads to."""
+    """Effect of an EndTxn."""
 
     END = "end"
     END_NOTHING = "end nothing"
-    """No transaction is open; it is aborted all the same, for the epoch (version 2)."""
+    """No transaction is open; an empty one is aborted to bump the epoch (version 2)."""
     REPEATED = "repeated"
-    """That was done already."""
+    """A retry of a request that has taken effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What the log says of one transactional id."""
+    """The durable state of one transactional id."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
-    """-1 while nobody was given one."""
+    """-1 until a producer is given one."""
     timeout_ms: int
     state: TransactionState = TransactionState.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
-    """Those that get a marker at the end."""
+    """Partitions that get a marker at the end."""
     started_ms: int = NO_TIMESTAMP
     """Wall time of the first partition; -1 before the first transaction of this producer."""
     updated_ms: int = NO_TIMESTAMP
     """Wall time of the last step; the id expires by it."""
     previous_producer_id: int = NO_PRODUCER_ID
-    """Who had the last step; another than `producer_id` just after the id changed."""
+    """Producer id of the last step; differs from `producer_id` right after the id changed."""
     next_producer_id: int = NO_PRODUCER_ID
-    """While prepared: who goes on afterwards, because the epochs of this producer id are used up."""
+    """While prepared: the next producer id, if the epochs of this one are exhausted."""
     transaction_version: int = 0
-    """How the transaction is carried out: from `BUMPS_EPOCH` on the epoch is bumped with its end."""
+    """Protocol of the transaction: from `BUMPS_EPOCH` on, its end bumps the epoch."""
 
-    # -- questions
+    # -- queries
 
     @property
     def producer(self) -> ProducerStamp:
@@ -121,17 +122,17 @@ class Transaction:
 
     @property
     def exhausted(self) -> bool:
-        """No producer may get a higher epoch than this."""
+        """No producer may get a higher epoch than this one."""
         return self.producer_epoch >= EXHAUSTED_EPOCH
 
     @property
     def commits(self) -> bool:
-        """While prepared or complete: which way."""
+        """While prepared or complete: whether it commits."""
         return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
     @property
     def producer_afterwards(self) -> ProducerStamp:
-        """While prepared: who goes on once the markers are written."""
+        """While prepared: producer id and epoch once the markers are written."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return ProducerStamp(self.next_producer_id, 0)
         return self.producer
@@ -142,7 +143,7 @@ class Transaction:
         return self.started_ms + self.timeout_ms < wall_ms
 
     def ended_by(self, producer: ProducerStamp) -> bool:
-        """The epoch that `producer` had was bumped to today's by the end of its transaction (version 2)."""
+        """Whether the end of the transaction bumped `producer`'s epoch to the current one (version 2)."""
         if self.state not in COMPLETED or self.transaction_version < BUMPS_EPOCH:
             return False
         if producer.producer_id == self.producer_id:
@@ -153,13 +154,13 @@ class Transaction:
     # -- steps
 
     def to(self, state: TransactionState, **changes: Any) -> Transaction:
-        """The next value; every step of every transaction goes through here."""
+        """The next value; every step of every transaction goes through this check."""
         if self.state not in LEGAL_PREVIOUS[state]:
             raise IllegalStep(f"{self.transactional_id!r}: {self.state.label} to {state.label}")
         return replace(self, state=state, previous_producer_id=self.producer_id, **changes)
 
     def given_to(self, producer: ProducerStamp, timeout_ms: int, now_ms: int) -> Transaction:
-        """A producer begins: the epochs before its own are fenced."""
+        """A producer gets this id and epoch, which fences lower epochs."""
         return self.to(
             TransactionState.EMPTY,
             producer_id=producer.producer_id,
@@ -174,7 +175,7 @@ class Transaction:
     def with_partitions(
         self, added: Iterable[TopicPartition], transaction_version: int, now_ms: int
     ) -> Transaction:
-        """The transaction goes on, or begins."""
+        """The transaction begins, or goes on with more partitions."""
         return self.to(
             TransactionState.ONGOING,
             partitions=self.partitions.union(added),
@@ -184,23 +185,23 @@ class Transaction:
         )
 
     def fenced(self) -> Transaction:
-        """Whoever has today's epoch is locked out. Only a step on the way to `prepared`, never in the log."""
+        """Fences the current epoch. Only an intermediate step on the way to `prepared`, never in the log."""
         return self.to(TransactionState.PREPARE_EPOCH_FENCE, producer_epoch=min(self.producer_epoch + 1, MAX_EPOCH))
 
     def prepared(
         self, commit: bool, transaction_version: int, now_ms: int, next_producer_id: int = NO_PRODUCER_ID
     ) -> Transaction:
-        """The result is decided. `next_producer_id` is needed when version 2 ends an exhausted epoch."""
+        """The result is decided. `next_producer_id` is required if version 2 ends an exhausted epoch."""
         state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
         epoch = self.producer_epoch
-        # A fenced epoch was bumped already: once is enough.
+        # The epoch was bumped by the fence; once is enough.
         if transaction_version >= BUMPS_EPOCH and self.state is not TransactionState.PREPARE_EPOCH_FENCE:
             epoch = min(epoch + 1, MAX_EPOCH)
         return self.to(
             state,
             producer_epoch=epoch,
             next_producer_id=next_producer_id,
-            # One that has nothing in it begins and ends now.
+            # A transaction without partitions begins and ends now.
             started_ms=now_ms if self.state in AT_REST else self.started_ms,
             updated_ms=now_ms,
             transaction_version=transaction_version,
@@ -218,16 +219,16 @@ class Transaction:
             updated_ms=now_ms,
         )
 
-    # -- who may ask for what; these raise KafkaError
+    # -- checks, which raise KafkaError
 
     def check_adding(self, producer: ProducerStamp) -> None:
-        """May this producer put partitions into its transaction?"""
+        """Check that this producer may add partitions to its transaction."""
         if self.state in PREPARED:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         self._check_producer(producer)
 
     def check_verifying(self, producer: ProducerStamp) -> None:
-        """May this producer ask whether partitions are in its transaction?"""
+        """Check that this producer may verify partitions of its transaction."""
         self._check_producer(producer)
         if self.state in PREPARED:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -239,7 +240,7 @@ class Transaction:
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
 
     def check_end(self, producer: ProducerStamp, commit: bool, transaction_version: int) -> EndStep:
-        """What an EndTxn of this producer leads to."""
+        """Effect of this producer's EndTxn."""
         if transaction_version >= BUMPS_EPOCH:
             return self._check_end_with_bump(producer, commit)
         self._check_producer(producer)
@@ -253,13 +254,13 @@ class Transaction:
 
     def _check_end_with_bump(self, producer: ProducerStamp, commit: bool) -> EndStep:
         if self.state in PREPARED:
-            # Before any look at the epoch: it is that of afterwards already (KAFKA-18464).
+            # Checked before the epoch, which has been bumped already (KAFKA-18464).
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if self.ended_by(producer):
             if commit == self.commits:
                 return EndStep.REPEATED
-            # A commit that came after the coordinator's own abort: the producer lost its transaction, and that is
-            # nothing it did wrong (KAFKA-20785).
+            # A commit that arrives after the coordinator's own abort: the producer lost its transaction through no
+            # fault of its own (KAFKA-20785).
             raise KafkaError(ErrorCode.PRODUCER_FENCED if commit else ErrorCode.INVALID_TXN_STATE)
         self._check_producer(producer)
         if self.state is TransactionState.ONGOING:
@@ -271,7 +272,7 @@ class Transaction:
     # -- the log
 
     def record(self, feature_level: int) -> CoordinatorRecord:
-        """As the log keeps it; version 0 has no place for what came with KIP-890."""
+        """Its record; version 0 has no fields for KIP-890."""
         version = 1 if feature_level >= 1 or self.transaction_version >= BUMPS_EPOCH else 0
         value = TransactionLogValue(
             producer_id=self.producer_id,
@@ -289,13 +290,12 @@ class Transaction:
         return CoordinatorRecord(TransactionLogKey(transactional_id=self.transactional_id), value, version)
 
     def tombstone(self) -> CoordinatorRecord:
-        """What forgets the transactional id."""
         dead = self.to(TransactionState.DEAD)
         return CoordinatorRecord(TransactionLogKey(transactional_id=dead.transactional_id), None)
 
 
 def read_transaction(key: TransactionLogKey, value: TransactionLogValue) -> Transaction:
-    """The transaction that a record tells of. Raises MalformedMessage."""
+    """Parse a record. Raises MalformedMessage."""
     try:
         state = TransactionState(value.transaction_status)
     except ValueError:
@@ -318,7 +318,7 @@ def read_transaction(key: TransactionLogKey, value: TransactionLogValue) -> Tran
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Topic to partitions, both in order."""
+    """Partitions by topic, both sorted."""
     topics: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
         topics.setdefault(topic, []).append(index)

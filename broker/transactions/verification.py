@@ -1,8 +1,8 @@
-"""Shell: asks the coordinator of a transaction whether partitions belong to it, or has them added (KIP-890).
+"""Shell: asks transaction coordinators whether partitions belong to a transaction, or to add them (KIP-890).
 
-There is one courier for each broker that coordinates: one connection, one AddPartitionsToTxn under way, and what is
-asked meanwhile goes with the next, many transactions in one request. Knows neither logs nor requests of clients:
-who may append what after the answer, `storage.producers` says.
+There is one courier per coordinating broker, with one connection and one AddPartitionsToTxn in flight; questions that
+arrive meanwhile go with the next request, which can cover many transactions. Knows neither logs nor client requests:
+`storage.producers` decides what may be appended after the answer.
 """
 
 from __future__ import annotations
@@ -40,12 +40,14 @@ Settings = Callable[[], BrokerSettings]
 
 
 class TransactionVerifier:
-    """The client side of AddPartitionsToTxn from version 4 on."""
+    """Client side of AddPartitionsToTxn from version 4 on."""
 
     def __init__(
         self, world: World, nursery: trio.Nursery, metadata: MetadataCache, settings: Settings, serve: Serve
     ) -> None:
-        """`settings` gives them as they hold now; `serve` answers what this broker coordinates itself."""
+        """`settings` returns the current settings; `serve` handles the transactions that this broker coordinates
+        itself.
+        """
         self._world = world
         self._nursery = nursery
         self._metadata = metadata
@@ -63,14 +65,14 @@ class TransactionVerifier:
         *,
         add: bool,
     ) -> dict[TopicPartition, ErrorCode]:
-        """NONE for each partition that is in the open transaction of this very producer epoch; else why not.
+        """Returns NONE for each partition in the open transaction of exactly this producer epoch; otherwise an error.
 
-        With `add` those that are not in it are added, and a transaction is begun if none is open; while the one
-        before it is still ending, the coordinator is asked again for a short time.
+        With `add`, missing partitions are added, and a transaction is begun if none is open; while the previous one is
+        still ending, the coordinator is asked again for a short time.
 
-        Errors are the coordinator's (INVALID_TXN_STATE, TRANSACTION_ABORTABLE, INVALID_PRODUCER_ID_MAPPING,
-        CONCURRENT_TRANSACTIONS, …), with INVALID_PRODUCER_EPOCH for PRODUCER_FENCED; COORDINATOR_NOT_AVAILABLE if
-        it is not known, and NETWORK_EXCEPTION if it did not answer.
+        Errors come from the coordinator (INVALID_TXN_STATE, TRANSACTION_ABORTABLE, INVALID_PRODUCER_ID_MAPPING,
+        CONCURRENT_TRANSACTIONS, …), with INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED. COORDINATOR_NOT_AVAILABLE:
+        it is unknown. NETWORK_EXCEPTION: it did not answer.
         """
         settings = self._settings()
         patience_ms = min(settings.add_partitions_to_txn_retry_backoff_max_ms, settings.request_timeout_ms)
@@ -88,10 +90,10 @@ class TransactionVerifier:
             await trio.sleep(settings.add_partitions_to_txn_retry_backoff_ms / 1000)
 
     def metadata_changed(self, delta: MetadataDelta) -> None:
-        """Whoever may never answer is not waited for: all that comes after a question would wait with it."""
+        """Stop waiting for brokers that may never answer, since later questions queue behind the current one."""
         for broker_id in delta.interrupted_brokers:
             if (courier := self._couriers.get(broker_id)) is not None:
-                courier.give_up("it was fenced, or has started anew")
+                courier.give_up("the broker was fenced or restarted")
 
     async def _ask(self, transactional_id: str, question: _Question) -> Verdict:
         node = self._coordinator(transactional_id)
@@ -108,7 +110,7 @@ class TransactionVerifier:
         return question.verdict
 
     def _coordinator(self, transactional_id: str) -> Node | None:
-        """Who leads the partition that the id hashes to, if that broker is alive."""
+        """Leader of the partition that the id hashes to, if that broker is alive."""
         image = self._metadata.image.topics.by_name.get(TRANSACTION_TOPIC)
         if image is None or not image.partitions:
             return None
@@ -118,7 +120,7 @@ class TransactionVerifier:
 
 @dataclass(slots=True, eq=False)
 class _Question:
-    """About one transaction, until its answer."""
+    """A question about one transaction, until its answer arrives."""
 
     producer_id: int
     producer_epoch: int
@@ -140,8 +142,8 @@ class _Question:
 
 
 class _Courier:
-    """Carries questions to one broker. A transaction is in a request once: who asks for more of it joins; a newer
-    epoch of the producer sends an older one home.
+    """Carries questions to one broker. A request contains a transaction at most once: later questions about it are
+    merged, and a newer producer epoch rejects questions of an older one.
     """
 
     def __init__(self, world: World, nursery: trio.Nursery, settings: Settings, serve: Serve) -> None:
@@ -151,13 +153,13 @@ class _Courier:
         self._own_channel = OwnChannel(serve)
         self._channel: Channel | None = None
         self._asked: dict[str, _Question] = {}
-        """What goes with the next request, by transactional id."""
+        """Questions for the next request, by transactional id."""
         self._is_on_its_way = False
         self._asking = trio.CancelScope()
-        """Around the request that is under way."""
+        """Cancels the request in flight."""
 
     def take(self, transactional_id: str, question: _Question) -> _Question:
-        """Gives the question whose answer will hold that of this one."""
+        """Returns the question whose answer will include that of this one."""
         known = self._asked.get(transactional_id)
         if known is not None:
             if known.may_join(question):
@@ -172,7 +174,7 @@ class _Courier:
         return question
 
     def give_up(self, reason: str) -> None:
-        """The question that is under way is answered with NETWORK_EXCEPTION; the next goes over a new connection."""
+        """Answer the question in flight with NETWORK_EXCEPTION; the next one uses a new connection."""
         self._asking.cancel()
         if self._channel is not None:
             self._channel.disconnect(reason)
@@ -204,11 +206,11 @@ class _Courier:
             with trio.CancelScope() as self._asking:
                 response = await self._channel_to(node).call(request, timeout_ms=self._settings().request_timeout_ms)
         except ChannelError as error:
-            log.info("broker %d does not say which partitions are in which transaction: %s", node.node_id, error)
+            log.info("broker %d cannot verify transactions: %s", node.node_id, error)
         if response is None:
             return _all(asked, ErrorCode.NETWORK_EXCEPTION)
         if response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-            # Not for the eyes of clients.
+            # Internal error codes, which clients must not see.
             return _all(asked, ErrorCode.INVALID_TXN_STATE)
         if response.error_code != ErrorCode.NONE:
             return _all(asked, _known(response.error_code))
@@ -255,7 +257,7 @@ def _verdict(result: AddPartitionsToTxnResult) -> Verdict:
 
 
 def _known(code: int) -> ErrorCode:
-    """What producers take it for."""
+    """Error code that producers understand."""
     if code == ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     try:

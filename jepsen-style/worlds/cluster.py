@@ -1,50 +1,28 @@
-"""The cluster that a run breaks: one set of words for simulated nodes, processes, network namespaces and containers.
+"""The cluster that a run breaks: one protocol for simulated nodes, processes, network namespaces and containers.
 
-Knows no workload. What a world cannot do it says in `cannot`, and nobody asks it to.
+Knows no workload. `cannot` names the kinds of faults that a world cannot do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
 from barnabas.cluster.proxy.rules import Way
+from loss_budget import Membership, NodeState
 from operations import Place
 from runtime.world import World
 
-FAULTS = (
-    "kill",
-    "stop",
-    "pause",
-    "partition",
-    "slow",
-    "lossy",
-    "half-open",
-    "message",
-    "clock",
-    "power",
-    "disk-full",
-    "flip",
-    "truncate",
-    "wipe",
-    "membership",
-    "kill-at",
-    "pause-at",
-    "cut-off",
-    "hostile",
-)
-"""Every kind; `--nemesis` takes these words. `partition`: one, halves, one-way, bridge, ring. `kill-at` and `pause-at`:
-at a named fault point. `cut-off`: a broker from all nodes, and from no client, for longer than its session. `hostile`:
-a client that sends whatever it can."""
-
-NodeState = Literal["running", "paused", "dead"]
+current_fault: ContextVar[str] = ContextVar("current_fault", default="")
+"""The fault of this task, as the coverage table names it; empty outside of a nemesis."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkFault:
-    """What happens on the way from one node to another. All zero: nothing."""
+    """A fault of the link from one node to another. All zero: none."""
 
     latency_ms: float = 0.0
     jitter_ms: float = 0.0
@@ -55,7 +33,7 @@ class LinkFault:
     half_open: bool = False
     """Connections look alive and carry nothing; new ones are taken and never answered."""
     reset_after_bytes: int = 0
-    """Ends the connection in the middle of a frame after so many bytes."""
+    """Number of bytes after which a connection is reset, in the middle of a frame; 0: never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +54,7 @@ class MessageRule:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Of the files of a node that does not run."""
+    """Damage to the files of a node that does not run."""
 
     kind: Literal["flip", "truncate"]
     pattern: str
@@ -88,7 +66,7 @@ class Damage:
 
 
 class ReplicaView(NamedTuple):
-    """What one node knows of one partition."""
+    """State of one partition, as one node knows it."""
 
     node: str
     place: Place
@@ -100,17 +78,6 @@ class ReplicaView(NamedTuple):
     isr: tuple[int, ...]
 
 
-class Membership(NamedTuple):
-    """Who has the acknowledged records of a partition, as one broker knows it."""
-
-    node: str
-    """Who says so."""
-    place: Place
-    replicas: tuple[str, ...]
-    isr: tuple[str, ...]
-    elr: tuple[str, ...]
-
-
 class ClusterUnderTest(Protocol):
     """Calls that do something return when it is done. ClusterError, one line, where it could not be done."""
 
@@ -120,7 +87,7 @@ class ClusterUnderTest(Protocol):
 
     @property
     def cannot(self) -> Mapping[str, str]:
-        """Why a kind of `FAULTS` is off here."""
+        """Kinds of `nemeses.kinds` that are off here, and why."""
 
     @property
     def brokers(self) -> Sequence[str]: ...
@@ -128,7 +95,7 @@ class ClusterUnderTest(Protocol):
     def controllers(self) -> Sequence[str]: ...
     @property
     def bootstrap_servers(self) -> str:
-        """As clients reach it; through the proxies where there are some."""
+        """Bootstrap servers for clients; the proxies where there are some."""
 
     def world(self, host: str) -> World:
         """For our own client on a host of that name. Its clocks are those of the run."""
@@ -151,7 +118,7 @@ class ClusterUnderTest(Protocol):
 
     # ---- links; `client` stands for all clients
     async def cut(self, source: str, target: str) -> None:
-        """Nothing passes in this direction any more, and nobody is told."""
+        """Nothing passes in this direction from now on, and neither end notices."""
 
     async def mend(self, source: str, target: str) -> None:
         """Takes back `cut`: what was held goes on."""
@@ -161,10 +128,11 @@ class ClusterUnderTest(Protocol):
         """Gives a number for `clear_rule`."""
 
     async def clear_rule(self, number: int) -> int | None:
-        """What was held goes on; gives how many messages the rule met, where they are counted."""
+        """Removes a rule; messages that it held go on. Returns the number of messages that it met, where they are
+        counted."""
 
     async def asked(self) -> Mapping[Way, int]:
-        """How many requests went each way since the cluster began, faults or not."""
+        """Number of requests from each source to each target since the cluster began."""
 
     async def heal(self) -> None:
         """All links and messages are as they were."""
@@ -176,10 +144,10 @@ class ClusterUnderTest(Protocol):
 
     async def fill_disk(self, name: str, *, full: bool) -> None: ...
     async def damage(self, name: str, damage: Damage) -> Sequence[str]:
-        """Of a node that does not run; tells what was damaged."""
+        """Damages a node that does not run; returns a line for each damaged file."""
 
     async def wipe(self, name: str) -> None:
-        """Of a node that does not run: its disk is empty."""
+        """Empties the disk of a node that does not run."""
 
     async def kill_at(self, name: str, point: str, *, power_cut: bool = False) -> None:
         """The node ends when it next comes to that fault point; returns at once."""
@@ -195,11 +163,45 @@ class ClusterUnderTest(Protocol):
     async def active_controller(self) -> str | None: ...
     async def coordinator_of(self, kind: Literal["group", "transaction"], id_: str) -> str | None: ...
     async def views(self) -> Sequence[ReplicaView]:
-        """Of all nodes that answer, for the topics of the run."""
+        """The views of all nodes that answer, for the topics of the run."""
 
     async def memberships(self) -> Sequence[Membership]:
-        """What each broker that answers knows of all partitions that it has, internal ones, too."""
+        """The members of all partitions, internal ones too, as each broker that answers and has them knows them."""
 
     async def wait_ready(self, timeout_seconds: float = 60.0) -> None: ...
     def log_files(self) -> Mapping[str, Path]:
-        """What nodes say, by name; empty where there are none."""
+        """Log files by node; empty where there are none."""
+
+
+class SimulatedWorld(ClusterUnderTest, Protocol):
+    """Calls for the kinds of faults that exist in simulated worlds only. `heal` takes all of them back."""
+
+    def client_hosts(self) -> Sequence[str]:
+        """The hosts on which clients live."""
+
+    def nodes_in_rare_states(self) -> Sequence[str]:
+        """Nodes in states that are soon over, so that faults hardly ever meet them by chance."""
+
+    async def torn_power_cut(self, name: str) -> None:
+        """A power cut that also damages some of what was being written."""
+
+    async def kill_at_write(self, name: str, count: int, *, power_cut: bool = False) -> None:
+        """The node ends at the `count`-th change or sync of its disk from now; returns at once."""
+
+    async def break_disk(self, name: str, operation: str, probability: float) -> None:
+        """`read`, `write` or `sync` fails with EIO."""
+
+    async def repair_disk(self, name: str) -> int:
+        """Takes `break_disk` back; gives how many operations failed."""
+
+    async def slow_disk(self, name: str, milliseconds: tuple[float, float] | None) -> None:
+        """Operations take the first, and on average the second on top; None: as before."""
+
+    async def stall(self, source: str, target: str, *, on: bool) -> None:
+        """Everything waits in this direction; nothing is lost."""
+
+    async def dribble(self, name: str, *, on: bool) -> None:
+        """The host receives one byte at a time."""
+
+    async def hide_names(self, names: Sequence[str], *, on: bool) -> None:
+        """Nobody can resolve these host names; open connections stay."""

@@ -6,13 +6,11 @@ Knows nothing of files or of the snapshot's header and footer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TypeVar
 
 from kraft.metadata.delta import MetadataDelta, TopicDelta
 from kraft.metadata.features import METADATA_VERSION
 from kraft.metadata.image import (
-    EMPTY_IMAGE,
     BrokerImage,
     ControllerImage,
     Endpoint,
@@ -68,12 +66,6 @@ def image_to_records(image: MetadataImage) -> list[Message]:
     return records
 
 
-def image_from_records(records: Iterable[object], offset: int, epoch: int, timestamp_ms: int) -> MetadataImage:
-    """The image that `records` of a snapshot add up to. Raises `ReplayError` if they contradict each
-    other."""
-    return EMPTY_IMAGE.apply(records, offset, epoch, timestamp_ms)
-
-
 def broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
     """The record that registers `broker` just as it is."""
     return RegisterBrokerRecord(
@@ -113,7 +105,7 @@ def _controller_record(controller: ControllerImage) -> RegisterControllerRecord:
 
 
 def partition_record(topic_id: bytes, partition_id: int, partition: PartitionImage) -> PartitionRecord:
-    """The record that tells `partition` whole."""
+    """The record of all fields of `partition`."""
     return PartitionRecord(
         partition_id=partition_id,
         topic_id=topic_id,
@@ -140,7 +132,7 @@ def _sorted_features(features: dict[str, FeatureRange]) -> list[tuple[str, Featu
 
 
 def difference(before: MetadataImage, loaded: MetadataImage) -> MetadataDelta:
-    """What leads from `before` to `loaded`, an image that was built on its own.
+    """The delta from `before` to `loaded`, an image that was built independently.
 
     The `after` of the delta is `loaded` with the topics that are equal taken from `before`.
     """

@@ -25,8 +25,8 @@ from storage.checkpoints import (
 from storage.cleaning import Phase
 from storage.directories import LogDirectories
 from storage.log import PartitionLog
+from storage.log_dir_work import NewLog
 from storage.log_directory import LogDirectory
-from storage.opening import NewLog
 from tests.protocol.records.poison import batch_around, poisons, zeros
 from tests.storage.cleaning_rig import close_segments, compacted, keyed, put, records_of, values
 from tests.storage.rig import NOW_MS, append

@@ -17,6 +17,7 @@ from storage.directories import LogDirectories
 from storage.dump import dump_lines
 from storage.log import PartitionLog
 from storage.producers import ProducerStateConfig
+from storage.segment import Folder
 from tests.compat.foreign import CODECS, Confluent, Sent
 from tests.compat.java import Java
 from tests.compat.running import RunningCluster
@@ -32,10 +33,8 @@ def dump(java: Java, *files: Path, options: tuple[str, ...] = ()) -> str:
 def write_log(directory: Path) -> PartitionLog:
     """Rolls, every codec, headers, idempotent and transactional batches, markers."""
     log = PartitionLog.open(
-        real_world().disk,
-        str(directory),
-        topic="orders",
-        partition=0,
+        Folder(real_world().disk, str(directory)),
+        key=("orders", 0),
         config=TopicConfig(segment_bytes=20_000, index_interval_bytes=500),
         now_ms=NOW_MS,
         producer_state=ProducerStateConfig(),

@@ -13,15 +13,15 @@ import trio
 
 from clients import java_program
 from clients.client import ClientSettings, WorkClient
-from clients.missing import LibraryMissing
+from clients.library_missing import LibraryMissing
 from operations import Place
 from running.libraries import check_libraries, open_libraries
 from worlds.local import LocalWorld, run_in
-from worlds.opening import WorldOptions
+from worlds.world_options import WorldOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACE = Place("t", 0)
-LEFT_BEHIND = ("history.jsonl", "history.parquet", "mops.parquet", "views.parquet", "verdict.json", "report.html")
+LEFT_BEHIND = ("history.jsonl", "views.jsonl", "verdict.json", "report.html")
 
 
 def here() -> list[str]:

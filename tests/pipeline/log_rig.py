@@ -20,6 +20,7 @@ from storage.checkpoints import (
 from storage.log import PartitionLog
 from storage.log_directory import META_PROPERTIES_FILE, MetaProperties
 from storage.producers import ProducerStateConfig
+from storage.segment import Folder
 
 NOW_MS = 1_750_000_000_000
 
@@ -39,10 +40,8 @@ class BrokerLogs:
         if key not in self.logs:
             config = TopicConfig(segment_bytes=self.segment_bytes, index_interval_bytes=1, segment_index_bytes=4096)
             self.logs[key] = PartitionLog.open(
-                RealDisk(),
-                str(self.path(topic, partition)),
-                topic=topic,
-                partition=partition,
+                Folder(RealDisk(), str(self.path(topic, partition))),
+                key=(topic, partition),
                 config=config,
                 now_ms=NOW_MS,
                 producer_state=ProducerStateConfig(),

@@ -6,18 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.ghosts import Batch
-from barnabas.cluster.simulation.invariants.groups import Coordinator, GroupPartition, GroupPromises
-from barnabas.cluster.simulation.invariants.partitions import PartitionPromises
-from barnabas.cluster.simulation.invariants.places import PartitionKey
-from barnabas.cluster.simulation.invariants.producers import check_producers
-from barnabas.cluster.simulation.invariants.transactions import Fate, TransactionPromises, check_exactly_once
 from kraft.metadata.image import EMPTY_IMAGE
 from protocol.records.batch import read_header
 from protocol.records.builder import build_batch
 from protocol.records.control import EndTxn, build_end_txn_batch
 from protocol.records.record import Record
+from simulation.findings import Findings
+from simulation.ghosts import Batch
+from simulation.invariants.groups import Coordinator, GroupPartition, GroupPromises
+from simulation.invariants.partitions import PartitionPromises
+from simulation.invariants.places import PartitionKey
+from simulation.invariants.producers import check_producers
+from simulation.invariants.transactions import Fate, TransactionPromises, check_exactly_once
 
 pytestmark = pytest.mark.feature("FI-11")
 
@@ -103,7 +103,7 @@ def test_an_owner_in_its_session_is_counted_in_whoever_else_has_answered_it_sinc
     group.heard("A", by=1)
     group.heard("B", by=2)
     group.takes_on("B")
-    assert "B takes it on, A has it, and was heard 5010 ms ago" in group.findings.broken[0]
+    assert "B takes it on, A has it, accepted 5010 ms ago" in group.findings.broken[0]
 
 
 def test_while_nobody_leads_who_led_last_is_the_coordinator() -> None:
@@ -114,7 +114,7 @@ def test_while_nobody_leads_who_led_last_is_the_coordinator() -> None:
     group.now += 6.0
     group.heard("A", by=1)
     group.takes_on("B")
-    assert "B takes it on, A has it, and was heard 10 ms ago" in group.findings.broken[0]
+    assert "B takes it on, A has it, accepted 10 ms ago" in group.findings.broken[0]
 
 
 def test_what_a_deposed_coordinator_gives_is_nobodys() -> None:
@@ -181,7 +181,7 @@ def test_a_commit_that_was_acknowledged_and_lost(findings: Findings) -> None:
     promises.committed(PLACE, 5)
     promises.commits(PLACE, "A", 9)  # nobody answers
     promises.begins_at(PLACE, "B", 4)
-    assert "5 was committed, and B is told 4" in findings.broken[0]
+    assert "5 was committed, and B gets 4" in findings.broken[0]
 
 
 def test_a_commit_that_only_the_next_owner_heard_of(findings: Findings) -> None:
@@ -193,11 +193,11 @@ def test_a_commit_that_only_the_next_owner_heard_of(findings: Findings) -> None:
     promises.commits(PLACE, "A", 5)
     promises.committed(PLACE, 5)
     promises.commits(PLACE, "A", 9)
-    assert promises.told_offset(PLACE) == 5, "nobody knows of more"
+    assert promises.known_offset(PLACE) == 5, "nobody knows of more"
     promises.begins_at(PLACE, "B", 9)
-    assert promises.told_offset(PLACE) == 9
+    assert promises.known_offset(PLACE) == 9
     written_on = [f"{KEY}@{offset}" for offset in range(9)]
-    check_exactly_once(findings, {KEY: promises.told_offset(PLACE)}, {KEY: range(9)}, written_on)
+    check_exactly_once(findings, {KEY: promises.known_offset(PLACE)}, {KEY: range(9)}, written_on)
     assert not findings.broken
 
 
@@ -209,7 +209,7 @@ def test_a_commit_that_only_the_next_owner_heard_of_and_lost(findings: Findings)
     promises.commits(PLACE, "A", 9)  # nobody answers
     promises.begins_at(PLACE, "B", 9)
     promises.begins_at(PLACE, "C", 5)
-    assert "9 was committed, and C is told 5" in findings.broken[0]
+    assert "9 was committed, and C gets 5" in findings.broken[0]
 
 
 def test_a_late_commit_of_the_same_owner_may_win(findings: Findings) -> None:
@@ -231,7 +231,7 @@ def test_a_commit_of_an_earlier_owner(findings: Findings) -> None:
     promises.committed(PLACE, 8)
     promises.commits(PLACE, "A", 6)
     promises.begins_at(PLACE, "C", 5)
-    assert "8 was committed, and C is told 5" in findings.broken[0]
+    assert "8 was committed, and C gets 5" in findings.broken[0]
 
 
 @pytest.mark.parametrize(

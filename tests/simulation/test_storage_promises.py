@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.ghosts import Batch
-from barnabas.cluster.simulation.invariants.places import PartitionKey
-from barnabas.cluster.simulation.invariants.storage import StoragePromises, aborted
 from protocol.records.builder import build_batch
 from protocol.records.control import EndTxn, build_end_txn_batch
 from protocol.records.record import Record
+from simulation.findings import Findings
+from simulation.ghosts import Batch
+from simulation.invariants.places import PartitionKey
+from simulation.invariants.storage import StoragePromises, aborted
 
 from .fake_logs import Disks, FakeLog, FakeSegment
 
@@ -160,4 +160,4 @@ def test_what_was_aborted(disk: Disk) -> None:
     disk.promises.check_aborted(KEY, 1, history(), [Aborted(7, 4)])
     assert disk.findings.broken == []
     disk.promises.check_aborted(KEY, 1, history(), [])
-    assert "lists (producer, first offset) [] as aborted, its markers say [(7, 4)]" in disk.findings.broken[0]
+    assert "lists (producer, offset) [] as aborted, by its markers it is [(7, 4)]" in disk.findings.broken[0]

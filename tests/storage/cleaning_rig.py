@@ -1,4 +1,4 @@
-"""What the tests of compaction share: keyed records, transactions, and a cleaning run to its end."""
+"""Helpers for tests of compaction: keyed records, transactions, and complete cleanings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.storage.rig import NOW_MS, all_batches, append
 
 DAY_MS = 24 * 60 * 60 * 1000
 RETENTION_MS = DAY_MS
-"""Of tombstones and markers: delete.retention.ms as it is by default."""
+"""Default of delete.retention.ms, for tombstones and markers."""
 
 
 def compacted(**changes: object) -> TopicConfig:
@@ -32,7 +32,7 @@ def compacted(**changes: object) -> TopicConfig:
 
 
 def keyed(*pairs: tuple[str, str | None], timestamp: int = NOW_MS, options: BatchOptions | None = None) -> bytes:
-    """A batch of (key, value); without a value it is a tombstone."""
+    """A batch of (key, value); None as value makes a tombstone."""
     made = [
         Record(0, timestamp + place, key.encode(), None if value is None else value.encode())
         for place, (key, value) in enumerate(pairs)
@@ -41,7 +41,7 @@ def keyed(*pairs: tuple[str, str | None], timestamp: int = NOW_MS, options: Batc
 
 
 def put(log: PartitionLog, *pairs: tuple[str, str | None], **options: object) -> int:
-    """Append one batch, all of it replicated at once; gives its first offset."""
+    """Append one batch and replicate it at once; returns its first offset."""
     result = append(log, keyed(*pairs, options=options))  # type: ignore[arg-type]
     log.set_high_watermark(log.log_end_offset)
     return result.first_offset
@@ -58,13 +58,13 @@ def end_transaction(log: PartitionLog, producer_id: int, *, commit: bool) -> int
 
 
 def close_segments(log: PartitionLog) -> None:
-    """Everything so far may be cleaned: it is in closed segments, and durable."""
+    """Everything so far is in closed segments and durable, hence cleanable."""
     log.roll(NOW_MS)
     log.flush()
 
 
 def clean(log: PartitionLog, now_ms: int = NOW_MS, settings: CleanerSettings | None = None) -> LogCleaning:
-    """One cleaning, as far as it goes, whatever the dirty ratio."""
+    """One complete cleaning, whatever the dirty ratio."""
     log.cleaning.move(Event.BEGIN)
     cleaning = LogCleaning(log, extent_of(log, now_ms), settings or CleanerSettings(), now_ms)
     for piece in cleaning.slices():
@@ -74,14 +74,14 @@ def clean(log: PartitionLog, now_ms: int = NOW_MS, settings: CleanerSettings | N
 
 
 def records_of(log: PartitionLog) -> list[Record]:
-    """All records that are left, those of markers aside."""
+    """All remaining records, without markers."""
     return [
         record for batch in all_batches(log) if not read_header(batch).is_control for record in decode_records(batch)
     ]
 
 
 def committed(log: PartitionLog) -> list[Record]:
-    """What a reader of committed records is given, who began at the start."""
+    """Records that a read_committed consumer gets from the start on."""
     aborted = log.aborted_transactions(log.log_start_offset, log.last_stable_offset)
     aborted.sort(key=lambda each: each.first_offset)
     open_aborts: set[int] = set()
@@ -100,7 +100,7 @@ def committed(log: PartitionLog) -> list[Record]:
 
 
 def table(records: Sequence[Record]) -> dict[bytes, bytes]:
-    """What a reader who follows the log to its end makes of it."""
+    """The table that a reader builds from these records."""
     values: dict[bytes, bytes] = {}
     for record in records:
         assert record.key is not None

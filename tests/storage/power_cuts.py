@@ -1,8 +1,9 @@
-"""Every kind of power cut at one moment: which pending changes of names reach the disk is enumerated, not drawn.
+"""Every kind of power cut at one moment: the pending name changes that reach the disk are enumerated, not drawn at
+random.
 
-A coin for each change rarely shows what goes wrong if exactly one is lost, or exactly one is kept (ALICE, CrashMonkey).
-Here all are kept, none, each one alone, and all but each one; each time once with all data that was written, and once
-with what chance lets through of it.
+A random choice for each change rarely shows what goes wrong if exactly one is lost or exactly one is kept (ALICE,
+CrashMonkey). Here all are kept, none, each one alone, and all but each one; each time once with all written data, and
+once with a random part of it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tests.storage.rig import Rig
 
 
 def names_kept(count: int) -> Iterator[frozenset[int]]:
-    """Which of so many pending changes survive, each set once."""
+    """Sets of pending changes that survive, each set once."""
     everything = frozenset(range(count))
     sets = [everything, frozenset[int]()]
     sets += [frozenset({one}) for one in everything]
@@ -24,8 +25,8 @@ def names_kept(count: int) -> Iterator[frozenset[int]]:
 
 
 def after_power_cuts(rig: Rig, seed: int) -> Iterator[tuple[str, Rig]]:
-    """What the disk may look like if the power is cut right now, in words and as a rig that has its power back. The
-    rig itself goes on undisturbed.
+    """States of the disk after a power cut right now, each with a description and a rig on it. The original rig
+    continues unaffected.
     """
     count = rig.store.pending_changes
     for number, kept in enumerate(names_kept(count)):
@@ -41,7 +42,7 @@ def after_power_cuts(rig: Rig, seed: int) -> Iterator[tuple[str, Rig]]:
 
 
 def copy_of(rig: Rig, seed: str) -> Rig:
-    """The same disk with a chance of its own."""
+    """The same disk with its own random generator."""
     other = Rig(seed=rig.seed)
     other.store = copy.deepcopy(rig.store)
     other.store.before_names_change = None

@@ -1,4 +1,4 @@
-"""What the tests of this room share: batches, and a disk that can be killed or lose its power."""
+"""Helpers for tests of storage: batches, and a disk that can be killed or lose its power."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from runtime.world import Disk
 from settings.topic import TopicConfig
 from storage.log import AppendResult, PartitionLog
 from storage.producers import ProducerStateConfig
+from storage.recovery import LastRun
+from storage.segment import Folder
 
 DIRECTORY = "/logs/orders-0"
 NOW_MS = 1_750_000_000_000
@@ -37,13 +39,13 @@ def heads(data: bytes | bytearray) -> list[tuple[int, BatchHeader]]:
 
 
 def append(log: PartitionLog, *batches: bytes, leader_epoch: int = 0, now_ms: int = NOW_MS) -> AppendResult:
-    """As a leader would, of what a client sent."""
+    """Append as a leader does with a client's batch."""
     buffer = bytearray(b"".join(batches or (batch(),)))
     return log.append_as_leader(buffer, heads(buffer), leader_epoch, now_ms)
 
 
 def numbered(base_offset: int, count: int = 1, leader_epoch: int = 0, timestamp: int = NOW_MS) -> bytes:
-    """A batch as a follower gets it."""
+    """A batch as a follower fetches it."""
     return batch(count, timestamp, options={"base_offset": base_offset, "leader_epoch": leader_epoch})
 
 
@@ -76,7 +78,7 @@ def all_offsets(log: PartitionLog) -> list[int]:
 
 
 class WatchedStore(Store):
-    """Tells when names are about to change, or to become durable."""
+    """Reports when names are about to change, or to become durable."""
 
     before_names_change: Callable[[], None] | None = None
 
@@ -95,7 +97,7 @@ class WatchedStore(Store):
 
 @dataclass
 class Rig:
-    """One host's disk through several lives of the process on it."""
+    """One host's disk through several lives of the process."""
 
     seed: int = 0
     store: WatchedStore = field(init=False)
@@ -124,12 +126,12 @@ class Rig:
             self.store.power_cut()
 
     def kill(self) -> Disk:
-        """SIGKILL and a restart: what was written is still there."""
+        """SIGKILL and a restart: everything written is still there."""
         self.end(self.process, power_cut=False)
         return self.start()
 
     def power_cut(self) -> Disk:
-        """And a restart: only what was synced is sure to be there."""
+        """Power loss and a restart: only synced data is certain."""
         self.end(self.process, power_cut=True)
         return self.start()
 
@@ -144,16 +146,13 @@ class Rig:
         high_watermark: int | None = None,
     ) -> PartitionLog:
         return PartitionLog.open(
-            self.disk,
-            directory,
-            topic="orders",
-            partition=0,
+            Folder(self.disk, directory),
+            key=("orders", 0),
             config=config or TopicConfig(),
             now_ms=self.now_ms,
-            recovery_point=recovery_point,
-            clean_shutdown=clean_shutdown,
-            log_start_offset=log_start_offset,
-            high_watermark=high_watermark,
+            last_run=LastRun(
+                recovery_point, clean_shutdown, log_start_offset=log_start_offset, high_watermark=high_watermark
+            ),
             producer_state=PRODUCERS,
         )
 

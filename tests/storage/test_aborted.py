@@ -1,6 +1,6 @@
-"""Transactions in one log: which are open, up to where readers of committed records may read, which were aborted.
+"""Transactions in one log: open ones, the last stable offset, and the aborted ones.
 
-`Facts` says it all over again from nothing but the batches in the log; it is what the log is held against.
+`Facts` derives all of that from the batches in the log alone; the log is compared with it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from protocol.records.control import EndTxn, build_end_txn_batch, read_end_txn
 from protocol.records.record import Record, decode_records
 from runtime.simulated.process import NodeKilled
 from settings.topic import TopicConfig
-from storage.aborted import ENTRY_BYTES, AbortedIndex, AbortedTransaction
 from storage.indexes import PAGE_BYTES, CorruptIndex
 from storage.log import PartitionLog
 from storage.producers import ProducerStateConfig, Warrant
+from storage.segment import Folder
+from storage.transaction_index import ENTRY_BYTES, AbortedIndex, AbortedTransaction
 from tests.examples import examples
 from tests.storage.rig import DIRECTORY, NOW_MS, Rig, all_batches, append, batch, heads, producer_batch
 
@@ -49,7 +50,7 @@ def replicate(log: PartitionLog) -> None:
 
 @dataclass
 class Facts:
-    """What follows from the batches of a log, by the words of KIP-98."""
+    """Facts derived from the batches of a log by the rules of KIP-98."""
 
     open: dict[int, int] = field(default_factory=dict)
     """Producer id to the first offset of its transaction."""
@@ -97,7 +98,7 @@ class Facts:
         ]
 
     def committed_values(self, from_offset: int, upper_offset: int) -> list[bytes]:
-        """Of whole batches: where a power cut brought back what was cut, the high watermark may be inside of one."""
+        """Complete batches only: if a power cut restored a truncated batch, the high watermark may be inside it."""
         lost = [(producer_id, first, last) for producer_id, first, last, committed in self.ended if not committed]
         return [
             value
@@ -109,7 +110,7 @@ class Facts:
 
 
 def read_committed(log: PartitionLog, from_offset: int, max_bytes: int) -> list[bytes]:
-    """What a consumer makes of fetches of `max_bytes`, by the rule that all clients follow."""
+    """What a consumer returns from fetches of `max_bytes`, by the rule that all clients follow."""
     values: list[bytes] = []
     offset = from_offset
     while (part := log.read(offset, max_bytes, log.last_stable_offset)) is not None:
@@ -134,7 +135,7 @@ def read_committed(log: PartitionLog, from_offset: int, max_bytes: int) -> list[
 
 
 def check(log: PartitionLog) -> Facts:
-    """The log says what its batches say."""
+    """Compare the log with its batches."""
     facts = Facts.of(all_batches(log))
     stable = facts.last_stable_offset(log.high_watermark)
     assert log.last_stable_offset == stable
@@ -188,7 +189,7 @@ def test_a_transaction_is_readable_once_its_marker_is_replicated() -> None:
 @pytest.mark.feature("TX-10")
 @pytest.mark.parametrize("stop", ["clean", "kill"])
 def test_not_even_a_restart_makes_an_unreplicated_end_readable(stop: str) -> None:
-    """The snapshot of the clean stop does not know that the transaction was open below the high watermark."""
+    """The snapshot of the clean stop does not contain the transaction that was open below the high watermark."""
     rig = Rig()
     log = rig.open()
     begin(log, 5)
@@ -207,7 +208,8 @@ def test_not_even_a_restart_makes_an_unreplicated_end_readable(stop: str) -> Non
 
 @pytest.mark.feature("TX-10")
 def test_nor_does_a_rebuilt_index_make_it_readable() -> None:
-    """The index of the second segment is made again from the snapshot between the two: that does not know it either."""
+    """The index of the second segment is rebuilt from the snapshot between the two, which does not contain it either.
+    """
     rig = Rig()
     log = rig.open()
     begin(log, 5)
@@ -224,7 +226,7 @@ def test_nor_does_a_rebuilt_index_make_it_readable() -> None:
 
 
 @pytest.mark.feature("ST-08")
-def test_truncation_takes_the_aborted_back() -> None:
+def test_truncation_removes_aborted_transactions() -> None:
     rig = Rig()
     log = rig.open()
     begin(log, 5)
@@ -247,8 +249,8 @@ def test_truncation_takes_the_aborted_back() -> None:
 
 @pytest.mark.feature("ST-08", "ST-10")
 @pytest.mark.parametrize("kept", [0, 1, 2, 3, 4, 5, 6])
-def test_a_file_that_was_cut_between_batches_after_a_clean_stop_takes_the_aborted_along(kept: int) -> None:
-    """Nothing about the file itself is wrong, and whoever follows goes on at its end."""
+def test_a_file_truncated_after_a_clean_stop_loses_its_aborted_transactions(kept: int) -> None:
+    """The file itself is valid, and a follower continues at its end."""
     rig = Rig()
     log = rig.open()
     for producer_id in (5, 6):
@@ -278,8 +280,8 @@ def test_a_file_that_was_cut_between_batches_after_a_clean_stop_takes_the_aborte
 
 @pytest.mark.feature("ST-08")
 @pytest.mark.parametrize("room", [0, 1, ENTRY_BYTES - 1, ENTRY_BYTES, ENTRY_BYTES + 1, 2 * ENTRY_BYTES - 1])
-def test_what_a_full_disk_took_of_the_index_goes_with_the_transactions(room: int) -> None:
-    """The log cannot be rolled, as its index does not fit; then all of that is truncated."""
+def test_truncation_repairs_an_index_that_a_full_disk_left_incomplete(room: int) -> None:
+    """The log cannot be rolled, because its index does not fit; then all of that is truncated."""
     rig = Rig()
     log = rig.open()
     for producer_id in (5, 6):
@@ -393,7 +395,7 @@ def test_a_damaged_index_is_rebuilt_from_the_batches(damage: str) -> None:
 
 
 def test_an_offset_index_is_rebuilt_without_touching_the_transaction_index() -> None:
-    """Emptied first, it could be lost for good by another crash: a missing file says that nothing was aborted."""
+    """If it were emptied first, another crash could lose it: a missing file means that nothing was aborted."""
     rig = Rig()
     log = rig.open(CONFIG)
     for sequence in range(6):
@@ -431,7 +433,8 @@ def test_an_index_that_was_flushed_is_there_after_a_power_cut(seed: int) -> None
 
 
 def damaged_log(seed: int = 0) -> tuple[Rig, list[tuple[int, int, int]]]:
-    """Stopped cleanly, and then a flushed transaction index lost its last byte; gives what was aborted, too."""
+    """A clean stop, after which a flushed transaction index lost its last byte; also returns the aborted transactions.
+    """
     rig = Rig(seed)
     log = rig.open(CONFIG)
     for sequence in range(4):
@@ -450,7 +453,7 @@ def damaged_log(seed: int = 0) -> tuple[Rig, list[tuple[int, int, int]]]:
 @pytest.mark.feature("ST-08", "ST-10")
 @pytest.mark.parametrize("power_cut", [False, True], ids=["kill", "power cut"])
 def test_a_crash_while_an_index_is_rebuilt(power_cut: bool) -> None:
-    """The damage is there until the new index is: an empty file would say that nothing was aborted."""
+    """The damaged file stays until the new one is complete: an empty file would mean that nothing was aborted."""
     crash_at, has_crashed = 0, True
     while has_crashed:
         crash_at += 1
@@ -489,8 +492,8 @@ def remember_recovery_point(known: list[int], log: PartitionLog) -> None:
 
 @pytest.mark.feature("ST-08", "ST-13")
 @pytest.mark.parametrize("seed", range(5))
-def test_a_power_cut_while_everything_is_forgotten(seed: int) -> None:
-    """What is still there is as good as it was, though a segment may have lost some of its files."""
+def test_a_power_cut_while_the_log_is_emptied(seed: int) -> None:
+    """Remaining segments are valid, though a segment may have lost some of its files."""
     crash_at, has_crashed = 0, True
     while has_crashed:
         crash_at += 1
@@ -521,8 +524,8 @@ def test_a_power_cut_while_everything_is_forgotten(seed: int) -> None:
 
 @pytest.mark.feature("ST-08", "ST-10")
 @pytest.mark.parametrize("seed", range(20))
-def test_what_a_recovery_made_anew_is_durable_before_a_roll_at_the_recovery_point(seed: int) -> None:
-    """Behind the new segment, nobody would look at it again."""
+def test_rebuilt_indexes_are_durable_before_a_roll_at_the_recovery_point(seed: int) -> None:
+    """Behind the new segment, no later start would check it."""
     rig = Rig(seed)
     log = rig.open(CONFIG)
     for sequence in range(2):
@@ -542,8 +545,8 @@ def test_what_a_recovery_made_anew_is_durable_before_a_roll_at_the_recovery_poin
 
 @pytest.mark.feature("ST-08", "ST-10")
 @pytest.mark.parametrize("seed", range(20))
-def test_an_abort_that_was_cut_before_a_roll_stays_cut(seed: int) -> None:
-    """Were it to come back, what the producer commits instead would be taken for aborted."""
+def test_an_abort_truncated_before_a_roll_is_not_restored(seed: int) -> None:
+    """If it were restored, the producer's next committed transaction would count as aborted."""
     rig = Rig(seed)
     log = rig.open(CONFIG)
     begin(log, 5)
@@ -579,7 +582,7 @@ def test_a_search_ends_where_no_later_transaction_can_reach(monkeypatch: pytest.
     assert looked_at == [0]
 
 
-def test_an_index_of_many_pages_finds_what_it_holds() -> None:
+def test_lookups_in_an_index_of_many_pages() -> None:
     rig = Rig()
     rig.disk.make_directories(DIRECTORY)
     index = AbortedIndex(rig.disk, f"{DIRECTORY}/00000000000000000100.txnindex", 100)
@@ -620,7 +623,7 @@ def test_an_index_of_another_segment_is_refused() -> None:
 
 @pytest.mark.feature("TX-07")
 @pytest.mark.parametrize(("key", "value"), [(b"", b""), (bytes(4), b""), (bytes(4), b"\xff" * 6), (b"\xff" * 4, b"")])
-def test_a_marker_that_says_nothing_is_not_taken_from_a_leader(key: bytes, value: bytes) -> None:
+def test_a_malformed_marker_is_not_accepted_from_a_leader(key: bytes, value: bytes) -> None:
     log = Rig().open()
     log.append_as_follower(batch(1), NOW_MS)
     nonsense = build_batch(
@@ -638,17 +641,15 @@ def test_a_marker_that_says_nothing_is_not_taken_from_a_leader(key: bytes, value
     assert (log.log_end_offset, log.size_bytes) == (1, before)
 
 
-# -- what begins a transaction, and what ends it
+# -- begin and end of transactions
 
 
 def verifying_log(rig: Rig | None = None) -> PartitionLog:
     rig = rig or Rig()
     config = ProducerStateConfig(requires_verification=True)
     return PartitionLog.open(
-        rig.disk,
-        DIRECTORY,
-        topic="orders",
-        partition=0,
+        Folder(rig.disk, DIRECTORY),
+        key=("orders", 0),
         config=TopicConfig(),
         now_ms=NOW_MS,
         producer_state=config,
@@ -689,7 +690,7 @@ def test_only_the_first_batch_of_a_transaction_needs_verification() -> None:
 
 @pytest.mark.feature("TX-05")
 @pytest.mark.parametrize("role", ["leader", "follower"])
-def test_a_marker_between_verification_and_append_shuts_the_late_batch_out(role: str) -> None:
+def test_a_marker_between_verification_and_append_rejects_the_late_batch(role: str) -> None:
     log = verifying_log()
     warrant = ask(log, 5, 0, 0)
     if role == "leader":
@@ -705,7 +706,7 @@ def test_a_marker_between_verification_and_append_shuts_the_late_batch_out(role:
 
 @pytest.mark.feature("TX-05")
 def test_the_late_marker_of_the_transaction_before_does_not_hinder_the_next() -> None:
-    """By transaction.version 2 it carries the epoch of the next one."""
+    """By transaction.version 2 it has the epoch of the next transaction."""
     log = verifying_log()
     warrant = ask(log, 5, 7, 0, bumps=True)
     assert write(log, marker(5, 7, commit=True), Warrant(transaction_version=2)) is ErrorCode.NONE
@@ -714,8 +715,10 @@ def test_the_late_marker_of_the_transaction_before_does_not_hinder_the_next() ->
 
 @pytest.mark.feature("TX-05")
 @pytest.mark.parametrize("role", ["leader", "follower"])
-def test_a_marker_that_raised_no_epoch_shuts_out_who_writes_by_version_2(role: str) -> None:
-    """A client may write by version 2 and end by version 1: then its late batch would begin what nobody ends."""
+def test_a_marker_without_epoch_bump_rejects_batches_of_version_2(role: str) -> None:
+    """A client may write by version 2 and end by version 1: then its late batch would begin a transaction that never
+    ends.
+    """
     log = verifying_log()
     warrant = ask(log, 5, 7, 0, bumps=True)
     if role == "leader":
@@ -724,11 +727,11 @@ def test_a_marker_that_raised_no_epoch_shuts_out_who_writes_by_version_2(role: s
         log.append_as_follower(marker(5, 7, commit=False), NOW_MS)
     assert write(log, transactional(5, 7, 0), warrant) is ErrorCode.INVALID_TXN_STATE
     assert log.producers is not None and log.producers.first_unstable_offset < 0
-    assert write(log, transactional(5, 7, 0), ask(log, 5, 7, 0, bumps=True)) is ErrorCode.NONE, "if it is verified anew"
+    assert write(log, transactional(5, 7, 0), ask(log, 5, 7, 0, bumps=True)) is ErrorCode.NONE, "verified again"
 
 
 @pytest.mark.feature("TX-05", "PR-12")
-def test_a_later_batch_does_not_take_the_place_of_one_that_has_to_come_again() -> None:
+def test_a_later_batch_does_not_overtake_one_to_be_retried() -> None:
     log = verifying_log()
     ask(log, 5, 0, 10)
     later = ask(log, 5, 0, 11)
@@ -758,10 +761,10 @@ def test_an_old_epoch_need_not_even_be_verified() -> None:
 
 
 @pytest.mark.feature("CR-11")
-def test_verifications_that_nobody_used_are_forgotten_with_old_producers() -> None:
+def test_unused_verifications_expire_with_their_producers() -> None:
     log = verifying_log()
     warrant = ask(log, 5, 0, 0)
-    log.remove_expired_producers(NOW_MS + 86_400_000)
+    log.producers.remove_expired(NOW_MS + 86_400_000)
     assert write(log, transactional(5, 0, 0), warrant) is ErrorCode.INVALID_TXN_STATE
 
 
@@ -783,7 +786,7 @@ def test_markers_by_transaction_version_2_have_the_next_epoch() -> None:
 
 
 @pytest.mark.feature("TX-07")
-def test_the_last_epoch_of_all_cannot_be_raised() -> None:
+def test_the_last_epoch_cannot_be_bumped() -> None:
     log = Rig().open()
     begin(log, 5, epoch=0x7FFF)
     assert write(log, marker(5, 0x7FFF, commit=True), Warrant(transaction_version=2)) is ErrorCode.NONE
@@ -802,7 +805,7 @@ def test_markers_of_an_older_coordinator_are_fenced() -> None:
     assert write(log, marker(5, 0, commit=True, coordinator_epoch=3), Warrant()) is ErrorCode.NONE
 
 
-# -- all of it together
+# -- random histories
 
 
 ACTIONS = st.one_of(
@@ -817,7 +820,7 @@ ACTIONS = st.one_of(
 
 
 class Story:
-    """A log through what happens to it, and its follower, which has all that is below the high watermark."""
+    """A log and its follower, which has everything below the high watermark, through a random history."""
 
     def __init__(self) -> None:
         self.rig = Rig()
@@ -837,7 +840,7 @@ class Story:
         elif action in ("commit", "abort"):
             self.end(facts, first, second, commit=action == "commit")
         elif action == "replicate":
-            # Followers have whole batches.
+            # Followers have complete batches.
             ends = [header.next_offset for header in map(read_header, all_batches(self.log))]
             later = [offset for offset in ends if offset > self.log.high_watermark]
             self.log.set_high_watermark((later[:first] or [self.log.high_watermark])[-1])
@@ -894,7 +897,7 @@ class Story:
     + [("write", 1, 1)] * 4
     + [("commit", 3, 0), ("write", 1, 1), ("flush", 1, 0), ("replicate", 6, 0), ("kill", 0, 0)]
 )
-def test_readers_of_committed_records_see_what_was_committed(actions: list[tuple[str, int, int]]) -> None:
+def test_read_committed_consumers_see_exactly_the_committed_records(actions: list[tuple[str, int, int]]) -> None:
     story = Story()
     for action in actions:
         story.play(*action)
@@ -907,8 +910,8 @@ def test_readers_of_committed_records_see_what_was_committed(actions: list[tuple
 
 
 @pytest.mark.feature("ST-13", "TX-08")
-def test_a_log_that_begins_anew_keeps_no_transaction_of_what_was_in_it() -> None:
-    """A follower whose leader no longer has what it has begins at the leader's start."""
+def test_an_emptied_log_keeps_no_transactions() -> None:
+    """A follower whose data the leader no longer has starts at the leader's log start."""
     log = Rig().open(CONFIG)
     begin(log, 5)
     replicate(log)

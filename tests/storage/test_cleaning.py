@@ -1,4 +1,4 @@
-"""Which log is cleaned next, how far, and in which portions."""
+"""Choice of the log to clean, its range, and its groups."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_segments_younger_than_min_compaction_lag_wait() -> None:
     segments = [Seg(0, youngest_ms=NOW_MS - 9000), Seg(10, youngest_ms=NOW_MS - 4000), Seg(20), Seg(30)]
     assert measure(segments, 0, 30, config, NOW_MS).end_offset == 10
     assert measure(segments, 0, 30, config, NOW_MS + 1000).end_offset == 20
-    # What is clean already was old enough once.
+    # The clean part was old enough before.
     assert measure(segments, 20, 30, replace(config, min_compaction_lag_ms=500), NOW_MS).end_offset == 30
 
 
@@ -172,7 +172,7 @@ def test_every_legal_move_and_no_other(phase: Phase, event: Event) -> None:
 
 
 @pytest.mark.feature("CR-10")
-def test_as_many_resumes_as_pauses() -> None:
+def test_each_pause_needs_a_resume() -> None:
     state = CleaningState()
     for pauses in range(1, 4):
         state.move(Event.PAUSE)
@@ -183,7 +183,7 @@ def test_as_many_resumes_as_pauses() -> None:
 
 
 @pytest.mark.feature("CR-09", "CR-10")
-def test_an_interrupted_cleaning_leaves_nothing_behind() -> None:
+def test_the_end_of_an_interrupted_cleaning() -> None:
     state = CleaningState()
     state.interrupt()
     assert repr(state) == "IDLE", "nobody cleans: there is nothing to interrupt"

@@ -1,7 +1,7 @@
-"""A log that loses its power, or is killed, at every single disk operation of its cleaning.
+"""A log that loses its power or is killed at every single disk operation of its cleaning.
 
-What is found afterwards is the log as it was, or as it was going to be, segment by segment: no value is lost, nothing
-comes twice, and a reader of committed records makes the same table of it. Then cleaning goes on as if nothing were.
+Afterwards each segment is either the old or the new one: no value is lost, none is duplicated, and a read_committed
+consumer builds the same table. Then cleaning continues.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CONFIG = compacted(segment_bytes=300, file_delete_delay_ms=0)
 
 
 def fill(log: PartitionLog, chance: random.Random, rounds: int) -> None:
-    """Values, tombstones and transactions, all of them ended, in closed segments."""
+    """Values, tombstones and transactions, all of them complete, in closed segments."""
     assert log.producers is not None
     for number in range(rounds):
         producer = chance.choice([None, None, 7, 8])
@@ -58,7 +58,7 @@ def fill(log: PartitionLog, chance: random.Random, rounds: int) -> None:
 
 
 def prepared(seed: int, rounds: int = 9) -> tuple[Rig, PartitionLog]:
-    """A log with a clean part, a dirty part, and old files that wait for their removal."""
+    """A log with a clean part, a dirty part, and old files to be removed."""
     rig = Rig(seed=seed)
     log = rig.open(CONFIG)
     chance = random.Random(seed)
@@ -94,7 +94,7 @@ def check(
     assert all(end <= start for (_, end), (start, _) in pairwise(ends))
     assert ends[-1][1] == log.log_end_offset
     for segment, following in pairwise(log.segments):
-        # Whoever reads by offset would not see it; the next cleaning would.
+        # A read by offset would not notice it; the next cleaning would.
         assert segment.read_end_offset() <= following.base_offset, "a segment holds what the next one holds as well"
     for start, _ in ends:
         part = log.read(start, 1, log.log_end_offset)
@@ -104,7 +104,7 @@ def check(
 
 
 def run(seed: int, rounds: int, crash_at: int | None, power_cut: bool) -> int:
-    """Gives how many disk operations there were, if none of them was the last."""
+    """Returns the number of disk operations, if the run was not interrupted."""
     rig, log = prepared(seed, rounds)
     before, expected, end = values(log), table(committed(log)), log.log_end_offset
     recovery_point = log.recovery_point
@@ -174,7 +174,7 @@ def test_a_crash_at_every_operation_of_a_cleaning(seed: int, rounds: int, power_
 @given(st.integers(0, 1 << 30), st.integers(1, 150), st.booleans(), st.lists(st.integers(1, 25), max_size=3))
 @example(541654055, 141, True, []).via("an index of the copy was renamed, all names of its log were lost")
 def test_crash_after_crash(seed: int, crash_at: int, power_cut: bool, again: list[int]) -> None:
-    """What finishes a swap after a crash is interrupted as well."""
+    """A recovery that finishes a swap is interrupted as well."""
     rig, log = prepared(seed)
     before, expected, recovery_point = values(log), table(committed(log)), log.recovery_point
     for last_operation in [rig.process.changes + crash_at, *again]:
@@ -196,21 +196,21 @@ def test_crash_after_crash(seed: int, crash_at: int, power_cut: bool, again: lis
 @pytest.mark.feature("CR-09", "ST-10")
 @settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 1 << 30), st.integers(0, 30), st.integers(0, 40), st.booleans())
-def test_what_was_cut_while_a_log_is_cleaned_does_not_come_back(
+def test_truncated_records_do_not_return_from_a_cleaning(
     seed: int, after: int, cut: int, power_cut: bool
 ) -> None:
-    """Not from a copy that was on its way either."""
+    """Not from a copy in progress either."""
     rig, log = prepared(seed)
     before = values(log)
     log.cleaning.move(Event.BEGIN)
     slices = LogCleaning(log, extent_of(log, NOW_MS), CleanerSettings(), NOW_MS).slices()
     for _, piece in zip(range(after), slices, strict=False):
         piece()
-    # One more is under way: it was given out, and may run or not.
+    # A swap was given out, and may run or not.
     pending = next(slices, None)
     end = log.truncate_to(cut)
     if pending is not None and seed % 2:
-        # It may find less than there was.
+        # It may contain less than before.
         with suppress(CorruptBatch):
             pending()
     log.flush()
@@ -218,7 +218,7 @@ def test_what_was_cut_while_a_log_is_cleaned_does_not_come_back(
     rig.power_cut() if power_cut else rig.kill()
     found = reopened(rig, min(log.recovery_point, end))
     assert values(found) == expected
-    # A cut into a hole that compaction made: the end is where the last batch before it ends.
+    # A truncation inside a hole that compaction left: the log ends after the last batch before it.
     assert found.log_end_offset <= end
     assert set(expected) <= {value for value in before if value[0] < end}
 
@@ -245,7 +245,7 @@ def test_a_full_disk_stops_a_cleaning_and_nothing_else() -> None:
 
 @pytest.mark.feature("CR-07")
 def test_a_directory_without_room_in_the_middle_of_a_swap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At each rename and each sync of the names in turn. The next cleaning goes on where the swap stopped."""
+    """At each rename and each sync of the names in turn. The next cleaning continues where the swap stopped."""
     room = Room()
     rename, sync_directory = SimulatedDisk.rename, SimulatedDisk.sync_directory
     monkeypatch.setattr(SimulatedDisk, "rename", lambda *paths: (room.take(), rename(*paths)))
@@ -276,7 +276,7 @@ def test_a_directory_without_room_in_the_middle_of_a_swap(monkeypatch: pytest.Mo
 
 
 class Room:
-    """What is left of it; none at all fails once, and is there again."""
+    """Remaining room; an operation fails once when it is 0, then there is room again."""
 
     left = 0
 
@@ -288,7 +288,9 @@ class Room:
 
 @pytest.mark.feature("CR-07")
 def test_files_that_kafka_left_in_the_middle_of_a_swap() -> None:
-    """Its recovery, and ours: with a smaller `.cleaned` beside it a `.swap` is worth nothing, without one it wins."""
+    """Same rules as in Kafka's recovery: a `.swap` with a smaller `.cleaned` beside it is discarded, without one it is
+    used.
+    """
     rig, log = prepared(2)
     before = values(log)
     log.close()

@@ -1,4 +1,4 @@
-"""Compacted logs as stories: what stays, what goes, and when."""
+"""Compacted logs as stories: which records are kept, and until when."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from protocol.records.builder import build_batch
 from protocol.records.compression import Compression
 from protocol.records.record import Record, decode_records
 from settings.topic import TopicConfig
-from storage.cleaner import CannotClean, CleanerSettings, CleaningAborted, LogCleaning, extent_of, filthiest
+from storage.cleaner import CannotClean, CleanerSettings, CleaningAborted, LogCleaning, dirtiest, extent_of
 from storage.cleaning import Event, Phase
 from storage.log import PartitionLog
 from storage.offset_map import ENTRY_BYTES
@@ -36,7 +36,7 @@ from tests.storage.cleaning_rig import (
 from tests.storage.rig import DIRECTORY, NOW_MS, Rig, all_batches, append, heads
 
 ROOMY = compacted(segment_bytes=1 << 20)
-"""Whatever a test writes fits one segment."""
+"""Everything that a test writes fits into one segment."""
 
 
 def headers(log: PartitionLog) -> list[BatchHeader]:
@@ -178,7 +178,7 @@ def test_reads_and_writes_go_on_while_a_log_is_cleaned() -> None:
 
 
 @pytest.mark.feature("CR-06")
-def test_what_the_map_cannot_hold_stays_dirty() -> None:
+def test_records_beyond_the_map_remain_dirty() -> None:
     log = Rig().open(compacted())
     for number in range(60):
         put(log, (f"k{number % 20}", str(number)))
@@ -196,7 +196,7 @@ def test_what_the_map_cannot_hold_stays_dirty() -> None:
 
 
 @pytest.mark.feature("CR-06")
-def test_a_buffer_without_room_is_told() -> None:
+def test_a_buffer_that_is_too_small_is_reported() -> None:
     log = Rig().open(compacted())
     put(log, ("a", "1"))
     close_segments(log)
@@ -293,14 +293,14 @@ def test_a_producer_that_is_forgotten_leaves_no_shell() -> None:
     put(log, ("a", "1"), producer_id=7, producer_epoch=2, base_sequence=0)
     put(log, ("a", "2"))
     close_segments(log)
-    log.remove_expired_producers(NOW_MS + 2 * DAY_MS)
+    log.producers.remove_expired(NOW_MS + 2 * DAY_MS)
     clean(log)
     assert [header.base_offset for header in headers(log)] == [1]
 
 
 @pytest.mark.feature("CR-03")
 def test_the_last_batch_of_what_was_cleaned_stays_as_a_shell() -> None:
-    """Else a log whose active segment is lost would give offsets out twice."""
+    """Otherwise a log that loses its active segment would assign offsets twice."""
     rig = Rig()
     log = rig.open(ROOMY)
     put(log, ("a", "1"))
@@ -312,7 +312,7 @@ def test_the_last_batch_of_what_was_cleaned_stays_as_a_shell() -> None:
 
 
 @pytest.mark.feature("CR-12")
-def test_what_was_aborted_goes_whatever_its_keys() -> None:
+def test_aborted_records_are_removed_whatever_their_keys() -> None:
     log = Rig().open(ROOMY)
     put(log, ("a", "1"))
     put_in_transaction(log, 7, 0, ("a", "aborted"), ("b", "aborted"))
@@ -351,16 +351,16 @@ def test_a_marker_stays_until_its_batches_are_gone_and_its_horizon_is_over() -> 
     marker = end_transaction(log, 7, commit=True)
     put(log, ("b", "1"))
     close_segments(log)
-    log.remove_expired_producers(NOW_MS + 2 * DAY_MS)
+    log.producers.remove_expired(NOW_MS + 2 * DAY_MS)
     clean(log)
     assert [header.delete_horizon_ms for header in headers(log) if header.is_control] == [None]
 
     put(log, ("a", "2"))
     close_segments(log)
-    clean(log)  # takes the batch of the transaction
+    clean(log)  # removes the batch of the transaction
     put(log, ("c", "1"))
     close_segments(log)
-    clean(log)  # finds the marker alone
+    clean(log)  # finds only the marker
     assert [h.delete_horizon_ms for h in headers(log) if h.is_control] == [NOW_MS + RETENTION_MS]
     assert [h.base_offset for h in headers(log) if h.is_control] == [marker]
 
@@ -382,7 +382,7 @@ def test_the_marker_of_an_aborted_transaction_outlives_its_batches_too() -> None
     marker = end_transaction(log, 7, commit=False)
     put(log, ("b", "1"))
     close_segments(log)
-    log.remove_expired_producers(NOW_MS + 2 * DAY_MS)
+    log.producers.remove_expired(NOW_MS + 2 * DAY_MS)
     clean(log)
     assert [(h.base_offset, h.is_control, h.delete_horizon_ms) for h in headers(log)] == [
         (marker, True, None),
@@ -397,7 +397,7 @@ def test_the_marker_of_an_aborted_transaction_outlives_its_batches_too() -> None
     assert [h.base_offset for h in headers(log) if h.is_control] == []
 
 
-# -- when it is given up
+# -- aborted cleanings
 
 
 def begun(log: PartitionLog) -> LogCleaning:
@@ -416,7 +416,7 @@ def filled(rig: Rig, config: TopicConfig | None = None) -> PartitionLog:
 @pytest.mark.feature("CR-09")
 @pytest.mark.parametrize("after", range(0, 30, 3))
 @pytest.mark.parametrize("what", ["truncated", "emptied", "deleted", "not compacted", "disk lost"])
-def test_a_log_that_changes_is_not_cleaned_on(what: str, after: int) -> None:
+def test_a_changed_log_aborts_its_cleaning(what: str, after: int) -> None:
     rig = Rig()
     log = filled(rig)
     cleaning = begun(log)
@@ -433,7 +433,7 @@ def test_a_log_that_changes_is_not_cleaned_on(what: str, after: int) -> None:
     elif what == "not compacted":
         log.config = TopicConfig()
     else:
-        log.failure = OSError("gone")
+        log.health.failure = OSError("gone")
     piece()
     with pytest.raises(CleaningAborted):
         next(slices)
@@ -452,7 +452,7 @@ def test_a_log_that_changes_is_not_cleaned_on(what: str, after: int) -> None:
 
 
 @pytest.mark.feature("CR-09")
-def test_a_cut_in_the_active_segment_disturbs_nobody() -> None:
+def test_a_truncation_of_the_active_segment_aborts_nothing() -> None:
     log = filled(Rig())
     put(log, ("a", "x"))
     cleaning = begun(log)
@@ -466,7 +466,7 @@ def test_a_cut_in_the_active_segment_disturbs_nobody() -> None:
 
 @pytest.mark.feature("CR-02", "CR-09")
 def test_retention_goes_on_while_a_log_is_cleaned() -> None:
-    """compact,delete: what retention takes meanwhile is gone for good; the rest is cleaned, now or the next time."""
+    """compact,delete: what retention deletes meanwhile is gone; the rest is cleaned, now or the next time."""
     rig = Rig()
     given_up = 0
     for after in range(0, 50, 2):
@@ -507,7 +507,7 @@ def test_damage_is_found_and_never_passed_on() -> None:
 
 
 @pytest.mark.feature("CR-04")
-def test_what_is_not_durable_is_not_cleaned() -> None:
+def test_unflushed_records_are_not_cleaned() -> None:
     log = Rig().open(ROOMY)
     put(log, ("a", "1"))
     log.roll(NOW_MS)
@@ -529,30 +529,30 @@ def test_the_dirtiest_log_comes_first() -> None:
             put(log, (f"k{number}", "x"))
         close_segments(log)
     order = []
-    while (found := filthiest(logs, NOW_MS)) is not None:
+    while (found := dirtiest(logs, NOW_MS)) is not None:
         order.append(logs.index(found[0]))
         clean(found[0])
     assert order == [1, 2, 0]
     logs[0].config = TopicConfig()
     put(logs[0], ("a", "1"))
     close_segments(logs[0])
-    assert filthiest(logs, NOW_MS) is None, "it is not compacted any more"
+    assert dirtiest(logs, NOW_MS) is None, "it is no longer compacted"
 
 
 @pytest.mark.feature("CR-05")
-def test_a_log_that_cannot_be_cleaned_or_is_being_cleaned_is_passed_over() -> None:
+def test_an_uncleanable_or_busy_log_is_skipped() -> None:
     log = filled(Rig())
     log.cleaning.problem = "damaged"
-    assert filthiest([log], NOW_MS) is None
+    assert dirtiest([log], NOW_MS) is None
     log.cleaning.problem = None
     log.cleaning.move(Event.BEGIN)
-    assert filthiest([log], NOW_MS) is None
+    assert dirtiest([log], NOW_MS) is None
     log.cleaning.finish()
-    assert filthiest([log], NOW_MS) is not None
+    assert dirtiest([log], NOW_MS) is not None
 
 
 @pytest.mark.feature("CR-07")
-def test_a_segment_that_stays_as_it_is_is_not_written_again() -> None:
+def test_an_unchanged_segment_is_not_rewritten() -> None:
     rig = Rig()
     log = rig.open(compacted())
     for number in range(20):
@@ -565,7 +565,7 @@ def test_a_segment_that_stays_as_it_is_is_not_written_again() -> None:
     assert not [name for name in rig.names() if name.endswith((".deleted", ".cleaned", ".swap"))]
 
 
-# -- all of it
+# -- random histories
 
 
 WRITES = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 3)), min_size=1, max_size=4)
@@ -582,8 +582,8 @@ ACTIONS = st.one_of(
 @pytest.mark.feature("CR-03", "CR-08", "CR-11", "CR-12", "CR-13")
 @settings(max_examples=examples(150), deadline=None)
 @given(st.lists(ACTIONS, min_size=5, max_size=50), st.integers(150, 700))
-def test_whatever_happens_readers_end_up_with_the_same(actions: list[tuple[object, ...]], segment_bytes: int) -> None:
-    """A reader from the start to the end makes the same table of a cleaned log as of one that never was."""
+def test_readers_build_the_same_table_after_any_history(actions: list[tuple[object, ...]], segment_bytes: int) -> None:
+    """A reader of the complete log builds the same table from a cleaned log as from one that was never cleaned."""
     rig = Rig()
     config = compacted(segment_bytes=segment_bytes)
     log = rig.open(config)
@@ -636,7 +636,7 @@ def test_whatever_happens_readers_end_up_with_the_same(actions: list[tuple[objec
         else:
             log.close()
             for snapshot in [each for each in rig.names() if each.endswith(".snapshot")]:
-                # What producers did is seen from what is left of their batches.
+                # The producer state is derived from the remaining batches.
                 rig.disk.remove(f"{DIRECTORY}/{snapshot}")
             high_watermark, cleaned_to = log.high_watermark, log.cleaned_to
             log = rig.open(config, clean_shutdown=True)

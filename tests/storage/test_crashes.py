@@ -1,8 +1,8 @@
 """The log on a disk that is killed or loses its power at every single operation of a workload.
 
-A small workload appends, rolls, flushes, truncates, retains and closes. It is run once to count the operations that
-change the disk, then once for each of them with a crash right there, some with the write torn. What is found
-afterwards must be a prefix of what was appended, with everything that was durable, and must go on as a log.
+A small workload appends, rolls, flushes, truncates, deletes old segments and closes. It runs once to count the
+operations that change the disk, then once for each of them with a crash right there, some with a torn write. Afterwards
+the log must be a prefix of what was appended, contain everything durable, and accept appends.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CONFIG = TopicConfig(
 
 @dataclass
 class Workload:
-    """Does random things to a log, and keeps in memory what the log must hold."""
+    """Does random things to a log, and remembers what the log must contain."""
 
     rig: Rig
     chance: random.Random
@@ -45,7 +45,7 @@ class Workload:
     durable_offset: int = 0
     """The smallest end the log may have after a power cut."""
     uncertain: list[bytes] = field(default_factory=list)
-    """What was being appended, or about to be cut, when the crash came."""
+    """Batches that were being appended, or about to be truncated, when the crash came."""
     undone: list[list[bytes]] = field(default_factory=list)
     """The log before each truncation that a power cut may still undo."""
     retaining: bool = False
@@ -61,10 +61,10 @@ class Workload:
         self.checkpointed = min(self.checkpointed, log.recovery_point)
 
     def on(self, rig: Rig) -> Workload:
-        """The same knowledge about what another disk must hold."""
-        told = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("rig", "log")}
-        other = Workload(rig, told.pop("chance"))
-        for name, value in told.items():
+        """The same expectations for another disk."""
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("rig", "log")}
+        other = Workload(rig, values.pop("chance"))
+        for name, value in values.items():
             setattr(other, name, list(value) if isinstance(value, list) else value)
         return other
 
@@ -104,7 +104,7 @@ class Workload:
         self.uncertain = []
 
     def of_a_transaction(self) -> bytes:
-        """Two producers that begin, go on, and now and then end."""
+        """Two producers that begin, continue and sometimes end transactions."""
         facts = Facts.of(self.batches)
         producer_id = self.chance.choice((8, 9))
         if producer_id in facts.open and self.chance.random() < 0.5:
@@ -114,7 +114,7 @@ class Workload:
 
     @property
     def sequence(self) -> int:
-        """What comes next of the one producer in the log."""
+        """The next sequence of the only producer in the log."""
         mine = [header for header in map(read_header, self.batches) if header.producer_id == 7]
         return mine[-1].last_sequence + 1 if mine else 0
 
@@ -123,11 +123,11 @@ class Workload:
             self.log.flush()
             self.undone.clear()
         else:
-            work = self.log.flush_work(rolled_only=True)
+            work = self.log.flushes.work(rolled_only=True)
             if work is None:
                 return
             work()
-            self.log.flushed(work.offset)
+            self.log.flushes.done(work.offset)
         self.durable_offset = self.log.recovery_point
         if self.chance.random() < 0.5:
             self.checkpointed = self.log.recovery_point
@@ -163,12 +163,12 @@ class Workload:
         self.log.close()
         self.durable_offset = self.checkpointed = self.log.log_end_offset
         self.undone.clear()
-        # A later start finds the marker only if the stop came to its end.
+        # A later start finds the marker only if the stop was complete.
         self.clean = self.chance.random() < 0.7
         self.open()
 
     def check_after(self, *, power_cut: bool) -> None:
-        """Open after a crash: recovery, then the promises."""
+        """Recover after a crash, then check the guarantees."""
         self.clean = False
         self.open()
         log = self.log
@@ -191,7 +191,7 @@ class Workload:
         self.check_inside(log, found)
 
     def check_producers(self, log: PartitionLog) -> None:
-        """The state is what the batches in the log say, with the snapshots before them."""
+        """The state follows from the batches in the log and the snapshots before them."""
         assert log.producers is not None
         mine = [header for header in map(read_header, self.batches + self.uncertain) if header.producer_id == 7]
         mine = [header for header in mine if header.last_offset < log.log_end_offset]
@@ -202,7 +202,7 @@ class Workload:
             assert entry.last_sequence == mine[-1].last_sequence
 
     def check_transactions(self, log: PartitionLog) -> None:
-        """Which are open, and which were aborted, follows from all batches that ever were in the log."""
+        """Open and aborted transactions follow from all batches that ever were in the log."""
         end = log.log_end_offset
         facts = Facts.of([data for data in self.batches if read_header(data).last_offset < end])
         log.set_high_watermark(end)
@@ -232,7 +232,7 @@ class Workload:
 
 
 def is_part(found: list[bytes], history: list[bytes]) -> bool:
-    """Whether `found` is a run of the batches in `history`."""
+    """Whether `found` is a contiguous part of `history`."""
     if not found:
         return True
     return found[0] in history and history[history.index(found[0]) :][: len(found)] == found

@@ -1,4 +1,4 @@
-"""Log dirs: whose they are, what they hold, and what happens when one of them fails."""
+"""Log dirs: identity, content, and failures of one of them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from settings.topic import TopicConfig
 from storage.checkpoints import REPLICATION_OFFSET_CHECKPOINT, read_offsets, write_durably
 from storage.directories import LogDirectories
 from storage.log import PartitionLog
+from storage.log_dir_work import DirectoryFailure, NewLog
 from storage.log_directory import (
     LogDirectory,
     LogDirectoryError,
@@ -24,7 +25,6 @@ from storage.log_directory import (
     read_meta_properties,
 )
 from storage.names import directory_name, marked_directory_name, parse_directory_name
-from storage.opening import DirectoryFailure, NewLog
 from storage.partition_metadata import (
     MalformedPartitionMetadata,
     format_partition_metadata,
@@ -113,7 +113,7 @@ def test_a_directory_and_its_parents_survive_a_power_cut() -> None:
         ({"paths": ["/logs/new"], "cluster_id": None}, "/logs/new was never formatted"),
     ],
 )
-def test_directories_of_others_are_refused_in_one_line(change: dict[str, object], problem: str) -> None:
+def test_foreign_directories_are_refused_in_one_line(change: dict[str, object], problem: str) -> None:
     rig = Rig()
     start(rig).close(1)
     with pytest.raises(LogDirectoryError, match=problem):
@@ -157,7 +157,7 @@ def test_a_new_partition_goes_where_the_fewest_are() -> None:
 
 @pytest.mark.feature("ST-17")
 def test_the_directory_of_the_metadata_log_takes_no_replicas() -> None:
-    """One that Kafka has used has no marker of a clean stop: that says nothing about the replicas."""
+    """A directory last used by Kafka may lack the marker of a clean stop, which says nothing about replicas."""
     rig = Rig()
     opened = LogDirectories.open(rig.disk, PATHS, 1, random.Random(rig.seed), CLUSTER, metadata_path="/logs/meta")
     opened.load(config_of, NOW_MS)
@@ -176,12 +176,12 @@ def test_the_directory_of_the_metadata_log_takes_no_replicas() -> None:
     rig.store.fail("read", prefix="/logs/a/")
     rig.store.fail("read", prefix="/logs/b/")
     rig.store.fail("read", prefix="/logs/c/")
-    with pytest.raises(LogDirectoryError, match="no log dir can be used"):
+    with pytest.raises(LogDirectoryError, match="no log dir is usable"):
         LogDirectories.open(rig.disk, PATHS, 1, random.Random(rig.seed), CLUSTER, metadata_path="/logs/meta")
 
 
 @pytest.mark.feature("ST-10", "ST-11", "ST-18")
-def test_a_clean_stop_is_remembered_and_a_crash_is_not_taken_for_one() -> None:
+def test_a_clean_stop_is_distinguished_from_a_crash() -> None:
     rig = Rig()
     directories = start(rig)
     log = make(directories, "orders", config=small_segments())
@@ -234,7 +234,7 @@ def test_a_marker_without_an_epoch_is_a_marker_all_the_same() -> None:
 
 @pytest.mark.feature("ST-10", "CR-02")
 def test_a_kill_keeps_the_gaps_that_a_leader_gave() -> None:
-    """The leader's log had been compacted, once: what a follower of it wrote and never flushed has gaps."""
+    """The leader's log had been compacted before: what its follower wrote and never flushed has gaps."""
     rig = Rig()
     directories = start(rig)
     make(directories, "orders")
@@ -249,36 +249,36 @@ def test_a_kill_keeps_the_gaps_that_a_leader_gave() -> None:
     rig.power_cut()
     third = start(rig)
     assert all(directory.lost_power for directory in third.directories)
-    assert all_offsets(third.logs["orders", 0]) in ([], [0]), "nobody can tell such a gap from what got lost"
+    assert all_offsets(third.logs["orders", 0]) in ([], [0]), "such a gap cannot be distinguished from a loss"
 
 
 def follow(log: PartitionLog, *offsets: int) -> None:
-    """Append what a leader sent whose log was compacted."""
+    """Append what a leader with a compacted log sent."""
     for offset in offsets:
         log.append_as_follower(bytearray(numbered(offset)), NOW_MS)
 
 
 def flush_what_is_due(log: PartitionLog) -> None:
-    """As a broker does, now and then."""
-    if log.flush_is_due(NOW_MS):
+    """As a broker does periodically."""
+    if log.flushes.are_due(NOW_MS):
         log.flush()
 
 
 @pytest.mark.feature("ST-10", "CR-02")
 def test_gaps_that_a_leader_gave_are_made_durable_soon() -> None:
-    """Else a loss of power, long after, would cost all that follows on the first of them."""
+    """Otherwise a power loss, long after, would cost everything behind the first gap."""
     rig = Rig()
     directories = start(rig)
     log = make(directories, "orders")
     follow(log, 0, 1)
-    assert not log.flush_is_due(NOW_MS), "without a gap, flushing is left to the kernel"
+    assert not log.flushes.are_due(NOW_MS), "without a gap, flushing is left to the kernel"
     follow(log, 7, 8)
-    assert log.has_unflushed_gaps
+    assert log.flushes.has_unflushed_gaps
     flush_what_is_due(log)
-    assert not log.has_unflushed_gaps
+    assert not log.flushes.has_unflushed_gaps
     assert log.recovery_point == 9
     follow(log, 9)
-    assert not log.flush_is_due(NOW_MS)
+    assert not log.flushes.are_due(NOW_MS)
     assert not directories.checkpoint_work()()
     rig.power_cut()
     assert all_offsets(start(rig).logs["orders", 0])[:4] == [0, 1, 7, 8]
@@ -290,9 +290,9 @@ def test_gaps_that_are_found_after_a_kill_are_made_durable_soon() -> None:
     follow(make(start(rig), "orders"), 0, 7)
     rig.kill()
     again = start(rig).logs["orders", 0]
-    assert again.has_unflushed_gaps
+    assert again.flushes.has_unflushed_gaps
     flush_what_is_due(again)
-    assert not again.has_unflushed_gaps
+    assert not again.flushes.has_unflushed_gaps
 
 
 @pytest.mark.feature("ST-10", "CR-02")
@@ -300,7 +300,8 @@ def test_gaps_that_are_found_after_a_kill_are_made_durable_soon() -> None:
 def test_without_their_checkpoint_compacted_logs_keep_all_gaps(
     lost: bool, end: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was cleaned long ago would seem to be damaged. With it, a gap behind the recovery point is a loss."""
+    """Parts cleaned long ago would seem to be damaged. With the checkpoint, a gap behind the recovery point is a loss.
+    """
     rig = Rig()
     config = replace(CONFIG, cleanup_policy=frozenset({"compact"}))
     monkeypatch.setattr(f"{__name__}.CONFIG", config)
@@ -335,7 +336,7 @@ def test_a_loss_of_power_is_known_until_all_logs_are_recovered() -> None:
 
 
 @pytest.mark.feature("ST-10", "ST-17")
-def test_a_directory_of_somebody_who_notes_no_boots_was_killed() -> None:
+def test_a_directory_without_boot_id_counts_as_killed() -> None:
     rig = Rig()
     format_directory(rig.disk, "/logs/a", MetaProperties(CLUSTER, 1, TOPIC_ID))
     rig.power_cut()
@@ -357,7 +358,7 @@ def test_a_directory_of_another_topic_is_refused() -> None:
 
 
 @pytest.mark.feature("ST-19")
-def test_partition_metadata_that_is_not() -> None:
+def test_malformed_partition_metadata() -> None:
     assert parse_partition_metadata(format_partition_metadata(TOPIC_ID) + b"\n", "x") == TOPIC_ID
     for broken in (
         b"",
@@ -433,26 +434,26 @@ def test_a_failed_directory_goes_offline_and_the_others_go_on() -> None:
     directories = start(rig)
     for partition in range(3):
         append(make(directories, "orders", partition))
-    told: list[tuple[LogDirectory, list[PartitionLog]]] = []
-    directories.on_offline = lambda directory, logs: told.append((directory, logs))
+    failed: list[tuple[LogDirectory, list[PartitionLog]]] = []
+    directories.on_offline = lambda directory, logs: failed.append((directory, logs))
     rig.store.fail("write", "sync", "read", prefix="/logs/b")
     with pytest.raises(KafkaError) as refused:
         append(directories.logs["orders", 1])
     assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-    assert [(directory.path, [log.partition for log in logs]) for directory, logs in told] == [("/logs/b", [1])]
+    assert [(directory.path, [log.partition for log in logs]) for directory, logs in failed] == [("/logs/b", [1])]
     assert sorted(directories.logs) == [("orders", 0), ("orders", 2)]
     append(directories.logs["orders", 0])
     make(directories, "new")
     assert directories.checkpoint_work()() == []
     directories.close(4)
-    assert len(told) == 1
+    assert len(failed) == 1
     rig.kill()
     again = start(rig)
     assert [directory.path for directory in again.online] == ["/logs/a", "/logs/c"]
     assert again.previous_broker_epoch == -1, "not all of it was clean"
 
 
-def test_a_failing_checkpoint_is_told_by_its_work() -> None:
+def test_a_failing_checkpoint_is_reported_by_its_work() -> None:
     rig = Rig()
     directories = start(rig)
     make(directories, "orders")
@@ -466,7 +467,7 @@ def test_a_failing_checkpoint_is_told_by_its_work() -> None:
 def test_without_any_directory_there_is_no_start() -> None:
     rig = Rig()
     rig.store.fail("write", prefix="/logs")
-    with pytest.raises(LogDirectoryError, match=r"no log dir can be used: /logs/a: .*Input/output error"):
+    with pytest.raises(LogDirectoryError, match=r"no log dir is usable: /logs/a: .*Input/output error"):
         start(rig)
     with pytest.raises(LogDirectoryError, match="none is configured"):
         start(rig, [])
@@ -509,7 +510,7 @@ def test_logs_may_be_opened_in_any_order() -> None:
 
 
 def flushed_log(rig: Rig) -> PartitionLog:
-    """Ten records, and a checkpoint that says that they are durable."""
+    """Ten records, and a checkpoint according to which they are durable."""
     directories = start(rig, ["/logs/a"])
     log = make(directories, "orders")
     for _ in range(10):
@@ -528,9 +529,10 @@ def test_truncating_flushed_records_moves_the_checkpoint_first() -> None:
 
 
 @pytest.mark.feature("ST-11", "RE-11")
-def test_no_high_watermark_covers_what_a_power_cut_may_bring_back() -> None:
-    """A deposed leader cuts what nobody else has, follows, hears that all is committed, and loses its power: it may
-    stand before its truncation again (seed 81958)."""
+def test_the_high_watermark_excludes_what_a_power_cut_may_restore() -> None:
+    """A deposed leader truncates its own records, follows, learns that all is committed, and loses its power: it may be
+    back in the state before its truncation (seed 81958).
+    """
     undone = 0
     for seed in range(20):
         rig = Rig(seed=seed)
@@ -557,9 +559,9 @@ def test_no_high_watermark_covers_what_a_power_cut_may_bring_back() -> None:
 @given(st.integers(0, 1 << 30), st.lists(st.tuples(st.integers(0, 12), st.integers(0, 8)), min_size=1, max_size=4))
 @example(0, [(4, 6), (8, 4)])
 @example(1, [(8, 1), (4, 6)])
-def test_below_the_high_watermark_that_it_is_told_a_log_is_as_it_was(seed: int, cuts: list[tuple[int, int]]) -> None:
-    """However often it was cut and written on before anything was flushed: the next leader's records follow each cut.
-    A power cut may undo any of that, but not below the checkpoint.
+def test_a_log_is_unchanged_below_the_given_high_watermark(seed: int, cuts: list[tuple[int, int]]) -> None:
+    """However often it was truncated and extended before a flush: the next leader's records follow each truncation. A
+    power cut may undo any of that, but not below the checkpoint.
     """
     rig = Rig(seed=seed)
     directories = start(rig, ["/logs/a"])
@@ -584,7 +586,7 @@ def test_below_the_high_watermark_that_it_is_told_a_log_is_as_it_was(seed: int, 
         assert after[:committed] == before[:committed]
 
 
-def test_a_truncation_is_soon_durable_and_then_the_high_watermark_is_told_in_full() -> None:
+def test_a_flushed_truncation_frees_the_high_watermark() -> None:
     rig = Rig()
     directories = start(rig, ["/logs/a"])
     log = make(directories, "orders")
@@ -593,20 +595,20 @@ def test_a_truncation_is_soon_durable_and_then_the_high_watermark_is_told_in_ful
     log.truncate_to(4)
     append(log)
     log.set_high_watermark(5)
-    assert log.high_watermark_after_a_crash == 4
-    assert log.wants_flush and log.flush_is_due(NOW_MS)
-    work = log.flush_work()
+    assert log.flushes.high_watermark_after_a_crash == 4
+    assert log.flushes.are_wanted and log.flushes.are_due(NOW_MS)
+    work = log.flushes.work()
     assert work is not None
     work()
-    log.flushed(work.offset)
-    assert not log.flush_is_due(NOW_MS)
-    assert not log.wants_flush
+    log.flushes.done(work.offset)
+    assert not log.flushes.are_due(NOW_MS)
+    assert not log.flushes.are_wanted
     directories.checkpoint_work()()
     assert read_offsets(rig.disk, "/logs/a/replication-offset-checkpoint") == {("orders", 0): 5}
 
 
 @pytest.mark.feature("ST-11", "OP-06")
-def test_a_full_disk_puts_the_truncation_of_flushed_records_off() -> None:
+def test_a_full_disk_postpones_the_truncation_of_flushed_records() -> None:
     rig = Rig()
     log = flushed_log(rig)
     room = rig.store.capacity_bytes
@@ -622,7 +624,7 @@ def test_a_full_disk_puts_the_truncation_of_flushed_records_off() -> None:
 
 @pytest.mark.feature("ST-11", "OP-06")
 def test_checkpoints_wait_for_room() -> None:
-    """Every few seconds some are due: a disk that is full for a while must not cost the directory."""
+    """Some are due every few seconds: a disk that is full for a while must not cost the directory."""
     rig = Rig()
     directories = start(rig, ["/logs/a"])
     log = make(directories, "orders")
@@ -654,7 +656,7 @@ def test_a_stop_on_a_full_disk_is_no_clean_one() -> None:
     assert start(rig, ["/logs/a"]).previous_broker_epoch == -1
 
 
-def test_other_things_in_a_log_dir_are_let_be() -> None:
+def test_unrelated_files_in_a_log_dir_are_ignored() -> None:
     rig = Rig()
     start(rig, ["/logs/a"]).close(1)
     for name in ("__cluster_metadata-0", "lost+found", "notes", "moved-0.0123abcd-future"):
@@ -673,7 +675,7 @@ def test_retention_and_flushing_reach_every_log() -> None:
         for _ in range(40):
             append(log)
         log.set_high_watermark(40)
-        assert log.wants_flush
+        assert log.flushes.are_wanted
         assert all_offsets(log)[0] == 0
     assert directories.delete_old_segments(NOW_MS + 5000) > 3
     assert {log.log_start_offset for log in directories.logs.values()} == {40}
@@ -694,7 +696,7 @@ def test_names_of_directories() -> None:
 
 
 @pytest.mark.feature("ST-11")
-def test_a_checkpoint_that_says_nothing_new_is_not_written() -> None:
+def test_an_unchanged_checkpoint_is_not_written() -> None:
     rig = Rig()
     directories = start(rig, ["/logs/a"])
     log = make(directories, "orders")

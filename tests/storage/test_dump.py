@@ -1,4 +1,4 @@
-"""What `python -m storage.dump` tells a human."""
+"""Output of `python -m storage.dump`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.storage.rig import NOW_MS, batch
 
 def dumped(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[str], list[str]]:
     status = main(arguments)
-    told = capsys.readouterr()
-    return status, told.out.splitlines(), told.err.splitlines()
+    captured = capsys.readouterr()
+    return status, captured.out.splitlines(), captured.err.splitlines()
 
 
 @pytest.mark.feature("ST-20")
@@ -54,7 +54,7 @@ def test_aborted_transactions(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     path.write_bytes(entry + entry[:-1])
     status, out, err = dumped(capsys, str(path))
     assert (status, len(out)) == (1, 2)
-    assert "no multiple of 34" in err[0]
+    assert "not a multiple of 34" in err[0]
 
 
 def test_the_metadata_log_is_decoded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,17 +81,17 @@ def test_the_metadata_log_is_decoded(tmp_path: Path, capsys: pytest.CaptureFixtu
         ("00000000000000000000.log", batch()[:-1], "the batch at byte 0 has "),
         ("00000000000000000000.log", batch()[:-1] + b"?", "wrong CRC in the batch at byte 0"),
         ("00000000000000000000.log", batch() + bytes(500), f"zeros from byte {len(batch())} on"),
-        ("00000000000000000000.log", b"what is this, then?", "no batch at byte 0: "),
-        ("00000000000000000000.index", b"\0\0\0\1\0\0\0\2\0\0\1", "11 bytes are no multiple of 8"),
-        ("00000000000000000000.index", b"\0\0\0\5\0\0\0\5\0\0\0\4\0\0\0\6", "entry 1 does not continue"),
-        ("short.index", b"", "its name does not begin with a base offset"),
-        ("00000000000000000000.snapshot", b"\0\1\0\0\0\0\0", "no producer snapshot: wrong CRC"),
+        ("00000000000000000000.log", b"what is this, then?", "no valid batch at byte 0: "),
+        ("00000000000000000000.index", b"\0\0\0\1\0\0\0\2\0\0\1", "11 bytes are not a multiple of 8"),
+        ("00000000000000000000.index", b"\0\0\0\5\0\0\0\5\0\0\0\4\0\0\0\6", "entry 1 does not increase"),
+        ("short.index", b"", "the file name must begin with a base offset"),
+        ("00000000000000000000.snapshot", b"\0\1\0\0\0\0\0", "not a producer snapshot: wrong CRC"),
         ("leader-epoch-checkpoint", b"7\n", "malformed: version 7, expected 0"),
         ("image.png", b"", "not a file of a log"),
         ("missing.log", None, "No such file or directory"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(
+def test_damage_is_reported_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, data: bytes | None, problem: str
 ) -> None:
     path = tmp_path / name

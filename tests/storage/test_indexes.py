@@ -1,4 +1,4 @@
-"""The two indexes of a segment, against plain lists, and in the bytes that Kafka writes."""
+"""The two indexes of a segment, compared with plain lists and with Kafka's bytes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ steps = st.lists(st.tuples(st.integers(1, 50), st.integers(0, 9)), max_size=60)
 @pytest.mark.feature("ST-06")
 @given(steps, st.integers(-5, 4000))
 def test_lookups_are_those_of_a_sorted_list(entries: list[tuple[int, int]], wanted: int) -> None:
-    """Whatever part of it is in the file already; a tenth of the entries is written out on the way."""
+    """Whatever part is in the file already; a tenth of the entries is written out on the way."""
     index = offset_index(Rig())
     index.create()
     offsets, positions = [], []
@@ -81,7 +81,7 @@ def test_old_and_new_entries_are_found_alike(count: int) -> None:
 @pytest.mark.feature("ST-09")
 @pytest.mark.parametrize("kind", ["offset", "time"])
 def test_a_lookup_near_the_end_touches_only_the_last_three_pages(kind: str) -> None:
-    """As an index grows from 13 to 14 pages; a plain binary search would jump to pages long gone cold."""
+    """While an index grows from 13 to 14 pages; a plain binary search would touch cold pages."""
     rig = Rig()
     index = offset_index(rig) if kind == "offset" else time_index(rig)
     index.create()
@@ -148,7 +148,7 @@ def test_time_entries_are_twelve_bytes_and_only_grow() -> None:
     assert rig.disk.read_bytes(index.path) == struct.pack(">qiqi", 500, 3, 501, 9)
 
 
-def test_a_full_index_says_so() -> None:
+def test_a_full_index() -> None:
     index, times = offset_index(Rig(), max_bytes=20), time_index(Rig(), max_bytes=40)
     index.create()
     times.create()
@@ -230,7 +230,7 @@ def test_a_damaged_index_is_rebuilt_from_its_segment(suffix: str, damage: str) -
         assert again.recovery_events == [], "an empty offset index is slow, not wrong"
 
 
-def test_an_index_whose_file_ends_early_is_found_out() -> None:
+def test_a_truncated_index_is_detected() -> None:
     rig = Rig()
     index = offset_index(rig)
     index.create()
@@ -259,10 +259,10 @@ actions = st.lists(
 @given(st.sampled_from([0, 1, 100, 200, 4096]), actions)
 @example(0, [("append", [1]), ("append", [2]), ("append", [9]), ("append", [3]), ("cut", 2)])
 @example(0, [("append", [1]), ("append", [2]), ("append", [9]), ("append", [3]), ("cut", 2), ("reopen", True)])
-def test_lookups_by_time_know_what_is_in_the_log_and_nothing_that_was_cut(
+def test_lookups_by_time_find_exactly_what_is_in_the_log(
     interval: int, steps: list[tuple[str, object]]
 ) -> None:
-    """Whatever was appended, cut, rolled and read again from the disk; each batch gets an entry, or few do."""
+    """After any appends, truncations, rolls and reloads; each batch gets an index entry, or few do."""
     rig = Rig()
     config = small_segments(index_interval_bytes=interval)
     log = rig.open(config)
@@ -286,7 +286,7 @@ def test_lookups_by_time_know_what_is_in_the_log_and_nothing_that_was_cut(
 
 
 def check_times(log: PartitionLog) -> None:
-    """Its indexes say what its batches say."""
+    """Its indexes agree with its batches."""
     records = [(record.timestamp, record.offset) for data in all_batches(log) for record in decode_records(data)]
     for wanted in {time for time, _ in records} | {0, NOW_MS + 10_500, NOW_MS + 100_000}:
         expected = next(((time, offset) for time, offset in records if time >= wanted), None)

@@ -1,7 +1,7 @@
-"""Files that Apache Kafka 4.3.1 wrote, and the bytes that we write for the same batches.
+"""Files written by Apache Kafka 4.3.1, and our bytes for the same batches.
 
-`data/kafka-4.3.1-logs.tar.gz` holds one log twice, after a clean stop and after a crash: 120 batches of three
-records in epochs 2 to 4, every tenth in gzip, lz4 or zstd, every fourth of producer 900, rolled at offset 213.
+`data/kafka-4.3.1-logs.tar.gz` has one log twice, after a clean stop and after a crash: 120 batches of three records in
+epochs 2 to 4, every tenth in gzip, lz4 or zstd, every fourth of producer 900, rolled at offset 213.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from storage.dump import dump_lines
 from storage.log import PartitionLog
 from storage.partition_metadata import format_partition_metadata, read_partition_metadata
 from storage.producers import ProducerStateConfig
+from storage.recovery import LastRun
+from storage.segment import Folder
 from tests.storage.rig import NOW_MS, all_batches, all_offsets
 
 DATA = Path(__file__).parent / "data" / "kafka-4.3.1-logs.tar.gz"
@@ -34,14 +36,11 @@ def unpacked(tmp_path: Path) -> Path:
 
 def open_log(directory: Path, *, clean: bool, recovery_point: int = 0) -> PartitionLog:
     return PartitionLog.open(
-        DISK,
-        str(directory),
-        topic="orders",
-        partition=0,
+        Folder(DISK, str(directory)),
+        key=("orders", 0),
         config=CONFIG,
         now_ms=NOW_MS,
-        clean_shutdown=clean,
-        recovery_point=recovery_point,
+        last_run=LastRun(recovery_point, clean),
         producer_state=ProducerStateConfig(),
     )
 
@@ -89,20 +88,20 @@ def test_the_same_batches_make_the_same_files(unpacked: Path) -> None:
 
 @pytest.mark.feature("ST-20")
 def test_a_log_of_kafka_is_dumped(unpacked: Path) -> None:
-    told = {
+    dumps = {
         path.name: list(dump_lines(DISK, str(path))) for path in sorted((unpacked / "crashed" / "orders-0").iterdir())
     }
-    log = told["00000000000000000213.log"]
+    log = dumps["00000000000000000213.log"]
     assert log[0].startswith("offsets 213 to 215, at byte 0, ")
     assert sum(line.startswith("  offset ") for line in log) == 147
     assert any("producer 900 epoch 1, sequence 54 to 56" in line for line in log)
-    assert told["00000000000000000213.index"][-1].endswith("bytes of zeros, not used yet")
-    assert told["00000000000000000213.timeindex"][0].startswith("timestamp 17500000007")
-    (producer,) = told["00000000000000000213.snapshot"]
+    assert dumps["00000000000000000213.index"][-1].endswith("preallocated bytes of zeros")
+    assert dumps["00000000000000000213.timeindex"][0].startswith("timestamp 17500000007")
+    (producer,) = dumps["00000000000000000213.snapshot"]
     assert producer.startswith("producer 900 epoch 1, last sequence 53, offsets 204 to 206, ")
-    assert told["leader-epoch-checkpoint"] == [
+    assert dumps["leader-epoch-checkpoint"] == [
         "epoch 2 from offset 0",
         "epoch 3 from offset 120",
         "epoch 4 from offset 240",
     ]
-    assert told["partition.metadata"] == ["version: 0", "topic_id: AAECAwQFBgcICQoLDA0ODw"]
+    assert dumps["partition.metadata"] == ["version: 0", "topic_id: AAECAwQFBgcICQoLDA0ODw"]

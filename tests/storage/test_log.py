@@ -1,4 +1,4 @@
-"""What a log promises to those who append to it and read from it."""
+"""Guarantees of a log to its writers and readers."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from storage.fetched_batches import UnexpectedAppendOffset
 from storage.log import OffsetOutOfRange, PartitionLog
 from storage.names import SNAPSHOT_SUFFIX
 from storage.producers import decode_snapshot
+from storage.recovery import LastRun
+from storage.segment import Folder
 from tests.storage.rig import (
     DIRECTORY,
     NOW_MS,
@@ -87,7 +89,7 @@ def test_log_append_time_is_written_into_the_batch() -> None:
     assert log.active_segment.max_timestamp.timestamp == 77_000
 
 
-def test_what_is_too_large_is_refused_and_nothing_is_appended() -> None:
+def test_too_large_batches_are_refused_and_nothing_is_appended() -> None:
     log = Rig().open(TopicConfig(max_message_bytes=200, segment_bytes=300))
     with pytest.raises(KafkaError) as refused:
         append(log, batch(1, value=bytes(200)))
@@ -155,10 +157,10 @@ def test_offsets_outside_the_log_are_out_of_range() -> None:
     ],
     ids=["a frame of nothing", "too short", "longer than the file", "of the future"],
 )
-def test_what_is_no_batch_is_refused_and_not_sent(
+def test_damaged_batches_are_refused_and_not_sent(
     damage: bytes, problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Bytes of an old segment were overwritten. What comes behind them can be read."""
+    """Bytes of an old segment were overwritten. Batches behind them can be read."""
     rig = Rig()
     log = rig.open(small_segments())
     while len(log.segments) < 4:
@@ -168,7 +170,7 @@ def test_what_is_no_batch_is_refused_and_not_sent(
     for _ in range(3):
         with pytest.raises(CorruptBatch, match=f"{second.log_path} at byte 0: .*{problem}"):
             log.read(second.base_offset, 1 << 20, log.log_end_offset)
-    assert sum("cannot be read" in record.getMessage() for record in caplog.records) == 1, "told once"
+    assert sum("cannot be read" in record.getMessage() for record in caplog.records) == 1, "logged once"
     assert offsets_in(read_bytes(log, third.base_offset))[0] == third.base_offset
     assert offsets_in(read_bytes(log, 0))[0] == 0
     log.set_high_watermark(log.log_end_offset)
@@ -214,7 +216,7 @@ def test_a_reader_at_the_tail_touches_no_file() -> None:
         # Up to a roll, if there was one between the two.
         ends = [segment.size_bytes for segment in log.segments]
         assert part.position + part.size_bytes in ends
-        # A consumer gets less: up to a high watermark that lags a batch behind.
+        # A consumer gets less: up to a high watermark that lags one batch behind.
         assert log.read(position, 1 << 20, log.log_end_offset - 1) is not None
         position = log.log_end_offset
     with pytest.raises(KafkaError):
@@ -277,7 +279,7 @@ def test_a_segment_is_full_when_its_index_is() -> None:
     log = Rig().open(small_segments(segment_bytes=1 << 20, segment_index_bytes=24))
     for later in range(5):
         append(log, batch(1, timestamp=NOW_MS + later))
-    # A time index of 24 bytes has two entries, one of which is kept for the seal.
+    # A time index of 24 bytes has two entries, one of which is reserved for closing the segment.
     assert [segment.base_offset for segment in log.segments] == [0, 2, 4]
 
 
@@ -301,7 +303,7 @@ def test_a_follower_takes_fetched_bytes_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("damage", ["crc", "offset", "epoch"])
-def test_a_follower_takes_nothing_of_what_is_not_right(damage: str) -> None:
+def test_a_follower_rejects_invalid_batches_completely(damage: str) -> None:
     log = Rig().open()
     log.append_as_follower(numbered(0, 3, leader_epoch=2), NOW_MS)
     second = {
@@ -316,9 +318,10 @@ def test_a_follower_takes_nothing_of_what_is_not_right(damage: str) -> None:
 
 
 @pytest.mark.feature("RE-13")
-def test_a_follower_takes_nothing_of_who_leads_later() -> None:
-    """An answer was read while its sender was deposed, cut its log and followed the next leader: what stands before the
-    next leader's batches is nobody's any more, and would never be found out behind them (KAFKA-18723)."""
+def test_a_follower_ignores_batches_of_a_later_leader() -> None:
+    """A response was being read while its sender was deposed, truncated its log and followed the next leader: batches
+    before the next leader's are uncommitted leftovers, and would not be detected behind them (KAFKA-18723).
+    """
     log = Rig().open()
     log.append_as_follower(numbered(0, 3, leader_epoch=1), NOW_MS, 1)
     mixed = numbered(3, 2, leader_epoch=1) + numbered(5, leader_epoch=2) + numbered(6, leader_epoch=1)
@@ -410,7 +413,7 @@ def test_when_every_segment_is_due_the_log_goes_on_empty() -> None:
     assert append(log).first_offset == 5
 
 
-def test_truncation_forgets_batches_and_their_epochs() -> None:
+def test_truncation_removes_batches_and_their_epochs() -> None:
     log = Rig().open(small_segments(segment_bytes=3 * len(batch(2))))
     for epoch in range(8):
         append(log, batch(2), leader_epoch=epoch)
@@ -432,7 +435,7 @@ def test_truncating_at_or_behind_the_end_only_drops_announced_epochs() -> None:
     assert log.epochs.entries() == [(1, 0)]
 
 
-def test_the_metadata_log_may_begin_anew_at_the_end_of_a_snapshot() -> None:
+def test_the_metadata_log_may_restart_at_the_end_of_a_snapshot() -> None:
     rig = Rig()
     log = rig.open()
     append(log, batch(5), leader_epoch=1)
@@ -478,7 +481,7 @@ def test_time_lookups_in_a_log_whose_time_goes_back() -> None:
     assert found.offset == 4, "what was deleted is not found"
 
 
-def test_an_empty_log_knows_no_times() -> None:
+def test_an_empty_log_has_no_times() -> None:
     log = Rig().open()
     assert log.offset_for_timestamp(0) is None
     assert log.offset_for_max_timestamp() is None
@@ -524,8 +527,8 @@ def test_a_disk_that_is_full_at_a_roll_leaves_the_log_as_it_was() -> None:
 
 @pytest.mark.feature("ST-11", "OP-06")
 @pytest.mark.parametrize("room", [0, 5, 12])
-def test_a_flush_that_a_full_disk_stopped_is_made_whole_by_the_next(room: int) -> None:
-    """What lies below the recovery point is durable, in a rolled segment as in the active one."""
+def test_a_flush_that_a_full_disk_stopped_is_completed_by_the_next(room: int) -> None:
+    """Everything below the recovery point is durable, in a rolled segment as in the active one."""
     rig = Rig()
     config = small_segments(segment_bytes=10 * len(batch()), index_interval_bytes=2 * len(batch()))
     log = rig.open(config)
@@ -546,8 +549,8 @@ def test_a_flush_that_a_full_disk_stopped_is_made_whole_by_the_next(room: int) -
 def test_a_disk_that_fails_puts_the_log_out_of_service() -> None:
     rig = Rig()
     log = rig.open()
-    told: list[OSError] = []
-    log.on_failure = lambda _, error: told.append(error)
+    reported: list[OSError] = []
+    log.health.on_failure = reported.append
     append(log)
     rig.store.fail("write", remaining=1)
     for _ in range(2):
@@ -556,14 +559,14 @@ def test_a_disk_that_fails_puts_the_log_out_of_service() -> None:
         assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     with pytest.raises(KafkaError):
         log.read(0, 100, 1)
-    assert [error.errno for error in told] == [errno.EIO]
+    assert [error.errno for error in reported] == [errno.EIO]
     assert log.log_end_offset == 1
 
 
 @pytest.mark.feature("ST-04", "ST-10")
 @pytest.mark.parametrize("probability", [0.1, 0.4, 1.0])
-def test_what_a_failed_sync_lost_is_written_once_more_before_it_counts_as_flushed(probability: float) -> None:
-    """The page cache still shows it, and the next sync of the same pages succeeds without writing them."""
+def test_data_of_a_failed_sync_is_rewritten_before_it_counts_as_flushed(probability: float) -> None:
+    """The page cache still has it, and the next sync of the same pages succeeds without writing them."""
     failed = 0
     for seed in range(12):
         rig = Rig(seed)
@@ -595,11 +598,11 @@ def test_what_a_failed_sync_lost_is_written_once_more_before_it_counts_as_flushe
     assert failed > 3
 
 
-def test_after_a_failed_sync_no_other_one_says_that_all_is_well() -> None:
+def test_no_sync_succeeds_after_a_failed_one() -> None:
     rig = Rig()
     log = rig.open()
     append(log)
-    work = log.flush_work()
+    work = log.flushes.work()
     assert work is not None
     rig.store.fail("sync", remaining=1)
     with pytest.raises(OSError, match="Input/output error"):
@@ -617,7 +620,7 @@ def test_nothing_is_synced_unless_it_is_asked_for() -> None:
     for _ in range(20):
         append(log)
     assert log.recovery_point == 0
-    assert not log.flush_is_due(NOW_MS + 10**9)
+    assert not log.flushes.are_due(NOW_MS + 10**9)
 
 
 @pytest.mark.feature("ST-04")
@@ -634,46 +637,46 @@ def test_flush_messages_bounds_what_a_power_cut_takes() -> None:
 @pytest.mark.feature("ST-04")
 def test_flush_ms_is_due_that_long_after_the_first_unflushed_record() -> None:
     log = Rig().open(TopicConfig(flush_ms=1000))
-    assert not log.flush_is_due(NOW_MS)
+    assert not log.flushes.are_due(NOW_MS)
     append(log)
-    assert not log.flush_is_due(NOW_MS)
-    assert not log.flush_is_due(NOW_MS + 999)
-    assert log.flush_is_due(NOW_MS + 1000)
+    assert not log.flushes.are_due(NOW_MS)
+    assert not log.flushes.are_due(NOW_MS + 999)
+    assert log.flushes.are_due(NOW_MS + 1000)
     log.flush()
     append(log)
-    assert not log.flush_is_due(NOW_MS + 1000)
+    assert not log.flushes.are_due(NOW_MS + 1000)
 
 
 def test_a_flush_that_was_overtaken_by_a_truncation_moves_no_recovery_point() -> None:
     log = Rig().open()
     append(log, batch(10))
-    work = log.flush_work()
+    work = log.flushes.work()
     assert work is not None
     log.truncate_to(0)
     append(log, batch(4))
     work()
-    log.flushed(work.offset)
+    log.flushes.done(work.offset)
     assert log.recovery_point == 0
     log.flush()
     assert log.recovery_point == 4
-    assert log.flush_work() is None
+    assert log.flushes.work() is None
 
 
 @pytest.mark.feature("ST-04", "FI-08")
 @pytest.mark.parametrize("seed", range(4))
 def test_a_flush_that_was_overtaken_by_appends_and_a_roll_is_not_all_that_the_segment_needs(seed: int) -> None:
-    """The records that came between are behind what the flush was for, and before what the next one is for."""
+    """The records between are not covered by the first flush, and must be covered by the next."""
     rig = Rig(seed=seed)
     log = rig.open()
     append(log, batch(10))
-    work = log.flush_work()
+    work = log.flushes.work()
     assert work is not None
     work()
     append(log, batch(4, value=b"v" * 5000))
     log.roll(NOW_MS)
-    log.flushed(work.offset)
+    log.flushes.done(work.offset)
     assert log.recovery_point == 10
-    assert log.wants_flush
+    assert log.flushes.are_wanted
     append(log, batch(3))
     log.flush()
     assert log.recovery_point == 17
@@ -683,33 +686,33 @@ def test_a_flush_that_was_overtaken_by_appends_and_a_roll_is_not_all_that_the_se
         assert all_batches(rig.open(recovery_point=recovery_point)) == before
 
 
-def test_losing_flushed_records_to_a_truncation_is_told_before_it_happens() -> None:
+def test_a_truncation_of_flushed_records_is_reported_before_it_happens() -> None:
     log = Rig().open()
-    told: list[tuple[int, int]] = []
-    log.on_recovery_point_lowered = lambda log: told.append((log.recovery_point, log.log_end_offset))
+    reported: list[tuple[int, int]] = []
+    log.on_recovery_point_lowered = lambda log: reported.append((log.recovery_point, log.log_end_offset))
     for _ in range(10):
         append(log)
     log.flush()
     for _ in range(3):
         append(log)
     log.truncate_to(11)
-    assert told == []
+    assert reported == []
     log.truncate_to(7)
-    assert told == [(7, 11)]
+    assert reported == [(7, 11)]
 
 
 @pytest.mark.feature("OP-06")
-def test_a_truncation_that_cannot_be_told_leaves_the_log_as_it_was() -> None:
-    """And is told when it is tried again: from where on records go, which is where a batch begins."""
+def test_a_truncation_that_cannot_be_reported_changes_nothing() -> None:
+    """A retry reports it: the offset from which records are removed, which is where a batch begins."""
     log = Rig().open()
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
 
-    def tell(log: PartitionLog) -> None:
-        told.append((log.recovery_point, log.log_end_offset))
-        if len(told) == 1:
+    def report(log: PartitionLog) -> None:
+        reported.append((log.recovery_point, log.log_end_offset))
+        if len(reported) == 1:
             raise OSError(errno.ENOSPC, "no space left")
 
-    log.on_recovery_point_lowered = tell
+    log.on_recovery_point_lowered = report
     for _ in range(2):
         append(log, batch(5), leader_epoch=3)
     log.set_high_watermark(10)
@@ -720,7 +723,7 @@ def test_a_truncation_that_cannot_be_told_leaves_the_log_as_it_was() -> None:
     assert (log.log_end_offset, log.recovery_point, log.high_watermark) == (10, 10, 10)
     assert all_offsets(log) == list(range(10))
     assert log.truncate_to(7) == 5
-    assert told == [(5, 10), (5, 10)]
+    assert reported == [(5, 10), (5, 10)]
     assert (log.log_end_offset, log.recovery_point, log.high_watermark) == (5, 5, 5)
 
 
@@ -735,14 +738,18 @@ def test_the_same_on_the_disk_of_this_machine(tmp_path: object) -> None:
     directory = f"{tmp_path}/orders-0"
     config = small_segments()
     log = PartitionLog.open(
-        disk, directory, topic="orders", partition=0, config=config, now_ms=NOW_MS, producer_state=None
+        Folder(disk, directory), key=("orders", 0), config=config, now_ms=NOW_MS, producer_state=None
     )
     for step in range(50):
         append(log, batch(2, timestamp=NOW_MS + step), leader_epoch=step // 20)
     before = all_batches(log)
     log.close()
     again = PartitionLog.open(
-        disk, directory, topic="orders", partition=0, config=config, now_ms=NOW_MS, clean_shutdown=True
+        Folder(disk, directory),
+        key=("orders", 0),
+        config=config,
+        now_ms=NOW_MS,
+        last_run=LastRun(clean_shutdown=True),
     )
     assert all_batches(again) == before
     assert again.epochs.entries() == [(0, 0), (1, 40), (2, 80)]
@@ -752,7 +759,7 @@ def test_the_same_on_the_disk_of_this_machine(tmp_path: object) -> None:
     assert again.open_files == 0
 
 
-def test_a_renamed_directory_takes_its_log_along() -> None:
+def test_a_log_moves_with_its_renamed_directory() -> None:
     rig = Rig()
     log = rig.open(small_segments())
     for _ in range(30):

@@ -1,4 +1,4 @@
-"""What `barnabas log check` finds in segments."""
+"""Output of `barnabas log check` for segments."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def checked(capsys: pytest.CaptureFixture[str], *places: Path) -> tuple[int, lis
 def test_every_kind_of_poison_is_found_and_what_is_right_is_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also what lies behind a bad batch is looked at."""
+    """Batches behind a bad batch are checked, too."""
     path = tmp_path / "t-0" / "00000000000000000005.log"
     path.parent.mkdir()
     content, offset = plain(5), 6
@@ -50,7 +50,7 @@ def test_every_kind_of_poison_is_found_and_what_is_right_is_not(
     assert status == 1
     assert [line[: len(start)] for line, start in zip(out, expected, strict=False)] == expected
     batches = 2 * len(expected) + 1
-    assert out[len(expected) :] == [f"{batches} batches in 1 segments, {len(expected)} of them bad"]
+    assert out[len(expected) :] == [f"{batches} batches in 1 segments, {len(expected)} damaged"]
     assert "unfolds to more than" in out[-2]
 
 
@@ -65,13 +65,13 @@ def test_damage_and_offsets_out_of_order(tmp_path: Path, capsys: pytest.CaptureF
     position = 3 * len(torn)
     assert out == [
         f"{path}: offset 6: wrong CRC",
-        f"{path}: offset 6: it is not behind offset 6",
+        f"{path}: offset 6: its offset is not above 6",
         f"{path}: byte {position}: the batch at byte {position} has {len(torn)} bytes, {len(torn) - 1} are left",
-        "3 batches in 1 segments, 3 of them bad",
+        "3 batches in 1 segments, 3 damaged",
     ]
     early = tmp_path / "00000000000000000009.log"
     early.write_bytes(plain(8))
-    assert checked(capsys, early)[1][0] == f"{early}: offset 8: it is not behind offset 8"
+    assert checked(capsys, early)[1][0] == f"{early}: offset 8: its offset is not above 8"
 
 
 @pytest.mark.feature("ST-20")
@@ -80,7 +80,7 @@ def test_nothing_is_wrong_with_what_kafka_wrote(tmp_path: Path, capsys: pytest.C
         archive.extractall(tmp_path)
     status, out = checked(capsys, tmp_path)
     assert status == 0, out
-    assert out[-1].endswith("all of them right") and int(out[-1].split()[0]) > 100
+    assert out[-1].endswith("all valid") and int(out[-1].split()[0]) > 100
 
 
 def test_what_cannot_be_read_is_an_error_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Logs that were made a moment ago: few syncs, and still nobody's records are lost or taken for another's."""
+"""New logs: few syncs, and still no records are lost or assigned to another topic."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from runtime.simulated.store import DiskFault
 from settings.topic import TopicConfig
 from storage.checkpoints import MalformedCheckpoint, format_topic_ids, parse_topic_ids
 from storage.directories import LogDirectories
+from storage.log_dir_work import NewLog
 from storage.names import directory_name
-from storage.opening import NewLog
 from storage.partition_metadata import PARTITION_METADATA_FILE, MalformedPartitionMetadata, read_partition_metadata
 from tests.storage.rig import NOW_MS, Rig, all_offsets, append, batch, small_segments
 
@@ -46,7 +46,7 @@ def is_readable(rig: Rig, partition: int) -> bool:
 def dies_at_each_change(
     act: Callable[[LogDirectories], None], then: Callable[[Rig], None], *, power_cut: bool, seed: int = 0
 ) -> int:
-    """Let the process die in every changing disk operation of `act`; gives how many there are."""
+    """Kill the process in every changing disk operation of `act`; returns their number."""
     change = 0
     while True:
         change += 1
@@ -64,7 +64,7 @@ def dies_at_each_change(
 
 
 @pytest.mark.feature("ST-19", "ST-11")
-def test_after_a_power_cut_every_log_says_whose_it_is() -> None:
+def test_after_a_power_cut_every_log_has_its_topic_id() -> None:
     unreadable = kept = 0
     for seed in range(80):
         rig = Rig(seed)
@@ -86,8 +86,8 @@ def test_after_a_power_cut_every_log_says_whose_it_is() -> None:
 
 
 @pytest.mark.feature("ST-19", "FI-08")
-def test_a_file_that_was_not_synced_is_not_believed_against_what_is_durable() -> None:
-    """A power cut may leave anything where was written: even another id."""
+def test_durable_topic_ids_take_precedence_over_unsynced_files() -> None:
+    """A power cut may leave anything in an unsynced file: even another id."""
     rig = Rig()
     directories = start(rig)
     make(directories, 1)
@@ -106,7 +106,7 @@ def test_a_file_that_was_not_synced_is_not_believed_against_what_is_durable() ->
 @pytest.mark.feature("ST-19", "ST-11")
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_a_death_while_logs_are_made(power_cut: bool) -> None:
-    """What is left is empty, and is taken over when the logs are wanted again."""
+    """The leftovers are empty, and are reused when the logs are requested again."""
 
     def restart(rig: Rig) -> None:
         again = start(rig)
@@ -124,7 +124,7 @@ def test_a_death_while_logs_are_made(power_cut: bool) -> None:
 
 @pytest.mark.feature("ST-19", "ST-11")
 def test_a_topic_of_the_same_name_never_gets_the_records_of_the_old_one() -> None:
-    """The old log goes, one of the same name is made, and the power fails anywhere on the way."""
+    """The old log is deleted, one of the same name is created, and the power fails anywhere on the way."""
     old_came_back = 0
 
     def act(directories: LogDirectories) -> None:
@@ -146,7 +146,7 @@ def test_a_topic_of_the_same_name_never_gets_the_records_of_the_old_one() -> Non
 
 
 @pytest.mark.feature("ST-19")
-def test_new_logs_become_ordinary_ones() -> None:
+def test_new_logs_are_completed() -> None:
     for seed in range(30):
         rig = Rig(seed)
         directories = start(rig)
@@ -209,7 +209,7 @@ def test_making_many_costs_no_more_syncs_than_making_one(monkeypatch: pytest.Mon
 
 @pytest.mark.feature("ST-11")
 def test_the_first_name_is_durable_before_there_is_a_second() -> None:
-    """Else a log could seem to begin at its second segment."""
+    """Otherwise a log could seem to begin at its second segment."""
     for seed in range(60):
         rig = Rig(seed)
         directories = start(rig)
@@ -223,7 +223,7 @@ def test_the_first_name_is_durable_before_there_is_a_second() -> None:
         assert all_offsets(found) == list(range(found.log_end_offset))
 
 
-def test_a_list_of_topic_ids_that_is_not() -> None:
+def test_a_malformed_list_of_topic_ids() -> None:
     ids = {("orders", 0): OLD_ID, ("a", 12): NEW_ID}
     assert parse_topic_ids(format_topic_ids(ids), "x") == ids
     for broken in (b"1\n0\n", b"0\n2\norders 0 AAAAAAAAAAAAAAAAAAAAAQ\n", b"0\n1\norders 0 ?\n", b"\xff"):

@@ -1,4 +1,3 @@
-"""The map of keys to their last offsets."""
 
 from __future__ import annotations
 

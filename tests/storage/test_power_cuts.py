@@ -1,6 +1,6 @@
 """A log, and a cleaning, under every kind of power cut at each of their disk operations.
 
-The examples are drawn again in each run, on the gate as well: these tests search.
+The examples are drawn again in each run, in CI as well: these tests search.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ search = settings(deadline=None, derandomize=False)
 
 
 def at_each_change(rig: Rig, act: Callable[[], None], judge: Callable[[Rig], None]) -> int:
-    """Cut the power in all ways during `act`: before each change of names, and before they become durable. Between two
-    of those only data changes, and what was there before is among what chance may let through. Gives how many ways.
+    """Cut the power in all ways during `act`: before each change of names, and before names become durable. Between two
+    of those only data changes, and earlier states are covered by the random parts. Returns the number of cuts.
     """
     ways = changes = 0
 

@@ -1,4 +1,4 @@
-"""What a log remembers of its producers: repetitions, gaps, epochs, open transactions, snapshots."""
+"""Producer state of a log: retries, gaps, epochs, open transactions, snapshots."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_new_epoch_starts_at_sequence_zero_and_fences_the_old_one() -> None:
 
 @pytest.mark.feature("PR-12")
 def test_an_unknown_producer_may_begin_anywhere() -> None:
-    """Its records may have been deleted by retention meanwhile."""
+    """Retention may have deleted its records."""
     log = Rig().open()
     assert append(log, producer_batch(5, 3, 1000)).first_offset == 0
     assert append(log, producer_batch(5, 3, 1001)).first_offset == 1
@@ -89,20 +89,20 @@ def test_the_end_of_the_sequences_is_a_place_like_any_other(before_the_end: int,
 
 
 def told_from(sequence: int, steps: list[tuple[str, int]]) -> list[object]:
-    """What a log answers to a producer that begins at `sequence`."""
+    """Answers of a log to a producer that begins at `sequence`."""
     rig = Rig()
     log = rig.open(small_segments())
     sent: list[tuple[int, int]] = []
-    told: list[object] = []
+    outcomes: list[object] = []
 
     def send(*batches: tuple[int, int]) -> None:
         data = [producer_batch(5, 0, first & LAST_SEQUENCE, count=count) for first, count in batches]
         try:
             result = append(log, *data)
         except KafkaError as error:
-            told.append(error.code)
+            outcomes.append(error.code)
         else:
-            told.append((result.first_offset, result.last_offset, result.duplicate))
+            outcomes.append((result.first_offset, result.last_offset, result.duplicate))
             if not result.duplicate:
                 sent.extend(batches)
 
@@ -121,7 +121,7 @@ def told_from(sequence: int, steps: list[tuple[str, int]]) -> list[object]:
             log.close()
             log = rig.open(small_segments(), recovery_point=log.log_end_offset, clean_shutdown=True)
     assert log.producers is not None
-    return [*told, (log.producers.entries[5].last_sequence - sequence) & LAST_SEQUENCE]
+    return [*outcomes, (log.producers.entries[5].last_sequence - sequence) & LAST_SEQUENCE]
 
 
 @pytest.mark.feature("PR-12")
@@ -180,8 +180,8 @@ def test_silent_producers_expire_unless_they_have_a_transaction_open() -> None:
     log = rig.open()
     append(log, producer_batch(5, 0, 0))
     append(log, producer_batch(6, 0, 0, transactional=True))
-    assert log.remove_expired_producers(NOW_MS + DAY_MS - 1) == 0
-    assert log.remove_expired_producers(NOW_MS + DAY_MS) == 1
+    assert log.producers.remove_expired(NOW_MS + DAY_MS - 1) == 0
+    assert log.producers.remove_expired(NOW_MS + DAY_MS) == 1
     log.close()
     rig.kill()
     rig.now_ms += 2 * DAY_MS

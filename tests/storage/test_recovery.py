@@ -1,4 +1,4 @@
-"""Opening a log whose files are not what a clean stop leaves: one story for each way they can be wrong."""
+"""Recovery of a log whose files differ from those of a clean stop: one story for each kind of damage."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_block_of_nonsense_behind_the_log_is_cut(nonsense: bytes) -> None:
 
 
 @pytest.mark.feature("ST-10")
-def test_what_comes_after_the_first_bad_byte_goes() -> None:
+def test_everything_after_the_first_bad_byte_is_truncated() -> None:
     rig = Rig()
     filled(rig)
     rig.store.flip_bits(path(10), 2 * len(batch()) + 65, 1)
@@ -79,7 +79,7 @@ def test_what_comes_after_the_first_bad_byte_goes() -> None:
 
 @pytest.mark.feature("ST-10")
 def test_old_batches_in_a_new_place_are_no_part_of_the_log() -> None:
-    """A block that was written to the wrong place: sound batches, offsets that do not continue."""
+    """A block that was written to the wrong position: valid batches, offsets that do not continue."""
     rig = Rig()
     filled(rig)
     overwrite(rig.disk, path(20), numbered(7), len(batch()))
@@ -89,7 +89,7 @@ def test_old_batches_in_a_new_place_are_no_part_of_the_log() -> None:
 
 @pytest.mark.feature("ST-10", "FI-08")
 def test_later_batches_in_the_place_of_earlier_ones_are_no_part_of_the_log() -> None:
-    """What was written last went where the write before it belongs: all is sound, and something is missing."""
+    """The last write went to the position of the one before it: everything is valid, and something is missing."""
     rig = Rig()
     filled(rig)
     overwrite(rig.disk, path(20), numbered(22), len(batch()))
@@ -101,8 +101,8 @@ def test_later_batches_in_the_place_of_earlier_ones_are_no_part_of_the_log() -> 
 @pytest.mark.feature("ST-10", "CR-02")
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 @pytest.mark.parametrize(("recovery_point", "end"), [(22, 23), (0, 21)])
-def test_gaps_are_let_be_where_compaction_may_have_made_them(policy: str, recovery_point: int, end: int) -> None:
-    """Only what is durable is compacted. What a leader wrote behind it has no gaps, whatever its topic's policy."""
+def test_gaps_are_kept_where_compaction_may_have_made_them(policy: str, recovery_point: int, end: int) -> None:
+    """Only what is durable is compacted. Records of a leader behind it have no gaps, whatever the topic's policy is."""
     rig = Rig()
     filled(rig)
     overwrite(rig.disk, path(20), numbered(22), len(batch()))
@@ -112,7 +112,7 @@ def test_gaps_are_let_be_where_compaction_may_have_made_them(policy: str, recove
 
 
 @pytest.mark.feature("ST-10")
-def test_only_what_is_not_flushed_is_gone_through() -> None:
+def test_only_unflushed_data_is_scanned() -> None:
     rig = Rig()
     log = filled(rig)
     log.flush()
@@ -130,8 +130,10 @@ def test_only_what_is_not_flushed_is_gone_through() -> None:
 
 @pytest.mark.feature("ST-10", "ST-07", "FI-08")
 @pytest.mark.parametrize("shift", [0, 4096])
-def test_the_last_time_entry_of_a_sealed_segment_may_be_anything(shift: int) -> None:
-    """It was written when the segment was rolled, after the last flush; with it the log could not even be opened."""
+def test_the_last_time_entry_of_a_closed_segment_is_not_trusted(shift: int) -> None:
+    """It was written when the segment was rolled, after the last flush; if it were trusted, the log could not even be
+    opened.
+    """
     rig = Rig()
     filled(rig)
     times = f"{DIRECTORY}/{15:020}.timeindex"
@@ -146,8 +148,8 @@ def test_the_last_time_entry_of_a_sealed_segment_may_be_anything(shift: int) -> 
 
 
 @pytest.mark.feature("ST-10")
-def test_a_lost_tail_in_front_of_a_later_segment_is_no_gap() -> None:
-    """The roll made the next segment's name durable, the tail of the one before it was never written."""
+def test_a_lost_tail_before_a_later_segment_is_not_a_gap() -> None:
+    """The roll made the next segment's name durable; the tail of the previous one was never written."""
     rig = Rig()
     filled(rig)
     rig.disk.open(path(10)).truncate(3 * len(batch()))
@@ -158,8 +160,8 @@ def test_a_lost_tail_in_front_of_a_later_segment_is_no_gap() -> None:
 
 @pytest.mark.feature("ST-10")
 @pytest.mark.parametrize("seed", range(8))
-def test_what_takes_the_place_of_records_that_rotted_is_not_durable_because_they_were(seed: int) -> None:
-    """The recovery point lies behind the records that were lost, and may not be taken for that of their successors."""
+def test_replacements_of_lost_records_are_not_durable_yet(seed: int) -> None:
+    """The recovery point is behind the lost records, and must not be applied to their successors."""
     rig = Rig(seed)
     log = filled(rig)
     log.flush()
@@ -179,8 +181,10 @@ def test_what_takes_the_place_of_records_that_rotted_is_not_durable_because_they
 
 @pytest.mark.feature("ST-13", "ST-20")
 @pytest.mark.parametrize("removal", ["not due", "given out", "done"])
-def test_a_log_that_goes_on_before_what_retention_took(removal: str) -> None:
-    """As after an unclean election. The files of those segments must not make a start take the new ones for older."""
+def test_a_log_that_continues_before_deleted_segments(removal: str) -> None:
+    """As after an unclean leader election. A start must not take the new segments for older ones because of those
+    files.
+    """
     rig = Rig()
     config = small_segments(retention_bytes=1, file_delete_delay_ms=60_000)
     log = rig.open(config)
@@ -204,7 +208,7 @@ def test_a_log_that_goes_on_before_what_retention_took(removal: str) -> None:
 
 @pytest.mark.feature("ST-10")
 def test_a_corrupt_batch_in_a_flushed_segment_is_reported_and_never_served() -> None:
-    """Found because the index is gone as well; the segment is cut there, as Kafka does."""
+    """Found because the index is gone as well; the segment is truncated there, as in Kafka."""
     rig = Rig()
     log = filled(rig)
     log.close()
@@ -215,7 +219,7 @@ def test_a_corrupt_batch_in_a_flushed_segment_is_reported_and_never_served() -> 
     assert any("segment 5 is corrupt: wrong CRC" in event for event in again.recovery_events)
 
 
-def test_bit_rot_in_a_head_is_an_error_and_no_hang() -> None:
+def test_bit_rot_in_a_header_is_an_error_and_not_a_hang() -> None:
     rig = Rig()
     log = filled(rig)
     log.close()
@@ -226,7 +230,7 @@ def test_bit_rot_in_a_head_is_an_error_and_no_hang() -> None:
     assert again.read(0, 1000, 23) is not None
 
 
-def test_a_clean_stop_whose_last_batches_rotted_is_not_believed() -> None:
+def test_damaged_last_batches_are_detected_after_a_clean_stop() -> None:
     rig = Rig()
     filled(rig).close()
     overwrite(rig.disk, path(20), b"\0" * 17, 2 * len(batch()))
@@ -238,8 +242,8 @@ def test_a_clean_stop_whose_last_batches_rotted_is_not_believed() -> None:
 
 @pytest.mark.feature("ST-10", "ST-06", "ST-07")
 @pytest.mark.parametrize("kept", [0, 1, 2, 3])
-def test_a_file_that_was_cut_between_batches_after_a_clean_stop_is_not_outlived_by_its_indexes(kept: int) -> None:
-    """The offset index is sparse and knows nothing of so few batches; the time index ends with the last one."""
+def test_indexes_are_truncated_with_a_file_after_a_clean_stop(kept: int) -> None:
+    """The offset index is sparse and has no entries for so few batches; the time index ends with the last one."""
     rig = Rig()
     config = replace(CONFIG, index_interval_bytes=PAGE_BYTES)
     log = rig.open(config)
@@ -292,7 +296,7 @@ def test_recovery_makes_the_indexes_that_appends_make() -> None:
     assert {name: rig.disk.read_bytes(f"{DIRECTORY}/{name}") for name in names} == before
 
 
-def test_a_log_whose_end_was_deleted_by_hand_begins_anew_at_its_start() -> None:
+def test_a_log_whose_end_was_deleted_by_hand_restarts_at_its_start() -> None:
     rig = Rig()
     filled(rig).close()
     for base in (10, 15, 20):
@@ -303,7 +307,7 @@ def test_a_log_whose_end_was_deleted_by_hand_begins_anew_at_its_start() -> None:
     assert append(log).first_offset == 18
 
 
-def test_litter_is_removed_and_other_files_are_let_be() -> None:
+def test_leftovers_are_removed_and_other_files_ignored() -> None:
     rig = Rig()
     filled(rig, 3).close()
     for name in ("00000000000000000007.index", "00000000000000000003.log.deleted", "00000000000000000003.log.cleaned"):
@@ -358,7 +362,7 @@ def test_a_copy_that_was_not_finished_is_rolled_back() -> None:
 
 @pytest.mark.feature("ST-13")
 def test_a_split_of_which_only_a_part_was_renamed_is_rolled_back() -> None:
-    """Kafka's split of a segment renames the last part first, so a `.cleaned` before a `.swap` tells it."""
+    """Kafka's split of a segment renames the last part first, so it is recognised by a `.cleaned` before a `.swap`."""
     rig = Rig()
     filled(rig).close()
     copied(rig, [5], f"{path(5)}.cleaned")
@@ -370,7 +374,7 @@ def test_a_split_of_which_only_a_part_was_renamed_is_rolled_back() -> None:
 @settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 4), st.integers(0, 5 * len(batch()) - 1), st.integers(0, 7))
 def test_a_flipped_bit_anywhere_is_never_served(segment: int, position: int, bit: int) -> None:
-    """What is left is the batches before it, unchanged. (Base offset and leader epoch lie outside the CRC.)"""
+    """Exactly the batches before it remain, unchanged. (Base offset and leader epoch lie outside the CRC.)"""
     size = len(batch())
     if position % size < 8 or 12 <= position % size < 16:
         return

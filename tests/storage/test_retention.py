@@ -1,4 +1,4 @@
-"""Which segments go: the rules of retention as facts in and a number out."""
+"""The rules of retention: facts in, a number out."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_seven_daily_segments_with_a_week_of_retention() -> None:
 
 @pytest.mark.feature("CR-01")
 def test_one_day_of_retention_with_segments_of_five_days_keeps_five_days() -> None:
-    """A segment goes as a whole, when its last record is old enough."""
+    """A segment is deleted as a whole, when its last record is old enough."""
     segments = [Aging(0, 100, 5 * DAY_MS), Aging(10, 100, 10 * DAY_MS)]
     config = TopicConfig(retention_ms=DAY_MS)
     assert deletable(segments, config, 6 * DAY_MS) == 0
@@ -90,7 +90,7 @@ def test_without_delete_in_the_policy_only_what_is_before_the_start_goes() -> No
     st.integers(0, 120),
     st.integers(0, 130),
 )
-def test_it_only_ever_takes_a_prefix_that_may_go(
+def test_it_deletes_only_an_eligible_prefix(
     shape: list[tuple[int, int]], retention_bytes: int, retention_ms: int, start: int, watermark: int
 ) -> None:
     segments = [Aging(10 * place, size, time) for place, (size, time) in enumerate(shape)]

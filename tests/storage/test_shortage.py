@@ -1,4 +1,4 @@
-"""What runs short (descriptors, memory, room) is refused for now. It is no failed disk."""
+"""Shortages (of descriptors, memory, room) refuse an operation for now and are no disk failure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runtime.simulated.store import DiskFault
 from settings.topic import TopicConfig
 from storage.directories import LogDirectories
 from storage.log import PartitionLog
-from storage.opening import NewLog
+from storage.log_dir_work import NewLog
 from tests.storage.rig import NOW_MS, PRODUCERS, Rig, all_offsets, append, batch
 
 SHORTAGES = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT]
@@ -57,7 +57,7 @@ def test_a_roll_that_a_shortage_stops_refuses_the_append_and_the_next_one_succee
 
 @pytest.mark.feature("ST-17")
 @pytest.mark.parametrize("code", SHORTAGES, ids=names_of)
-def test_a_log_that_cannot_be_made_for_want_of_something_is_made_later(code: int) -> None:
+def test_a_log_that_a_shortage_stops_is_created_later(code: int) -> None:
     rig = Rig()
     directories = start(rig)
     fault = DiskFault(frozenset({"open"}), "/logs/a/", code)
@@ -72,13 +72,13 @@ def test_a_log_that_cannot_be_made_for_want_of_something_is_made_later(code: int
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE], ids=names_of)
-def test_background_work_that_finds_no_descriptor_is_put_off(code: int) -> None:
+def test_background_work_without_a_descriptor_is_postponed(code: int) -> None:
     rig = Rig()
     directories = start(rig)
     log = made(directories)
     assert log is not None
     append(log, leader_epoch=1)
-    work = log.flush_work()
+    work = log.flushes.work()
     assert work is not None
     fault = DiskFault(frozenset({"open"}), "/logs/a/", code)
     rig.store.faults.append(fault)
@@ -98,7 +98,7 @@ def test_background_work_that_finds_no_descriptor_is_put_off(code: int) -> None:
 
 
 @pytest.mark.feature("ST-17")
-def test_a_sync_that_fails_for_want_of_room_is_a_failed_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sync_without_room_is_a_failed_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel reports it once, and has dropped what it could not write."""
     rig = Rig()
     directories = start(rig)

@@ -1,6 +1,6 @@
-"""How the partitions of a consumer group are shared out among its members, by name (group.consumer.assignors).
+"""Server-side assignors of consumer groups, by name (group.consumer.assignors).
 
-Racks do not count: Kafka took them out of its server-side assignors before 4.0.
+They ignore racks, as Kafka's do since 4.0.
 """
 
 from __future__ import annotations
@@ -16,4 +16,4 @@ NAMES_OF_CLASSES = {
     "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
     "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
 }
-"""Kafka's own classes: the key takes them, too. Members ask by name."""
+"""Kafka's class names, which group.consumer.assignors also accepts. Members request assignors by name."""

@@ -1,4 +1,4 @@
-"""What an assignor is asked and what it answers. A core."""
+"""Core: input and output of an assignor."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from broker.groups.consumer_member import Partitions
 
 
 class MemberSpec(NamedTuple):
-    """One member, as an assignor sees it."""
+    """A group member as an assignor sees it."""
 
     instance_id: str | None
     topics: frozenset[bytes]
-    """Ids of the topics it subscribes to. Each is in `GroupSpec.partition_counts`."""
+    """Ids of its subscribed topics, all of them keys of `GroupSpec.partition_counts`."""
     target: Partitions
-    """What it was to have so far."""
+    """Its previous target assignment."""
 
 
 class GroupSpec(NamedTuple):
-    """The whole group."""
+    """All members of a group and the sizes of their topics."""
 
     members: Mapping[str, MemberSpec]
     partition_counts: Mapping[bytes, int]
-    """Of every topic that somebody subscribes to."""
+    """Number of partitions of every subscribed topic."""
 
     @property
     def is_homogeneous(self) -> bool:
-        """All members subscribe to the same topics."""
+        """Whether all members subscribe to the same topics."""
         first = next(iter(self.members.values()), None)
         return first is None or all(member.topics == first.topics for member in self.members.values())
 
 
 Assign = Callable[[GroupSpec], dict[str, Partitions]]
-"""A target for every member. Every partition that anybody subscribes to is in one of them, and in one only."""
+"""Computes a target for every member. Each partition of a subscribed topic is in exactly one of them."""

@@ -1,6 +1,6 @@
-"""The range assignor: every topic is cut into as many runs of partitions as it has subscribers. A core.
+"""Core: the range assignor, which cuts every topic into one contiguous range of partitions per subscriber.
 
-All members in the same order for every topic, so that partitions of the same number meet in one member if topics have
+Members have the same order for every topic. So partitions with the same number meet in one member if their topics have
 the same subscribers and the same number of partitions (co-partitioning, for joins).
 """
 
@@ -28,7 +28,7 @@ def assign_ranges(group: GroupSpec) -> dict[str, Partitions]:
 
 
 def _ordered(group: GroupSpec) -> list[str]:
-    """Static members first, by what outlives their restarts; then the others."""
+    """Static members first, ordered by their instance id, which survives restarts; then dynamic members."""
 
     def place(member_id: str) -> tuple[bool, str]:
         instance_id = group.members[member_id].instance_id

@@ -1,8 +1,8 @@
-"""The uniform assignor: as evenly as subscriptions allow, and then with as few moves as possible. A core.
+"""Core: the uniform assignor, which balances as evenly as subscriptions allow, and then with as few moves as possible.
 
-If all members subscribe to the same topics it is a matter of counting: everybody has a quota, keeps what fits into it,
-and the rest fills up those who have less. Otherwise partitions are given out topic by topic, the ones with the fewest
-choices first, and then moved from who has most to who has least until no move makes it more even.
+If all members subscribe to the same topics, each has a quota: it keeps what fits, and the rest fills members below
+their quota. Otherwise partitions are assigned topic by topic, the topics with the fewest possible owners first, and
+then moved from the most to the least loaded member until no move improves the balance.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from broker.groups.assignors.assignor import GroupSpec
 from broker.groups.consumer_member import Partitions
 
 MOST_ROUNDS = 16
-"""In which everybody's load is evened out. Almost all groups need two; what is left after 16 is not worth the time."""
+"""Maximum rounds of balancing. Almost all groups need two; further gains after 16 are not worth the time."""
 
 Target = dict[bytes, set[int]]
 
@@ -27,7 +27,7 @@ def assign_uniformly(group: GroupSpec) -> dict[str, Partitions]:
 
 
 def _still_valid(group: GroupSpec, member_id: str) -> list[tuple[bytes, int]]:
-    """What of the member's last target it may keep, in order of topic and partition."""
+    """Partitions of the member's last target that it may keep, ordered by topic and partition."""
     member = group.members[member_id]
     return [
         (topic_id, partition)
@@ -52,7 +52,7 @@ def _assign_counted(group: GroupSpec) -> dict[str, Target]:
             taken[topic_id].add(number)
         kept[member_id] = mine
     quota, with_one_more = divmod(sum(group.partition_counts[topic_id] for topic_id in topics), len(group.members))
-    # Who has more than the quota keeps one more, as far as there is one more to have: that moves least.
+    # Members above the quota keep one of the extra partitions while there are any, because that moves the least.
     quotas: dict[str, int] = {}
     for member_id in sorted(group.members, key=lambda each: -len(kept[each])):
         quotas[member_id] = quota + (1 if with_one_more > 0 else 0)
@@ -72,12 +72,12 @@ def _assign_counted(group: GroupSpec) -> dict[str, Target]:
         for _ in range(quotas[member_id] - min(len(kept[member_id]), quotas[member_id])):
             topic_id, number = next(free)
             targets[member_id].setdefault(topic_id, set()).add(number)
-    assert next(free, None) is None, "quotas add up to all partitions"
+    assert next(free, None) is None, "quotas must add up to all partitions"
     return targets
 
 
 class _Balancing:
-    """One assignment among members with different subscriptions."""
+    """Assignment among members with different subscriptions."""
 
     def __init__(self, group: GroupSpec) -> None:
         self._group = group
@@ -101,7 +101,7 @@ class _Balancing:
         return self._targets
 
     def _topics_by_choice(self) -> list[bytes]:
-        """Those with most partitions for each subscriber first: they weigh most and can go to the fewest."""
+        """Topics with the most partitions per subscriber first: they weigh most and have the fewest possible owners."""
 
         def choice(topic_id: bytes) -> tuple[float, int, bytes]:
             subscribers = len(self._subscribers[topic_id])
@@ -126,7 +126,7 @@ class _Balancing:
         self._loads[member_id] += 1
 
     def _give_out(self, topic_id: bytes) -> None:
-        """What nobody has goes, one by one, to the subscriber that has least of all."""
+        """Assign each unassigned partition of the topic to its least loaded subscriber."""
         owners = self._owners.setdefault(topic_id, {})
         free = [number for number in range(self._group.partition_counts[topic_id]) if number not in owners]
         if not free:
@@ -139,7 +139,9 @@ class _Balancing:
             heappush(by_load, (load + 1, place, member_id))
 
     def _even_out(self, topic_id: bytes) -> int:
-        """Move partitions of one topic among its subscribers until that makes nothing more even. Gives how many."""
+        """Move partitions of one topic among its subscribers until no move improves the balance. Returns the number of
+        moves.
+        """
         subscribers = self._subscribers[topic_id]
         if len(subscribers) < 2:
             return 0

@@ -63,10 +63,10 @@ def test_the_commands_of_the_page_work(
         outputs["barnabas consume flights -p 0 -p 1 -p 2 -o beginning -e -f '%t %p %o %k=%s\\n'"],
     )
     assert "import-1" in outputs["barnabas transactions list"]
-    assert "topic flights is made with 3 partitions of 3 replicas" in outputs["barnabas why flights-0"]
+    assert "topic flights is created with 3 partitions of 3 replicas" in outputs["barnabas why flights-0"]
     assert "group etl is deleted" in outputs["barnabas why etl"]
     assert "transaction import-1 is committed" in outputs["barnabas why import-1"]
-    assert "broker 1 is let in" in outputs["barnabas why broker 1"]
+    assert "broker 1 is unfenced" in outputs["barnabas why broker 1"]
     assert "leads the quorum in epoch" in outputs["barnabas why quorum --json"]
     assert "compact,delete" in outputs["barnabas configs describe topic flights"]
 

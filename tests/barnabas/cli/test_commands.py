@@ -137,7 +137,7 @@ def test_format_info_and_a_second_format(
     assert "is formatted already; --ignore-formatted leaves it" in capsys.readouterr().err
     assert run(["storage", "format", "-c", config, "-t", CLUSTER_ID, "--ignore-formatted"]) == 0
     assert run(["storage", "format", "-c", config, "-t", "another", "--ignore-formatted"]) == 1
-    assert f"is of cluster {CLUSTER_ID}, not another" in capsys.readouterr().err
+    assert f"belongs to cluster {CLUSTER_ID}, not another" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

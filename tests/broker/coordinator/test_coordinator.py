@@ -1,7 +1,10 @@
-"""The coordinators' ground: a machine that only counts, over a topic of its own, on a cluster that loses nodes."""
+"""The generic coordinator, tested with a state machine that only counts, on a topic of its own and a cluster that loses
+nodes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -9,7 +12,8 @@ import pytest
 
 from broker.coordinator.coordinator import CoordinatedTopic, Coordinator, java_hash, partition_for
 from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply
-from broker.coordinator.shard import ShardState, ShardTimers
+from broker.coordinator.shard import ANSWERS_IN_ONE_STEP, ShardState
+from broker.coordinator.shard_timers import ShardTimers
 from broker.replication.partition import Partition
 from kraft.metadata.delta import MetadataDelta
 from protocol.errors import ErrorCode, KafkaError
@@ -24,7 +28,7 @@ TOPIC = "counts"
 
 
 class Counter:
-    """How often each name was counted; a transaction's counts come with its marker."""
+    """Counts each name; counts of a transaction take effect with its marker."""
 
     def __init__(self, timers: ShardTimers) -> None:
         self.timers = timers
@@ -57,6 +61,9 @@ class Counter:
         self.waiting.append(reply)
         return Outcome()
 
+    def answer_all(self, replies: Sequence[Reply], _now: Now) -> Outcome:
+        return Outcome(answers=[(reply, number) for number, reply in enumerate(replies)])
+
     def count_later(self, name: str, reply: Reply, delay_ms: int, now: Now) -> Outcome:
         self.timers.schedule(name, now.monotonic_ms + delay_ms, partial(self.count, name, reply, None))
         return Outcome()
@@ -85,7 +92,7 @@ class Counter:
 
 
 class Answers:
-    """What came back, by a name for each request."""
+    """Responses by a name for each request."""
 
     def __init__(self) -> None:
         self.got: dict[str, Any] = {}
@@ -131,7 +138,7 @@ def test_keys_hash_as_in_java(text: str, value: int, partition: int) -> None:
 
 @pytest.mark.feature("CG-12")
 @on_cluster(brokers=3)
-async def test_what_was_answered_is_known_to_the_next_coordinator(rig: Rig) -> None:
+async def test_answered_commands_are_known_to_the_next_coordinator(rig: Rig) -> None:
     coordinators = {node: coordinate(rig, node) for node in (1, 2, 3)}
     await rig.create(TOPIC, partitions=1, replicas=3)
     await rig.until(lambda: rig.leader(TOPIC) > 0)
@@ -157,7 +164,7 @@ async def test_what_was_answered_is_known_to_the_next_coordinator(rig: Rig) -> N
         "count 0": 1, "count 1": 2, "count 2": 3, "refused": ErrorCode.UNKNOWN_MEMBER_ID, "later": 4
     }  # fmt: skip
 
-    # A transaction stays open over the change of the coordinator, and ends at the next one.
+    # The transaction stays open over the change of the coordinator, and ends at the new one.
     stamp = ProducerStamp(7, 0)
     reply = answers.reply("in a transaction")
     verification = shard.begin_verification(stamp, supports_epoch_bump=False)
@@ -182,7 +189,7 @@ async def test_what_was_answered_is_known_to_the_next_coordinator(rig: Rig) -> N
 
 @pytest.mark.feature("CG-12")
 @on_cluster(brokers=3)
-async def test_who_waits_is_told_when_the_partition_moves(rig: Rig) -> None:
+async def test_waiting_requests_are_refused_when_the_partition_moves(rig: Rig) -> None:
     coordinators = {node: coordinate(rig, node) for node in (1, 2, 3)}
     await rig.create(TOPIC, partitions=1, replicas=3)
     await rig.until(lambda: rig.leader(TOPIC) > 0 and coordinators[rig.leader(TOPIC)].shards)
@@ -201,9 +208,33 @@ async def test_who_waits_is_told_when_the_partition_moves(rig: Rig) -> None:
     assert answers.got["late"] == ErrorCode.NOT_COORDINATOR
 
 
+@pytest.mark.feature("CG-03", "RP-02")
+@pytest.mark.parametrize("moves", [False, True])
+@on_cluster(brokers=1)
+async def test_the_answers_to_a_large_group_are_sent_in_steps(rig: Rig, moves: bool) -> None:
+    """They are sent even if the shard is given up after the first step: what they say is committed."""
+    coordinator = coordinate(rig, 1)
+    await rig.create(TOPIC, partitions=1, replicas=1)
+    await rig.until(lambda: coordinator.shards and coordinator.shards[0].state is ShardState.ACTIVE)
+    shard = coordinator.shards[0]
+    answers = Answers()
+    count = 3 * ANSWERS_IN_ONE_STEP - 1
+    replies = [answers.reply(f"member {number}") for number in range(count)]
+    shard.run(partial(shard.machine.answer_all, replies), answers.reply("all"))
+    assert len(answers.got) == ANSWERS_IN_ONE_STEP
+    shard.machine.waiting = [answers.reply(f"waits {number}") for number in range(ANSWERS_IN_ONE_STEP + 1)]
+    if moves:
+        shard.give_up()
+        assert len(answers.got) == 2 * ANSWERS_IN_ONE_STEP
+        await rig.until(lambda: len(answers.got) == count + ANSWERS_IN_ONE_STEP + 1)
+        assert answers.got[f"waits {ANSWERS_IN_ONE_STEP}"] is ErrorCode.NOT_COORDINATOR
+    await rig.until(lambda: f"member {count - 1}" in answers.got)
+    assert [answers.got[f"member {number}"] for number in range(count)] == list(range(count))
+
+
 @pytest.mark.feature("CG-03")
 @on_cluster(brokers=3, min__insync__replicas="2")
-async def test_an_answer_waits_for_the_replicas_and_not_for_ever(rig: Rig) -> None:
+async def test_an_answer_waits_for_the_replicas_for_a_limited_time(rig: Rig) -> None:
     coordinators = {node: coordinate(rig, node, commit_timeout_ms=700) for node in (1, 2, 3)}
     await rig.create(TOPIC, partitions=1, replicas=3)
     await rig.until(lambda: rig.leader(TOPIC) > 0 and coordinators[rig.leader(TOPIC)].shards)
@@ -218,6 +249,6 @@ async def test_an_answer_waits_for_the_replicas_and_not_for_ever(rig: Rig) -> No
     read = answers.reply("read")
     shard.run(partial(shard.machine.look, "a", read), read)
     await rig.until(lambda: len(answers.got) == 2)
-    # What was not replicated is told to nobody, not even to a reader.
+    # State that is not replicated is visible to no client, not even in reads.
     assert answers.got == {"written": 15, "read": 15}
     assert answers.got["read"] == ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -1,4 +1,4 @@
-"""A coordinator that takes over reads its log to the end: also what its predecessor wrote and was not confirmed."""
+"""A new coordinator reads its log to the end, including unconfirmed records of its predecessor."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.broker.coordinator.test_coordinator import TOPIC, Answers, coordinate
 
 @pytest.mark.feature("CG-12", "TX-01")
 @on_cluster(brokers=3)
-async def test_a_new_coordinator_knows_what_is_above_its_high_watermark(rig: Rig) -> None:
-    """The records will be committed; whoever decided without them would decide against them."""
+async def test_a_new_coordinator_loads_records_above_its_high_watermark(rig: Rig) -> None:
+    """The records will be committed; a decision without them would contradict them."""
     coordinators = {node: coordinate(rig, node) for node in (1, 2, 3)}
     await rig.create(TOPIC, partitions=1, replicas=3)
     await rig.until(lambda: rig.leader(TOPIC) > 0 and coordinators[rig.leader(TOPIC)].shards)
@@ -38,7 +38,7 @@ async def test_a_new_coordinator_knows_what_is_above_its_high_watermark(rig: Rig
     copies = [rig.partition(node, TOPIC).log for node in followers]
     await rig.until(lambda: all(copy.log_end_offset == end for copy in copies))
 
-    # The followers have it all, but neither has heard that it is committed, and they cannot hear each other.
+    # The followers have all of it, but neither knows that it is committed, and they cannot reach each other.
     rig.universe.wires.cut_between([rig.name(followers[0])], [rig.name(followers[1])])
     rig.cluster.kill(rig.name(leader))
     await rig.until(lambda: rig.leader(TOPIC) not in (leader, -1))
@@ -50,7 +50,7 @@ async def test_a_new_coordinator_knows_what_is_above_its_high_watermark(rig: Rig
     assert shard.machine.pending == {}
     look = answers.reply("look")
     shard.run(partial(shard.machine.look, "a", look), look)
-    assert "look" not in answers.got, "nobody is told what is not committed"
+    assert "look" not in answers.got, "no client sees what is not committed"
     rig.universe.wires.heal()
     await rig.until(lambda: "look" in answers.got)
     assert answers.got["look"] in (2, ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -33,13 +33,13 @@ def joining(group: str, member_id: str = "") -> JoinGroupRequest:
 
 
 def break_disk(rig: Rig, node: int) -> None:
-    """Its only one: the broker is about to end."""
+    """The broker's only one, so it is about to stop."""
     rig.cluster.on_failure = lambda name, error: None
     rig.universe.disk(rig.name(node)).fail("write")
 
 
 async def group_shard(rig: Rig) -> tuple[int, Shard[GroupMachine]]:
-    """Where the groups are, and who has them."""
+    """Node and shard of the groups."""
     await rig.create("__consumer_offsets", partitions=1, replicas=3)
     await rig.until(lambda: rig.leader("__consumer_offsets") > 0)
     node = rig.leader("__consumer_offsets")
@@ -50,7 +50,7 @@ async def group_shard(rig: Rig) -> tuple[int, Shard[GroupMachine]]:
 
 @pytest.mark.feature("CG-12", "RE-18")
 @on_cluster(brokers=3)
-async def test_nothing_is_undone_in_a_machine_that_was_given_up(rig: Rig) -> None:
+async def test_a_dropped_machine_undoes_nothing(rig: Rig) -> None:
     coordinators = {node: coordinate(rig, node) for node in (1, 2, 3)}
     await rig.create(TOPIC, partitions=1, replicas=3)
     await rig.until(lambda: rig.leader(TOPIC) > 0 and coordinators[rig.leader(TOPIC)].shards)
@@ -81,10 +81,10 @@ async def test_nothing_is_undone_in_a_machine_that_was_given_up(rig: Rig) -> Non
 
 @pytest.mark.feature("CG-07", "CG-12", "RE-18")
 @on_a_cluster
-async def test_an_assignment_whose_disk_fails(rig: Rig) -> None:
+async def test_the_disk_fails_during_an_assignment(rig: Rig) -> None:
     node, shard = await group_shard(rig)
     answers, classic = Answers(), shard.machine.classic
-    # Version 3 joins without being told its id first.
+    # In version 3 a member joins without MEMBER_ID_REQUIRED.
     for name in ("anna", "ben"):
         joined = answers.reply(name)
         shard.run(partial(classic.join, joining(GROUP), WHO, 3, joined), joined)
@@ -112,12 +112,12 @@ async def test_an_assignment_whose_disk_fails(rig: Rig) -> None:
 
 @pytest.mark.feature("CG-06", "CG-12", "RE-18")
 @on_a_cluster
-async def test_a_group_whose_disk_fails_as_it_begins(rig: Rig) -> None:
+async def test_the_disk_fails_while_a_group_is_created(rig: Rig) -> None:
     node, shard = await group_shard(rig)
     answers = Answers()
     break_disk(rig, node)
     joined = answers.reply("joined")
-    # `Answers` would not let it be answered twice: once as one that waits in the group, once as the group's creator.
+    # `Answers` fails on a second answer: once as a waiting member, once as the creator of the group.
     shard.run(partial(shard.machine.classic.join, joining(GROUP), WHO, 3, joined), joined)
     assert shard.state is ShardState.GONE
     assert answers.got == {"joined": ErrorCode.NOT_COORDINATOR}

@@ -1,7 +1,8 @@
-"""A shell for classic groups in virtual time: a clock, timers, a log in memory, and people who join.
+"""A shell for classic groups in virtual time: clock, timers, a log in memory, and clients that join.
 
-Carries out what the core decides as `broker.coordinator.shard.Shard` does, and checks after each step what must always
-hold: each reply is answered once, generations only rise, one assignment for each, nobody is in a group unwatched.
+Carries out the core's decisions as `broker.coordinator.shard.Shard` does, and checks after each step what must always
+hold: each request is answered once, generations only increase, each generation has one assignment, no member is without
+a timer.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from functools import partial
 from typing import Any
 
 from broker.coordinator.outcome import Now, Operation, Outcome, Reply
-from broker.groups.classic import ClassicGroups
 from broker.groups.classic_group import ClassicGroup
+from broker.groups.classic_groups import ClassicGroups
 from broker.groups.classic_rebalance import session_key
 from broker.groups.classic_state import ClassicState
 from broker.groups.group import Client, GroupContext, GroupDirectory
@@ -42,7 +43,7 @@ TYPES = dict(record_types(group_log))
 
 
 def subscription(*topics: str, version: int = 3, owned: Mapping[str, list[int]] | None = None) -> bytes:
-    """What a consumer says to read, and to have."""
+    """Subscription of a consumer and the partitions it owns."""
     body = ConsumerProtocolSubscription(
         topics=list(topics),
         owned_partitions=[
@@ -54,7 +55,7 @@ def subscription(*topics: str, version: int = 3, owned: Mapping[str, list[int]] 
 
 
 class VirtualTimers:
-    """`broker.coordinator.outcome.Timers`, whose time is moved by hand."""
+    """`broker.coordinator.outcome.Timers` with a manual clock."""
 
     def __init__(self) -> None:
         self.due: dict[Hashable, tuple[int, int, Operation]] = {}
@@ -71,7 +72,7 @@ class VirtualTimers:
         return self.due[key][0] if key in self.due else None
 
     def pop_due(self, now_ms: int) -> tuple[int, Operation] | None:
-        """The first that is due, and when it was."""
+        """The first timer that is due, with its deadline."""
         first = min(self.due.items(), key=lambda item: item[1][:2], default=None)
         if first is None or first[1][0] > now_ms:
             return None
@@ -80,7 +81,7 @@ class VirtualTimers:
 
 
 class Asked:
-    """One request, and what became of it."""
+    """A request and its answer."""
 
     def __init__(self, refusal: Callable[[ErrorCode], Message], version: int) -> None:
         self.version = version
@@ -106,7 +107,7 @@ class Asked:
 
 
 class Shell:
-    """One partition of `__consumer_offsets`, led here, with classic groups only."""
+    """One partition of `__consumer_offsets` that is led here, with classic groups only."""
 
     def __init__(self, seed: int = 0, **settings: int) -> None:
         self.settings = BrokerSettings.model_construct(None, **settings)
@@ -114,12 +115,12 @@ class Shell:
         self.now_ms = 1_000
         self.log: list[tuple[bytes, bytes | None]] = []
         self.append_error: ErrorCode | None = None
-        """Set: whatever is to be written is not."""
+        """If set, every append fails."""
         self.is_cut_off = False
-        """No follower fetches: what is written is not replicated, and no answer leaves."""
+        """No follower fetches: nothing is replicated, and no answer is sent."""
         self.held: list[tuple[Reply, Any]] = []
         self.replicated = 0
-        """So much of the log survives."""
+        """Length of the replicated log."""
         self.asked: list[Asked] = []
         self.decisions = Decisions("broker-1", lambda: WALL_MS + self.now_ms)
         self._begin()
@@ -129,7 +130,7 @@ class Shell:
         self.context = GroupContext(GroupDirectory(), self.timers, self.chance, lambda: self.settings, MetadataImage)
         self.core = ClassicGroups(self.context)
         self.assignments: dict[int, list[bytes]] = {}
-        """What was written, by generation."""
+        """Written assignments by generation."""
 
     @property
     def now(self) -> Now:
@@ -145,7 +146,7 @@ class Shell:
     def state(self) -> str:
         return self.group.state_name()
 
-    # -- as the shard does
+    # -- the duties of the shard
 
     def run(self, operation: Operation, reply: Reply | None = None) -> None:
         try:
@@ -169,7 +170,7 @@ class Shell:
         self._check_groups()
 
     def replicate(self) -> None:
-        """All that was written is on enough replicas: answers leave."""
+        """All records are replicated: send the answers."""
         self.is_cut_off = False
         self.replicated = len(self.log)
         held, self.held = self.held, []
@@ -180,7 +181,7 @@ class Shell:
                 reply.answer(response)
 
     def pass_ms(self, duration_ms: int) -> None:
-        """Time goes by; timers run when they are due."""
+        """Advance the clock and run the timers that are due."""
         until_ms = self.now_ms + duration_ms
         while (due := self.timers.pop_due(until_ms)) is not None:
             deadline_ms, operation = due
@@ -189,11 +190,11 @@ class Shell:
         self.now_ms = until_ms
 
     def fail_over(self) -> None:
-        """Another broker leads the partition; what was not replicated is lost."""
+        """Another broker becomes the leader; unreplicated records are lost."""
         for reply in [*self.core.give_up(), *(reply for reply, _ in self.held)]:
             reply.refuse(ErrorCode.NOT_COORDINATOR)
         self.held.clear()
-        assert not any(asked.waits for asked in self.asked), "whoever waits is told to look elsewhere"
+        assert not any(asked.waits for asked in self.asked), "every waiting request is refused"
         del self.log[self.replicated :]
         self.is_cut_off = False
         self._begin()
@@ -205,7 +206,7 @@ class Shell:
             self._check_record(decoded_key, decoded_value)
         self.run(self.core.loaded)
 
-    # -- what always holds
+    # -- invariants
 
     def _check_groups(self) -> None:
         for group in self.context.groups:
@@ -266,7 +267,7 @@ class Shell:
         return self.ask(self.core.leave, request, lambda code: LeaveGroupResponse(error_code=code), version)
 
     def stable(self, *people: Person) -> None:
-        """These people make up the group, and have synced; the first of them leads."""
+        """A Stable group of these clients; the first one leads."""
         joins = [person.join() for person in people]
         while any(asked.waits for asked in joins):
             self.pass_ms(INITIAL_DELAY_MS)
@@ -282,7 +283,7 @@ class Shell:
 
 @dataclass(eq=False)
 class Person:
-    """A client that remembers what it was told, as real ones do."""
+    """A client that keeps its member id and generation, as real ones do."""
 
     shell: Shell
     instance_id: str | None = None
@@ -293,14 +294,14 @@ class Person:
     rebalance_ms: int = REBALANCE_MS
     member_id: str = ""
     signature: str = ""
-    """To be seen in the parts that it gives as a leader."""
+    """Appears in the assignments that it makes as a leader."""
     parts: Sequence[bytes] | None = None
-    """What it gives as a leader instead, in the order of the members."""
+    """Assignments to make as a leader, in the order of the members, instead of the usual ones."""
     joining: Asked | None = None
 
     @property
     def joined(self) -> JoinGroupResponse:
-        """What its last JoinGroup was answered."""
+        """Answer to its last JoinGroup."""
         assert self.joining is not None
         response = self.joining.response
         assert isinstance(response, JoinGroupResponse), "its JoinGroup waits"
@@ -330,7 +331,7 @@ class Person:
         return self.joining
 
     def join(self) -> Asked:
-        """JoinGroup, and again with the id that it is given."""
+        """JoinGroup, repeated with the assigned member id."""
         asked = self.join_once()
         if not asked.waits and asked.error is ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = asked.response.member_id
@@ -342,14 +343,14 @@ class Person:
         return asked
 
     def learn_id(self) -> None:
-        """Where no id was asked for first, the test looks into the group for it."""
+        """Read the member id from the group, if the version assigns none in advance."""
         assert self.joining is not None
         for member in self.shell.group.members.values():
             if member.awaiting_join is self.joining.reply:
                 self.member_id = member.member_id
 
     def sync(self, **changes: Any) -> Asked:
-        """SyncGroup; a leader gives each member a part that is new in each generation."""
+        """SyncGroup; a leader gives each member an assignment that is unique to the generation."""
         joined = self.joined
         assignments = [
             SyncGroupRequestAssignment(

@@ -1,7 +1,7 @@
-"""Consumer groups on a bench, in virtual time: topics as a test wants them, members that do what they are told.
+"""A test rig for consumer groups in virtual time: configurable topics, and members that follow the protocol.
 
-Records go through their wire form. After every command it is checked what must always hold: no partition has two
-owners, epochs only rise, states move as the tables allow, and a fresh core that reads the log knows the same.
+Records are encoded and decoded. After every command it checks what must always hold: no partition has two owners,
+epochs only increase, states change as the tables allow, and a new core that reads the log has the same state.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 
 from broker.coordinator.outcome import CoordinatorRecord, Now, Operation, Outcome, Reply
 from broker.groups.consumer_group import GROUP_MOVES, ConsumerGroup, GroupState
+from broker.groups.consumer_groups import ConsumerGroups
 from broker.groups.consumer_member import MEMBER_MOVES, STATIC_LEAVE_EPOCH, MemberState
 from broker.groups.group import Client, GroupContext, GroupDirectory
-from broker.groups.modern import ConsumerGroups
-from broker.groups.moves import is_legal
+from broker.groups.state_transitions import is_legal
 from kraft.metadata.image import EMPTY_IMAGE, MetadataImage
 from kraft.metadata.replay import ImageReplay
 from protocol.errors import ErrorCode, KafkaError
@@ -69,16 +69,17 @@ class Rig:
     """One partition of `__consumer_offsets` with consumer groups only."""
 
     def __init__(self, seed: int = 0, **settings: Any) -> None:
-        # Most stories are about single steps, so assignments are made at once unless a story says otherwise.
+        # Most stories are about single steps, so assignments are computed at once unless a story configures an
+        # interval.
         settings.setdefault("group_consumer_assignment_interval_ms", 0)
         self.settings = BrokerSettings.model_construct(None, raw={}, **settings)
         self.image: MetadataImage = EMPTY_IMAGE
         self.monotonic_ms = 1_000
         self.log: list[tuple[bytes, bytes | None]] = []
         self.written: list[CoordinatorRecord] = []
-        """By the last command."""
+        """Records of the last command."""
         self.broken: ErrorCode | None = None
-        """Set: nothing can be written."""
+        """If set, every append fails."""
         self._chance = random.Random(seed)
         self._topics = 0
         self._epochs: dict[str, int] = {}
@@ -97,7 +98,7 @@ class Rig:
         return ConsumerGroups(context)
 
     def set_setting(self, name: str, value: Any) -> None:
-        """Altered while the broker runs."""
+        """Change a setting at run time."""
         self.settings = self.settings.model_copy(update={name: value})
 
     @property
@@ -144,7 +145,7 @@ class Rig:
             topic_id=topic_id, partition_id=number, replicas=[1], isr=[1], leader=1, directories=[bytes(15) + b"\x01"]
         )
 
-    # -- as the shard does
+    # -- the duties of the shard
 
     def run(self, operation: Operation, reply: Reply | None = None) -> None:
         try:
@@ -190,7 +191,7 @@ class Rig:
         )
 
     def fail_over(self, compacted: bool = False) -> None:
-        """Another broker leads the partition, and reads the log, perhaps after it was compacted."""
+        """Another broker becomes the leader and reads the log, compacted if requested."""
         self.core.give_up()
         if compacted:
             last = {key: place for place, (key, _) in enumerate(self.log)}
@@ -202,12 +203,12 @@ class Rig:
             self._replay(self.core, key, value)
         self.run(self.core.loaded)
 
-    # -- what always holds
+    # -- invariants
 
     def check(self) -> None:
         for group in self.directory:
             if not isinstance(group, ConsumerGroup):
-                # It may come back as a consumer group, which begins in whatever state and epoch it has then.
+                # It may have been recreated as a consumer group, with any initial state and epoch.
                 self._states.pop(group.group_id, None)
                 self._epochs.pop(group.group_id, None)
                 continue
@@ -251,7 +252,7 @@ class Rig:
     def ask(
         self, request: Any, version: int, command: Callable[..., Outcome] | None = None, client_id: str = "client"
     ) -> Any:
-        """The answer; the code alone where the request was refused."""
+        """The answer; only the code for a refused request."""
         answers: list[Any] = []
         reply = Reply(answers.append, answers.append)
         request = decode(type(request), encode(request, version), version)
@@ -273,14 +274,14 @@ class Rig:
 
 
 class Reader:
-    """A consumer that does what it is told, as the clients do: gives up first, then takes."""
+    """A consumer that follows its assignment as clients do: it revokes first, then takes new partitions."""
 
     def __init__(self, rig: Rig, member_id: str, *topics: str, **fields: Any) -> None:
         self.rig = rig
         self.member_id = member_id
         self.topics = list(topics)
         self.fields = fields
-        """Of the request: `instance_id`, `server_assignor`, `subscribed_topic_regex`, …"""
+        """Fields of the request: `instance_id`, `server_assignor`, `subscribed_topic_regex`, …"""
         self.epoch = 0
         self.owned: dict[bytes, set[int]] = {}
         self.response = ConsumerGroupHeartbeatResponse()
@@ -292,7 +293,7 @@ class Reader:
 
     @property
     def partitions(self) -> set[tuple[str, int]]:
-        """What it owns."""
+        """Partitions that it owns."""
         topics = self.rig.image.topics.by_id
         return {(topics[topic_id].name, number) for topic_id, owned in self.owned.items() for number in owned}
 
@@ -307,12 +308,12 @@ class Reader:
         )
 
     def beat(self, **fields: Any) -> ConsumerGroupHeartbeatResponse:
-        """A heartbeat that says what it owns."""
+        """A heartbeat that reports the owned partitions."""
         fields.setdefault("topic_partitions", self._reported())
         return self._send(**fields)
 
     def just_beat(self) -> ConsumerGroupHeartbeatResponse:
-        """A heartbeat that says nothing."""
+        """A heartbeat without optional fields."""
         return self._send()
 
     def leave(self, epoch: int = -1) -> ConsumerGroupHeartbeatResponse:
@@ -330,7 +331,7 @@ class Reader:
     def _send(self, **fields: Any) -> ConsumerGroupHeartbeatResponse:
         fields.setdefault("instance_id", self.fields.get("instance_id"))
         if self.missed_an_answer:
-            # Clients then tell all that they know.
+            # Clients then send all fields.
             fields = {
                 "rebalance_timeout_ms": REBALANCE_MS,
                 "subscribed_topic_names": self.topics,
@@ -350,7 +351,7 @@ class Reader:
 
 
 def settle(*readers: Reader, rounds: int = 10) -> None:
-    """All of them send heartbeats until nothing changes any more."""
+    """All of them send heartbeats until nothing changes."""
     rig = readers[0].rig
     for _ in range(rounds):
         for reader in readers:

@@ -1,6 +1,6 @@
-"""A machine over groups on a bench: a log in memory, clocks and timers by hand, topics as a test wants them.
+"""A test bench for a machine over groups: log in memory, manual clocks and timers, configurable topics.
 
-Records go through their wire form, so what a test sees replayed is what a new coordinator would read.
+Records are encoded and decoded, so a test sees replayed what a new coordinator would read.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Bench:
         self.monotonic_ms = 1000
         self.log: list[Written | Marker] = []
         self.broken: KafkaError | None = None
-        """Set: nothing can be written."""
+        """If set, every append fails."""
         self._topics = 0
         self.decisions = Decisions("broker-1", lambda: WALL_MS + self.monotonic_ms)
         self._begin()
@@ -92,7 +92,7 @@ class Bench:
     # -- commands
 
     def ask(self, command: Callable[..., Outcome], *arguments: Any) -> Any:
-        """The answer to a command that is answered at once. Raises KafkaError if it is refused."""
+        """The answer to a command that is answered immediately. Raises KafkaError if it is refused."""
         answers: list[Any] = []
         reply = Reply(answers.append, lambda code: answers.append(KafkaError(code)))
         self.run(partial(command, *arguments, reply))
@@ -123,7 +123,7 @@ class Bench:
         return outcome
 
     def write(self, key: Message, value: Message | None, version: int = 0) -> None:
-        """A record that some command has written."""
+        """Append a record as if a command had written it."""
         self.run(lambda now: Outcome([CoordinatorRecord(key, value, version)]))
 
     def end_transaction(self, producer: ProducerStamp, committed: bool) -> None:
@@ -136,7 +136,7 @@ class Bench:
         machine.replay(key, value, written.producer)
 
     def reload(self) -> None:
-        """Another broker leads now: it replays the log, and time goes on."""
+        """Another broker becomes the leader: it replays the log, and time advances."""
         self._begin()
         for entry in self.log:
             if isinstance(entry, Marker):
@@ -146,7 +146,7 @@ class Bench:
         self.run(self.machine.loaded)
 
     def advance(self, milliseconds: int) -> None:
-        """Time goes on, and timers run at their deadlines."""
+        """Advance the time and run timers at their deadlines."""
         until_ms = self.monotonic_ms + milliseconds
         while self.timers.waiting:
             key, (deadline_ms, operation) = min(self.timers.waiting.items(), key=lambda it: it[1][0])
@@ -172,7 +172,7 @@ class Bench:
     # -- topics
 
     def create_topic(self, name: str, partitions: int = 1) -> bytes:
-        """Its id."""
+        """Returns its id."""
         self._topics += 1
         topic_id = self._topics.to_bytes(16, "big")
         self._change_metadata(_creation(name, topic_id, partitions))
@@ -182,7 +182,7 @@ class Bench:
         self._change_metadata([RemoveTopicRecord(topic_id=self.image.topics.by_name[name].id)])
 
     def recreate_topic(self, name: str) -> bytes:
-        """Deleted and created again in one step."""
+        """Delete and recreate it in one step."""
         self._topics += 1
         topic_id = self._topics.to_bytes(16, "big")
         gone = RemoveTopicRecord(topic_id=self.image.topics.by_name[name].id)

@@ -1,4 +1,4 @@
-"""What stories about offsets say, in few words."""
+"""Short helpers for stories about offsets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.broker.groups.machine_bench import Bench
 
 @dataclass
 class FakeGroup:
-    """A group that is what a test says."""
+    """A group with configurable answers."""
 
     group_id: str = "g"
     kind: GroupType = GroupType.CLASSIC
@@ -45,8 +45,8 @@ class FakeGroup:
     since_ms: int | None = None
     topics: list[str] = field(default_factory=list)
     error: ErrorCode | None = None
-    """What every check raises."""
-    heard: list[Commit] = field(default_factory=list)
+    """Error that every check raises."""
+    commits: list[Commit] = field(default_factory=list)
 
     @property
     def type(self) -> GroupType:
@@ -65,7 +65,7 @@ class FakeGroup:
         return topic in self.topics
 
     def check_commit(self, commit: Commit, now: Now) -> None:
-        self.heard.append(commit)
+        self.commits.append(commit)
         self._check()
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
@@ -96,7 +96,7 @@ def commit(  # noqa: PLR0913 - what a test may want to say of one commit
     leader_epoch: int = -1,
     retention_ms: int = -1,
 ) -> int:
-    """The partition's error."""
+    """Returns the partition's error."""
     image = bench.image.topics.by_name.get(topic)
     asked = OffsetCommitRequestPartition(
         partition_index=partition,
@@ -129,7 +129,7 @@ def txn_commit(  # noqa: PLR0913 - what a test may want to say of one commit
     generation: int = -1,
     metadata: str | None = "",
 ) -> int:
-    """The partition's error."""
+    """Returns the partition's error."""
     asked = TxnOffsetCommitRequestPartition(
         partition_index=partition, committed_offset=offset, committed_metadata=metadata
     )
@@ -184,7 +184,7 @@ def everything(bench: Bench, group: str = "g") -> dict[tuple[str, int], int]:
 
 
 def delete_offsets(bench: Bench, topic: str, *partitions: int, group: str = "g") -> list[int]:
-    """The partitions' errors."""
+    """Errors of the partitions."""
     request = OffsetDeleteRequest(
         group_id=group,
         topics=[

@@ -1,4 +1,4 @@
-"""Assignors: every partition goes to one member that subscribes to it, evenly, and with few moves."""
+"""Assignors: every partition has exactly one subscribed owner, loads are even, and few partitions move."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sizes(targets: Mapping[str, Partitions]) -> dict[str, int]:
 
 
 def moves(before: Mapping[str, Partitions], after: Mapping[str, Partitions]) -> int:
-    """How many partitions have another owner than they had."""
+    """Number of partitions whose owner changed."""
     owners = {
         (topic, number): member_id
         for member_id, target in before.items()
@@ -80,7 +80,7 @@ def test_every_partition_has_one_owner(counts: dict[bytes, int], data: st.DataOb
     group = spec(counts, members)
     targets = ASSIGNORS[assignor](group)
     check_complete(group, targets)
-    # And once more, from there, with whatever has changed.
+    # Again from the result, after the change.
     changed = data.draw(st.dictionaries(st.sampled_from("pqrstuvw"), TOPICS, min_size=1))
     next_group = spec(data.draw(COUNTS), changed, targets)
     check_complete(next_group, ASSIGNORS[assignor](next_group))
@@ -88,7 +88,7 @@ def test_every_partition_has_one_owner(counts: dict[bytes, int], data: st.DataOb
 
 @pytest.mark.feature("CG-13")
 @given(COUNTS, TOPICS, NAMES, NAMES)
-def test_members_that_read_the_same_have_the_same_share(
+def test_members_with_equal_subscriptions_have_equal_shares(
     counts: dict[bytes, int], topics: frozenset[bytes], first: list[str], second: list[str]
 ) -> None:
     before = assign_uniformly(spec(counts, dict.fromkeys(first, topics)))
@@ -96,7 +96,7 @@ def test_members_that_read_the_same_have_the_same_share(
     group = spec(counts, dict.fromkeys(second, topics), before)
     after = assign_uniformly(group)
     assert max(sizes(after).values()) - min(sizes(after).values()) <= 1
-    # Whatever can stay, stays: a member gives up only what is above its share.
+    # A member loses only partitions above its share.
     total = sum(sizes(after).values())
     quota, with_one_more = divmod(total, len(second))
     stayed = sorted((sizes(before)[name] for name in second if name in before), reverse=True)

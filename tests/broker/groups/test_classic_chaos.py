@@ -1,7 +1,7 @@
-"""Classic groups under random people, clocks, disks and coordinators.
+"""Classic groups with random clients, clocks, disk errors and failovers.
 
-What must hold after every step is in `classic_shell.Shell`. Here: whatever happened, each reply is answered once, in a
-generation there is one assignment, and once the disturbance ends all who want to be in are in.
+`classic_shell.Shell` checks the invariants of every step. Here: each request is answered once, each generation has one
+assignment, and after the disturbance every client that wants to be a member is one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FORGETS_ITS_ID = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, Err
 
 
 def protocols(mask: int, topic: str) -> dict[str, bytes]:
-    """Some of three, of which all know the first."""
+    """A subset of three protocols that always contains the first."""
     names = ["range", *(name for bit, name in enumerate(["sticky", "robin"]) if mask >> bit & 1)]
     return {name: subscription(topic) for name in (reversed(names) if mask & 4 else names)}
 
@@ -49,7 +49,7 @@ class Chaos(RuleBasedStateMachine):
             self.people.append(Person(self.shell, instance, join_version=version, rebalance_ms=15_000))
 
     def expect(self, person: Person, asked: Asked) -> None:
-        """A client that is told that it is not in any more begins anew."""
+        """A client that has lost its membership joins again."""
         if not asked.waits and asked.error in FORGETS_ITS_ID:
             person.member_id = ""
 
@@ -155,10 +155,10 @@ class Chaos(RuleBasedStateMachine):
         self.shell.append_error = None
         self.shell.replicate()
         self.settle()
-        self.shell.fail_over()  # which also checks that nobody waits any more
+        self.shell.fail_over()  # also checks that no request waits
 
     def settle(self) -> None:
-        """As many as there is room for come to a stable group and stay in it."""
+        """As many clients as there is room for reach a stable group and stay in it."""
         room = self.shell.settings.group_max_size
         for _ in range(40):
             for who in range(min(room, len(self.people))):

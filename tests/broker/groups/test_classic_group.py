@@ -1,4 +1,4 @@
-"""Classic groups asked what every kind of group is: commits, subscriptions; their table of moves; bad input."""
+"""Classic groups: the Group protocol (commits, subscriptions), the table of states, and invalid input."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ INCONSISTENT = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 REBALANCE = ErrorCode.REBALANCE_IN_PROGRESS
 
 
-# -- the table
+# -- state transitions
 
 
 @pytest.mark.feature("CG-08")
@@ -66,7 +66,7 @@ def test_emigration_ends_it_in_every_state(state: str) -> None:
 
 
 def in_state(state: str) -> tuple[Shell, ClassicGroup]:
-    """A group in that state, of anna who leads, and of ben who is static, in generation 1 if it has one."""
+    """A group in that state: anna leads, ben is static; in generation 1 if it has one."""
     shell = Shell()
     anna, ben = Person(shell), Person(shell, "b")
     if state == "Empty":
@@ -88,7 +88,7 @@ def in_state(state: str) -> tuple[Shell, ClassicGroup]:
 # -- commits
 
 COMMITS = [
-    # state, who, generation, transactional, answer
+    # state, member, generation, transactional, answer
     ("Empty", "", -1, False, NONE),
     ("Empty", "", -1, True, NONE),
     ("Empty", "anybody", -1, False, NONE),
@@ -120,7 +120,7 @@ COMMITS = [
 
 @pytest.mark.feature("CG-03", "CG-09")
 @pytest.mark.parametrize(("state", "who", "generation", "transactional", "answer"), COMMITS)
-def test_who_may_commit(state: str, who: str, generation: int, transactional: bool, answer: ErrorCode) -> None:
+def test_permissions_to_commit(state: str, who: str, generation: int, transactional: bool, answer: ErrorCode) -> None:
     shell, group = in_state("Stable" if state == "Dead" else state)
     if state == "Dead":
         group.die()
@@ -152,7 +152,7 @@ def test_commits_keep_the_session() -> None:
     assert anna in group.members and ben not in group.members
 
 
-# -- what is asked of all groups
+# -- the Group protocol
 
 
 @pytest.mark.feature("CG-05")
@@ -194,8 +194,8 @@ def test_which_topics_are_in_use() -> None:
     "data",
     [b"", b"\x00", b"\x00\x03", b"\x00\x03\x00\x00\x00\x02\x00\x01a", b"\x00\x00\x7f\xff\xff\xff", b"\xff" * 40],
 )
-def test_bytes_that_are_no_subscription(data: bytes) -> None:
-    """The group works; every topic may be in use."""
+def test_unreadable_subscriptions(data: bytes) -> None:
+    """The group works; every topic counts as in use."""
     with pytest.raises(MalformedMessage):
         read_topics(data)
     shell = Shell()
@@ -212,7 +212,7 @@ def test_bytes_that_are_no_subscription(data: bytes) -> None:
 
 @pytest.mark.feature("CG-05")
 @pytest.mark.parametrize("state", ["Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"])
-def test_what_may_be_done_to_it(state: str) -> None:
+def test_permissions_to_fetch_and_delete(state: str) -> None:
     _, group = in_state("Stable" if state == "Dead" else state)
     if state == "Dead":
         group.die()
@@ -236,7 +236,7 @@ def test_what_may_be_done_to_it(state: str) -> None:
 @pytest.mark.feature("CG-08")
 def test_how_it_is_described() -> None:
     shell, group = in_state("Stable")
-    described = shell.core.describe(group)
+    described = shell.core.describe(group).complete()
     anna, ben = described.members
     assert (described.group_state, described.protocol_type, described.protocol_data) == ("Stable", "consumer", "range")
     assert (anna.client_id, anna.client_host, anna.group_instance_id) == ("client", "/127.0.0.1", None)
@@ -246,17 +246,17 @@ def test_how_it_is_described() -> None:
         b"part 1 of 1",
     )
     shell, group = in_state("PreparingRebalance")
-    described = shell.core.describe(group)
+    described = shell.core.describe(group).complete()
     assert described.group_state == "PreparingRebalance" and described.protocol_data == ""
     assert [member.member_metadata for member in described.members] == [b"", b"", b""]
 
 
-# -- the log, and other kinds
+# -- records and other kinds
 
 
 @pytest.mark.feature("CG-12")
 def test_a_group_from_parts_is_stable_and_writes_itself() -> None:
-    """As a group of another kind becomes one."""
+    """As when a group of another kind becomes classic."""
     shell = Shell()
     protocols = (MemberProtocol("range", subscription("news")), MemberProtocol("robin", b""))
     members = [
@@ -278,7 +278,7 @@ def test_a_group_from_parts_is_stable_and_writes_itself() -> None:
 
 
 @pytest.mark.feature("CG-12")
-def test_before_it_becomes_another_kind_whoever_waits_is_told() -> None:
+def test_waiting_requests_are_answered_before_a_conversion() -> None:
     shell = Shell()
     anna, ben = Person(shell), Person(shell)
     shell.stable(anna, ben)
@@ -312,7 +312,7 @@ def test_values_of_every_version_are_read(version: int) -> None:
 
 
 @pytest.mark.feature("CG-12")
-def test_a_record_that_contradicts_itself_is_made_the_best_of() -> None:
+def test_a_contradictory_record_is_repaired() -> None:
     twice = [MemberMetadata(member_id="anna", group_instance_id="a") for _ in range(2)]
     value = GroupMetadataValue(protocol_type="consumer", generation=3, protocol=None, leader="ghost", members=twice)
     group = ClassicGroup.from_value(GROUP, value)
@@ -321,7 +321,7 @@ def test_a_record_that_contradicts_itself_is_made_the_best_of() -> None:
 
 
 class OtherGroup:
-    """Of a kind that is not known here."""
+    """A group of an unknown kind."""
 
     def __init__(self, kind: GroupType, is_empty: bool) -> None:
         self.group_id = GROUP
@@ -337,7 +337,7 @@ class OtherGroup:
 
 
 class Recorder:
-    """Serves another kind's members."""
+    """Serves members of another kind."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -351,7 +351,7 @@ class Recorder:
 
 
 @pytest.mark.feature("CG-16")
-def test_members_of_another_kind_are_handed_on() -> None:
+def test_requests_for_another_kind_are_passed_on() -> None:
     shell = Shell()
     shell.context.groups.put(OtherGroup(GroupType.CONSUMER, is_empty=False))  # type: ignore[arg-type]
     shell._check_groups = lambda: None  # type: ignore[method-assign]  # they are classic ones' rules
@@ -374,7 +374,7 @@ def test_members_of_another_kind_are_handed_on() -> None:
 @pytest.mark.parametrize(
     ("kind", "gives_way"), [(GroupType.CONSUMER, True), (GroupType.STREAMS, True), (GroupType.SHARE, False)]
 )
-def test_an_empty_group_of_another_kind_gives_way(kind: GroupType, gives_way: bool) -> None:
+def test_an_empty_group_of_another_kind_is_replaced(kind: GroupType, gives_way: bool) -> None:
     shell = Shell()
     other: Any = OtherGroup(kind, is_empty=True)
     shell.context.groups.put(other)
@@ -392,7 +392,7 @@ def test_an_empty_group_of_another_kind_gives_way(kind: GroupType, gives_way: bo
     assert shell.state == "Empty"
 
 
-# -- bad input
+# -- invalid requests
 
 PROTOCOL = JoinGroupRequestProtocol(name="range", metadata=subscription("news"))
 ANNA = {"group_id": GROUP, "member_id": "anna"}
@@ -433,7 +433,7 @@ def test_bad_joins(state: str, changes: dict[str, Any], error: ErrorCode) -> Non
 
 
 @pytest.mark.feature("CG-06")
-def test_an_id_that_was_given_to_a_dynamic_member_is_for_no_static_one() -> None:
+def test_a_static_member_cannot_use_an_assigned_member_id() -> None:
     shell = Shell()
     anna = Person(shell)
     anna.member_id = anna.join_once().response.member_id
@@ -442,7 +442,7 @@ def test_an_id_that_was_given_to_a_dynamic_member_is_for_no_static_one() -> None
 
 
 @pytest.mark.feature("CG-06")
-def test_a_protocol_that_is_named_twice_counts_once() -> None:
+def test_a_duplicate_protocol_counts_once() -> None:
     shell = Shell()
     doubled = [PROTOCOL, PROTOCOL, JoinGroupRequestProtocol(name="robin")]
     request = JoinGroupRequest(
@@ -519,7 +519,7 @@ def test_heartbeats(state: str, changes: dict[str, Any], error: ErrorCode) -> No
 
 
 @pytest.mark.feature("CG-07")
-def test_a_leader_may_forget_members_and_invent_some() -> None:
+def test_a_leader_may_omit_members_and_name_unknown_ones() -> None:
     shell, group = in_state("CompletingRebalance")
     anna, ben = group.members
     parts = [

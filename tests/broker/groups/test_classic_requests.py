@@ -1,4 +1,6 @@
-"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup over the wire: to one broker, and to three of which one dies."""
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup over the wire: to a single broker, and to three of which one is
+killed.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ RETRIED = {
 
 
 async def coordinator(rig: Rig, asked: int = 1) -> int:
-    """Who it is by the word of that broker; waits until there is one."""
+    """The coordinator's node according to that broker; waits until there is one."""
     while True:
         answer = await rig.ask(asked, FindCoordinatorRequest(coordinator_keys=[GROUP]))
         (found,) = answer.coordinators
@@ -61,7 +63,7 @@ async def patiently(rig: Rig, node: int, request: Message, version: int | None =
 @pytest.mark.feature("CG-06", "CG-07", "CG-09")
 @pytest.mark.parametrize("age", ["oldest", "old", "newest"])
 @on_cluster(offsets__topic__num__partitions="2", offsets__topic__replication__factor="1")
-async def test_one_joins_syncs_stays_and_leaves(rig: Rig, age: str) -> None:
+async def test_a_member_joins_syncs_sends_heartbeats_and_leaves(rig: Rig, age: str) -> None:
     join, sync, heartbeat, leave = {"oldest": (0, 0, 0, 0), "old": (4, 2, 2, 2), "newest": (9, 5, 4, 5)}[age]
     node = await coordinator(rig)
     answer = await patiently(rig, node, join_request(), join)
@@ -92,7 +94,7 @@ async def test_one_joins_syncs_stays_and_leaves(rig: Rig, age: str) -> None:
 
 @pytest.mark.feature("CG-06")
 @on_cluster(brokers=3, offsets__topic__num__partitions="2")
-async def test_requests_that_are_refused_at_the_door(rig: Rig) -> None:
+async def test_requests_that_fail_validation(rig: Rig) -> None:
     node = await coordinator(rig)
     refused = await patiently(rig, node, join_request(session_timeout_ms=1))
     assert refused.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
@@ -116,7 +118,9 @@ async def test_requests_that_are_refused_at_the_door(rig: Rig) -> None:
 @pytest.mark.feature("CG-12", "CG-10")
 @on_cluster(brokers=3, offsets__topic__num__partitions="2", group__initial__rebalance__delay__ms="100")
 async def test_the_coordinator_is_killed_while_members_join(rig: Rig) -> None:
-    """Of two static members one waits for the other when the coordinator dies; the next one has their generation."""
+    """One of two static members waits for the other when the coordinator is killed; the next coordinator has their
+    generation.
+    """
     node = await coordinator(rig)
     joined: dict[str, Any] = {}
 
@@ -164,7 +168,7 @@ async def test_the_coordinator_is_killed_while_members_join(rig: Rig) -> None:
 
 
 async def other_coordinator(rig: Rig, asked: int, before: int) -> int:
-    """The coordinator after `before`, by the word of another broker."""
+    """The coordinator after `before`, according to another broker."""
     with trio.fail_after(60):
         while (found := await coordinator(rig, asked)) == before:
             await trio.sleep(0.1)
@@ -172,7 +176,7 @@ async def other_coordinator(rig: Rig, asked: int, before: int) -> int:
 
 
 async def join_of_its_own(rig: Rig, node: int, instance_id: str, joined: dict[str, Any]) -> None:
-    """A JoinGroup over a connection of its own, until it is in."""
+    """A JoinGroup over a separate connection, until it succeeds."""
     channel: Channel = rig.channel(node)
     while True:
         answer = await channel.call(join_request(instance_id=instance_id), timeout_ms=60_000)

@@ -14,7 +14,7 @@ NONE = ErrorCode.NONE
 FENCED = ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_a_static_member_is_in_at_once_and_named_after_its_instance() -> None:
+def test_a_static_member_joins_at_once_and_is_named_after_its_instance() -> None:
     shell = Shell()
     anna = Person(shell, "a")
     assert anna.join().waits, "nobody asks a static member to come again with an id"
@@ -54,7 +54,7 @@ def test_a_restart_within_the_session_keeps_the_assignment(version: int, who: st
     assert old.heartbeat() is FENCED
 
 
-def test_a_restart_that_could_not_be_written_did_not_happen() -> None:
+def test_a_restart_that_cannot_be_written_changes_nothing() -> None:
     shell = Shell()
     old, ben = Person(shell, "a"), Person(shell, "b")
     shell.stable(old, ben)
@@ -68,7 +68,7 @@ def test_a_restart_that_could_not_be_written_did_not_happen() -> None:
     assert member.session_timeout_ms == SESSION_MS and member.protocol_names() == ["range"]
 
 
-def test_one_that_changes_the_chosen_protocol_makes_all_join_again() -> None:
+def test_a_changed_protocol_starts_a_rebalance() -> None:
     data = subscription("news")
     shell = Shell()
     old, ben = (Person(shell, name, protocols={"range": data, "robin": data}) for name in ("a", "b"))
@@ -86,9 +86,10 @@ def cooperative(owned: list[int]) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("fails_over", [False, True])
 @pytest.mark.parametrize("who", ["leader", "follower"])
-def test_one_that_had_partitions_to_give_up_makes_all_join_again(who: str, fails_over: bool) -> None:
-    """A cooperative member is to give something up and to join again, so that others get it (KIP-429). It ends before
-    it does, and who comes in its place never had it."""
+def test_a_return_with_unrevoked_partitions_starts_a_rebalance(who: str, fails_over: bool) -> None:
+    """A cooperative member is to revoke partitions and rejoin, so that others get them (KIP-429). It stops before that,
+    and its replacement never owned them.
+    """
     shell = Shell()
     anna, ben = Person(shell, "a"), Person(shell, "b")
     had, has_none = (anna, ben) if who == "leader" else (ben, anna)
@@ -105,13 +106,13 @@ def test_one_that_had_partitions_to_give_up_makes_all_join_again(who: str, fails
     assert again.generation == has_none.generation == 2
     shell.sync_all([again, has_none])
 
-    # It asks for that once.
+    # Only one rebalance is requested.
     once_more = Person(shell, had.instance_id, protocols=cooperative([]))
     assert once_more.join().response.generation_id == 2 and shell.state == "Stable"
 
 
 @pytest.mark.parametrize("owned", [[], [0], [0, 1]])
-def test_one_that_kept_all_it_had_bothers_nobody_when_it_is_back(owned: list[int]) -> None:
+def test_a_return_without_unrevoked_partitions_starts_no_rebalance(owned: list[int]) -> None:
     shell = Shell()
     anna, ben = Person(shell, "a", protocols=cooperative(owned)), Person(shell, "b", protocols=cooperative([2]))
     anna.parts = [write_assignment({"news": [0, 1]}), write_assignment({"news": [2, 3]})]
@@ -122,7 +123,7 @@ def test_one_that_kept_all_it_had_bothers_nobody_when_it_is_back(owned: list[int
     assert ben.heartbeat() is NONE
 
 
-def test_one_that_comes_back_while_the_leader_assigns_makes_all_join_again() -> None:
+def test_a_return_while_the_leader_assigns_starts_the_rebalance_again() -> None:
     """The leader is assigning to the old id."""
     shell = Shell()
     anna, ben = Person(shell, "a"), Person(shell, "b")
@@ -138,7 +139,7 @@ def test_one_that_comes_back_while_the_leader_assigns_makes_all_join_again() -> 
     assert again.generation == anna.generation == 2
 
 
-def test_one_that_comes_twice_fences_itself() -> None:
+def test_a_member_that_starts_twice_fences_itself() -> None:
     shell = Shell()
     first, second = Person(shell, "a"), Person(shell, "a")
     waiting = first.join()
@@ -149,7 +150,7 @@ def test_one_that_comes_twice_fences_itself() -> None:
     assert second.is_leader and list(shell.group.members) == [second.member_id]
 
 
-def test_who_is_away_stays_in_the_next_generation_until_its_session_ends() -> None:
+def test_an_absent_member_is_in_the_next_generation_until_its_session_expires() -> None:
     shell = Shell()
     anna, ben, cleo = Person(shell, "a", session_ms=30_000, rebalance_ms=9_000), Person(shell), Person(shell)
     anna.rebalance_ms = ben.rebalance_ms = cleo.rebalance_ms = 9_000
@@ -167,7 +168,7 @@ def test_who_is_away_stays_in_the_next_generation_until_its_session_ends() -> No
     assert shell.state == "Stable"
 
 
-def test_if_only_away_members_are_left_the_rebalance_waits_for_them() -> None:
+def test_the_rebalance_waits_if_only_absent_members_remain() -> None:
     shell = Shell()
     anna, ben = Person(shell, "a", session_ms=30_000, rebalance_ms=9_000), Person(shell, rebalance_ms=9_000)
     shell.stable(anna, ben)
@@ -181,8 +182,8 @@ def test_if_only_away_members_are_left_the_rebalance_waits_for_them() -> None:
     assert shell.state == "Empty", "and then it is silent"
 
 
-def test_leaving_does_not_take_the_place_of_a_static_member_that_is_not_there() -> None:
-    """A consumer with an instance id does not send LeaveGroup; a session's end removes it."""
+def test_a_leave_request_of_an_unknown_static_member_removes_nobody() -> None:
+    """A consumer with an instance id does not send LeaveGroup; its session timeout removes it."""
     shell = Shell()
     anna, ben = Person(shell, "a"), Person(shell)
     shell.stable(anna, ben)

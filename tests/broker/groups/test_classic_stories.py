@@ -1,10 +1,11 @@
-"""Classic groups as stories: people join, share, fall silent and leave."""
+"""Classic groups as stories: clients join, share, fall silent and leave."""
 
 from __future__ import annotations
 
 import pytest
 
-from broker.groups.classic_rebalance import TOLD_TO_COME_MS
+from broker.groups import classic_groups
+from broker.groups.classic_rebalance import PENDING_JOIN_WAIT_MS
 from protocol.errors import ErrorCode
 from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -87,7 +88,9 @@ def test_two_join_sync_and_stay() -> None:
 @pytest.mark.feature("CG-06")
 @pytest.mark.parametrize("version", range(10))
 def test_every_version_of_join(version: int) -> None:
-    """Before version 4 who joins is in at once; before 1 its session is its rebalance timeout, too."""
+    """Before version 4 a client joins without MEMBER_ID_REQUIRED; before version 1 its session timeout is its rebalance
+    timeout, too.
+    """
     shell = Shell()
     anna = Person(shell, join_version=version)
     asked = anna.join_once()
@@ -105,7 +108,7 @@ def test_every_version_of_join(version: int) -> None:
 
 @pytest.mark.feature("CG-06")
 def test_the_first_delay_ends_with_the_rebalance_timeout() -> None:
-    """However many come: not longer than the rebalance timeout of the first in all."""
+    """However many join, it takes at most the rebalance timeout of the first member."""
     shell = Shell()
     people = [Person(shell, rebalance_ms=8_000)]
     people[0].join()
@@ -128,9 +131,9 @@ def test_without_a_delay_the_first_begins_at_once() -> None:
 
 
 @pytest.mark.feature("CG-06", "CG-09")
-def test_without_a_delay_all_who_come_at_once_are_in_the_first_generation() -> None:
-    """Each has to ask twice. The first of them is not to be off with a generation of its own meanwhile, or the others
-    would wait for its next heartbeat.
+def test_without_a_delay_simultaneous_members_share_the_first_generation() -> None:
+    """Each has to send JoinGroup twice. The first must not start a generation of its own meanwhile, which would make
+    the others wait for its next heartbeat.
     """
     shell = Shell(group_initial_rebalance_delay_ms=0)
     people = [Person(shell) for _ in range(10)]
@@ -139,7 +142,7 @@ def test_without_a_delay_all_who_come_at_once_are_in_the_first_generation() -> N
         person.member_id = person.join_once().response.member_id
     shell.pass_ms(20)
     for person in people[1:]:
-        assert first.waits, "the others were told to come"
+        assert first.waits, "the other members must rejoin"
         person.join_once()
         shell.pass_ms(2)
     assert [person.generation for person in people] == [1] * 10
@@ -148,21 +151,21 @@ def test_without_a_delay_all_who_come_at_once_are_in_the_first_generation() -> N
 
 
 @pytest.mark.feature("CG-06", "CG-09")
-def test_a_first_generation_does_not_wait_long_for_who_was_given_an_id() -> None:
+def test_the_first_generation_waits_shortly_for_assigned_member_ids() -> None:
     shell = Shell(group_initial_rebalance_delay_ms=0)
     anna, ghost = Person(shell), Person(shell)
     ghost.member_id = ghost.join_once().response.member_id
     asked = anna.join()
-    shell.pass_ms(TOLD_TO_COME_MS - 1)
+    shell.pass_ms(PENDING_JOIN_WAIT_MS - 1)
     assert asked.waits and shell.state == "PreparingRebalance"
     shell.pass_ms(2)
     assert anna.generation == 1 and list(shell.group.members) == [anna.member_id]
-    # It may still come, in the next one.
+    # It may still join the next one.
     assert ghost.join_once().waits and shell.state == "PreparingRebalance"
 
 
 @pytest.mark.feature("CG-06", "CG-09")
-def test_who_was_given_an_id_and_does_not_come_holds_nobody_up_for_long() -> None:
+def test_an_unused_member_id_delays_a_rebalance_only_shortly() -> None:
     shell = Shell()
     anna, ghost = Person(shell), Person(shell)
     shell.stable(anna)
@@ -174,7 +177,7 @@ def test_who_was_given_an_id_and_does_not_come_holds_nobody_up_for_long() -> Non
 
 
 @pytest.mark.feature("CG-06", "CG-08")
-def test_the_third_makes_all_join_again() -> None:
+def test_a_third_member_starts_a_rebalance() -> None:
     shell = Shell()
     anna, ben, cleo = Person(shell), Person(shell), Person(shell)
     shell.stable(anna, ben)
@@ -191,7 +194,7 @@ def test_the_third_makes_all_join_again() -> None:
 
 
 @pytest.mark.feature("CG-06", "CG-09")
-def test_who_does_not_rejoin_in_time_is_out_though_it_sends_heartbeats() -> None:
+def test_a_member_that_does_not_rejoin_is_removed_despite_heartbeats() -> None:
     shell = Shell()
     anna, ben, cleo = Person(shell), Person(shell), Person(shell)
     shell.stable(anna, ben)
@@ -208,7 +211,7 @@ def test_who_does_not_rejoin_in_time_is_out_though_it_sends_heartbeats() -> None
 
 
 @pytest.mark.feature("CG-09")
-def test_silence_ends_the_session() -> None:
+def test_a_silent_member_is_removed_after_its_session_timeout() -> None:
     shell = Shell()
     anna, ben = Person(shell), Person(shell)
     shell.stable(anna, ben)
@@ -223,7 +226,7 @@ def test_silence_ends_the_session() -> None:
 
 
 @pytest.mark.feature("CG-09")
-def test_who_waits_for_an_answer_need_not_send_heartbeats() -> None:
+def test_a_waiting_member_need_not_send_heartbeats() -> None:
     shell = Shell()
     anna, ben, cleo = Person(shell), Person(shell), Person(shell)
     shell.stable(anna, ben)
@@ -241,12 +244,12 @@ def test_who_waits_for_an_answer_need_not_send_heartbeats() -> None:
     anna.sync()
     assert [asked.error for asked in waiting] == [NONE, NONE]
     shell.pass_ms(SESSION_MS - 1)
-    assert ben.heartbeat() is NONE, "its session begins anew when it gets its part"
+    assert ben.heartbeat() is NONE, "its session starts again when it gets its assignment"
 
 
 @pytest.mark.feature("CG-09")
-def test_who_asks_late_for_its_part_is_heard() -> None:
-    """The answer to its JoinGroup was long on the way; the others have their parts already."""
+def test_a_late_sync_renews_the_session() -> None:
+    """The answer to its JoinGroup was slow; the others have their assignments already."""
     shell = Shell()
     anna, ben = Person(shell), Person(shell)
     shell.stable(anna, ben)
@@ -263,12 +266,12 @@ def test_who_asks_late_for_its_part_is_heard() -> None:
     assert [anna.heartbeat(), ben.heartbeat()] == [NONE, NONE]
     assert shell.state == "Stable" and cleo.member_id in shell.group.members, "it is in its session"
     shell.pass_ms(1)
-    assert cleo.heartbeat() is UNKNOWN, "that was all that was heard of it"
+    assert cleo.heartbeat() is UNKNOWN, "its last sign of life"
 
 
 @pytest.mark.feature("CG-09")
 @pytest.mark.parametrize("is_stable", [False, True])
-def test_who_asks_again_for_the_answer_to_its_join_is_heard(is_stable: bool) -> None:
+def test_a_repeated_join_renews_the_session(is_stable: bool) -> None:
     shell = Shell()
     anna, ben = Person(shell), Person(shell)
     shell.stable(anna, ben)
@@ -278,7 +281,7 @@ def test_who_asks_again_for_the_answer_to_its_join_is_heard(is_stable: bool) -> 
         anna.sync()
     shell.pass_ms(SESSION_MS - 1)
     assert anna.heartbeat() is NONE
-    assert ben.join().error is NONE, "nothing has changed: it is told at once"
+    assert ben.join().error is NONE, "nothing has changed: an immediate answer"
     shell.pass_ms(SESSION_MS - 1)
     assert anna.heartbeat() is NONE
     assert ben.member_id in shell.group.members
@@ -287,8 +290,8 @@ def test_who_asks_again_for_the_answer_to_its_join_is_heard(is_stable: bool) -> 
 
 
 @pytest.mark.feature("CG-06")
-def test_a_newcomer_does_not_wait_for_ever() -> None:
-    """Old clients have no id yet while they wait; the one who hung up and came again is counted twice."""
+def test_a_new_member_waits_for_a_limited_time() -> None:
+    """Old clients have no member id while they wait; one that disconnected and joined again counts twice."""
     shell = Shell()
     anna = Person(shell, rebalance_ms=900_000)
     shell.stable(anna)
@@ -303,7 +306,7 @@ def test_a_newcomer_does_not_wait_for_ever() -> None:
 
 
 @pytest.mark.feature("CG-07")
-def test_who_never_syncs_is_out_and_the_others_begin_again() -> None:
+def test_a_member_that_never_syncs_is_removed_and_the_others_rebalance() -> None:
     shell = Shell()
     anna, ben = Person(shell, rebalance_ms=20_000), Person(shell, rebalance_ms=20_000)
     anna.join()
@@ -322,7 +325,7 @@ def test_who_never_syncs_is_out_and_the_others_begin_again() -> None:
 
 
 @pytest.mark.feature("CG-07")
-def test_a_follower_that_never_syncs_is_out_of_a_stable_group() -> None:
+def test_a_follower_that_never_syncs_is_removed_from_a_stable_group() -> None:
     shell = Shell()
     anna, ben = Person(shell, rebalance_ms=20_000), Person(shell, rebalance_ms=20_000)
     anna.join()
@@ -338,7 +341,7 @@ def test_a_follower_that_never_syncs_is_out_of_a_stable_group() -> None:
 
 
 @pytest.mark.feature("CG-07")
-def test_late_sync_gets_its_part_from_the_stable_group() -> None:
+def test_a_late_sync_gets_its_assignment_from_the_stable_group() -> None:
     shell = Shell()
     anna, ben = Person(shell), Person(shell)
     anna.join()
@@ -354,7 +357,7 @@ def test_late_sync_gets_its_part_from_the_stable_group() -> None:
 
 
 @pytest.mark.feature("CG-07")
-def test_the_protocol_with_most_votes_among_those_that_all_know() -> None:
+def test_the_protocol_with_most_votes_among_those_that_all_support() -> None:
     shell = Shell()
     data = subscription("news")
     anna = Person(shell, protocols={"sticky": data, "range": data, "robin": data})
@@ -371,20 +374,20 @@ def test_the_protocol_with_most_votes_among_those_that_all_know() -> None:
 
 @pytest.mark.feature("CG-07", "PF-19")
 @pytest.mark.parametrize("kind", ["connect", "stream", "whatever"])
-def test_what_other_kinds_of_clients_say_passes_through_unread(kind: str) -> None:
+def test_metadata_of_other_protocol_types_is_not_parsed(kind: str) -> None:
     shell = Shell()
     one = Person(shell, kind=kind, protocols={"eager": b"\xff\x00 not a subscription"})
     two = Person(shell, kind=kind, protocols={"eager": b""})
     shell.stable(one, two)
     assert [member.metadata for member in one.joined.members] == [b"\xff\x00 not a subscription", b""]
     assert shell.group.protocol_type == kind and shell.group.subscription is None
-    described = shell.core.describe(shell.group)
+    described = shell.core.describe(shell.group).complete()
     assert [member.member_metadata for member in described.members] == [b"\xff\x00 not a subscription", b""]
 
 
 @pytest.mark.feature("CG-07")
 def test_joining_again() -> None:
-    """With the same metadata: an answer at once, unless the leader asks, who wants a new assignment."""
+    """With unchanged metadata: an immediate answer, except for the leader, which wants a new assignment."""
     shell = Shell()
     anna, ben = Person(shell), Person(shell)
     anna.join()
@@ -453,7 +456,7 @@ def test_leaving(version: int) -> None:
 
 @pytest.mark.feature("CG-08", "CG-10")
 def test_many_leave_at_once() -> None:
-    """Tools name static members by their instance ids; one that is told of each how it went."""
+    """Admin clients name static members by instance id; each removal has its own error code."""
     shell = Shell()
     anna, ben, cleo, dora = Person(shell, "a"), Person(shell, "b"), Person(shell), Person(shell)
     shell.stable(anna, ben, cleo)
@@ -499,9 +502,11 @@ def test_leaving_answers_what_the_leaver_still_waits_for() -> None:
     assert waiting.error is UNKNOWN
 
 
-@pytest.mark.feature("CG-06")
-def test_a_group_is_as_large_as_may_be() -> None:
-    shell = Shell(group_max_size=2)
+@pytest.mark.feature("CG-06", "RP-02")
+@pytest.mark.parametrize(("setting", "limit"), [(2, 3_000), (1 << 31, 2)])
+def test_a_group_has_a_maximum_size(setting: int, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classic_groups, "MOST_MEMBERS", limit)
+    shell = Shell(group_max_size=setting)
     anna, ben, cleo = Person(shell), Person(shell), Person(shell)
     shell.stable(anna, ben)
     refused = cleo.join_once()
@@ -512,7 +517,7 @@ def test_a_group_is_as_large_as_may_be() -> None:
 
 
 @pytest.mark.feature("CG-06", "CG-12")
-def test_a_smaller_limit_leaves_out_who_comes_last() -> None:
+def test_a_lowered_limit_rejects_the_last_to_rejoin() -> None:
     shell = Shell()
     people = [Person(shell) for _ in range(3)]
     shell.stable(*people)
@@ -537,15 +542,15 @@ def test_members_go_on_with_the_next_coordinator() -> None:
     assert ben.sync().response.assignment == b"part 1 of 1"
     assert shell.group.subscription == frozenset({"news"})
     shell.pass_ms(SESSION_MS - 1)
-    assert anna.heartbeat() is NONE, "sessions begin anew"
+    assert anna.heartbeat() is NONE, "sessions start again"
     shell.pass_ms(1)
     assert ben.heartbeat() is UNKNOWN
 
 
 @pytest.mark.feature("CG-12", "CG-08")
 @pytest.mark.parametrize("phase", ["first join", "join", "sync", "assigned", "left"])
-def test_the_coordinator_moves_in_the_middle(phase: str) -> None:
-    """Whoever waits looks for the next one; that one knows the last generation that was replicated."""
+def test_the_coordinator_moves_during_a_rebalance(phase: str) -> None:
+    """Waiting clients look for the new coordinator, which has the last replicated generation."""
     shell = Shell()
     anna, ben = Person(shell), Person(shell)
     if phase == "first join":
@@ -583,7 +588,7 @@ def test_the_coordinator_moves_in_the_middle(phase: str) -> None:
 
 
 @pytest.mark.feature("CG-12")
-def test_what_was_replicated_is_kept_though_nobody_was_told() -> None:
+def test_a_replicated_generation_survives_without_an_answer() -> None:
     shell = Shell()
     anna = Person(shell)
     anna.join()
@@ -597,7 +602,7 @@ def test_what_was_replicated_is_kept_though_nobody_was_told() -> None:
 
 
 @pytest.mark.feature("CG-07", "CG-12")
-def test_an_assignment_that_cannot_be_written_is_none() -> None:
+def test_an_assignment_that_cannot_be_written_is_not_used() -> None:
     shell = Shell()
     anna, ben = Person(shell), Person(shell)
     anna.join()
@@ -618,7 +623,7 @@ def test_an_assignment_that_cannot_be_written_is_none() -> None:
 
 @pytest.mark.feature("CG-06", "CG-12")
 @pytest.mark.parametrize("version", [3, 9])
-def test_a_group_that_cannot_be_written_does_not_begin(version: int) -> None:
+def test_a_group_that_cannot_be_written_is_not_created(version: int) -> None:
     shell = Shell()
     shell.append_error = ErrorCode.NOT_COORDINATOR
     assert Person(shell, join_version=version).join_once().error is ErrorCode.NOT_COORDINATOR

@@ -1,7 +1,7 @@
-"""Consumer groups under whoever asks for anything: wrong epochs, other people's ids, partitions that nobody has.
+"""Consumer groups under arbitrary requests: wrong epochs, foreign ids, partitions that are not owned.
 
-Whatever comes, it is answered, and what must hold after every step (`consumer_rig.Rig.check`) holds: nobody's partition
-is another's, and of every member somebody notices that it is silent.
+Every request is answered, and the invariants of `consumer_rig.Rig.check` hold after every step: no partition has two
+owners, and every member has a session timer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from protocol.messages.consumer_group_heartbeat import TopicPartitions
 from tests.broker.groups.consumer_rig import Rig
 
 OWN = object()
-"""The epoch, or the partitions, that the member was given last."""
+"""The epoch or the partitions of the member's last answer."""
 EPOCHS = st.sampled_from([0, 0, OWN, OWN, OWN, -1, -2, 1, 5, 2**31 - 1, -7])
 GARBAGE = [TopicPartitions(topic_id=bytes(15) + b"\x01", partitions=[0, 7, -1])]
 SUBSCRIPTIONS = st.fixed_dictionaries(
@@ -42,7 +42,7 @@ JOINS: dict[str, Any] = {"subscribed_topic_names": ["news"], "rebalance_timeout_
 
 
 class Strangers:
-    """They send what they like, and remember what they were told."""
+    """Clients that send anything, and remember the answers."""
 
     def __init__(self) -> None:
         self.rig = Rig()
@@ -84,7 +84,7 @@ class Strangers:
 @example([("a", "one", 0, JOINS), ("a", "one", -2, {"topic_partitions": []}), ("a", "one", 0, JOINS)])
 @example([("a", "one", 0, JOINS), ("a", "two", 0, JOINS), ("a", "two", -1, {"topic_partitions": []}),
           ("b", "one", 0, JOINS)])  # fmt: skip
-def test_whatever_members_send_they_are_answered_and_what_must_hold_holds(story: list[Any]) -> None:
+def test_arbitrary_requests_are_answered_and_break_no_invariant(story: list[Any]) -> None:
     strangers = Strangers()
     for step in story:
         if isinstance(step, tuple) and len(step) == 4:

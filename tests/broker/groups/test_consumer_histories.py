@@ -1,5 +1,5 @@
-"""Consumer groups under random histories: whatever happens, no partition has two owners, and when it is quiet again
-every partition has one.
+"""Consumer groups under random histories: no partition ever has two owners, and after the disturbance every partition
+has one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PATTERNS = ("", "p.*", "apples|plums", "none")
 
 
 def durable(group: ConsumerGroup) -> tuple[object, ...]:
-    """All that the log says of a group."""
+    """The durable state of a group."""
     return (
         group.epoch,
         group.metadata_hash,
@@ -41,7 +41,7 @@ def durable(group: ConsumerGroup) -> tuple[object, ...]:
 
 
 class Histories(RuleBasedStateMachine):
-    """Members come, go, are silent, lose answers; topics change; coordinators fail over."""
+    """Members join, leave, fall silent and lose answers; topics change; coordinators fail over."""
 
     @initialize(interval_ms=st.sampled_from([0, 1_000]), seed=st.integers(0, 99))
     def begin(self, interval_ms: int, seed: int) -> None:
@@ -51,7 +51,7 @@ class Histories(RuleBasedStateMachine):
         self.born = 0
 
     def read_by(self, number: int) -> set[tuple[str, int]]:
-        """What this consumer has in its hands, as it sees it itself."""
+        """Partitions that this consumer believes it owns."""
         return self.readers[number].partitions if number in self.readers else set()
 
     @rule(
@@ -78,7 +78,7 @@ class Histories(RuleBasedStateMachine):
         self.readers[number] = reader
 
     def settle_error(self, number: int) -> None:
-        """Whoever is fenced gives up all and joins again."""
+        """A fenced client abandons its partitions and rejoins."""
         reader = self.readers[number]
         if reader.error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH):
             reader.join()
@@ -96,7 +96,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(number=MEMBERS)
     def lose_an_answer(self, number: int) -> None:
-        """The consumer does not hear what it was told: it goes on as before, and tells all that it knows."""
+        """The consumer misses an answer: it continues as before, and sends all fields."""
         if number not in self.readers:
             return
         reader = self.readers[number]
@@ -126,7 +126,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(number=MEMBERS)
     def die(self, number: int) -> None:
-        """Nothing is heard of it any more; after its session it is out."""
+        """The client stops; its session expires later."""
         self.readers.pop(number, None)
 
     @rule(duration_ms=st.sampled_from([1, 500, 5_000, 30_000, 60_000]))
@@ -157,7 +157,7 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def no_partition_is_read_by_two(self) -> None:
-        """Also as the consumers themselves see it, unless one of them is out and does not know it yet."""
+        """Also from the consumers' own view, except for those that were fenced and have not noticed it."""
         if not hasattr(self, "rig"):
             return
         group = self.rig.core.find(GROUP)
@@ -179,7 +179,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: bool(self.readers))
     @rule()
     def be_quiet(self) -> None:
-        """The dead time out, the living send heartbeats: then all is shared out, each to one."""
+        """Dead members expire, live ones send heartbeats: then every partition has exactly one owner."""
         for _ in range(40):
             self.rig.pass_ms(HEARTBEAT_MS)
             self.everybody_beats()

@@ -1,4 +1,4 @@
-"""Groups as tools see them, on the bench: listed, described, deleted, whatever kind they are of."""
+"""Groups as admin clients see them: listed, described and deleted, of every kind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.broker.groups.offset_words import FakeGroup, commit, txn_commit
 
 
 def with_three_groups() -> Bench:
-    """A classic one with a member, a consumer group, and one that has nothing but offsets."""
+    """A classic group with a member, a consumer group, and one that has only offsets."""
     bench = Bench()
     bench.create_topic("t")
     member = MemberMetadata(member_id="m", client_id="c", client_host="/h", subscription=b"s", assignment=b"a")
@@ -47,7 +47,7 @@ def test_groups_are_listed_by_state_and_type(states: list[str], types: list[str]
     assert [group.group_id for group in listed if group is not None] == expected
 
 
-def test_a_listed_group_says_what_it_is() -> None:
+def test_the_fields_of_a_listed_group() -> None:
     bench = with_three_groups()
     assert list(bench.machine.listed(ListGroupsRequest())) == [
         ListedGroup(group_id="classic", protocol_type="connect", group_state="Stable", group_type="classic"),
@@ -58,10 +58,10 @@ def test_a_listed_group_says_what_it_is() -> None:
 
 def test_classic_groups_are_described_and_those_without_members_too() -> None:
     bench = with_three_groups()
-    described = bench.ask(bench.machine.describe_classic, "classic", 6)
+    described = bench.machine.describe_classic("classic", 6).complete()
     assert (described.error_code, described.group_state, described.protocol_type) == (0, "Stable", "connect")
     assert [member.member_assignment for member in described.members] == [b"a"]
-    simple = bench.ask(bench.machine.describe_classic, "simple", 6)
+    simple = bench.machine.describe_classic("simple", 6).complete()
     assert simple == DescribedGroup(group_id="simple", group_state="Empty")
 
 
@@ -69,11 +69,11 @@ def test_classic_groups_are_described_and_those_without_members_too() -> None:
     ("group_id", "message"),
     [("nobody", "Group nobody not found."), ("modern", "Group modern is not a classic group.")],
 )
-def test_what_is_no_classic_group_is_dead(group_id: str, message: str) -> None:
+def test_other_groups_are_described_as_dead_classic_groups(group_id: str, message: str) -> None:
     bench = with_three_groups()
-    old = bench.ask(bench.machine.describe_classic, group_id, 5)
+    old = bench.machine.describe_classic(group_id, 5).complete()
     assert old == DescribedGroup(group_id=group_id, group_state="Dead")
-    new = bench.ask(bench.machine.describe_classic, group_id, 6)
+    new = bench.machine.describe_classic(group_id, 6).complete()
     assert new == DescribedGroup(
         group_id=group_id, group_state="Dead", error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message
     )
@@ -88,15 +88,15 @@ def test_what_is_no_classic_group_is_dead(group_id: str, message: str) -> None:
     ],
 )
 @pytest.mark.feature("CG-13")
-def test_what_is_no_consumer_group_cannot_be_described_as_one(group_id: str, message: str) -> None:
+def test_other_groups_cannot_be_described_as_consumer_groups(group_id: str, message: str) -> None:
     bench = with_three_groups()
-    assert bench.ask(bench.machine.describe_consumer, group_id) == consumer_group_describe.DescribedGroup(
+    assert bench.machine.describe_consumer(group_id).complete() == consumer_group_describe.DescribedGroup(
         group_id=group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message
     )
 
 
 @pytest.mark.feature("CG-05")
-def test_a_deleted_group_takes_its_offsets_along() -> None:
+def test_deleting_a_group_deletes_its_offsets() -> None:
     bench = with_three_groups()
     bench.machine.groups.put(FakeGroup("left", state="Empty"))
     commit(bench, "t", 1, group="left")
@@ -114,7 +114,7 @@ def test_a_deleted_group_takes_its_offsets_along() -> None:
     ("group_id", "error"),
     [("nobody", ErrorCode.GROUP_ID_NOT_FOUND), ("classic", ErrorCode.NON_EMPTY_GROUP)],
 )
-def test_a_group_that_is_in_use_or_not_there_cannot_be_deleted(group_id: str, error: ErrorCode) -> None:
+def test_a_group_in_use_or_unknown_cannot_be_deleted(group_id: str, error: ErrorCode) -> None:
     bench = with_three_groups()
     place = len(bench.log)
     with pytest.raises(KafkaError) as refused:
@@ -123,7 +123,7 @@ def test_a_group_that_is_in_use_or_not_there_cannot_be_deleted(group_id: str, er
     assert len(bench.log) == place
 
 
-def test_a_group_that_was_deleted_is_gone_for_a_new_coordinator_too() -> None:
+def test_a_deleted_group_is_unknown_to_a_new_coordinator() -> None:
     bench = with_three_groups()
     bench.ask(bench.machine.delete, "simple")
     bench.reload()

@@ -1,4 +1,4 @@
-"""What a group's coordinator tells: why a group rebalances, whom it fences, how it ends."""
+"""Decision notes of group coordinators: why groups rebalance, whom they fence, how they end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.feature("OB-07")
 
 
 def story(shell: Shell | Rig) -> list[str]:
-    return [it.told for it in shell.decisions.since(0, f"group {GROUP}")]
+    return [it.sentence for it in shell.decisions.since(0, f"group {GROUP}")]
 
 
 # -- classic groups
@@ -27,29 +27,29 @@ def test_a_first_generation_from_the_first_who_joins_to_the_assignment() -> None
     anna, ben = Person(shell), Person(shell)
     shell.stable(anna, ben)
     assert story(shell) == [
-        f"group readers rebalances, after generation 0: {anna.member_id} joins; its reason: because",
+        f"group readers rebalances, after generation 0: {anna.member_id} joins; reason given: because",
         f"group readers begins generation 1 with 2 members, {anna.member_id} assigns: all have joined",
         f"group readers is stable in generation 1: {anna.member_id} has assigned the partitions to 2 members",
     ]
     assert [it.facts["generation"] for it in shell.decisions.since(0)] == [0, 1, 1]
 
 
-def test_who_is_silent_is_fenced_and_the_others_share() -> None:
+def test_a_silent_member_is_fenced_and_the_others_share() -> None:
     shell = Shell()
     anna, ben = Person(shell), Person(shell)
     shell.stable(anna, ben)
     shell.pass_ms(SESSION_MS - 1)
     anna.heartbeat()
     shell.pass_ms(1)
-    silent = f"it was silent for {SESSION_MS} ms, its session is of {SESSION_MS} ms"
+    silent = f"it sent nothing for {SESSION_MS} ms; session timeout {SESSION_MS} ms"
     assert story(shell)[-2:] == [
         f"member {ben.member_id} of group readers is fenced: {silent}",
-        f"group readers rebalances, after generation 1: the session of {ben.member_id} is over, {silent}",
+        f"group readers rebalances, after generation 1: the session of {ben.member_id} expired; {silent}",
     ]
     assert [it.kind.value for it in shell.decisions.since(0)][-2:] == ["fencing", "rebalance"]
 
 
-def test_who_leaves_is_named_and_an_empty_group_says_so() -> None:
+def test_notes_of_a_member_that_leaves_and_of_an_empty_group() -> None:
     shell = Shell()
     anna = Person(shell)
     shell.stable(anna)
@@ -57,11 +57,11 @@ def test_who_leaves_is_named_and_an_empty_group_says_so() -> None:
     shell.pass_ms(INITIAL_DELAY_MS)
     assert story(shell)[-2:] == [
         f"group readers rebalances, after generation 1: {anna.member_id} left",
-        "group readers is empty in generation 2: nobody is left in it",
+        "group readers is empty in generation 2: no member remains",
     ]
 
 
-def test_a_static_member_that_comes_again_fences_the_one_before() -> None:
+def test_a_static_member_that_returns_fences_its_former_id() -> None:
     shell = Shell()
     anna = Person(shell, instance_id="shelf-1")
     shell.stable(anna)
@@ -69,11 +69,11 @@ def test_a_static_member_that_comes_again_fences_the_one_before() -> None:
     again = Person(shell, instance_id="shelf-1")
     again.join()
     assert story(shell)[-1] == (
-        f"member {before} of group readers is fenced: static member shelf-1 came again, as {again.member_id}"
+        f"member {before} of group readers is fenced: static member shelf-1 returned as {again.member_id}"
     )
 
 
-def test_heartbeats_and_requests_that_are_refused_decide_nothing() -> None:
+def test_heartbeats_and_refused_requests_leave_no_notes() -> None:
     shell = Shell()
     anna = Person(shell)
     shell.stable(anna)
@@ -87,7 +87,7 @@ def test_heartbeats_and_requests_that_are_refused_decide_nothing() -> None:
 # -- consumer groups (KIP-848)
 
 
-def test_epochs_and_targets_of_a_consumer_group_with_what_brought_them_about() -> None:
+def test_epochs_and_targets_of_a_consumer_group_with_their_causes() -> None:
     rig = Rig()
     rig.create_topic("news", 4)
     anna, ben = Reader(rig, "anna", "news"), Reader(rig, "ben", "news")
@@ -96,29 +96,29 @@ def test_epochs_and_targets_of_a_consumer_group_with_what_brought_them_about() -
     assert story(rig) == [
         "group readers begins epoch 2: anna joined",
         "group readers has a new target assignment of epoch 2 for 1 members: "
-        "the one before was of epoch 1; by the assignor uniform",
+        "the previous one had epoch 1; assignor uniform",
         "group readers begins epoch 3: ben joined",
         "group readers has a new target assignment of epoch 3 for 2 members: "
-        "the one before was of epoch 2; by the assignor uniform",
+        "the previous one had epoch 2; assignor uniform",
     ]
     rig.add_partitions("news", 2)
     anna.beat()
     assert story(rig)[4] == "group readers begins epoch 4: partitions or racks of its topics have changed"
     ben.leave()
-    assert story(rig)[-1] == "group readers begins epoch 5: ben left; 1 members are left"
+    assert story(rig)[-1] == "group readers begins epoch 5: ben left; 1 members remain"
     rig.pass_ms(45_000)
     assert story(rig)[-2:] == [
-        "member anna of group readers is fenced: nothing was heard from it for 45000 ms",
-        "group readers begins epoch 6: anna is fenced, nothing was heard from it for 45000 ms; no members are left",
+        "member anna of group readers is fenced: it sent nothing for 45000 ms",
+        "group readers begins epoch 6: anna is fenced, it sent nothing for 45000 ms; no members remain",
     ]
 
 
-def test_a_deleted_group_is_told_of_and_one_that_cannot_be_deleted_is_not() -> None:
+def test_only_a_successful_deletion_of_a_group_is_noted() -> None:
     bench = Bench()
     commit(bench, "t", 1, group="etl")
     bench.ask(bench.machine.delete, "etl")
-    assert [it.told for it in bench.decisions.since(0)] == [
-        "group etl is deleted, with its offsets: DeleteGroups asked for it"
+    assert [it.sentence for it in bench.decisions.since(0)] == [
+        "group etl is deleted, with its offsets: requested by DeleteGroups"
     ]
     with pytest.raises(KafkaError):
         bench.ask(bench.machine.delete, "etl")
@@ -133,6 +133,6 @@ def test_a_group_whose_last_offsets_expire() -> None:
     value = GroupMetadataValue(protocol_type="consumer", generation=3, current_state_timestamp=bench.now.wall_ms)
     bench.write(GroupMetadataKey(group="g"), value, 3)
     bench.advance(8 * DAY_MS)
-    assert [it.told for it in bench.decisions.since(0, "group g")] == [
+    assert [it.sentence for it in bench.decisions.since(0, "group g")] == [
         "group g is forgotten: it was empty, and the last of its offsets has expired"
     ]

@@ -1,4 +1,4 @@
-"""Groups that go from the classic to the consumer protocol and back while their members read (KIP-848)."""
+"""Online migration between the classic and the consumer protocol (KIP-848)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 
 from broker.groups.classic_group import ClassicGroup
 from broker.groups.consumer_group import GroupState
+from broker.groups.consumer_groups import ConsumerGroups
 from broker.groups.consumer_member import MemberState
 from broker.groups.group import Commit, GroupContext
 from broker.groups.machine import GroupMachine
-from broker.groups.modern import ConsumerGroups
 from protocol.embedded_consumer import read_assignment, write_assignment
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.consumer_protocol import (
@@ -51,7 +51,7 @@ class MixedRig(Rig):
         self.run(self.machine.classic.loaded)
 
     def ask_later(self, request: Any, version: int, command: Any) -> list[Any]:
-        """Where the answer will be."""
+        """A list that receives the answer."""
         from functools import partial
 
         from broker.coordinator.outcome import Reply
@@ -69,7 +69,7 @@ class MixedRig(Rig):
 
 
 class Old:
-    """A consumer that speaks the classic protocol, cooperatively."""
+    """A consumer with the cooperative classic protocol."""
 
     def __init__(self, rig: MixedRig, *topics: str, instance_id: str | None = None) -> None:
         self.rig = rig
@@ -154,7 +154,7 @@ class Old:
         return answer if isinstance(answer, ErrorCode) else ErrorCode(answer.error_code)
 
     def follow(self) -> None:
-        """A heartbeat, and if there is a rebalance all that belongs to it."""
+        """A heartbeat and, if there is a rebalance, everything that belongs to it."""
         if self.beat() is ErrorCode.REBALANCE_IN_PROGRESS:
             self.join()
             assert self.sync() is ErrorCode.NONE
@@ -176,7 +176,7 @@ def rig() -> MixedRig:
 
 
 def classic_group(rig: MixedRig, *members: Old, shares: list[list[int]] | None = None) -> None:
-    """These make up a classic group; the first leads, and gives everybody its share of `news`."""
+    """A classic group of these; the first leads, and gives each its share of `news`."""
     waiting = [member.join() for member in members]
     rig.pass_ms(INITIAL_DELAY_MS)
     rig.pass_ms(INITIAL_DELAY_MS)
@@ -194,7 +194,7 @@ def classic_group(rig: MixedRig, *members: Old, shares: list[list[int]] | None =
 
 
 def everybody(rig: MixedRig, old: list[Old], new: list[Reader], rounds: int = 6) -> None:
-    """All of them do what they are told, until there is nothing left to do."""
+    """All of them follow the protocol until nothing changes."""
     for _ in range(rounds):
         for reader in new:
             reader.beat()
@@ -214,7 +214,8 @@ def test_a_classic_group_becomes_a_consumer_group_and_keeps_what_it_has(rig: Mix
     assert c.error is ErrorCode.NONE, c.response.error_message
     group = rig.group
     assert group.classic_members == 2
-    # The classic group's end, its members, epoch, targets and what they have; then the joining itself.
+    # Tombstone of the classic group, its members, epoch, targets and current assignments; then the new member's
+    # records.
     written = [record.key.API_KEY if record.value is not None else -record.key.API_KEY for record in rig.written]
     assert written[:9] == [-2, 5, 5, 3, 7, 7, 6, 8, 8]
     assert (a.partitions, b.partitions) == had, "nobody stops reading"
@@ -223,12 +224,12 @@ def test_a_classic_group_becomes_a_consumer_group_and_keeps_what_it_has(rig: Mix
     assert group.state is GroupState.STABLE
     assert [len(each.partitions) for each in (a, b, c)].count(1) == 2
     assert a.partitions | b.partitions | c.partitions == {("news", number) for number in range(4)}
-    described = rig.core.describe(GROUP)
+    described = rig.core.describe(GROUP).complete()
     assert sorted(member.member_type for member in described.members) == [0, 0, 1]
 
 
 @pytest.mark.feature("CG-16")
-def test_who_waits_for_a_rebalance_is_told_to_join_the_new_kind(rig: MixedRig) -> None:
+def test_members_in_a_rebalance_are_asked_to_join_the_new_kind(rig: MixedRig) -> None:
     a, b = Old(rig, "news"), Old(rig, "news")
     classic_group(rig, a)
     waiting = b.join()
@@ -266,7 +267,7 @@ def test_the_last_consumer_member_leaves_and_the_group_is_classic_again(rig: Mix
 
 
 @pytest.mark.feature("CG-16")
-def test_a_downgrade_that_cannot_be_written_did_not_happen(rig: MixedRig) -> None:
+def test_a_downgrade_that_cannot_be_written_changes_nothing(rig: MixedRig) -> None:
     a, c = Old(rig, "news"), Reader(rig, "c", "news")
     classic_group(rig, a)
     c.join()
@@ -320,9 +321,9 @@ def test_a_static_member_changes_its_protocol_there_and_back(rig: MixedRig) -> N
 
 
 @pytest.mark.feature("CG-16")
-def test_what_a_member_has_not_given_up_is_its_own_while_the_group_changes_its_kind_twice(rig: MixedRig) -> None:
-    """A classic member reads everything. One with the consumer protocol comes, half of it is to be its own, and goes
-    before anything was given up: the group is classic again. Another one comes before the first has joined again.
+def test_unrevoked_partitions_keep_their_owner_through_two_conversions(rig: MixedRig) -> None:
+    """A classic member owns all partitions. A member with the consumer protocol joins, is to get half of them, and
+    leaves before any were revoked: the group is classic again. Another one joins before the first has rejoined.
     """
     a, c, d = Old(rig, "news"), Reader(rig, "c", "news"), Reader(rig, "d", "news")
     classic_group(rig, a)
@@ -334,7 +335,7 @@ def test_what_a_member_has_not_given_up_is_its_own_while_the_group_changes_its_k
     assert rig.kind == "consumer"
     assert a.partitions == {("news", number) for number in range(4)}
     assert d.partitions == set(), "all of it is being read"
-    # It was told of a generation that is gone: then it gives up all it has.
+    # Its generation is outdated, so it abandons everything.
     assert a.beat() is ErrorCode.ILLEGAL_GENERATION
     a.owned = {}
     a.join()
@@ -345,11 +346,11 @@ def test_what_a_member_has_not_given_up_is_its_own_while_the_group_changes_its_k
 
 
 @pytest.mark.feature("CG-16")
-def test_what_a_cooperative_member_is_to_give_up_is_its_own_when_the_group_changes_its_kind(
+def test_partitions_to_revoke_keep_their_owner_through_a_conversion(
     rig: MixedRig,
 ) -> None:
-    """Its part in the new generation leaves out what it has, for another one to get it in the next. Before it has heard
-    of that, somebody comes who speaks the consumer protocol.
+    """Its assignment in the new generation leaves out partitions that another member will get in the next one. Before
+    it learns of that, a member with the consumer protocol joins.
     """
     a, b, late = Old(rig, "news"), Old(rig, "news"), Old(rig, "news")
     classic_group(rig, a, b, shares=[[0], [1, 2, 3]])
@@ -371,8 +372,8 @@ def test_what_a_cooperative_member_is_to_give_up_is_its_own_when_the_group_chang
 
 
 @pytest.mark.feature("CG-16")
-def test_who_says_to_have_what_another_one_was_given_does_not_have_it(rig: MixedRig) -> None:
-    """It said so when it joined, and has lost it since."""
+def test_an_outdated_claim_to_a_partition_does_not_count(rig: MixedRig) -> None:
+    """It claimed them when it joined, and has lost them since."""
     a, b = Old(rig, "news"), Old(rig, "news")
     b.owned = {"news": [0, 1, 2, 3]}
     classic_group(rig, a, b, shares=[[0, 1], [2]])
@@ -385,8 +386,8 @@ def test_who_says_to_have_what_another_one_was_given_does_not_have_it(rig: Mixed
 
 
 @pytest.mark.feature("CG-16")
-def test_what_a_member_waits_for_is_not_its_own_when_the_group_changes_its_kind_twice(rig: MixedRig) -> None:
-    """The same, and this time a second classic member waits for what the first one is to give up."""
+def test_awaited_partitions_are_not_owned_through_two_conversions(rig: MixedRig) -> None:
+    """The same, with a second classic member that waits for partitions which the first must revoke."""
     a, b = Old(rig, "news"), Old(rig, "news")
     c, d = Reader(rig, "c", "news"), Reader(rig, "d", "news")
     classic_group(rig, a)
@@ -409,8 +410,8 @@ def test_what_a_member_waits_for_is_not_its_own_when_the_group_changes_its_kind_
 
 @pytest.mark.feature("CG-16")
 def test_a_static_member_ends_the_migration_while_others_wait_for_partitions(rig: MixedRig) -> None:
-    """The last member that speaks the consumer protocol comes back with the classic one. Another member has just joined
-    and has not given up its part yet, and a third one waits for that: what it has is not what it shall have.
+    """The last member with the consumer protocol returns with the classic one. Another member has just joined and not
+    revoked its partitions yet, for which a third one waits: what it owns is not its target.
     """
     old, other = Old(rig, "news"), Old(rig, "news")
     new = Reader(rig, "c", "news", instance_id="one")
@@ -433,8 +434,8 @@ def test_a_static_member_ends_the_migration_while_others_wait_for_partitions(rig
 @pytest.mark.feature("CG-16")
 @pytest.mark.parametrize("compacted", [False, True])
 def test_a_failover_does_not_end_the_rebalance_of_a_group_that_became_classic(rig: MixedRig, compacted: bool) -> None:
-    """The last member with the consumer protocol has left, and before the others join again another broker leads. What
-    it has is the record of the group, which names no leader: nobody has given out what the one who left had.
+    """The last member with the consumer protocol has left, and the leadership moves before the others rejoin. The new
+    coordinator has the group's record without a leader: the partitions of the former member are not assigned.
     """
     a, b, c = Old(rig, "news"), Old(rig, "news"), Reader(rig, "c", "news")
     classic_group(rig, a, b)
@@ -458,7 +459,7 @@ def test_a_failover_does_not_end_the_rebalance_of_a_group_that_became_classic(ri
 
 
 @pytest.mark.feature("CG-16")
-def test_the_policy_says_what_is_allowed(rig: MixedRig) -> None:
+def test_the_migration_policy(rig: MixedRig) -> None:
     a = Old(rig, "news")
     classic_group(rig, a)
     for policy in ("DISABLED", "downgrade"):
@@ -500,7 +501,7 @@ def test_groups_that_cannot_be_upgraded_stay_as_they_are(rig: MixedRig) -> None:
 
 
 @pytest.mark.feature("CG-16", "CG-14")
-def test_a_classic_member_gives_up_by_joining_again(rig: MixedRig) -> None:
+def test_a_classic_member_revokes_by_rejoining(rig: MixedRig) -> None:
     a, c = Old(rig, "news"), Reader(rig, "c", "news")
     classic_group(rig, a)
     c.join()
@@ -510,7 +511,7 @@ def test_a_classic_member_gives_up_by_joining_again(rig: MixedRig) -> None:
     assert a.sync() is ErrorCode.NONE
     assert len(a.partitions) == 2
     c.beat()
-    assert c.partitions == set(), "it was told, but has not said that it did"
+    assert c.partitions == set(), "it must revoke, and has not confirmed it"
     assert a.beat() is ErrorCode.REBALANCE_IN_PROGRESS
     a.join()
     a.sync()
@@ -520,7 +521,7 @@ def test_a_classic_member_gives_up_by_joining_again(rig: MixedRig) -> None:
 
 
 @pytest.mark.feature("CG-16")
-def test_a_classic_member_that_does_not_join_again_is_out(rig: MixedRig) -> None:
+def test_a_classic_member_that_does_not_rejoin_is_removed(rig: MixedRig) -> None:
     a, c = Old(rig, "news"), Reader(rig, "c", "news")
     classic_group(rig, a)
     c.join()
@@ -534,7 +535,7 @@ def test_a_classic_member_that_does_not_join_again_is_out(rig: MixedRig) -> None
 
 
 @pytest.mark.feature("CG-16")
-def test_a_classic_member_that_does_not_sync_is_out(rig: MixedRig) -> None:
+def test_a_classic_member_that_does_not_sync_is_removed(rig: MixedRig) -> None:
     a, c = Old(rig, "news"), Reader(rig, "c", "news")
     classic_group(rig, a)
     c.join()

@@ -1,5 +1,5 @@
-"""Groups that change their kind in random histories: members of both protocols come, go and are silent, and still no
-partition is read by two; when it is quiet every partition is read.
+"""Random histories with migrations: members of both protocols join, leave and fall silent; no partition has two
+readers, and after the disturbance every partition has one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NUMBERS = st.integers(0, 3)
 
 
 class MixedHistories(RuleBasedStateMachine):
-    """Classic members join and sync by themselves here; the leader of a classic generation gives out ranges."""
+    """Classic members join and sync in steps of their own here; the leader of a classic generation assigns ranges."""
 
     @initialize(policy=st.sampled_from(["bidirectional", "bidirectional", "upgrade"]))
     def begin(self, policy: str) -> None:
@@ -70,12 +70,12 @@ class MixedHistories(RuleBasedStateMachine):
             self._join(number)
 
     def _join(self, number: int) -> None:
-        """Asks; the answer may come later."""
+        """Sends the request; the answer may come later."""
         member = self.old[number]
         member.generation = -1
         answers = member.join()
         if answers and isinstance(answers[0], ErrorCode):
-            # It begins anew, with nothing.
+            # It starts again without partitions.
             self.old[number] = Old(self.rig, "news")
             return
         if answers:
@@ -94,7 +94,7 @@ class MixedHistories(RuleBasedStateMachine):
                 member_id: write_assignment({"news": list(range(4))[place :: len(ids)]}, 3)
                 for place, member_id in enumerate(ids)
             }
-        # Eagerly: what it had it has given up before it joined.
+        # Eager protocol: it has revoked everything before it joins.
         elif member.joined.leader:
             member.owned = {}
         error = self._try_sync(member, assignments)
@@ -106,11 +106,11 @@ class MixedHistories(RuleBasedStateMachine):
         try:
             return member.sync(assignments)
         except ValueError:
-            # It waits for the leader; asked again with the next heartbeat.
+            # It waits for the leader, and asks again with the next heartbeat.
             return ErrorCode.REBALANCE_IN_PROGRESS
 
     def _hear(self, number: int) -> None:
-        """Answers that came meanwhile."""
+        """Process answers that have arrived."""
         answers = self.waiting.get(number)
         if not answers:
             return
@@ -163,7 +163,7 @@ class MixedHistories(RuleBasedStateMachine):
         else:
             self.new.pop(number, None)
 
-    # -- the world
+    # -- environment
 
     @rule(duration_ms=st.sampled_from([1, 3_000, 20_000, 60_000]))
     def wait(self, duration_ms: int) -> None:
@@ -206,7 +206,7 @@ class MixedHistories(RuleBasedStateMachine):
 
     @invariant()
     def nobody_reads_what_another_one_reads(self) -> None:
-        """Whoever is in the group. Who was counted out may not know it yet."""
+        """Of members only: a fenced client may not know it yet."""
         if not hasattr(self, "rig"):
             return
         group = self.rig.directory.get(GROUP)
@@ -224,7 +224,7 @@ class MixedHistories(RuleBasedStateMachine):
     @precondition(lambda self: bool(self.old or self.new))
     @rule()
     def be_quiet(self) -> None:
-        """All do what they are told for a while: then every partition is read, by one."""
+        """All follow the protocol for a while: then every partition has exactly one reader."""
         for _ in range(60):
             self.rig.pass_ms(HEARTBEAT_MS)
             for number in list(self.new):

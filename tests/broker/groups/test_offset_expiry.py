@@ -1,11 +1,11 @@
-"""When offsets are forgotten: retention (KIP-211), deleted topics, and the groups that have nothing left."""
+"""Expiry of offsets: retention (KIP-211), deleted topics, and groups without offsets."""
 
 from __future__ import annotations
 
 import pytest
 
-from broker.coordinator.outcome import ProducerStamp
-from broker.groups import offsets
+from broker.coordinator.outcome import Operation, Outcome, ProducerStamp
+from broker.groups import offset_cleanup
 from broker.groups.group import GroupType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
@@ -39,12 +39,12 @@ def test_offsets_of_a_group_that_nobody_joined_expire_each_by_its_own_commit() -
     bench.advance(DAY_MS)
     assert everything(bench) == {}
     assert bench.machine.offsets.group("g") is None
-    # There never was a record of the group: none has to be taken back.
+    # The group never had a record, so it needs no tombstone.
     assert all(isinstance(key, OffsetCommitKey) for key, _ in bench.written_since(0))
 
 
 @pytest.mark.feature("CG-05")
-def test_a_commit_that_says_how_long_is_held_to_it() -> None:
+def test_a_commit_with_its_own_retention_time() -> None:
     bench = loaded()
     commit(bench, "t", 1, version=4, retention_ms=1000)
     commit(bench, "t", 2, partition=1, version=4, retention_ms=2 * RETENTION_MS)
@@ -58,7 +58,7 @@ def test_a_commit_that_says_how_long_is_held_to_it() -> None:
 
 
 @pytest.mark.feature("CG-05")
-def test_offsets_of_a_group_that_was_left_expire_from_then_on_and_the_group_with_them() -> None:
+def test_offsets_expire_after_the_last_member_left_and_the_group_with_them() -> None:
     bench = loaded()
     commit(bench, "t", 1)
     bench.advance(RETENTION_MS - 2 * CHECK_MS)
@@ -77,7 +77,7 @@ def test_offsets_of_a_group_that_was_left_expire_from_then_on_and_the_group_with
 
 
 @pytest.mark.feature("CG-05", "CG-08", "CG-12")
-def test_a_classic_group_that_everybody_left_is_dead_with_its_last_offset() -> None:
+def test_an_empty_classic_group_is_removed_with_its_last_offset() -> None:
     bench = loaded()
     left_ms = bench.now.wall_ms + DAY_MS
     value = GroupMetadataValue(protocol_type="consumer", generation=3, current_state_timestamp=left_ms)
@@ -90,7 +90,7 @@ def test_a_classic_group_that_everybody_left_is_dead_with_its_last_offset() -> N
     assert bench.machine.groups.get("g") is None
     bench.reload()
     assert bench.machine.offsets.group("g") is None
-    # One that never had any is forgotten at the next check.
+    # A group that never had offsets is removed at the next check.
     bench.write(GroupMetadataKey(group="g"), value, 3)
     bench.advance(CHECK_MS)
     assert bench.machine.groups.get("g") is None
@@ -100,10 +100,10 @@ def test_a_classic_group_that_everybody_left_is_dead_with_its_last_offset() -> N
 @pytest.mark.parametrize(
     ("group", "left"),
     [
-        # Who reads a topic keeps its offsets; the group's others go.
+        # The offsets of subscribed topics are kept; others of the group expire.
         (FakeGroup(topics=["t"]), {("t", 0): 1}),
         (FakeGroup(kind=GroupType.CONSUMER, topics=["u"]), {("u", 0): 2}),
-        # What the members read is not known yet, or never.
+        # The subscriptions are not known yet, or never.
         (FakeGroup(state="PreparingRebalance"), {("t", 0): 1, ("u", 0): 2}),
         (FakeGroup(state="CompletingRebalance"), {("t", 0): 1, ("u", 0): 2}),
         (FakeGroup(protocol_type="connect"), {("t", 0): 1, ("u", 0): 2}),
@@ -134,14 +134,14 @@ def test_an_open_transaction_keeps_the_offset_and_the_group() -> None:
     assert fetch(bench, "t") == 1
     bench.end_transaction(ProducerStamp(7, 0), True)
     bench.advance(CHECK_MS)
-    # It counts from its commit, not from its marker.
+    # Counts from the commit, not from the marker.
     assert fetch(bench, "t") == 2
     bench.advance(RETENTION_MS)
     assert fetch(bench, "t") == -1
 
 
 @pytest.mark.feature("CG-05")
-def test_what_cannot_be_written_is_tried_again_at_the_next_check() -> None:
+def test_a_failed_write_is_retried_at_the_next_check() -> None:
     bench = loaded()
     commit(bench, "t", 1)
     bench.broken = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -154,7 +154,7 @@ def test_what_cannot_be_written_is_tried_again_at_the_next_check() -> None:
 
 @pytest.mark.feature("CG-05")
 def test_many_offsets_expire_in_batches_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offsets, "RECORDS_IN_ONE_GO", 4)
+    monkeypatch.setattr(offset_cleanup, "RECORDS_IN_ONE_STEP", 4)
     bench = loaded()
     for index in range(10):
         commit(bench, "t", index, group=f"g{index // 3}", partition=index % 3)
@@ -173,7 +173,53 @@ def test_many_offsets_expire_in_batches_that_fit(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.feature("CG-05")
-def test_offsets_of_a_deleted_topic_are_forgotten_at_once() -> None:
+def test_offsets_are_examined_in_steps_and_a_commit_between_two_of_them_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_cleanup, "OFFSETS_IN_ONE_STEP", 4)
+    bench = loaded()
+    for partition in range(20):
+        commit(bench, "t", partition, partition=partition)
+    steps: list[int] = []
+    run = bench.run
+
+    def watched(operation: Operation) -> Outcome:
+        outcome = run(operation)
+        if outcome.records:
+            steps.append(len(outcome.records))
+            bench.run = run  # type: ignore[method-assign]
+            commit(bench, "t", 99, partition=19)
+            bench.run = watched  # type: ignore[method-assign]
+        return outcome
+
+    bench.run = watched  # type: ignore[method-assign]
+    bench.advance(RETENTION_MS + CHECK_MS)
+    assert steps == [4, 4, 4, 4, 3]
+    assert everything(bench) == {("t", 19): 99}
+
+
+@pytest.mark.feature("CG-05")
+def test_a_clean_up_whose_write_fails_halfway_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_cleanup, "OFFSETS_IN_ONE_STEP", 2)
+    bench = loaded()
+    for partition in range(6):
+        commit(bench, "t", partition, partition=partition)
+    run = bench.run
+
+    def fails_later(operation: Operation) -> Outcome:
+        outcome = run(operation)
+        if outcome.records:
+            bench.broken = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return outcome
+
+    bench.run = fails_later  # type: ignore[method-assign]
+    bench.advance(RETENTION_MS + 10)
+    assert len(everything(bench)) == 4
+    bench.run, bench.broken = run, None  # type: ignore[method-assign]
+    bench.advance(offset_cleanup.RETRY_MS + 10)
+    assert everything(bench) == {}
+
+
+@pytest.mark.feature("CG-05")
+def test_offsets_of_a_deleted_topic_are_removed_at_once() -> None:
     bench = loaded()
     commit(bench, "t", 1)
     commit(bench, "u", 2)
@@ -186,10 +232,10 @@ def test_offsets_of_a_deleted_topic_are_forgotten_at_once() -> None:
 
 
 @pytest.mark.feature("CG-05")
-def test_a_topic_that_was_created_again_has_no_offsets() -> None:
+def test_a_recreated_topic_has_no_offsets() -> None:
     bench = loaded()
     commit(bench, "t", 1)
-    # As an older release wrote it: without the topic's id.
+    # As written by an older release, without topic id.
     bench.machine.replay(
         OffsetCommitKey(group="g", topic="t", partition=1), OffsetCommitValue(offset=4, commit_timestamp=WALL_MS), None
     )
@@ -202,7 +248,7 @@ def test_a_topic_that_was_created_again_has_no_offsets() -> None:
 
 
 @pytest.mark.feature("CG-05", "CG-12")
-def test_a_topic_that_was_deleted_while_nobody_led_is_noticed_when_somebody_does() -> None:
+def test_a_topic_deleted_while_there_was_no_leader_is_noticed_after_loading() -> None:
     bench = loaded()
     commit(bench, "t", 1)
     bench.broken = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -216,7 +262,7 @@ def test_a_topic_that_was_deleted_while_nobody_led_is_noticed_when_somebody_does
 
 
 @pytest.mark.feature("CG-05")
-def test_tombstones_of_deleted_topics_are_tried_until_they_are_written() -> None:
+def test_tombstones_of_deleted_topics_are_retried_until_written() -> None:
     bench = loaded()
     commit(bench, "t", 1)
     bench.broken = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)

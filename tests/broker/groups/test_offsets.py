@@ -1,4 +1,4 @@
-"""Committed offsets on the bench: who may commit, what is written, what is read back, and what transactions add."""
+"""Committed offsets: permissions, records, fetches and transactions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def raises(code: ErrorCode) -> pytest.RaisesExc[KafkaError]:
 
 
 @pytest.mark.feature("CG-03", "CG-04")
-def test_who_commits_without_a_group_makes_one_that_has_nothing_but_offsets() -> None:
+def test_a_commit_without_a_group_creates_one_with_only_offsets() -> None:
     bench = Bench()
     bench.create_topic("t")
     assert fetch(bench, "t") == -1
@@ -75,7 +75,7 @@ def test_metadata_has_a_limit_in_characters() -> None:
     bench.create_topic("t")
     assert commit(bench, "t", 1, metadata="grün") == ErrorCode.NONE
     assert commit(bench, "t", 2, metadata="gruen") == ErrorCode.OFFSET_METADATA_TOO_LARGE
-    # Java counts a character outside the basic plane twice.
+    # Java counts a character outside the basic multilingual plane twice.
     assert commit(bench, "t", 3, metadata="\U0001f680\U0001f680") == ErrorCode.NONE
     assert commit(bench, "t", 4, metadata="\U0001f680\U0001f680!") == ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert txn_commit(bench, "t", 5, 7, metadata="gruen") == ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -90,7 +90,7 @@ def test_a_retention_beyond_all_time_lasts_for_ever() -> None:
     ((_, value),) = bench.written_since(0)
     assert isinstance(value, OffsetCommitValue)
     assert value.expire_timestamp == (1 << 63) - 1
-    # Less than nothing is over before it began.
+    # A negative retention has expired at once.
     assert commit(bench, "t", 1, version=4, retention_ms=-(1 << 63)) == ErrorCode.NONE
 
 
@@ -136,7 +136,7 @@ def test_a_commit_with_a_generation_in_a_transaction_needs_the_group() -> None:
         (ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION),
     ],
 )
-def test_the_group_itself_says_who_may_commit(error: ErrorCode, in_transaction: ErrorCode) -> None:
+def test_the_group_checks_each_commit(error: ErrorCode, in_transaction: ErrorCode) -> None:
     bench = Bench()
     bench.create_topic("t")
     group = FakeGroup(error=error)
@@ -145,7 +145,7 @@ def test_the_group_itself_says_who_may_commit(error: ErrorCode, in_transaction: 
         commit(bench, "t", 1, member="m", generation=5, version=7)
     with raises(in_transaction):
         txn_commit(bench, "t", 1, 7, generation=5)
-    assert group.heard == [Commit("m", None, 5, False, 7), Commit("", None, 5, True, 5)]
+    assert group.commits == [Commit("m", None, 5, False, 7), Commit("", None, 5, True, 5)]
     assert bench.log == []
 
 
@@ -158,7 +158,7 @@ class OwnersGroup(FakeGroup):
 
 
 @pytest.mark.feature("CG-03", "CG-13")
-def test_a_commit_in_an_older_epoch_is_asked_for_each_partition() -> None:
+def test_a_commit_with_an_older_epoch_is_checked_by_partition() -> None:
     bench = Bench()
     bench.create_topic("t", 2)
     bench.machine.groups.put(OwnersGroup(kind=GroupType.CONSUMER))
@@ -190,14 +190,14 @@ def test_members_of_a_group_may_have_to_show_their_epoch() -> None:
     bench.machine.groups.put(FakeGroup(error=ErrorCode.STALE_MEMBER_EPOCH))
     with raises(ErrorCode.STALE_MEMBER_EPOCH):
         fetch_group(bench, {"t": [0]}, member_epoch=3)
-    # A group that is about to vanish has committed nothing.
+    # A group about to be removed has no committed offsets.
     bench.machine.groups.put(FakeGroup(error=ErrorCode.GROUP_ID_NOT_FOUND))
     assert fetch(bench, "t") == -1
     assert everything(bench) == {}
 
 
 @pytest.mark.feature("CG-04")
-def test_offsets_of_another_topic_of_that_name_are_nothing() -> None:
+def test_offsets_of_a_former_topic_of_the_same_name_do_not_count() -> None:
     bench = Bench()
     topic_id = bench.create_topic("t")
     commit(bench, "t", 1)
@@ -231,12 +231,12 @@ def test_an_aborted_transaction_leaves_nothing() -> None:
     bench.end_transaction(PRODUCER, False)
     assert fetch(bench, "t", stable=True) == -1
     assert bench.machine.offsets.group("g") is None
-    # A marker of a producer that committed no offsets is none of our business.
+    # A marker of a producer without offset commits is ignored.
     bench.end_transaction(ProducerStamp(8, 0), True)
 
 
 @pytest.mark.feature("TX-04", "CG-12")
-def test_the_later_record_wins_whichever_way_it_came() -> None:
+def test_the_later_record_wins_in_a_transaction_or_not() -> None:
     bench = Bench()
     bench.create_topic("t")
     txn_commit(bench, "t", 5, 7)
@@ -317,7 +317,7 @@ def test_offsets_in_use_cannot_be_deleted() -> None:
     assert delete_offsets(bench, "t", 0) == [ErrorCode.NONE]
 
 
-# -- the log
+# -- records
 
 
 @pytest.mark.feature("CG-12")
@@ -335,7 +335,7 @@ def test_a_new_coordinator_knows_all_that_was_committed() -> None:
 
 
 @pytest.mark.feature("CG-12")
-def test_what_old_releases_wrote_is_read_and_what_is_unknown_passed_over() -> None:
+def test_old_records_are_read_and_unknown_ones_ignored() -> None:
     bench = Bench()
     bench.create_topic("t")
     key = LegacyOffsetCommitKey(group="g", topic="t", partition=0)
@@ -349,7 +349,7 @@ def test_what_old_releases_wrote_is_read_and_what_is_unknown_passed_over() -> No
 
 
 @pytest.mark.feature("CG-03")
-def test_what_cannot_be_written_did_not_happen() -> None:
+def test_a_failed_write_changes_nothing() -> None:
     bench = Bench()
     bench.create_topic("t")
     bench.broken = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)

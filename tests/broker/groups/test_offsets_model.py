@@ -1,5 +1,5 @@
-"""Committed offsets against a model that any reader can check: whatever happens, and however often a new coordinator
-reads the log, they are what the model says.
+"""Committed offsets against a simple model: after any history, and in every new coordinator that reads the log, they
+equal the model's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Place = tuple[str, str, int]
 """Group, topic, partition."""
 
 EVERY_PLACE: list[Place] = [("g", "t", 0), ("g", "t", 1), ("h", "t", 0), ("h", "u", 0)]
-"""Few, so that commits meet."""
+"""Few, so that commits collide."""
 
 PLACES = st.sampled_from(EVERY_PLACE)
 PRODUCERS = st.sampled_from([7, 8])
@@ -31,7 +31,7 @@ OFFSETS = st.integers(0, 1000)
 
 @dataclass
 class Model:
-    """Every commit gets a number; a transaction's commits count with their own, once it commits."""
+    """Every commit gets a number; commits of a transaction take effect with their own number when it commits."""
 
     number: int = 0
     committed: dict[Place, tuple[int, int]] = field(default_factory=dict)

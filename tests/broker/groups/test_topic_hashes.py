@@ -1,11 +1,11 @@
-"""The hash by which a group notices that its topics changed: the numbers that Kafka 4.3 writes."""
+"""The hash by which a group detects changes of its topics: the values that Kafka 4.3 writes."""
 
 from __future__ import annotations
 
 import pytest
+from xxhash import xxh3_64_intdigest
 
 from broker.groups.topic_hashes import TopicHashes, topic_hash
-from broker.groups.xxh3 import xxh3_64
 from kraft.metadata.image import BrokerImage, ClusterImage, MetadataImage, PartitionImage, TopicImage, TopicsImage
 
 XXH3 = {
@@ -48,7 +48,7 @@ XXH3 = {
 @pytest.mark.feature("CG-13")
 @pytest.mark.parametrize(("size", "expected"), XXH3.items())
 def test_xxh3_of_every_kind_of_length(size: int, expected: int) -> None:
-    assert xxh3_64(bytes((31 * place + 7) & 0xFF for place in range(size))) == expected
+    assert xxh3_64_intdigest(bytes((31 * place + 7) & 0xFF for place in range(size))) == expected
 
 
 def topic(name: str = "töpic") -> TopicImage:
@@ -71,7 +71,7 @@ def test_a_topic_hashes_as_in_kafka() -> None:
 
 
 @pytest.mark.feature("CG-13")
-def test_whatever_an_assignment_depends_on_changes_the_hash() -> None:
+def test_everything_that_affects_an_assignment_changes_the_hash() -> None:
     base = topic_hash(topic(), cluster(None))
     grown = TopicImage("töpic", topic().id, {**topic().partitions, 2: topic().partitions[0]})
     again = TopicImage("töpic", bytes(16), topic().partitions)
@@ -94,6 +94,6 @@ def test_a_group_has_the_hash_of_the_topics_that_exist() -> None:
     assert -(1 << 63) <= both < 1 << 63
     grown = TopicImage("a", first.id, {0: first.partitions[0]})
     later = MetadataImage(cluster=cluster(None), topics=TopicsImage({"a": grown, "b": second}))
-    assert hashes.of_group(["a", "b"], later) == both, "known until it is told to forget"
+    assert hashes.of_group(["a", "b"], later) == both, "cached until it is removed"
     hashes.forget("a")
     assert hashes.of_group(["a", "b"], later) != both

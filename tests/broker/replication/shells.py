@@ -65,6 +65,7 @@ from runtime.disk import RealDisk
 from runtime.world import FileRegion, World
 from settings.topic import TopicConfig
 from storage.log import AppendResult, PartitionLog
+from storage.segment import Folder
 
 TOPIC = "orders"
 TOPIC_ID = bytes(15) + b"\x07"
@@ -108,7 +109,7 @@ class Logs:
         if key not in self.opened:
             path = str(self.directory / f"{name}-{index}")
             self.opened[key] = PartitionLog.open(
-                self.disk, path, topic=name, partition=index, config=config, now_ms=0
+                Folder(self.disk, path), key=(name, index), config=config, now_ms=0
             )
         return self.opened[key]
 
@@ -308,7 +309,7 @@ class ShellBroker:
 
 @dataclass
 class WireToLeader:
-    """What a fetcher gets for a channel: real bytes in both directions."""
+    """The channel of a fetcher: real bytes in both directions."""
 
     source: ShellBroker
     target: ShellBroker

@@ -1,4 +1,4 @@
-"""EndTxn in every state, by every version, from every producer that may come: one table."""
+"""EndTxn in every state, by every version, from every possible producer: one table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ E = ErrorCode
 COMMIT, ABORT = True, False
 V1, V2 = 0, 2
 
-# Where a transaction of epoch 5 stands; in version 2 its end has bumped the epoch to 6.
+# State of a transaction of epoch 5; in version 2 its end has bumped the epoch to 6.
 NOW = {V1: ProducerStamp(7, 5), V2: ProducerStamp(7, 6)}
 
 
@@ -30,7 +30,7 @@ def in_state(state: TransactionState, version: int) -> Transaction:
 
 
 TABLE = [
-    # state, version of transaction and request, commit?, epoch of the request, what follows
+    # state, version of transaction and request, commit?, epoch of the request, result
     (S.EMPTY, V1, COMMIT, 5, E.INVALID_TXN_STATE),
     (S.EMPTY, V1, ABORT, 5, E.INVALID_TXN_STATE),
     (S.EMPTY, V2, COMMIT, 5, E.INVALID_TXN_STATE),
@@ -92,7 +92,7 @@ def test_the_table(
 @pytest.mark.parametrize("version", [V1, V2])
 @pytest.mark.parametrize("state", [S.EMPTY, S.ONGOING, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
 @pytest.mark.parametrize("commit", [COMMIT, ABORT])
-def test_another_producer_id_ends_nothing(state: TransactionState, version: int, commit: bool) -> None:
+def test_another_producer_id_cannot_end_the_transaction(state: TransactionState, version: int, commit: bool) -> None:
     transaction = in_state(state, version)
     with pytest.raises(KafkaError) as refused:
         transaction.check_end(ProducerStamp(8, transaction.producer_epoch), commit, version)
@@ -101,14 +101,14 @@ def test_another_producer_id_ends_nothing(state: TransactionState, version: int,
 
 @pytest.mark.parametrize("state", [S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
 def test_an_end_of_version_1_is_not_mistaken_for_the_bump_of_version_2(state: TransactionState) -> None:
-    """After an upgrade a zombie with the epoch before must not be taken for one whose answer was lost."""
+    """After an upgrade a zombie with the previous epoch must not pass for a producer whose answer was lost."""
     transaction = in_state(state, V1)
     with pytest.raises(KafkaError) as refused:
         transaction.check_end(ProducerStamp(7, 4), state is S.COMPLETE_COMMIT, V2)
     assert refused.value.code is E.PRODUCER_FENCED
 
 
-# -- the table of states
+# -- state transitions
 
 
 @pytest.mark.feature("TX-03")
@@ -124,7 +124,7 @@ def test_no_other_step_than_those_of_the_table(old: TransactionState, new: Trans
 
 
 @pytest.mark.feature("TX-03")
-def test_the_table_is_kafkas() -> None:
+def test_the_table_equals_kafkas() -> None:
     assert {new.value: {old.value for old in olds} for new, olds in LEGAL_PREVIOUS.items()} == {
         0: {0, 4, 5},
         1: {0, 1, 4, 5},

@@ -1,5 +1,5 @@
-"""The writer of markers: batches for each broker, tries again until every partition answered, and stops when somebody
-else coordinates.
+"""The writer of markers: batches by broker, retries until every partition has answered, and stops when another broker
+coordinates.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def partition(leader: int) -> PartitionImage:
 
 @dataclass
 class Broker:
-    """One that takes markers."""
+    """A broker that accepts markers."""
 
     writer: Writer
     codes: dict[TopicPartition, list[ErrorCode]] = field(default_factory=dict)
-    """What its partitions answer first."""
+    """Error codes that its partitions answer first."""
     fails: int = 0
     hangs: trio.Event | None = None
     silent: bool = False
@@ -92,7 +92,7 @@ class Broker:
 
 
 class FakeShard:
-    """Counts what is completed."""
+    """Counts completions."""
 
     def __init__(self) -> None:
         self.state = ShardState.ACTIVE
@@ -108,7 +108,7 @@ class FakeShard:
 
 
 class Writer:
-    """A MarkerWriter with brokers 1 and 2, and time that is moved by hand."""
+    """A MarkerWriter with brokers 1 and 2 and a manual clock."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self.now_ms = 0
@@ -145,7 +145,7 @@ class Writer:
         return ended
 
     async def settle(self, pass_ms: int = 0) -> None:
-        """Everything that can happen happens; time goes by in small steps."""
+        """Run all tasks until they wait; time advances in small steps."""
         until_ms = self.now_ms + pass_ms
         while True:
             await trio.testing.wait_all_tasks_blocked()
@@ -177,7 +177,7 @@ async def test_each_leader_gets_its_partitions(writer: Writer) -> None:
 
 
 @pytest.mark.feature("TX-07")
-async def test_what_comes_while_a_request_is_under_way_goes_with_the_next(writer: Writer) -> None:
+async def test_markers_that_arrive_during_a_request_go_with_the_next(writer: Writer) -> None:
     broker = writer.brokers[1]
     broker.hangs = trio.Event()
     writer.write(A, producer_id=1)
@@ -210,7 +210,7 @@ async def test_a_transaction_without_partitions_is_done_at_once(writer: Writer) 
         E.TRANSACTION_COORDINATOR_FENCED,
     ],
 )
-async def test_a_partition_that_cannot_take_its_marker_now_is_asked_again(writer: Writer, code: ErrorCode) -> None:
+async def test_a_partition_that_refuses_its_marker_is_retried(writer: Writer, code: ErrorCode) -> None:
     writer.brokers[1].codes = {A: [code, code]}
     writer.write(A, B, C)
     await writer.settle()
@@ -225,7 +225,7 @@ async def test_a_partition_that_cannot_take_its_marker_now_is_asked_again(writer
 
 
 @pytest.mark.parametrize("code", [E.INVALID_PRODUCER_EPOCH, E.UNSUPPORTED_FOR_MESSAGE_FORMAT])
-async def test_a_partition_that_is_past_it_is_done(writer: Writer, code: ErrorCode) -> None:
+async def test_a_partition_with_a_later_epoch_is_done(writer: Writer, code: ErrorCode) -> None:
     writer.brokers[1].codes = {A: [code]}
     writer.write(A)
     await writer.settle()
@@ -269,7 +269,7 @@ async def test_a_deleted_topic_needs_no_marker(writer: Writer) -> None:
 
 
 @pytest.mark.feature("TX-07")
-async def test_a_broker_that_does_not_answer_is_asked_over_a_new_connection(writer: Writer) -> None:
+async def test_a_broker_that_does_not_answer_is_retried_over_a_new_connection(writer: Writer) -> None:
     writer.brokers[1].fails = 3
     writer.write(A, C)
     await writer.settle(1_000)
@@ -278,8 +278,8 @@ async def test_a_broker_that_does_not_answer_is_asked_over_a_new_connection(writ
 
 
 @pytest.mark.feature("TX-07")
-@pytest.mark.parametrize("change", [{"fenced": True}, {"epoch": 12}, None], ids=["fenced", "anew", "unregistered"])
-async def test_nobody_waits_for_a_broker_that_was_fenced_or_started_anew(
+@pytest.mark.parametrize("change", [{"fenced": True}, {"epoch": 12}, None], ids=["fenced", "restarted", "unregistered"])
+async def test_requests_to_a_fenced_or_restarted_broker_are_cancelled(
     writer: Writer, change: dict[str, Any] | None
 ) -> None:
     lost = writer.brokers[1]
@@ -299,7 +299,7 @@ async def test_nobody_waits_for_a_broker_that_was_fenced_or_started_anew(
     assert len(lost.requests) == 1 and len(writer.shard.completed) == 2
 
 
-async def test_who_is_on_its_way_out_still_answers(writer: Writer) -> None:
+async def test_a_broker_in_controlled_shutdown_still_answers(writer: Writer) -> None:
     writer.brokers[1].hangs = trio.Event()
     writer.write(A)
     await writer.settle()
@@ -323,7 +323,7 @@ async def test_a_broker_without_an_address_is_waited_for(writer: Writer) -> None
     assert len(writer.shard.completed) == 1
 
 
-async def test_an_answer_that_leaves_partitions_out_is_no_answer(writer: Writer) -> None:
+async def test_an_incomplete_answer_is_retried(writer: Writer) -> None:
     writer.brokers[1].silent = True
     writer.write(A)
     await writer.settle(500)
@@ -334,7 +334,7 @@ async def test_an_answer_that_leaves_partitions_out_is_no_answer(writer: Writer)
 
 
 @pytest.mark.feature("TX-01")
-async def test_when_somebody_else_coordinates_it_stops(writer: Writer) -> None:
+async def test_retries_stop_when_another_broker_coordinates(writer: Writer) -> None:
     writer.brokers[1].codes = {A: [E.NOT_LEADER_OR_FOLLOWER] * 100}
     writer.write(A, B)
     await writer.settle(50)
@@ -346,7 +346,7 @@ async def test_when_somebody_else_coordinates_it_stops(writer: Writer) -> None:
 
 
 @pytest.mark.feature("TX-07")
-async def test_a_newer_epoch_of_the_coordinator_is_named_when_it_is_tried_again(writer: Writer) -> None:
+async def test_retries_use_the_current_coordinator_epoch(writer: Writer) -> None:
     writer.brokers[1].codes = {A: [E.TRANSACTION_COORDINATOR_FENCED]}
     writer.write(A)
     await writer.settle()

@@ -1,4 +1,4 @@
-"""What a transaction's coordinator tells: who may write, how transactions end and why, which of them hang."""
+"""Decision notes of transaction coordinators: epochs, results with reasons, hanging transactions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.feature("OB-07")
 
 
 def story(shell: Shell) -> list[str]:
-    return [it.told for it in shell.decisions.since(0, f"transaction {ID}")]
+    return [it.sentence for it in shell.decisions.since(0, f"transaction {ID}")]
 
 
 def test_a_transaction_from_its_producer_to_its_last_marker() -> None:
@@ -25,9 +25,9 @@ def test_a_transaction_from_its_producer_to_its_last_marker() -> None:
     shell.pass_ms(20)
     shell.take_markers()
     assert story(shell) == [
-        "transaction payments is producer 1000's in epoch 0: InitProducerId asked for it, the id was not known",
-        "transaction payments is to be committed, its producer's epoch goes 0 -> 1: its producer asked for it (EndTxn)",
-        "transaction payments is committed: all 2 partitions have their marker, 20 ms after that was decided",
+        "transaction payments belongs to producer 1000 in epoch 0: requested by InitProducerId; the id was unknown",
+        "transaction payments is to be committed, its producer's epoch goes 0 -> 1: requested by its producer (EndTxn)",
+        "transaction payments is committed: all 2 partitions have their marker, 20 ms after the decision",
     ]
     begun, decided, done = shell.decisions.since(0)
     assert (decided.facts["open_ms"], decided.facts["partitions"], done.facts["took_ms"]) == (300, 2, 20)
@@ -41,15 +41,15 @@ def test_another_producer_with_the_same_id_aborts_what_was_open() -> None:
     shell.init()
     assert story(shell)[1] == (
         "transaction payments is to be aborted, its producer's epoch goes 0 -> 1: "
-        "another producer began with this id (InitProducerId); the one before is fenced"
+        "another producer started with this id (InitProducerId) and fences the previous one"
     )
     assert shell.decisions.since(0, "orders-0"), "it is part of the partition's story"
     second = shell.init()
     assert second.error is ErrorCode.NONE
-    assert story(shell)[-1].endswith("InitProducerId asked for it; who still has epoch 1 is fenced")
+    assert story(shell)[-1].endswith("requested by InitProducerId; epoch 1 is fenced")
 
 
-def test_who_takes_too_long_is_aborted_and_it_is_told_how_long() -> None:
+def test_a_timeout_is_noted_with_its_duration() -> None:
     shell = Shell()
     producer = shell.init().producer
     shell.add(producer, A)
@@ -58,7 +58,7 @@ def test_who_takes_too_long_is_aborted_and_it_is_told_how_long() -> None:
     assert cause == "it was open for 70000 ms, its timeout is 60000 ms (transaction.timeout.ms)"
 
 
-def test_what_hangs_is_told_once() -> None:
+def test_a_hanging_transaction_is_noted_once() -> None:
     shell = Shell()
     shell.markers_hang = True
     producer = shell.init().producer
@@ -68,13 +68,13 @@ def test_what_hangs_is_told_once() -> None:
     hanging = [it for it in story(shell) if "hangs" in it]
     assert hanging == [
         "transaction payments hangs: it is to be aborted since 30000 ms, "
-        "and not all of its partitions took their marker so far: orders-0, orders-1"
+        "and not all of its partitions have accepted their marker: orders-0, orders-1"
     ]
     shell.take_markers()
     assert story(shell)[-1].startswith("transaction payments is aborted: all 2 partitions have their marker")
 
 
-def test_what_was_not_committed_was_not_decided() -> None:
+def test_uncommitted_decisions_are_not_noted() -> None:
     shell = Shell()
     producer = shell.init().producer
     shell.add(producer, A)
@@ -85,13 +85,13 @@ def test_what_was_not_committed_was_not_decided() -> None:
     assert len(story(shell)) == count
 
 
-def test_commits_do_not_push_out_what_matters() -> None:
+def test_routine_commits_do_not_displace_other_notes() -> None:
     shell = Shell()
     producer = shell.init().producer
     shell.add(producer, A)
     shell.init()
     for _ in range(1_500):
         producer = shell.init().producer
-    told = story(shell)
-    assert any("another producer began" in it for it in told)
-    assert len(told) < 1_500
+    notes = story(shell)
+    assert any("another producer started" in it for it in notes)
+    assert len(notes) < 1_500

@@ -1,5 +1,5 @@
-"""Any history of producers, timeouts, take-overs and lost writes: what always holds (see `transaction_shell`), and at
-the end every transaction that was decided is finished.
+"""Random histories of producers, timeouts, failovers and failed writes: the invariants of `transaction_shell`, and at
+the end every decided transaction is complete.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EXPECTED_ERRORS = {
 
 
 class Transactions(RuleBasedStateMachine):
-    """Producers remember every id and epoch they ever had, and use any of them at any time."""
+    """Producers remember every id and epoch they ever had, and may use any of them."""
 
     @initialize(level=st.sampled_from([0, 1, 2]))
     def begin(self, level: int) -> None:
@@ -43,7 +43,7 @@ class Transactions(RuleBasedStateMachine):
         self.promised: dict[tuple[str, ProducerStamp], bool] = {}
 
     def pick(self, data: Any, transactional_id: str) -> ProducerStamp:
-        """Mostly the newest; sometimes that of a zombie."""
+        """Usually the newest; sometimes a zombie's."""
         had = self.had[transactional_id][-4:] or [ProducerStamp(1000, 0)]
         return had[-1] if data.draw(st.integers(0, 2)) else data.draw(st.sampled_from(had))
 
@@ -83,7 +83,7 @@ class Transactions(RuleBasedStateMachine):
     def end(self, data: Any, transactional_id: str, commit: bool, version: int) -> None:
         producer = self.pick(data, transactional_id)
         asked = self.shell.end(producer, commit, version, transactional_id)
-        # Ends of version 1 leave the epoch, so one epoch may have many results.
+        # Ends of version 1 keep the epoch, so one epoch may have many results.
         self.asked("end with bump" if version else "end of version 1", transactional_id, asked, commit, producer)
 
     @rule(level=st.sampled_from([0, 1, 2]))
@@ -92,7 +92,7 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(transactional_id=IDS)
     def age(self, transactional_id: str) -> None:
-        """A producer comes close to its last epoch, as if it had done so by many steps."""
+        """Bring a producer close to its last epoch, as many steps would."""
         transaction = self.shell.machine.get(transactional_id)
         if transaction is None or transaction.state not in AT_REST or self.shell.append_error or self.shell.is_cut_off:
             return
@@ -147,7 +147,7 @@ class Transactions(RuleBasedStateMachine):
             assert transaction.state not in AT_REST or not transaction.partitions
 
     def teardown(self) -> None:
-        """When all heals, everything that was decided is finished, and whoever asks is answered."""
+        """After all faults end, everything decided is complete, and every request is answered."""
         if not hasattr(self, "shell"):
             return
         shell = self.shell

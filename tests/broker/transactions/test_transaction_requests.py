@@ -1,4 +1,4 @@
-"""Requests of producers, brokers and administrators, answered by whole clusters under virtual time."""
+"""Requests of producers, brokers and admin clients to whole clusters in virtual time."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ on_replicated_cluster = functools.partial(on_cluster, 3, **REPLICATED)
 
 
 class Producer:
-    """One that asks and asks again as clients do."""
+    """A producer that retries as clients do."""
 
     def __init__(self, rig: Rig, transactional_id: str = "payments", asks: int = 1) -> None:
         self.rig = rig
         self.transactional_id = transactional_id
         self.stamp = ProducerStamp(-1, -1)
         self.asks = asks
-        """The broker that says who coordinates."""
+        """The broker that it asks for the coordinator."""
 
     async def coordinator(self) -> int:
         while True:
@@ -72,7 +72,7 @@ class Producer:
             await trio.sleep(0.05)
 
     async def ask(self, request: Any, version: int | None = None) -> Any:
-        """The answer, once there is a coordinator that is ready and done with what was before."""
+        """The answer of a coordinator that has loaded and finished the previous transaction."""
         again = (
             E.NOT_COORDINATOR,
             E.COORDINATOR_LOAD_IN_PROGRESS,
@@ -151,7 +151,7 @@ def markers_in(rig: Rig, node: int, topic: str, index: int = 0) -> list[tuple[Pr
     return found
 
 
-# -- the way of a transaction
+# -- the course of a transaction
 
 
 @pytest.mark.feature("TX-01", "TX-06", "TX-07")
@@ -210,7 +210,7 @@ async def test_a_coordinator_dies_and_another_finishes(rig: Rig, commit: bool) -
     for topic, index in partitions:
         leader = rig.leader(topic, index)
         results = markers_in(rig, leader, topic, index)
-        assert results and set(results) == {(producer.stamp, commit)}, "told at least once, and always the same"
+        assert results and set(results) == {(producer.stamp, commit)}, "sent at least once, and always the same"
     assert await producer.init() is E.NONE
     assert set((await producer.add(*partitions)).values()) == {E.NONE}
     assert await producer.end(True) is E.NONE
@@ -231,7 +231,7 @@ async def test_an_open_transaction_is_aborted_in_time(rig: Rig) -> None:
 
 @pytest.mark.feature("TX-07")
 @on_small_cluster()
-async def test_a_topic_that_is_deleted_meanwhile_holds_nobody_up(rig: Rig) -> None:
+async def test_a_deleted_topic_delays_no_transaction(rig: Rig) -> None:
     await rig.create("orders")
     await rig.create("stock")
     producer = Producer(rig)
@@ -247,7 +247,8 @@ async def test_a_topic_that_is_deleted_meanwhile_holds_nobody_up(rig: Rig) -> No
 @pytest.mark.feature("TX-07")
 @on_replicated_cluster()
 async def test_markers_wait_for_a_leader(rig: Rig) -> None:
-    """The only replica of a partition is down when the transaction ends; it gets its marker when it is back."""
+    """The only replica of a partition is down when the transaction ends; the partition gets its marker when it is back.
+    """
     producer = Producer(rig)
     await producer.init()
     coordinator = await producer.coordinator()
@@ -267,12 +268,12 @@ async def test_markers_wait_for_a_leader(rig: Rig) -> None:
     assert markers_in(rig, other, "orders") == [(producer.stamp, True)]
 
 
-# -- the words of each version
+# -- error codes by version
 
 
 @pytest.mark.feature("TX-02")
 @on_small_cluster()
-async def test_older_clients_are_told_of_fencing_in_older_words(rig: Rig) -> None:
+async def test_older_clients_get_older_error_codes_of_fencing(rig: Rig) -> None:
     await rig.create("orders")
     zombie = Producer(rig)
     await zombie.init()
@@ -290,7 +291,7 @@ async def test_older_clients_are_told_of_fencing_in_older_words(rig: Rig) -> Non
 
 @pytest.mark.feature("TX-04")
 @on_small_cluster()
-async def test_partitions_that_do_not_exist_keep_the_others_out(rig: Rig) -> None:
+async def test_an_unknown_partition_refuses_the_others(rig: Rig) -> None:
     await rig.create("orders")
     producer = Producer(rig)
     await producer.init()
@@ -351,7 +352,7 @@ async def test_brokers_add_and_verify_many_transactions_with_one_request(rig: Ri
     assert nothing.results_by_transaction == []
 
 
-# -- administrators
+# -- admin clients
 
 
 @pytest.mark.feature("TX-14")
@@ -386,7 +387,7 @@ async def test_transactions_are_listed_by_state_producer_duration_and_pattern(ri
 
 @pytest.mark.feature("TX-14")
 @on_small_cluster()
-async def test_who_is_not_known_cannot_be_described(rig: Rig) -> None:
+async def test_an_unknown_id_cannot_be_described(rig: Rig) -> None:
     await Producer(rig).init()
     response = await rig.ask(1, DescribeTransactionsRequest(transactional_ids=["payments", "nobody", ""]))
     assert [each.error_code for each in response.transaction_states] == [
@@ -398,7 +399,7 @@ async def test_who_is_not_known_cannot_be_described(rig: Rig) -> None:
 
 
 @on_small_cluster()
-async def test_without_a_coordinator_here_everybody_is_sent_away(rig: Rig) -> None:
+async def test_requests_to_another_broker_are_refused(rig: Rig) -> None:
     init = await rig.ask(1, InitProducerIdRequest(transactional_id="payments", transaction_timeout_ms=1_000))
     assert (init.error_code, init.producer_id, init.producer_epoch) == (E.COORDINATOR_NOT_AVAILABLE, -1, -1)
     end = await rig.ask(1, EndTxnRequest(transactional_id="payments", producer_id=1))

@@ -1,4 +1,4 @@
-"""What the shell of the other tests must not let pass, also where one epoch has many transactions."""
+"""Checks that the test shell itself detects violations, also if one epoch has many transactions."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ from protocol.errors import ErrorCode
 from tests.broker.transactions.transaction_shell import ID, A, B, Shell
 
 
-def prepared(*, hears: bool = True) -> tuple[Shell, ProducerStamp]:
-    """The second transaction of one epoch is to be committed, just as the first was."""
+def prepared(*, is_replicated: bool = True) -> tuple[Shell, ProducerStamp]:
+    """The second transaction of one epoch is to be committed, like the first."""
     shell = Shell(1)
     producer = shell.init().producer
     shell.add(producer, A, version=0)
     assert shell.end(producer, True, 0).error is ErrorCode.NONE
     shell.add(producer, A, version=0)
     shell.markers_hang = True
-    shell.is_cut_off = not hears
+    shell.is_cut_off = not is_replicated
     shell.end(producer, True, 0)
     return shell, producer
 
 
-def test_the_result_of_the_transaction_before_is_no_leave_to_tell_this_one() -> None:
-    shell, _ = prepared(hears=False)
-    assert len(shell.told) == 1
-    with pytest.raises(AssertionError, match="told before it was committed"):
-        shell.write(shell.told[0])
+def test_the_result_of_the_previous_transaction_does_not_justify_a_marker() -> None:
+    shell, _ = prepared(is_replicated=False)
+    assert len(shell.markers) == 1
+    with pytest.raises(AssertionError, match="marker sent before the decision was committed"):
+        shell.write(shell.markers[0])
     shell.replicate()
-    assert len(shell.told) == 2
+    assert len(shell.markers) == 2
 
 
-def test_what_is_told_is_what_was_decided() -> None:
+def test_markers_must_equal_the_decision() -> None:
     shell, producer = prepared()
-    told = shell.told[-1]
+    ended = shell.markers[-1]
     for other in (
-        replace(told, committed=False),
-        replace(told, partitions=(A, B)),
-        replace(told, partitions=()),
-        replace(told, transaction_version=2),
-        replace(told, producer=producer._replace(producer_epoch=producer.producer_epoch + 1)),
+        replace(ended, committed=False),
+        replace(ended, partitions=(A, B)),
+        replace(ended, partitions=()),
+        replace(ended, transaction_version=2),
+        replace(ended, producer=producer._replace(producer_epoch=producer.producer_epoch + 1)),
     ):
-        with pytest.raises(AssertionError, match="told otherwise than decided"):
+        with pytest.raises(AssertionError, match="marker differs from the decision"):
             shell.write(other)
-    shell.write(told)
+    shell.write(ended)
 
 
 def test_a_result_holds_for_its_transaction() -> None:
-    """As if a coordinator had forgotten that it was decided."""
+    """As if a coordinator had forgotten its decision."""
     shell, _ = prepared()
     open_again = replace(shell.transaction(), state=TransactionState.ONGOING)
     shell.machine._transactions[ID] = open_again
@@ -58,12 +58,12 @@ def test_a_result_holds_for_its_transaction() -> None:
         shell._append(open_again.prepared(False, 0, shell.now.wall_ms).record(shell.level))
 
 
-def test_nothing_is_told_of_what_is_at_its_end() -> None:
+def test_a_completed_transaction_gets_no_marker() -> None:
     shell, _ = prepared()
-    told = shell.told[-1]
+    ended = shell.markers[-1]
     shell.take_markers()
     with pytest.raises(AssertionError, match="nothing is decided"):
-        shell.write(told)
+        shell.write(ended)
 
 
 def test_an_end_of_version_2_has_an_epoch_of_its_own() -> None:

@@ -1,4 +1,4 @@
-"""Producers and the coordinator of their transactions, as stories."""
+"""Producers and their transaction coordinator, as stories."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ LEVELS = pytest.mark.parametrize("level", [0, 1, 2])
 
 
 def with_epoch(shell: Shell, epoch: int) -> ProducerStamp:
-    """A producer that has come so far."""
+    """A producer that has reached this epoch."""
     producer = shell.init().producer
     aged = replace(shell.transaction(), producer_epoch=epoch)
     shell._append(aged.record(shell.level))
     return producer._replace(producer_epoch=epoch)
 
 
-# -- a transaction's way
+# -- the course of a transaction
 
 
 @pytest.mark.feature("TX-01", "TX-02", "TX-03")
@@ -37,8 +37,8 @@ def test_a_producer_begins_adds_and_commits(level: int) -> None:
     assert shell.add(producer, B, version=level).error is ErrorCode.NONE
     assert shell.end(producer, True, level).error is ErrorCode.NONE
     assert shell.state is S.COMPLETE_COMMIT and shell.transaction().partitions == frozenset()
-    (told,) = shell.told
-    assert told.committed and told.partitions == (A, B, C) and told.transaction_version == level
+    (ended,) = shell.markers
+    assert ended.committed and ended.partitions == (A, B, C) and ended.transaction_version == level
 
 
 @pytest.mark.feature("TX-05", "TX-06")
@@ -49,7 +49,7 @@ def test_in_version_2_each_end_gives_the_next_epoch() -> None:
         assert shell.add(producer, A).error is ErrorCode.NONE
         afterwards = shell.end(producer, commit).producer
         assert afterwards == (producer.producer_id, producer.producer_epoch + 1)
-        assert shell.told[-1].producer == afterwards, "the marker fences what comes late"
+        assert shell.markers[-1].producer == afterwards, "the marker fences what comes late"
         producer = afterwards
 
 
@@ -59,18 +59,18 @@ def test_in_version_1_the_epoch_stays() -> None:
     producer = shell.init().producer
     shell.add(producer, A, version=0)
     shell.end(producer, True, 0)
-    assert shell.transaction().producer == producer and shell.told[-1].producer == producer
+    assert shell.transaction().producer == producer and shell.markers[-1].producer == producer
 
 
 @pytest.mark.feature("TX-06", "TX-07")
-def test_the_answer_leaves_when_the_result_is_certain_and_markers_follow() -> None:
+def test_the_answer_is_sent_when_the_result_is_committed_and_markers_follow() -> None:
     shell = Shell()
     shell.markers_hang = True
     producer = shell.init().producer
     shell.add(producer, A)
     shell.is_cut_off = True
     ended = shell.end(producer, True)
-    assert ended.waits and not shell.told, "nothing is said before it is committed"
+    assert ended.waits and not shell.markers, "no marker before the decision is committed"
     shell.replicate()
     assert ended.producer.producer_epoch == 1 and len(shell.on_their_way) == 1
     assert shell.state is S.PREPARE_COMMIT
@@ -79,7 +79,7 @@ def test_the_answer_leaves_when_the_result_is_certain_and_markers_follow() -> No
 
 
 @pytest.mark.feature("TX-04")
-def test_partitions_that_are_there_already_are_not_written_again() -> None:
+def test_known_partitions_are_not_written_again() -> None:
     shell = Shell()
     producer = shell.init().producer
     shell.add(producer, A, B)
@@ -102,7 +102,7 @@ def test_a_transaction_may_begin_without_partitions() -> None:
 
 
 @pytest.mark.feature("TX-03")
-def test_while_a_result_is_told_nothing_else_happens() -> None:
+def test_requests_are_refused_while_markers_are_written() -> None:
     shell = Shell()
     shell.markers_hang = True
     first = shell.init().producer
@@ -122,7 +122,7 @@ def test_while_a_result_is_told_nothing_else_happens() -> None:
 
 
 @pytest.mark.feature("TX-03")
-def test_who_begins_the_next_transaction_is_held_until_the_result_is_told() -> None:
+def test_a_request_for_the_next_transaction_is_held_until_the_markers_are_written() -> None:
     shell = Shell()
     shell.markers_hang = True
     first = shell.init().producer
@@ -141,8 +141,8 @@ def test_who_begins_the_next_transaction_is_held_until_the_result_is_told() -> N
 
 @pytest.mark.feature("TX-03")
 @pytest.mark.parametrize(("version", "patience_ms"), [(0, 100), (2, 20)])
-def test_it_is_held_for_a_moment_only(version: int, patience_ms: int) -> None:
-    """Which is shorter if a broker asks, because others wait behind it there."""
+def test_it_is_held_for_a_limited_time(version: int, patience_ms: int) -> None:
+    """Shorter for requests of brokers, because other requests queue behind them."""
     shell = Shell()
     shell.markers_hang = True
     producer = shell.init().producer
@@ -160,7 +160,7 @@ def test_it_is_held_for_a_moment_only(version: int, patience_ms: int) -> None:
 
 
 @pytest.mark.feature("TX-03", "TX-08")
-def test_who_is_held_hears_that_the_end_cannot_be_written_or_is_written_elsewhere() -> None:
+def test_a_held_request_is_refused_if_the_completion_fails_or_the_coordinator_moves() -> None:
     shell = Shell()
     shell.markers_hang = True
     first = shell.init().producer
@@ -203,8 +203,8 @@ def test_an_open_transaction_is_aborted_first(level: int) -> None:
     shell.add(zombie, A, version=level)
     assert shell.init().error is ErrorCode.CONCURRENT_TRANSACTIONS
     assert shell.state is S.PREPARE_ABORT
-    (told,) = shell.told
-    assert not told.committed and told.producer.producer_epoch == 1, "its markers fence the zombie"
+    (ended,) = shell.markers
+    assert not ended.committed and ended.producer.producer_epoch == 1, "its markers fence the zombie"
     assert shell.init().error is ErrorCode.CONCURRENT_TRANSACTIONS
     shell.take_markers()
     assert shell.init().producer == (zombie.producer_id, 2)
@@ -222,7 +222,7 @@ def test_a_zombie_does_not_abort_the_transaction_of_its_successor() -> None:
 
 
 @pytest.mark.feature("TX-02")
-def test_a_producer_raises_its_own_epoch_and_may_ask_again() -> None:
+def test_a_producer_bumps_its_own_epoch_and_may_retry() -> None:
     shell = Shell()
     producer = shell.init().producer
     raised = shell.init(producer).producer
@@ -236,7 +236,7 @@ def test_a_producer_raises_its_own_epoch_and_may_ask_again() -> None:
 
 
 @pytest.mark.feature("TX-02")
-def test_the_epoch_that_an_end_gave_may_be_asked_for() -> None:
+def test_the_epoch_given_by_an_end_may_be_confirmed() -> None:
     shell = Shell()
     producer = shell.init().producer
     shell.add(producer, A)
@@ -272,7 +272,7 @@ def test_a_producer_whose_transaction_timed_out_goes_on_without_a_new_process() 
 
 
 @pytest.mark.feature("TX-02")
-def test_an_unknown_id_and_epoch_begin_anew() -> None:
+def test_an_unknown_id_and_epoch_start_again() -> None:
     shell = Shell()
     had = ProducerStamp(7, 5)
     given = shell.init(had).producer
@@ -305,7 +305,7 @@ def test_requests_that_make_no_sense() -> None:
     assert shell.add(known._replace(producer_id=5), A).error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-def test_no_producer_id_at_hand_is_a_reason_to_ask_again() -> None:
+def test_without_an_available_producer_id_the_client_must_retry() -> None:
     shell = Shell()
     shell.has_producer_ids = False
     assert shell.init().error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -326,7 +326,7 @@ def test_transactions_of_another_coordinator_never_time_out_where_they_are_allow
     assert shell.state is S.ONGOING
 
 
-# -- used up epochs
+# -- exhausted epochs
 
 
 @pytest.mark.feature("TX-02")
@@ -351,7 +351,7 @@ def test_an_end_at_the_last_epoch_goes_on_with_a_new_producer_id() -> None:
     assert afterwards == (old.producer_id + 1, 0)
     prepared = shell.transaction()
     assert prepared.producer == (old.producer_id, MAX_EPOCH) and prepared.next_producer_id == afterwards.producer_id
-    assert shell.told[-1].producer == (old.producer_id, MAX_EPOCH)
+    assert shell.markers[-1].producer == (old.producer_id, MAX_EPOCH)
     shell.take_markers()
     assert shell.transaction().producer == afterwards
     assert shell.transaction().previous_producer_id == old.producer_id
@@ -363,8 +363,8 @@ def test_an_end_at_the_last_epoch_goes_on_with_a_new_producer_id() -> None:
 
 
 @pytest.mark.feature("TX-02", "TX-06")
-def test_what_an_end_of_version_2_promised_survives_a_level_that_knows_no_version_2() -> None:
-    """The level was lowered while a client still speaks version 2."""
+def test_an_epoch_given_by_version_2_survives_a_downgrade_of_the_feature() -> None:
+    """The feature level was lowered while a client still uses version 2."""
     shell = Shell(0)
     shell.markers_hang = True
     old = with_epoch(shell, EXHAUSTED_EPOCH)
@@ -382,14 +382,14 @@ def test_fencing_the_last_epoch_leads_to_a_new_producer_id(level: int) -> None:
     old = with_epoch(shell, EXHAUSTED_EPOCH)
     shell.add(old, A, version=level)
     assert shell.init().error is ErrorCode.CONCURRENT_TRANSACTIONS
-    assert shell.told[-1].producer == (old.producer_id, MAX_EPOCH)
+    assert shell.markers[-1].producer == (old.producer_id, MAX_EPOCH)
     newer = shell.init().producer
     assert newer.producer_id == old.producer_id + 1
     assert shell.add(old, A, version=level).error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert shell.init(old).error is ErrorCode.PRODUCER_FENCED
 
 
-def test_without_a_producer_id_at_hand_the_last_epoch_is_ended_later() -> None:
+def test_without_an_available_producer_id_the_last_epoch_is_ended_later() -> None:
     shell = Shell()
     old = with_epoch(shell, EXHAUSTED_EPOCH)
     shell.add(old, A)
@@ -400,7 +400,7 @@ def test_without_a_producer_id_at_hand_the_last_epoch_is_ended_later() -> None:
     assert shell.end(old, True).producer == (old.producer_id + 1, 0)
 
 
-# -- time
+# -- timeouts
 
 
 @pytest.mark.feature("TX-11")
@@ -414,14 +414,14 @@ def test_a_transaction_that_is_open_too_long_is_aborted_and_its_producer_fenced(
     shell.add(producer, C, version=level)
     shell.pass_ms(15_001)
     assert shell.state is S.COMPLETE_ABORT, "what was added later makes no difference"
-    (told,) = shell.told
-    assert not told.committed and told.partitions == (A, B, C)
-    assert told.producer.producer_epoch == 1
+    (ended,) = shell.markers
+    assert not ended.committed and ended.partitions == (A, B, C)
+    assert ended.producer.producer_epoch == 1
     assert shell.add(producer, A, version=level).error is ErrorCode.PRODUCER_FENCED
 
 
 @pytest.mark.feature("TX-06", "TX-11")
-def test_a_commit_after_the_coordinators_own_abort_is_told_fenced() -> None:
+def test_a_commit_after_the_coordinators_own_abort_is_fenced() -> None:
     shell = Shell()
     producer = shell.init().producer
     shell.add(producer, A)
@@ -437,12 +437,12 @@ def test_many_timeouts_at_once_are_written_in_several_batches() -> None:
         producer = shell.init(transactional_id=f"id-{place}").producer
         shell.add(producer, A, transactional_id=f"id-{place}")
     shell.pass_ms(TIMEOUT_MS + 20_000)
-    assert len(shell.told) == 120
+    assert len(shell.markers) == 120
     assert {each.state for each in shell.machine.transactions} == {S.COMPLETE_ABORT}
 
 
 @pytest.mark.feature("TX-11")
-def test_timeouts_that_cannot_be_written_are_tried_again() -> None:
+def test_timeouts_that_cannot_be_written_are_retried() -> None:
     shell = Shell()
     producer = shell.init().producer
     shell.add(producer, A)
@@ -455,7 +455,7 @@ def test_timeouts_that_cannot_be_written_are_tried_again() -> None:
 
 
 @pytest.mark.feature("TX-11")
-def test_ids_that_nobody_uses_are_forgotten() -> None:
+def test_unused_transactional_ids_expire() -> None:
     day = 24 * 3_600_000
     shell = Shell(transaction_abort_timed_out_transaction_cleanup_interval_ms=3_600_000)
     shell.init(transactional_id="unused")
@@ -471,19 +471,19 @@ def test_ids_that_nobody_uses_are_forgotten() -> None:
     assert shell.add(producer, A).error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-# -- who takes over
+# -- failover
 
 
 @pytest.mark.feature("TX-01", "TX-08")
 @pytest.mark.parametrize("commit", [True, False])
-def test_who_takes_over_finishes_what_was_decided(commit: bool) -> None:
+def test_a_new_coordinator_finishes_decided_transactions(commit: bool) -> None:
     shell = Shell()
     shell.markers_hang = True
     producer = shell.init().producer
     shell.add(producer, A, B)
     shell.end(producer, commit)
     shell.fail_over()
-    first, second = shell.told
+    first, second = shell.markers
     assert first == second and second.committed is commit
     assert shell.end(producer, commit).error is ErrorCode.CONCURRENT_TRANSACTIONS
     shell.take_markers()
@@ -492,21 +492,21 @@ def test_who_takes_over_finishes_what_was_decided(commit: bool) -> None:
 
 
 @pytest.mark.feature("TX-01", "TX-08")
-def test_a_result_that_was_lost_with_its_coordinator_was_never_told() -> None:
+def test_a_result_lost_with_its_coordinator_was_never_sent() -> None:
     shell = Shell()
     producer = shell.init().producer
     shell.add(producer, A)
     shell.is_cut_off = True
     ended = shell.end(producer, True)
     shell.fail_over(lost=1)
-    assert ended.error is ErrorCode.NOT_COORDINATOR and not shell.told
+    assert ended.error is ErrorCode.NOT_COORDINATOR and not shell.markers
     assert shell.state is S.ONGOING
     assert shell.end(producer, False).error is ErrorCode.NONE
-    assert [each.committed for each in shell.told] == [False]
+    assert [each.committed for each in shell.markers] == [False]
 
 
 @pytest.mark.feature("TX-01")
-def test_a_result_that_nobody_heard_of_but_that_survives_holds() -> None:
+def test_an_unanswered_result_that_survives_holds() -> None:
     shell = Shell()
     producer = shell.init().producer
     shell.add(producer, A)
@@ -518,7 +518,7 @@ def test_a_result_that_nobody_heard_of_but_that_survives_holds() -> None:
 
 
 @pytest.mark.feature("TX-11")
-def test_who_takes_over_watches_the_time() -> None:
+def test_a_new_coordinator_enforces_timeouts() -> None:
     shell = Shell()
     producer = shell.init().producer
     shell.add(producer, A)
@@ -528,7 +528,7 @@ def test_who_takes_over_watches_the_time() -> None:
     assert shell.state is S.COMPLETE_ABORT
 
 
-def test_the_end_is_written_later_if_it_cannot_be_now() -> None:
+def test_a_failed_completion_is_retried() -> None:
     shell = Shell()
     shell.markers_hang = True
     producer = shell.init().producer
@@ -540,10 +540,10 @@ def test_the_end_is_written_later_if_it_cannot_be_now() -> None:
     assert shell.state is S.PREPARE_COMMIT
     shell.append_error = None
     shell.pass_ms(500)
-    assert shell.state is S.COMPLETE_COMMIT and len(shell.told) == 1
+    assert shell.state is S.COMPLETE_COMMIT and len(shell.markers) == 1
 
 
-def test_what_cannot_be_written_did_not_happen() -> None:
+def test_a_failed_write_changes_nothing() -> None:
     shell = Shell()
     producer = shell.init().producer
     shell.add(producer, A)
@@ -551,7 +551,7 @@ def test_what_cannot_be_written_did_not_happen() -> None:
     shell.append_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
     for asked in (shell.init(), shell.add(producer, B), shell.end(producer, True)):
         assert asked.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert shell.transaction() == before and not shell.told
+    assert shell.transaction() == before and not shell.markers
 
 
 def test_markers_that_come_back_late_change_nothing() -> None:
@@ -570,7 +570,7 @@ def test_markers_that_come_back_late_change_nothing() -> None:
     assert shell.state is S.PREPARE_ABORT, "that was the end of another transaction"
 
 
-# -- one epoch, many transactions: ends before version 5 leave it as it is, and a client may come with any version
+# -- one epoch, many transactions: ends before version 5 keep the epoch, and a client may use any version
 
 
 @pytest.mark.feature("TX-03", "TX-06")
@@ -583,7 +583,7 @@ def test_in_version_1_each_transaction_of_an_epoch_has_its_own_result(first: boo
         assert shell.add(producer, partition, version=0).error is ErrorCode.NONE
         assert shell.end(producer, commit, 0).producer == producer
         assert shell.state is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
-    assert [(each.producer, each.committed, each.partitions) for each in shell.told] == [
+    assert [(each.producer, each.committed, each.partitions) for each in shell.markers] == [
         (producer, first, (A,)),
         (producer, second, (B,)),
     ]
@@ -597,7 +597,7 @@ def test_in_version_1_each_transaction_of_an_epoch_has_its_own_result(first: boo
 def test_the_epoch_that_an_end_of_version_2_gave_may_be_used_by_version_1(
     level: int, commit: bool, added: tuple[tuple[str, int], ...], is_cut_off: bool
 ) -> None:
-    """Kafka goes by the version of each request, too."""
+    """Kafka decides by the version of each request, too."""
     shell = Shell(level)
     first = shell.init().producer
     if added:
@@ -611,11 +611,11 @@ def test_the_epoch_that_an_end_of_version_2_gave_may_be_used_by_version_1(
     assert [each.error for each in asked] == [ErrorCode.NONE, ErrorCode.NONE]
     assert asked[1].producer == second
     assert shell.state is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
-    assert [(each.committed, each.partitions, each.transaction_version) for each in shell.told] == [
+    assert [(each.committed, each.partitions, each.transaction_version) for each in shell.markers] == [
         (False, added, 2),
         (commit, (B,), 0),
     ]
-    assert [each.producer for each in shell.told] == [second, second]
+    assert [each.producer for each in shell.markers] == [second, second]
     # Each repeats its end in its own way; the one of version 2 has missed a transaction since.
     assert shell.end(second, commit, 0).producer == second
     assert shell.end(first, False).error is ErrorCode.PRODUCER_FENCED
@@ -624,14 +624,14 @@ def test_the_epoch_that_an_end_of_version_2_gave_may_be_used_by_version_1(
 
 @pytest.mark.feature("TX-03", "TX-06", "TX-08")
 @pytest.mark.parametrize("commit", [True, False])
-def test_who_takes_over_tells_the_newest_of_an_epochs_transactions(commit: bool) -> None:
+def test_a_new_coordinator_sends_the_latest_transaction_of_an_epoch(commit: bool) -> None:
     shell = Shell()
     second = shell.end(shell.init().producer, False).producer
     shell.markers_hang = True
     shell.add(second, A, version=0)
     shell.end(second, commit, 0)
     shell.fail_over()
-    assert [each.partitions for each in shell.told] == [(), (A,), (A,)] and shell.told[1] == shell.told[2]
+    assert [each.partitions for each in shell.markers] == [(), (A,), (A,)] and shell.markers[1] == shell.markers[2]
     assert shell.end(second, commit, 0).error is ErrorCode.CONCURRENT_TRANSACTIONS
     shell.take_markers()
     assert shell.state is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
@@ -648,17 +648,17 @@ def test_what_version_1_began_version_2_may_end(commit: bool) -> None:
     shell.end(first, not commit, 0)
     shell.add(first, B, version=0)
     second = shell.end(first, commit).producer
-    assert [(each.producer, each.committed) for each in shell.told] == [(first, not commit), (second, commit)]
+    assert [(each.producer, each.committed) for each in shell.markers] == [(first, not commit), (second, commit)]
     assert shell.end(first, commit).producer == second, "its answer may be lost"
 
 
-# -- old requests that come late (KAFKA-17754, KIP-890)
+# -- delayed requests (KAFKA-17754, KIP-890)
 
 
 @pytest.mark.feature("TX-05")
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_delayed_end_does_not_end_the_next_transaction(commit: bool) -> None:
-    """An EndTxn was held up on the way, repeated on another connection, and comes after the next one has begun."""
+    """An EndTxn was delayed, retried on another connection, and arrives after the next transaction has begun."""
     shell = Shell()
     first = shell.init().producer
     shell.add(first, A)

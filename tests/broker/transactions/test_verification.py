@@ -1,4 +1,4 @@
-"""Asking coordinators about transactions: what goes together, who is sent home, what is asked again."""
+"""Verification with transaction coordinators: batching, rejections and retries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ E = ErrorCode
 
 
 class Line:
-    """Stands in for the channel to the coordinator."""
+    """A fake channel to the coordinator."""
 
     requests: ClassVar[list[AddPartitionsToTxnRequest]] = []
     gate: ClassVar[trio.Event]
@@ -71,7 +71,7 @@ Story = Callable[[Rig, TransactionVerifier], Awaitable[None]]
 
 
 def with_line(story: Story) -> Callable[..., None]:
-    """The story of a verifier whose coordinator is `Line`."""
+    """Run a story with a verifier whose coordinator is a `Line`."""
 
     @on_small_cluster()
     async def test(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,7 @@ def with_line(story: Story) -> Callable[..., None]:
 
 
 class Answers:
-    """Questions that were asked one after the other, and their answers."""
+    """Questions asked one after the other, and their answers."""
 
     def __init__(self, nursery: trio.Nursery, verifier: TransactionVerifier) -> None:
         self._nursery = nursery
@@ -104,7 +104,7 @@ class Answers:
 
 @pytest.mark.feature("TX-05")
 @with_line
-async def test_what_is_asked_meanwhile_goes_together(rig: Rig, verifier: TransactionVerifier) -> None:
+async def test_questions_that_arrive_meanwhile_are_batched(rig: Rig, verifier: TransactionVerifier) -> None:
     async with trio.open_nursery() as nursery:
         answers = Answers(nursery, verifier)
         await answers.ask(1, "a", 0, ("t", 0))
@@ -129,7 +129,7 @@ async def test_what_is_asked_meanwhile_goes_together(rig: Rig, verifier: Transac
 
 @pytest.mark.feature("TX-05")
 @with_line
-async def test_a_newer_epoch_sends_an_older_one_home(rig: Rig, verifier: TransactionVerifier) -> None:
+async def test_a_newer_epoch_rejects_an_older_one(rig: Rig, verifier: TransactionVerifier) -> None:
     async with trio.open_nursery() as nursery:
         answers = Answers(nursery, verifier)
         await answers.ask(0, "a", 0, ("t", 0))
@@ -168,7 +168,7 @@ async def test_no_answer_and_bad_answers(rig: Rig, verifier: TransactionVerifier
 
 @pytest.mark.feature("TX-05")
 @with_line
-async def test_nobody_waits_for_a_coordinator_that_was_fenced(rig: Rig, verifier: TransactionVerifier) -> None:
+async def test_questions_to_a_fenced_coordinator_are_cancelled(rig: Rig, verifier: TransactionVerifier) -> None:
     registered = {node_id: BrokerImage(node_id, 11, bytes(16), {}, {}, fenced=False) for node_id in (1, 2, 3)}
     before = replace(rig.broker(1).metadata.image, cluster=ClusterImage(brokers=registered))
     async with trio.open_nursery() as nursery:
@@ -191,7 +191,7 @@ async def test_nobody_waits_for_a_coordinator_that_was_fenced(rig: Rig, verifier
 
 @pytest.mark.feature("TX-05")
 @with_line
-async def test_while_the_last_transaction_ends_the_next_waits_a_little(rig: Rig, verifier: TransactionVerifier) -> None:
+async def test_a_question_waits_for_the_end_of_the_previous_one(rig: Rig, verifier: TransactionVerifier) -> None:
     Line.gate.set()
     Line.code = staticmethod(  # type: ignore[assignment]
         lambda name: E.CONCURRENT_TRANSACTIONS if len(Line.requests) < 4 else E.NONE

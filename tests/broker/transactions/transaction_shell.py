@@ -1,14 +1,13 @@
-"""A shell for the transaction coordinator in virtual time: a clock, timers, a log in memory, partitions that take
-markers when the test says so, and producers.
+"""A shell for the transaction coordinator in virtual time: clock, timers, a log in memory, producers, and partitions
+that accept markers on demand.
 
-Carries out what the core decides as `broker.coordinator.shard.Shard` does, and checks after each step what must always
-hold: a request is answered once, every step is one of the table, an epoch never falls, a transaction has one result,
-partitions are told what is decided and committed and nothing else, and what was read back from the log equals what is
-in memory.
+Carries out the core's decisions as `broker.coordinator.shard.Shard` does, and checks after each step what must always
+hold: a request is answered once, every step is in the table, an epoch never decreases, a transaction has one result,
+only committed decisions are sent to partitions, and the log read back equals the state in memory.
 
-A transaction is known by the record that began it. Its producer's epoch does not tell which one it is: an EndTxn before
-version 5 leaves the epoch as it is, so that one epoch has many transactions with a result each, also after an end of
-version 2 has given that epoch (a client may come with either version at any time, in Kafka too).
+A transaction is identified by the record that began it. Its producer epoch does not identify it: an EndTxn before
+version 5 keeps the epoch, so one epoch may have many transactions with a result each, also after an end of version 2
+has given that epoch (a client may use either version at any time, in Kafka too).
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ A, B, C = ("orders", 0), ("orders", 1), ("stock", 0)
 
 
 class VirtualTimers:
-    """`broker.coordinator.outcome.Timers`, whose time is moved by hand."""
+    """`broker.coordinator.outcome.Timers` with a manual clock."""
 
     def __init__(self) -> None:
         self.due: dict[Hashable, tuple[int, int, Operation]] = {}
@@ -75,7 +74,7 @@ class VirtualTimers:
 
 
 class Asked:
-    """One request, and what became of it."""
+    """A request and its answer."""
 
     def __init__(self) -> None:
         self.error: ErrorCode | None = None
@@ -88,7 +87,7 @@ class Asked:
 
     @property
     def producer(self) -> ProducerStamp:
-        """Whom the answer names."""
+        """Producer id and epoch of the answer."""
         assert self.error is ErrorCode.NONE, self.error
         return ProducerStamp(self.response.producer_id, self.response.producer_epoch)
 
@@ -104,13 +103,13 @@ class Asked:
 
 @dataclass(frozen=True)
 class Added:
-    """The response to adding partitions."""
+    """Response to added partitions."""
 
     error_code: ErrorCode
 
 
 class Shell:
-    """One partition of `__transaction_state`, led here."""
+    """One partition of `__transaction_state` that is led here."""
 
     def __init__(self, level: int = 2, **settings: int) -> None:
         self.level = level
@@ -118,27 +117,27 @@ class Shell:
         self.now_ms = 1_000
         self.log: list[tuple[bytes, bytes | None]] = []
         self._read: list[tuple[str, Transaction | None]] = []
-        """The log as it is read back, as far as it was."""
+        """The log as read back so far."""
         self._found: dict[str, Transaction] = {}
-        """What all of `_read` comes to."""
+        """State after all of `_read`."""
         self._newest: dict[str, int] = {}
-        """By id: the offset of the last record of `_read`."""
+        """By id: the offset of its last record in `_read`."""
         self._begun: dict[str, int] = {}
-        """By id: the offset of the record that began the transaction that is open, or was the last."""
+        """By id: the offset of the record that began the open or the last transaction."""
         self.replicated = 0
-        """So much of the log is committed."""
+        """Length of the committed log."""
         self.append_error: ErrorCode | None = None
-        """Set: whatever is to be written is not."""
+        """If set, every append fails."""
         self.is_cut_off = False
-        """No follower fetches: nothing is committed, and no answer leaves."""
+        """No follower fetches: nothing is committed, and no answer is sent."""
         self.last_producer_id = 999
         self.has_producer_ids = True
         self.markers_hang = False
-        """The partitions take no markers until `take_markers`."""
+        """The partitions accept no markers until `take_markers`."""
         self.results: dict[tuple[str, int], bool] = {}
         """By id, and the offset where the transaction began."""
-        self.told: list[EndedTransaction] = []
-        self._told_of: dict[tuple[str, int], EndedTransaction] = {}
+        self.markers: list[EndedTransaction] = []
+        self._markers_by_transaction: dict[tuple[str, int], EndedTransaction] = {}
         self.decisions = Decisions("broker-1", lambda: WALL_MS + self.now_ms)
         self._begin()
 
@@ -169,13 +168,13 @@ class Shell:
         self.last_producer_id += 1
         return self.last_producer_id
 
-    # -- as the shard does
+    # -- the duties of the shard
 
     def run(self, operation: Operation, reply: Reply | None = None) -> None:
         try:
             outcome = operation(self.now)
         except KafkaError as error:
-            assert reply is not None, "nobody can be told"
+            assert reply is not None, "no reply is pending"
             self.held.append(partial(reply.refuse, error.code))
         else:
             self._carry_out(outcome)
@@ -231,7 +230,7 @@ class Shell:
             assert result == after.commits, "both committed and aborted"
 
     def _check_reading_back(self) -> None:
-        """What another coordinator would read is what is here."""
+        """What another coordinator would read equals the live state."""
         assert {each.transactional_id: each for each in self.machine.transactions} == self.read_log()
 
     def read_log(self) -> dict[str, Transaction]:
@@ -254,7 +253,7 @@ class Shell:
         return self._found
 
     def replicate(self) -> None:
-        """All that was written is committed: answers and markers leave."""
+        """All records are committed: send answers and markers."""
         self.is_cut_off = False
         while self.held:
             self.replicated = len(self.log)
@@ -263,7 +262,7 @@ class Shell:
                 leave()
 
     def pass_ms(self, duration_ms: int) -> None:
-        """Time goes by; timers run when they are due."""
+        """Advance the clock and run the timers that are due."""
         until_ms = self.now_ms + duration_ms
         while (due := self.timers.pop_due(until_ms)) is not None:
             self.now_ms = max(self.now_ms, due[0])
@@ -271,7 +270,7 @@ class Shell:
         self.now_ms = until_ms
 
     def fail_over(self, lost: int = 0) -> None:
-        """Another broker leads the partition; of what was not committed it lacks the last `lost` records."""
+        """Another broker becomes the leader; it lacks the last `lost` uncommitted records."""
         for reply in self.machine.give_up():
             reply.refuse(ErrorCode.NOT_COORDINATOR)
         kept = max(self.replicated, len(self.log) - lost)
@@ -282,7 +281,7 @@ class Shell:
                 asked.reply.refuse(ErrorCode.NOT_COORDINATOR)
         self.asked.clear()
         self.is_cut_off = False
-        self.results = {each: result for each, result in self.results.items() if each in self._told_of}
+        self.results = {each: result for each, result in self.results.items() if each in self._markers_by_transaction}
         self._begin()
         for key_bytes, value_bytes in self.log:
             key = decode_key(TYPES, key_bytes)
@@ -294,21 +293,22 @@ class Shell:
     # -- markers
 
     def write(self, ended: EndedTransaction) -> None:
-        """`Markers`."""
+        """Implements `Markers`."""
         decided = self.read_log()[ended.transactional_id]
         assert decided.state in PREPARED, "nothing is decided"
-        # An earlier record may say the same of a transaction before this one: it is no leave to tell this one's result.
-        assert self._newest[ended.transactional_id] < self.replicated, "told before it was committed"
-        assert ended == _end_of(decided), "told otherwise than decided"
+        # An earlier record with the same result may belong to a previous transaction and does not justify this marker.
+        assert self._newest[ended.transactional_id] < self.replicated, "marker sent before the decision was committed"
+        assert ended == _end_of(decided), "marker differs from the decision"
         begun = self._begun[ended.transactional_id]
-        assert self._told_of.setdefault((ended.transactional_id, begun), ended) == ended, "told in two ways"
-        self.told.append(ended)
+        first = self._markers_by_transaction.setdefault((ended.transactional_id, begun), ended)
+        assert first == ended, "two different markers"
+        self.markers.append(ended)
         self.on_their_way.append(ended)
         if not self.markers_hang:
             self.take_markers()
 
     def take_markers(self) -> None:
-        """All partitions have their markers."""
+        """All partitions accept their markers."""
         ended, self.on_their_way = self.on_their_way, []
         for each in ended:
             self.run(partial(self.machine.complete, each))
@@ -341,7 +341,7 @@ class Shell:
         )
 
     def verify(self, producer: ProducerStamp, *partitions: TopicPartition) -> Asked:
-        """The response is what is missing."""
+        """The response is the list of missing partitions."""
         return self.ask(
             lambda reply: partial(self.machine.verify_partitions, ID, producer, partitions, (reply, sorted))
         )
@@ -366,7 +366,7 @@ class Shell:
 
 
 def _end_of(decided: Transaction) -> EndedTransaction:
-    """What the partitions of a prepared transaction are to be told."""
+    """The marker of a prepared transaction."""
     return EndedTransaction(
         decided.transactional_id,
         decided.producer,

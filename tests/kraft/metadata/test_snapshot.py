@@ -1,4 +1,4 @@
-"""A snapshot says what an image is, in one canonical way."""
+"""A snapshot is the canonical list of records of an image."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kraft.metadata.features import (
 )
 from kraft.metadata.image import EMPTY_IMAGE, MetadataImage
 from kraft.metadata.loader import MetadataLoader
-from kraft.metadata.snapshot import difference, image_from_records, image_to_records
+from kraft.metadata.snapshot import difference, image_to_records
 from protocol.messages.metadata_log import (
     AccessControlEntryRecord,
     BrokerEndpoint,
@@ -118,17 +118,17 @@ def bytes_of(image: MetadataImage) -> list[bytes]:
 
 def image_of(groups: list[list[Message]]) -> MetadataImage:
     first = FeatureLevelRecord(name="metadata.version", feature_level=30)
-    return image_from_records([first, *(record for group in groups for record in group)], 99, 7, 5)
+    return EMPTY_IMAGE.apply([first, *(record for group in groups for record in group)], 99, 7, 5)
 
 
 @pytest.mark.feature("MB-06")
 def test_a_snapshot_read_back_is_the_image_it_was_taken_of() -> None:
     image = image_of(GROUPS)
     read = [decode_metadata_record(written)[0] for written in bytes_of(image)]
-    again = image_from_records(read, 99, 7, 5)
+    again = EMPTY_IMAGE.apply(read, 99, 7, 5)
     assert again == image
     assert bytes_of(again) == bytes_of(image)
-    assert image_from_records(image_to_records(EMPTY_IMAGE), -1, -1, -1) == EMPTY_IMAGE
+    assert EMPTY_IMAGE.apply(image_to_records(EMPTY_IMAGE), -1, -1, -1) == EMPTY_IMAGE
 
 
 @given(st.randoms(use_true_random=False))
@@ -146,7 +146,7 @@ def test_equal_images_give_equal_bytes_whatever_their_history(shuffle: random.Ra
 
 
 @given(st.sets(st.integers(0, len(GROUPS) - 1)), st.sets(st.integers(0, len(GROUPS) - 1)))
-def test_the_difference_of_two_images_names_what_differs_and_leads_to_the_second(
+def test_the_difference_of_two_images_leads_to_the_second_and_names_the_changes(
     first: set[int], second: set[int]
 ) -> None:
     before = image_of([GROUPS[index] for index in sorted(first)])
@@ -202,7 +202,7 @@ def test_metadata_versions_have_names(text: str, level: int) -> None:
     assert metadata_version_level(text) == level
 
 
-def test_unknown_metadata_versions_are_told() -> None:
+def test_unknown_metadata_versions_are_refused() -> None:
     with pytest.raises(UnknownLevel, match=r"3\.3-IV3|7 to 30"):
         metadata_version_level("5.0")
 

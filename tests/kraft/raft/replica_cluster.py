@@ -15,6 +15,7 @@ from kraft.metadata_replica import MetadataReplica, NotLeader
 from kraft.quorum_messages import NodeAddress
 from kraft.replica_config import ReplicaConfig
 from protocol.api_keys import ApiKey
+from protocol.errors import KafkaError
 from protocol.messages.api_versions import ApiVersionsResponse
 from protocol.messages.metadata_log import ConfigRecord
 from protocol.schema import Message
@@ -63,6 +64,21 @@ def directory_id(node_id: int) -> bytes:
     return base64.b64decode("AAAAAAAAAAAAAAAAAAAAAA==")[:15] + bytes([node_id])
 
 
+async def committed(leader: MetadataReplica, offset: int) -> None:
+    """Wait until the record at `offset` is committed. Raises NotLeader: it may be committed later, or never."""
+    outcome: list[KafkaError | None] = []
+    settled = trio.Event()
+
+    def settle(error: KafkaError | None) -> None:
+        outcome.append(error)
+        settled.set()
+
+    leader.on_committed(offset, settle)
+    await settled.wait()
+    if outcome[0] is not None:
+        raise outcome[0]
+
+
 class ReplicaCluster:
     """Voters 1..n on hosts `node-1`…; observers after them."""
 
@@ -81,7 +97,7 @@ class ReplicaCluster:
         self.listeners: dict[int, RecordingListener] = {}
         self.errors: dict[int, Exception] = {}
         self.disks_lie = False
-        """A sync has failed, and nobody can know any more."""
+        """A sync has failed, so the durable bytes are unknown."""
 
     def config(self, node_id: int) -> ReplicaConfig:
         return self._config(
@@ -179,13 +195,13 @@ class ReplicaCluster:
         while True:
             leader = await self.wait_for_leader()
             try:
-                await leader.wait_committed(leader.append(leader.core.epoch, [setting(name, value)]))
+                await committed(leader, leader.append(leader.core.epoch, [setting(name, value)]))
             except NotLeader:
                 continue  # it may have been committed: the same setting once more does no harm
             return trio.current_time() - began
 
     def check_synced(self) -> None:
-        """What a voter counts as synced is on its disk: a power cut right now would not take it."""
+        """Records that a voter counts as synced are on its disk: a power cut right now would not lose them."""
         if self.disks_lie:
             return
         for node_id in self.voters.keys() & self.replicas.keys():

@@ -14,7 +14,7 @@ from protocol.errors import KafkaError
 from runtime.simulated import NodeKilled, Universe, run_simulation
 from runtime.simulated.store import DiskFault
 from storage.names import SYNC_FAILED_FILE
-from tests.kraft.raft.replica_cluster import ReplicaCluster, setting, small_snapshots
+from tests.kraft.raft.replica_cluster import ReplicaCluster, committed, setting, small_snapshots
 
 Story = Callable[[ReplicaCluster], Awaitable[None]]
 
@@ -26,7 +26,7 @@ def play(
     voters: int = 3,
     config: Callable[[ReplicaConfig], ReplicaConfig] = lambda config: config,
 ) -> Universe:
-    """Start the voters, tell the story, stop everything."""
+    """Start the voters, run the story, stop everything."""
     universes: list[Universe] = []
 
     async def main(universe: Universe) -> None:
@@ -76,7 +76,7 @@ def test_a_killed_leader_is_replaced_without_waiting_for_timeouts(seed: int) -> 
 
 
 @pytest.mark.feature("KR-16", "KR-07")
-def test_a_new_leader_hears_of_it_only_after_all_earlier_records_were_applied() -> None:
+def test_a_new_leader_is_reported_only_after_all_earlier_records_were_applied() -> None:
     async def story(cluster: ReplicaCluster) -> None:
         old = await cluster.wait_for_leader()
         for number in range(50):
@@ -136,19 +136,19 @@ def test_a_leader_cut_off_gives_up_and_its_unconfirmed_records_vanish() -> None:
         began = trio.current_time()
         offset = old.append(old.core.epoch, [setting("a", "lost")])
         with pytest.raises(NotLeader):
-            await old.wait_committed(offset)
+            await committed(old, offset)
         assert 2.5 < trio.current_time() - began < 3.5
         new = await cluster.wait_for_leader(other_than=old_id)
-        await new.wait_committed(new.append(new.core.epoch, [setting("a", "kept")]))
+        await committed(new, new.append(new.core.epoch, [setting("a", "kept")]))
         cluster.universe.wires.heal()
         await cluster.wait_until_all_have("a", "kept")
-        assert new.is_leader, "whoever comes back must not disturb the leader"
+        assert new.is_leader, "a replica that comes back must not disturb the leader"
 
     play(5, story)
 
 
 @pytest.mark.feature("KR-13", "KR-17")
-def test_a_deposed_leader_cuts_nothing_before_it_has_heard_of_its_sync() -> None:
+def test_a_deposed_leader_truncates_nothing_before_its_sync_has_ended() -> None:
     """Its disk is slow to answer. Had other records taken the place of those that were synced, the answer would count
     for them; so it does not fetch meanwhile.
     """
@@ -186,7 +186,7 @@ def test_a_deposed_leader_cuts_nothing_before_it_has_heard_of_its_sync() -> None
         lost_end = old.log.end_offset
         new = await cluster.wait_for_leader(other_than=old_id)
         while new.log.end_offset < lost_end + 3:
-            await new.wait_committed(new.append(new.core.epoch, [setting("a", "kept")]))
+            await committed(new, new.append(new.core.epoch, [setting("a", "kept")]))
         cluster.universe.wires.heal()
         await cluster.wait_for(lambda: old.core.leader_id == new.core.local_id)
         while trio.current_time() < began + 9.9:
@@ -204,7 +204,7 @@ def test_a_deposed_leader_cuts_nothing_before_it_has_heard_of_its_sync() -> None
 
 @pytest.mark.feature("KR-05", "KR-13", "KR-17")
 @pytest.mark.parametrize("seed", range(10))
-def test_what_was_committed_survives_the_power_cut_of_every_node(seed: int) -> None:
+def test_committed_records_survive_a_power_cut_of_every_node(seed: int) -> None:
     async def story(cluster: ReplicaCluster) -> None:
         for number in range(20):
             await cluster.write(f"key-{number}", str(number))
@@ -229,11 +229,11 @@ def test_snapshots_let_the_log_be_cut_and_a_replica_that_lags_downloads_one() ->
         cluster.kill(sleeper)
         for number in range(30):
             await cluster.write(f"key-{number % 7}", "x" * 100 + str(number))
-        assert leader.should_snapshot
+        assert leader.snapshots.is_due
         for _ in range(2):
             await cluster.write("more", "y")
             await snapshot(cluster, leader.core.local_id)
-        assert not leader.should_snapshot
+        assert not leader.snapshots.is_due
         assert leader.log.start_offset > 0
         await cluster.start(sleeper)
         await cluster.write("last", "z")
@@ -251,8 +251,8 @@ def test_snapshots_let_the_log_be_cut_and_a_replica_that_lags_downloads_one() ->
 
 @pytest.mark.feature("KR-10", "KR-13")
 @pytest.mark.parametrize("damage", ["a failed sync that was not noted", "a flipped bit", "a file that was cut", "none"])
-def test_records_before_a_snapshot_that_are_damaged_are_given_to_nobody(damage: str) -> None:
-    """Whoever had come as far as them would ask for them for ever, and never catch up."""
+def test_damaged_records_before_a_snapshot_are_never_served(damage: str) -> None:
+    """A replica that had got as far would ask for them for ever, and never catch up."""
     first_segment = "/data/__cluster_metadata-0/00000000000000000000.log"
 
     async def story(cluster: ReplicaCluster) -> None:
@@ -263,7 +263,7 @@ def test_records_before_a_snapshot_that_are_damaged_are_given_to_nobody(damage: 
         store = cluster.universe.disk("node-1")
         known_to_both = len(store.file(first_segment).cached)
         if damage == "a failed sync that was not noted":
-            # What it was to make durable is in the cache alone from now on, and the next sync says nothing of that.
+            # The bytes of the failed sync are in the cache alone from now on, and the next sync does not report that.
             cluster.disks_lie = True
             fault = store.fail("sync", prefix="/data")
             leader = cluster.replicas[1]
@@ -295,14 +295,14 @@ def test_records_before_a_snapshot_that_are_damaged_are_given_to_nobody(damage: 
 
 
 async def snapshot(cluster: ReplicaCluster, node_id: int) -> None:
-    """What a node does when its replica says `should_snapshot`."""
+    """The reaction of a node to `snapshots.is_due`."""
     replica, listener = cluster.replicas[node_id], cluster.listeners[node_id]
     offset = listener.next_offset - 1
     latest = replica.core.latest_snapshot
     if offset < 0 or (latest is not None and latest.offset > offset):
         return  # it started a moment ago
     records = [setting(name, value or "") for name, value in sorted(listener.values.items())]
-    assert await replica.create_snapshot(records, offset, replica.core.log.epoch_of(offset), 1_000)
+    assert await replica.snapshots.create(records, offset, replica.core.log.epoch_of(offset), 1_000)
 
 
 @pytest.mark.feature("KR-10")
@@ -344,13 +344,13 @@ def test_observers_follow_and_never_count(seed: int) -> None:
         cluster.kill(next(n for n in cluster.replicas if n < 100 and n != leader.core.local_id))
         offset = leader.append(leader.core.epoch, [setting("c", "3")])
         with pytest.raises(NotLeader):
-            await leader.wait_committed(offset)
+            await committed(leader, offset)
 
     play(seed, story)
 
 
 @pytest.mark.feature("KR-06")
-def test_an_observer_needs_no_more_than_bootstrap_servers() -> None:
+def test_an_observer_needs_only_bootstrap_servers() -> None:
     async def story(cluster: ReplicaCluster) -> None:
         await cluster.write("a", "1")
         servers = tuple(cluster.voters.values())
@@ -372,7 +372,7 @@ def test_a_leader_whose_disk_fails_resigns_and_stops_and_another_takes_over() ->
         await cluster.wait_for(lambda: old_id in cluster.errors)
         cluster.replicas.pop(old_id)
         new = await cluster.wait_for_leader(other_than=old_id)
-        await new.wait_committed(new.append(new.core.epoch, [setting("a", "3")]))
+        await committed(new, new.append(new.core.epoch, [setting("a", "3")]))
         assert cluster.listeners[new.core.local_id].values["a"] == "3"
 
     play(4, story)
@@ -413,7 +413,7 @@ def test_no_acknowledged_record_is_lost_while_nodes_die_and_links_break(seed: in
                 try:
                     offset = leader.append(leader.core.epoch, [setting(f"key-{number}", "x")])
                     with trio.move_on_after(5):
-                        await leader.wait_committed(offset)
+                        await committed(leader, offset)
                         acknowledged.append(f"key-{number}")
                 except (KafkaError, NodeKilled):  # the node died in this very call
                     continue
@@ -430,7 +430,7 @@ def test_no_acknowledged_record_is_lost_while_nodes_die_and_links_break(seed: in
                 elif fault == "heal":
                     cluster.universe.wires.heal()
                 elif fault == "snapshot":
-                    if victim in cluster.replicas and cluster.replicas[victim].should_snapshot:
+                    if victim in cluster.replicas and cluster.replicas[victim].snapshots.is_due:
                         await snapshot(cluster, victim)
                 else:
                     if fault == "power-at-change":

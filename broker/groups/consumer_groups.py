@@ -1,0 +1,323 @@
+"""Core: consumer groups (KIP-848), with one heartbeat request, server-side assignment and no global barrier.
+
+A member's heartbeat reports its subscription and its owned partitions; the answer lists its assignment. Decisions are
+written and come back by `replay`; nothing else changes durable state. This file decides membership;
+`consumer_assignments` computes assignments, and `consumer_sessions` enforces timeouts.
+
+Knows no other kind of group: conversions go through `migration`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from broker.coordinator.outcome import Now, Outcome, Reply
+from broker.groups import consumer_records as records
+from broker.groups.consumer_assignments import Assignments
+from broker.groups.consumer_group import ConsumerGroup, ConsumerGroupKey
+from broker.groups.consumer_heartbeat import (
+    assignment_of,
+    check_epoch,
+    check_request,
+    is_full_request,
+    reported_partitions,
+    with_request,
+)
+from broker.groups.consumer_member import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    ConsumerMember,
+    MemberState,
+)
+from broker.groups.consumer_sessions import Sessions
+from broker.groups.decision_notes import note_member_fenced
+from broker.groups.description import Description
+from broker.groups.group import Client, Group, GroupContext, GroupType
+from broker.groups.group_configs import consumer_heartbeat_interval_ms, consumer_session_timeout_ms
+from broker.groups.group_update import Update
+from kraft.metadata.delta import MetadataDelta
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.consumer_group_describe import DescribedGroup, Member
+from protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from protocol.messages.group_log import ConsumerGroupMemberMetadataKey, ConsumerGroupMetadataKey
+from protocol.primitives import uuid_to_string
+from protocol.schema import Message
+from runtime.uuids import random_uuid
+
+log = logging.getLogger(__name__)
+
+
+class Migration(Protocol):
+    """Converts groups between the classic and the consumer kind."""
+
+    def upgrade(self, group: Group, update: Update) -> ConsumerGroup:
+        """A consumer group with the members of the classic one; adds its records to `update`. Raises KafkaError
+        GROUP_ID_NOT_FOUND if that is not possible or not allowed.
+        """
+
+    def downgrade(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], update: Update) -> bool:
+        """Convert the group to a classic one without the leaving members, if possible; adds its records to `update`.
+        Returns whether it did.
+        """
+
+    def forget_timers(self, group_id: str, member_id: str) -> None:
+        """The member was removed or has changed its protocol."""
+
+
+class ConsumerGroups:
+    """The consumer groups of one partition of `__consumer_offsets`."""
+
+    def __init__(self, context: GroupContext) -> None:
+        self.migration: Migration | None = None
+        self._context = context
+        self.sessions = Sessions(context, self.fence)
+        self.assignments = Assignments(context, self.sessions)
+
+    # -- ConsumerGroupHeartbeat
+
+    def heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, client: Client, version: int, reply: Reply, now: Now
+    ) -> Outcome:
+        """Join, stay or leave. Errors are in the answer, with a message."""
+        update = Update(now)
+        try:
+            check_request(request, version, self.assignments.assignor_names())
+            if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
+                response = self._leave(request, update)
+            else:
+                response = self._join_or_stay(request, client, update)
+        except KafkaError as error:
+            response = ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+            # Members may already have been asked to rejoin.
+            return Outcome(answers=[*update.answers, (reply, response)])
+        update.answers.append((reply, response))
+        return update.outcome()
+
+    def _join_or_stay(
+        self, request: ConsumerGroupHeartbeatRequest, client: Client, update: Update
+    ) -> ConsumerGroupHeartbeatResponse:
+        joins = request.member_epoch == JOIN_EPOCH
+        group = self._group_to_join(request.group_id, update) if joins else self.group(request.group_id)
+        self.check_room(group, request.member_id)
+        member_id = request.member_id or self.new_member_id()
+        before = self._member_of(group, member_id, request, update)
+        after = with_request(before, request, client)
+        member = self.assignments.update_member(group, before, after, reported_partitions(request), update)
+        self.sessions.renew(group.group_id, member_id, self._session_timeout_ms(group.group_id), update.now)
+        response = ConsumerGroupHeartbeatResponse(
+            member_id=member_id,
+            member_epoch=member.epoch,
+            heartbeat_interval_ms=consumer_heartbeat_interval_ms(self._context, group.group_id),
+        )
+        if joins or is_full_request(request) or before.assigned != member.assigned:
+            response.assignment = assignment_of(member)
+        return response
+
+    # -- lookup
+
+    def find(self, group_id: str) -> ConsumerGroup | None:
+        """None if the group does not exist or is of another kind."""
+        group = self._context.groups.get(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
+
+    def group(self, group_id: str) -> ConsumerGroup:
+        """Raises KafkaError GROUP_ID_NOT_FOUND."""
+        group = self._context.groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        if not isinstance(group, ConsumerGroup):
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        return group
+
+    def _group_to_join(self, group_id: str, update: Update) -> ConsumerGroup:
+        """The group, or a new one that is not written yet. Raises KafkaError GROUP_ID_NOT_FOUND."""
+        group = self._context.groups.get(group_id)
+        if group is None:
+            return ConsumerGroup(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        if group.type is GroupType.CLASSIC and group.is_empty():
+            update.records += group.tombstones()
+            return ConsumerGroup(group_id)
+        if group.type is GroupType.CLASSIC and self.migration is not None:
+            return self.migration.upgrade(group, update)
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+
+    def check_room(self, group: ConsumerGroup, member_id: str) -> None:
+        """Raises KafkaError GROUP_MAX_SIZE_REACHED."""
+        most = self._context.settings().group_consumer_max_size
+        if len(group.members) >= most and member_id not in group.members:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The consumer group has reached its maximum capacity of {most} members.",
+            )
+
+    def new_member_id(self) -> str:
+        return uuid_to_string(random_uuid(self._context.chance))
+
+    def _member_of(
+        self, group: ConsumerGroup, member_id: str, request: ConsumerGroupHeartbeatRequest, update: Update
+    ) -> ConsumerMember:
+        """The current or new member. Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID,
+        FENCED_INSTANCE_ID.
+        """
+        joins = request.member_epoch == JOIN_EPOCH
+        if request.instance_id is not None:
+            static = group.static_member(request.instance_id)
+            if joins and static is None:
+                return group.members.get(member_id) or ConsumerMember(member_id)
+            if joins and static is not None:
+                if not static.is_classic and static.epoch != STATIC_LEAVE_EPOCH:
+                    raise KafkaError(
+                        ErrorCode.UNRELEASED_INSTANCE_ID,
+                        f"Static member {member_id} with instance id {request.instance_id} cannot join the group "
+                        f"because the instance id is owned by {static.member_id} member.",
+                    )
+                return self.replace(group, static, member_id, update)
+            member = self.checked_static_member(static, member_id, request.instance_id)
+        elif joins:
+            member = group.members.get(member_id) or ConsumerMember(member_id)
+        else:
+            member = group.member(member_id)
+        check_epoch(member, request)
+        return member
+
+    def checked_static_member(
+        self, static: ConsumerMember | None, member_id: str, instance_id: str | None
+    ) -> ConsumerMember:
+        """Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        if static is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+        if static.member_id != member_id:
+            raise KafkaError(
+                ErrorCode.FENCED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {instance_id} was fenced by member {static.member_id}.",
+            )
+        return static
+
+    def replace(self, group: ConsumerGroup, before: ConsumerMember, member_id: str, update: Update) -> ConsumerMember:
+        """A static member has returned, usually with a new id: it takes over all state of the old member."""
+        member = before.changed(member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=0)
+        group_id = group.group_id
+        target = group.targets.get(before.member_id, {})
+        if member_id != before.member_id:
+            # With an unchanged id they would cancel the session that starts now.
+            update.records += records.member_tombstones(group_id, before.member_id)
+            came = f"static member {before.instance_id} returned as {member_id}"
+            note_member_fenced(update.notes, group_id, before.member_id, came)
+        update.records += [
+            records.member_metadata(group_id, member),
+            records.target_assignment(group_id, member_id, target),
+            records.current_assignment(group_id, member),
+        ]
+        return member
+
+    # -- leaving
+
+    def _leave(self, request: ConsumerGroupHeartbeatRequest, update: Update) -> ConsumerGroupHeartbeatResponse:
+        """Raises KafkaError: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        group = self.group(request.group_id)
+        response = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
+        if request.instance_id is None:
+            member = group.member(request.member_id)
+        else:
+            static = group.static_member(request.instance_id)
+            member = self.checked_static_member(static, request.member_id, request.instance_id)
+            if request.member_epoch == STATIC_LEAVE_EPOCH:
+                # Its partitions are reserved for it, in an epoch below all others.
+                assigned = {topic_id: dict.fromkeys(owned, 0) for topic_id, owned in member.assigned.items()}
+                gone = member.changed(epoch=STATIC_LEAVE_EPOCH, revoking={}, assigned=assigned)
+                update.records.append(records.current_assignment(group.group_id, gone))
+                log.info("group %s: static member %s leaves temporarily", group.group_id, member.member_id)
+                return response
+        self.remove(group, [member], update, f"{member.member_id} left")
+        return response
+
+    def remove(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], update: Update, cause: str) -> None:
+        """Remove members, which may convert the group to a classic one."""
+        if not leaving:
+            return
+        if self.migration is not None and self.migration.downgrade(group, leaving, update):
+            return
+        self.assignments.remove(group, leaving, update, cause)
+
+    def fence(self, group_id: str, member_id: str, reason: str, now: Now) -> Outcome:
+        """Timer: remove the member if it is still in the group."""
+        group = self.find(group_id)
+        member = None if group is None else group.members.get(member_id)
+        if group is None or member is None:
+            return Outcome()
+        update = Update(now)
+        note_member_fenced(update.notes, group_id, member_id, reason)
+        self.remove(group, [member], update, f"{member_id} is fenced, {reason}")
+        return update.outcome()
+
+    def _session_timeout_ms(self, group_id: str) -> int:
+        return consumer_session_timeout_ms(self._context, group_id)
+
+    # -- descriptions
+
+    def describe(self, group_id: str) -> Description[DescribedGroup, Member]:
+        """Raises KafkaError GROUP_ID_NOT_FOUND."""
+        return self.group(group_id).describe(self._context.image().topics, self.assignments.assignor_names()[0])
+
+    # -- the machine
+
+    def replay(self, key: ConsumerGroupKey, value: Message | None) -> None:
+        group_id = key.group_id
+        group = self.find(group_id)
+        if group is None:
+            if value is None:
+                # The tombstone refers to a group whose records were compacted away.
+                return
+            group = ConsumerGroup(group_id)
+            self._context.groups.put(group)
+        members = len(group.members)
+        group.replay(key, value)
+        if isinstance(key, ConsumerGroupMemberMetadataKey) and len(group.members) < members:
+            self.forget_timers(group_id, key.member_id)
+        if value is None and isinstance(key, ConsumerGroupMetadataKey):
+            self._context.groups.remove(group_id)
+
+    def forget_timers(self, group_id: str, member_id: str) -> None:
+        """Cancel all timers of the member."""
+        self.sessions.forget(group_id, member_id)
+        if self.migration is not None:
+            self.migration.forget_timers(group_id, member_id)
+
+    def loaded(self, now: Now) -> Outcome:
+        """The whole log has been replayed: start the sessions."""
+        self.assignments.loaded()
+        topics = self._context.image().topics
+        for group in self._groups():
+            # The previous coordinator may have missed tombstones and left partitions assigned to former members.
+            is_whole = group.assigns_each_once(topics) and not group.targets_without_member()
+            group.must_reassign = not is_whole and group.assignment_epoch == group.epoch
+            session_timeout_ms = self._session_timeout_ms(group.group_id)
+            for member in group.members.values():
+                self.sessions.renew(group.group_id, member.member_id, session_timeout_ms, now)
+                if member.state is MemberState.UNREVOKED_PARTITIONS and not member.is_classic:
+                    self.sessions.expect_revocation(group.group_id, member, now)
+        return Outcome()
+
+    def metadata_changed(self, delta: MetadataDelta, now: Now) -> Outcome:
+        """Topics were created, deleted, extended or moved. Groups check their topics at the next heartbeat."""
+        names = self.assignments.metadata_changed(delta)
+        if names:
+            for group in self._groups():
+                if any(group.is_subscribed_to(name) for name in names):
+                    group.request_metadata_refresh()
+        return Outcome()
+
+    def give_up(self) -> list[Reply]:
+        """Nothing waits here."""
+        return []
+
+    def _groups(self) -> list[ConsumerGroup]:
+        return [group for group in self._context.groups if isinstance(group, ConsumerGroup)]

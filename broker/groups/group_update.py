@@ -1,0 +1,39 @@
+"""Core: the state of one command on a consumer group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, Reply
+from protocol.errors import KafkaError
+from protocol.schema import Message
+from runtime.decisions import Notes
+
+
+@dataclass(slots=True)
+class Update:
+    """Decisions so far. They take effect only by replay."""
+
+    now: Now
+    records: list[CoordinatorRecord] = field(default_factory=list)
+    answers: list[tuple[Reply, Message]] = field(default_factory=list)
+    notes: Notes = field(default_factory=Notes)
+    undo: Callable[[], None] | None = None
+    """If set, the group has already been replaced by one of another kind, and the records only matter for loading. Must
+    be called if they cannot be written.
+    """
+
+    def outcome(self) -> Outcome:
+        outcome = Outcome(self.records, list(self.answers), notes=self.notes)
+        if self.undo is not None:
+            outcome.replay = False
+            outcome.failed = self._failed
+        return outcome
+
+    def _failed(self, error: KafkaError) -> Outcome:
+        assert self.undo is not None
+        self.undo()
+        for reply, _ in self.answers:
+            reply.refuse(error.code)
+        return Outcome()

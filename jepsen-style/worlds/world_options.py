@@ -1,0 +1,71 @@
+"""From the name of a world to a cluster in it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TypeVar
+
+from nemeses.kinds import KINDS, Capability
+from worlds.cluster import ClusterUnderTest
+
+T = TypeVar("T")
+
+WORLDS = ("sim", "local", "netns", "compose", "bootstrap")
+"""Each is a module beside this one that has `run_in(options, main)`."""
+
+NO_DELAY = "packets are delayed by netem only, which is not used here: --cluster local has slow links"
+NO_MESSAGES = "packets are not messages: --cluster local has a proxy that knows them"
+NO_INSIDE = "the inside of a container is nobody's but the image's: --cluster local can do it"
+SIMULATED_ONLY = "only a simulation can do it: --cluster sim"
+_LACKS: Mapping[str, Mapping[Capability, str]] = {
+    "local": {"simulation": SIMULATED_ONLY},
+    "netns": {"simulation": SIMULATED_ONLY, "delays": NO_DELAY, "messages": NO_MESSAGES},
+    "compose": {
+        "simulation": SIMULATED_ONLY,
+        "delays": NO_DELAY,
+        "messages": NO_MESSAGES,
+        "clocks": NO_INSIDE,
+        "disks": NO_INSIDE,
+        "power": NO_INSIDE,
+        "fault points": NO_INSIDE,
+    },
+}
+NEVER: Mapping[str, Mapping[str, str]] = {
+    world: {kind.name: lacks[kind.needs] for kind in KINDS.values() if kind.needs in lacks}
+    for world, lacks in _LACKS.items()
+}
+"""By world: kinds of faults that it cannot do on any machine, and why. If only this machine lacks something (root, for
+example), the cluster reports it."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorldOptions:
+    """Options of the world of one run."""
+
+    world: str
+    seed: int
+    directory: Path
+    """Directory of the run, for data and logs of the nodes."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings of all nodes, by Kafka's names."""
+    plant: str | None = None
+    """A mistake that is planted into every node; see `plants`."""
+    bootstrap: str | None = None
+    """The world `bootstrap`: somebody else's cluster, which is not broken."""
+    faults: Sequence[str] | None = None
+    """The kinds that the run may use: what others need is not set up. None: all."""
+    without_nodes: Sequence[str] = ()
+    """The cluster does not have these; in the world `sim` only."""
+
+
+def run_in(options: WorldOptions, main: Callable[[ClusterUnderTest], Awaitable[T]]) -> T:
+    """Runs `main` with a cluster that is ready, to its end; whatever happens, nothing of the cluster is left behind.
+
+    In the world `sim` this is one simulation, and time is virtual; elsewhere it is one trio run. Raises ClusterError
+    when there is no cluster to be had, in one line.
+    """
+    result: T = import_module(f"worlds.{options.world}").run_in(options, main)
+    return result

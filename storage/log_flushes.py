@@ -1,0 +1,83 @@
+"""Flushes of one log: when they are due, the slow work, and what is durable."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from settings.topic import TopicConfig
+from storage.flushing import FlushWork
+from storage.log_files import LogFiles
+from storage.log_health import LogHealth
+
+
+class _Log(Protocol):
+    """Properties of a log that its flushes depend on."""
+
+    config: TopicConfig
+    log_end_offset: int
+    high_watermark: int
+    health: LogHealth
+
+
+class LogFlushes:
+    """Call `work`, run its result outside the event loop, then call `done`; one work of a log at a time."""
+
+    __slots__ = ("_files", "_flusher", "_log")
+
+    def __init__(self, log: _Log, files: LogFiles) -> None:
+        self._log = log
+        self._files = files
+        self._flusher = files.flusher
+
+    @property
+    def recovery_point(self) -> int:
+        """All records below it are on stable storage."""
+        return self._flusher.recovery_point
+
+    @property
+    def high_watermark_after_a_crash(self) -> int:
+        """Safe high watermark for a start after a crash: below it, no power cut restores truncated, uncommitted
+        records.
+        """
+        cut = self._flusher.lowest_unsynced_cut
+        return self._log.high_watermark if cut is None else min(self._log.high_watermark, cut)
+
+    @property
+    def has_unflushed_gaps(self) -> bool:
+        """Whether recovery after a power loss would truncate the log at a gap that the leader's compaction had left:
+        until it is flushed, and the recovery point is written.
+        """
+        return self._flusher.has_unflushed_gaps
+
+    @property
+    def are_wanted(self) -> bool:
+        """Whether a flush should run soon, after a roll or a truncation."""
+        return self._files.wants_flush
+
+    def are_due(self, now_ms: int) -> bool:
+        """Whether `flush.ms`, a truncation or a fetched gap requires a flush. To be called periodically."""
+        return self._files.flush_is_due(now_ms, self._log.log_end_offset, self._log.config.flush_ms)
+
+    def work(self, *, rolled_only: bool = False) -> FlushWork | None:
+        """The slow part of a flush; None if everything is durable. `rolled_only` leaves the active segment out, for use
+        after a roll.
+        """
+        try:
+            return self._files.flush_work(self._log.log_end_offset, rolled_only=rolled_only)
+        except OSError as error:
+            raise self._log.health.failed(error) from error
+
+    def done(self, offset: int) -> None:
+        """The work for `offset` has run: advance the recovery point, unless the log was truncated meanwhile."""
+        self._flusher.done(offset)
+
+    def run(self) -> None:
+        """Make all records durable, synchronously."""
+        work = self.work()
+        if work is None:
+            return
+        try:
+            work()
+        except OSError as error:
+            raise self._log.health.failed(error, passes=work.passes(error)) from error
+        self.done(work.offset)
