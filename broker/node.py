@@ -174,13 +174,15 @@ class BrokerNode:
         self.decisions = decisions
         self._static = settings
         """The settings of the broker's own file."""
-        self._world = world
+        self.world = world
         self._nursery = nursery
         self._published = trio.Event()
         """Set when the metadata was applied for the first time."""
         store.settings_changed(settings)
         self.wheel = TimingWheel(world.monotonic.now_ms())
         self.background = Background(nursery)
+        self.worker = Worker(world.run_blocking)
+        """For long work of requests."""
         self._wire_metadata()
         self._wire_replication()
         self._wire_coordinators()
@@ -195,7 +197,7 @@ class BrokerNode:
 
     def _wire_metadata(self) -> None:
         """The metadata log, and the channels to the active controller."""
-        settings, world, store = self._static, self._world, self.store
+        settings, world, store = self._static, self.world, self.store
         cluster_id = store.directories.cluster_id
         directory = settings.metadata_directory
         self.metadata_log = MetadataFollower(
@@ -229,7 +231,7 @@ class BrokerNode:
 
     def _wire_replication(self) -> None:
         """Partitions, the fetchers that follow leaders, and the requests that wait for partitions."""
-        settings, world = self._static, self._world
+        settings, world = self._static, self.world
         self._isr_changes = IsrChanges(settings.node_id, self._broker_epoch, self._alter_partition)
         self.fetchers = Fetchers(
             world, self._nursery, self._fetch_settings(), self._broker_epoch, self._channel_to
@@ -269,7 +271,7 @@ class BrokerNode:
 
     def _wire_coordinators(self) -> None:
         """Groups, transactions, and what both need."""
-        world, settings = self._world, self.current_settings
+        world, settings = self.world, self.current_settings
         self.producer_ids = ProducerIds(self._controller, self._static.node_id)
         self.auto_topics = AutoTopics(self._controller, self.background, world.monotonic, settings)
         self._group_events = GroupEvents()
@@ -301,18 +303,17 @@ class BrokerNode:
 
     def _wire_disks(self) -> None:
         directories = self.store.directories
-        self._disk_space = DiskSpace(self._world, directories, self.lifecycle.heartbeat_soon)
+        self._disk_space = DiskSpace(self.world, directories, self.lifecycle.heartbeat_soon)
         self._assignments = DirectoryAssignments(self.store, self._controller, self.lifecycle)
         directories.on_offline = self._directory_failed
         directories.on_no_room = self._disk_space.refused
 
     def _wire_server(self) -> None:
         """Handlers with their ports, the dispatcher, and the server."""
-        world = self._world
+        world = self.world
         self._bytes_out = BytesOut()
         self._conversions = Conversions(world.stopwatch)
         self.slow_admissions: KeyedQueues[int] = KeyedQueues()
-        self.worker = Worker(world.run_blocking)
         self.telemetry: ClientTelemetry | None = None
         """None: clients are not asked for metrics."""
         if REPORTER in re.split(r"\s*,\s*", self._static.raw.get("metric.reporters", "").strip()):
@@ -332,7 +333,7 @@ class BrokerNode:
             self._server.on_connection_closed = self.telemetry.disconnected
 
     def _data_handlers(self) -> Handlers:
-        world, settings = self._world, self.current_settings
+        world, settings = self.world, self.current_settings
         lookup = PartitionLookup(self.partitions, self.metadata, self._static.node_id)
         produce = ProducePorts(
             lookup=lookup,
@@ -363,7 +364,7 @@ class BrokerNode:
     def _cluster_handlers(self) -> Handlers:
         node_id, settings = self._static.node_id, self.current_settings
         self.forwarding = Forwarding(ForwardingPorts(self._controller, self.background, settings))
-        metadata = MetadataPorts(node_id, self.metadata, self.auto_topics.create, self._world.monotonic)
+        metadata = MetadataPorts(node_id, self.metadata, self.auto_topics.create, self.world.monotonic)
         configs = ConfigPorts(node_id, self._static.raw, self.metadata, self.forwarding.forward)
         return cluster_handlers(ClusterHandlerPorts(metadata, ClusterPorts(self.metadata, settings), configs))
 
@@ -393,7 +394,7 @@ class BrokerNode:
 
     def _wire_pages(self) -> None:
         """Metrics, decisions and state, over HTTP."""
-        world, partitions = self._world, self.partitions
+        world, partitions = self.world, self.partitions
         self._cleaner_work = CleanerWork()
         busy = BusyClock(world)
         families: list[Families] = [
@@ -435,12 +436,12 @@ class BrokerNode:
 
     async def start(self) -> None:
         """Returns when clients are served."""
-        await self._nursery.start(self._observatory.serve, self._world, self._static.http_listener)
+        await self._nursery.start(self._observatory.serve, self.world, self._static.http_listener)
         await self._nursery.start(self._run_metadata_log)
         self._nursery.start_soon(self.lifecycle.run)
         self._nursery.start_soon(self._isr_changes.run)
         self._nursery.start_soon(self._disk_space.run)
-        self._nursery.start_soon(run_timers, self._world, self.wheel, self._timer_failed)
+        self._nursery.start_soon(run_timers, self.world, self.wheel, self._timer_failed)
         await self.metadata_log.caught_up.wait()
         image = self.metadata_log.image
         threads = self._static.num_recovery_threads_per_data_dir
@@ -454,7 +455,7 @@ class BrokerNode:
         self._nursery.start_soon(self._assignments.run)
         self._nursery.start_soon(self._periodic_work().run)
         for listener in self._static.listeners:
-            bound = await self._world.network.listen(listener.host, listener.port)
+            bound = await self.world.network.listen(listener.host, listener.port)
             self._nursery.start_soon(self._server.serve, bound, listener.name)
         log.info("serving on %s", ", ".join(map(str, self._static.listeners)))
         self.lifecycle.ready_to_unfence()
@@ -478,9 +479,9 @@ class BrokerNode:
         await self.metadata_log.run(task_status=task_status)
 
     def _periodic_work(self) -> PeriodicWork:
-        cleaner = LogCleaner(self._world, self.store, self.current_settings, self._cleaner_work)
+        cleaner = LogCleaner(self.world, self.store, self.current_settings, self._cleaner_work)
         ports = PeriodicPorts(
-            world=self._world,
+            world=self.world,
             store=self.store,
             partitions=self.partitions,
             metadata=self.metadata,
@@ -538,7 +539,7 @@ class BrokerNode:
     def _announce(self, delta: MetadataDelta) -> None:
         """Show clients the new metadata, before this broker has applied it."""
         self.metadata.update(delta.after)
-        session_ends_ms = self._world.monotonic.now_ms() + self._static.broker_session_timeout_ms
+        session_ends_ms = self.world.monotonic.now_ms() + self._static.broker_session_timeout_ms
         self.metadata.keep_listed(delta.fenced_on_evidence, session_ends_ms)
 
     def _publish(self, delta: MetadataDelta) -> None:
@@ -586,7 +587,7 @@ class BrokerNode:
         if node is None:
             return None
         client_id = f"broker-{self._static.node_id}-fetcher-{broker_id}"
-        return Channel(self._world, self._nursery, node.host, node.port, client_id=client_id)
+        return Channel(self.world, self._nursery, node.host, node.port, client_id=client_id)
 
     async def _alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         response: AlterPartitionResponse = await self._isr_channel.call(
@@ -623,7 +624,7 @@ class BrokerNode:
         return BrokerRegistrationRequest(
             broker_id=settings.node_id,
             cluster_id=self.store.directories.cluster_id,
-            incarnation_id=random_uuid(self._world.chance),
+            incarnation_id=random_uuid(self.world.chance),
             listeners=[
                 Listener(name=each.name, host=each.host, port=each.port, security_protocol=_PLAINTEXT)
                 for each in settings.advertised_listeners
