@@ -500,7 +500,7 @@ def test_a_server_of_another_protocol_is_reported_at_once(play) -> None:
                 async with trio.open_nursery() as calls:
 
                     async def call() -> None:
-                        with pytest.raises(NotSent, match="does not speak the Kafka protocol"):
+                        with pytest.raises(NotSent, match="answers in HTTP; use the port of a Kafka listener"):
                             await channel.call(MetadataRequest(), timeout_ms=30_000)
 
                     calls.start_soon(call)
