@@ -1,6 +1,6 @@
 """Found by PySpark itself, by its name: `spark.read.format("barnabas-segments")` works without registering anything."""
 
-from barnabas.pipeline.segments import SegmentDataSource
+from barnabas.pipeline.segment_source import SegmentDataSource
 
 
 class DefaultSource(SegmentDataSource):

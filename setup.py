@@ -1,7 +1,7 @@
-"""Compiles with mypyc what Python itself is slow at, if BARNABAS_COMPILED=1; all else is in pyproject.toml.
+"""Compiles the hottest modules with mypyc if BARNABAS_COMPILED=1; everything else is in pyproject.toml.
 
-It takes a C compiler and mypy: `make compiled` here, or `BARNABAS_COMPILED=1 pip install --no-build-isolation …` where
-mypy, setuptools and wheel are installed. Without it the same modules run as Python.
+Needs a C compiler and mypy: `make compiled` in a checkout, or `BARNABAS_COMPILED=1 pip install --no-build-isolation …`
+if mypy, setuptools and wheel are installed. Without it the same modules run as Python.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def extensions() -> list[Any]:
         return []
     from mypyc.build import mypycify
 
-    # One library for each: a library for several would have a name that nobody can tell beforehand.
+    # One library for each module: the name of a library for several cannot be predicted.
     return [
         extension
         for place, module in enumerate(MODULES)

@@ -1,9 +1,9 @@
-"""What users see: the client, clusters on this machine and for tests, the command line.
+"""Barnabas: the client, clusters on this machine and for tests, the command line.
 
     from barnabas import Admin, Consumer, Producer, errors, sync
 
-What is named here is imported when it is first used, so that `import barnabas` costs nothing; it raises ImportError, in
-one line, where our packages are hidden behind others of their names.
+The names here are imported at their first use, so that `import barnabas` is cheap. It raises ImportError, in one line,
+if our packages are hidden behind others of the same names.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from barnabas.rooms import FOR_CLIENTS, refuse_strangers
+from barnabas.shadowed_packages import FOR_CLIENTS, refuse_shadowed_packages
 
 if TYPE_CHECKING:
     from barnabas import sync
@@ -90,23 +90,25 @@ if TYPE_CHECKING:
         UserScramCredentialDeletion,
         UserScramCredentialUpsertion,
     )
-    from barnabas.client.cluster import TopicPartition
     from barnabas.client.consumer.consumer import Consumer
     from barnabas.client.consumer.listener import RebalanceListener
     from barnabas.client.consumer.record import ConsumerRecord, TimestampType
     from barnabas.client.groups.membership import ConsumerGroupMetadata
     from barnabas.client.interceptors import ProducerRecord
+    from barnabas.client.metadata import TopicPartition
     from barnabas.client.offsets import OffsetAndMetadata, OffsetAndTimestamp
     from barnabas.client.producer.future import FutureRecordMetadata
     from barnabas.client.producer.partitioner import Partitioner, RoundRobinPartitioner
     from barnabas.client.producer.producer import Producer
     from barnabas.client.producer.record_metadata import Acked, Failed, RecordMetadata, Unknown
 
-refuse_strangers(FOR_CLIENTS)
+    __version__: str
+
+refuse_shadowed_packages(FOR_CLIENTS)
 
 _MODULES = {"errors": "barnabas.client.errors", "sync": "barnabas.sync"}
 _NAMES = {
-    "barnabas.client.cluster": ("TopicPartition",),
+    "barnabas.client.metadata": ("TopicPartition",),
     "barnabas.client.consumer.consumer": ("Consumer",),
     "barnabas.client.consumer.listener": ("RebalanceListener",),
     "barnabas.client.consumer.record": (
@@ -126,7 +128,7 @@ _NAMES = {
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 _HOME_OF_THE_REST = "barnabas.client.admin"
-"""Of all names in `__all__` that stand nowhere else."""
+"""Module of the names in `__all__` that `_NAMES` does not have."""
 
 __all__ = [
     "AbortTransactionSpec",
@@ -226,6 +228,8 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name in _MODULES:
         found: object = import_module(_MODULES[name])
+    elif name == "__version__":
+        found = import_module("runtime.version").version()
     elif name in __all__:
         found = getattr(import_module(_HOMES.get(name, _HOME_OF_THE_REST)), name)
     else:

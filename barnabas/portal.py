@@ -1,7 +1,7 @@
-"""A trio loop in a thread of its own, and the way into it for code that knows no `await`.
+"""A trio event loop in its own thread, and calls into it from code without `await`.
 
-What is called there runs as a task of the loop while its caller waits. A caller that is interrupted (Ctrl-C) has its
-task cancelled, and waits for the end of that, so that nothing goes on behind its back. Knows no client.
+A call runs as a task of the loop while its caller waits. If the caller is interrupted (Ctrl-C) its task is cancelled,
+and the end of the task awaited, so that nothing goes on in the background. Knows no client.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from barnabas.client.errors import IllegalStateException
 T = TypeVar("T")
 
 _LOOK_SECONDS = 0.2
-"""A signal that comes just before the interpreter goes to sleep does not wake it: who waits looks that often."""
-_CLOSED = "this client is closed, or not open yet: it lives as long as its `with` block"
+"""A signal that comes just before the interpreter blocks does not wake it: waiting callers wake up this often."""
+_CLOSED = "this client is closed, or not open yet: use it in a `with` block"
 
 
-class _Answer(Generic[T]):
-    """What became of a call; goes from the loop to the caller."""
+class _Result(Generic[T]):
+    """Value or error of a call, for the thread of the caller."""
 
     __slots__ = ("error", "value")
 
@@ -37,38 +37,39 @@ class _Answer(Generic[T]):
     def unwrap(self) -> T:
         if self.error is not None:
             raise self.error
-        return cast(T, self.value)  # which may itself be None
+        return cast(T, self.value)  # the value may itself be None
 
 
 class Held(Generic[T]):
-    """What an async context manager gave, for as long as it is held open."""
+    """The value of an async context manager that is kept open."""
 
     def __init__(self, portal: Portal, manager: AbstractAsyncContextManager[T]) -> None:
         self._portal = portal
         self._manager = manager
         self._scope = trio.CancelScope()
         self._end = trio.Event()
-        self._answers: queue.SimpleQueue[_Answer[Any]] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[_Result[Any]] = queue.SimpleQueue()
         self._raised: BaseException | None = None
 
     def open(self) -> T:
-        """Enters the manager; raises what that raises."""
+        """Enter the manager; raises its exceptions."""
         self._portal.spawn(self._keep)
-        value: T = self._portal.wait(self._answers, self._scope).unwrap()
+        value: T = self._portal.wait(self._results, self._scope).unwrap()
         return value
 
     def close(self, raised: BaseException | None = None) -> bool:
-        """Leaves the manager, as after `raised` in its block; whether it swallowed that. Raises what leaving raises.
+        """Exit the manager, with the exception `raised` of its block if any; True if it suppressed that. Raises the
+        manager's exceptions.
 
-        What is no Exception, as KeyboardInterrupt, is to the manager what a cancellation is.
+        An exception that is not an `Exception`, such as KeyboardInterrupt, cancels the manager instead.
         """
         if raised is not None and not isinstance(raised, Exception):
             self._portal.soon(self._scope.cancel)
-            self._portal.wait(self._answers, self._scope)
+            self._portal.wait(self._results, self._scope)
             return False
         self._raised = raised
         self._portal.soon(self._end.set)
-        error = self._portal.wait(self._answers, self._scope).error
+        error = self._portal.wait(self._results, self._scope).error
         if error is None:
             return raised is not None
         if error is raised:
@@ -76,27 +77,27 @@ class Held(Generic[T]):
         raise error
 
     async def _keep(self) -> None:
-        answer: _Answer[None] = _Answer()
+        result: _Result[None] = _Result()
         try:
             with self._scope:
                 async with self._manager as value:
-                    self._answers.put(_Answer(value))
+                    self._results.put(_Result(value))
                     await self._end.wait()
                     if self._raised is not None:
                         raise self._raised
             if self._scope.cancelled_caught:
-                answer = _Answer(error=IllegalStateException("interrupted"))
+                result = _Result(error=IllegalStateException("interrupted"))
         except trio.Cancelled:
-            answer = _Answer(error=IllegalStateException(_CLOSED))
+            result = _Result(error=IllegalStateException(_CLOSED))
             raise
-        except BaseException as error:  # whoever opens or closes raises it, in his thread
-            answer = _Answer(error=error)
+        except BaseException as error:  # raised in the thread of the caller
+            result = _Result(error=error)
         finally:
-            self._answers.put(answer)
+            self._results.put(result)
 
 
 class Portal:
-    """The loop and its thread, from `start` to `stop`. Any thread may call; none of the loop's own may."""
+    """The loop and its thread, from `start` to `stop`. Any thread but that of the loop may call."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
@@ -107,14 +108,14 @@ class Portal:
 
     def start(self) -> None:
         if self._thread is not None:
-            raise IllegalStateException("this client was open before: make another one")
+            raise IllegalStateException("this client was opened before: create another one")
         ready: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=trio.run, args=(self._main, ready), name="barnabas", daemon=True)
         self._thread.start()
         ready.get()
 
     def stop(self) -> None:
-        """Cancels what still runs and waits for its end; nothing happens if it does not run."""
+        """Cancel all tasks and wait for their end; does nothing if the loop does not run."""
         thread, self._nursery = self._thread, None
         if thread is None or self._token is None or self._process != os.getpid():
             return
@@ -125,24 +126,24 @@ class Portal:
         thread.join()
 
     def call(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
-        """What awaiting `function(*args, **kwargs)` in the loop gives or raises. If the caller is interrupted, whenever
-        that is, the task is cancelled and its end waited for.
+        """Await `function(*args, **kwargs)` in the loop, and return its value or raise its exception. If the caller is
+        interrupted the task is cancelled, and its end awaited.
         """
         scope = trio.CancelScope()
         ended = threading.Event()
-        answer: _Answer[Any] = _Answer(error=IllegalStateException("interrupted"))
+        result: _Result[Any] = _Result(error=IllegalStateException("interrupted"))
         begun = False
 
         async def run() -> None:
-            nonlocal answer
+            nonlocal result
             try:
                 with scope:
-                    answer = _Answer(await function(*args, **kwargs))
+                    result = _Result(await function(*args, **kwargs))
             except trio.Cancelled:
-                answer = _Answer(error=IllegalStateException(_CLOSED))
+                result = _Result(error=IllegalStateException(_CLOSED))
                 raise
-            except BaseException as error:  # the caller raises it, in his thread
-                answer = _Answer(error=error)
+            except BaseException as error:  # raised in the thread of the caller
+                result = _Result(error=error)
             finally:
                 ended.set()
 
@@ -161,64 +162,64 @@ class Portal:
             while not ended.wait(_LOOK_SECONDS):
                 pass
         except Exception:
-            raise  # it was not begun
-        except BaseException:  # of a signal
+            raise  # the task was not started
+        except BaseException:  # raised by a signal handler
             self.soon(interrupt)
             ended.wait()
             raise
-        value: T = answer.unwrap()
+        value: T = result.unwrap()
         return value
 
     def call_now(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """What `function(*args, **kwargs)`, which waits for nothing, gives or raises in the loop's thread."""
-        answers: queue.SimpleQueue[_Answer[T]] = queue.SimpleQueue()
+        """Call `function(*args, **kwargs)`, which must not wait, in the loop's thread; its value or exception."""
+        results: queue.SimpleQueue[_Result[T]] = queue.SimpleQueue()
 
         def run() -> None:
             try:
-                answers.put(_Answer(function(*args, **kwargs)))
-            except BaseException as error:  # else nobody would ever wake
-                answers.put(_Answer(error=error))
+                results.put(_Result(function(*args, **kwargs)))
+            except BaseException as error:  # otherwise the caller would wait for ever
+                results.put(_Result(error=error))
 
         self.soon(run)
-        return answers.get().unwrap()
+        return results.get().unwrap()
 
-    def call_until_told(self, begin: Callable[[Callable[[], None]], T]) -> T:
-        """Call `begin` in the loop's thread, and wait until the function that it is given is called; gives what `begin`
-        gave, or raises that at once. An interrupted caller does not wait on, but `begin` has come to its end by then.
+    def call_until_notified(self, begin: Callable[[Callable[[], None]], T]) -> T:
+        """Call `begin` in the loop's thread with a function `notify`, and wait until that is called; returns the value
+        of `begin`, or raises its exception at once. An interrupted caller stops waiting once `begin` has returned.
         """
         woken = threading.Lock()
         woken.acquire()
-        answer: _Answer[T] | None = None
-        told = False
+        result: _Result[T] | None = None
+        notified = False
 
-        def tell() -> None:
-            nonlocal told
-            told = True
-            if answer is not None:
+        def notify() -> None:
+            nonlocal notified
+            notified = True
+            if result is not None:
                 woken.release()
 
         def run() -> None:
-            nonlocal answer, told
+            nonlocal result, notified
             try:
-                answer = _Answer(begin(tell))
-            except BaseException as error:  # else nobody would ever wake
-                answer = _Answer(error=error)
-                told = True
-            if told:
+                result = _Result(begin(notify))
+            except BaseException as error:  # otherwise the caller would wait for ever
+                result = _Result(error=error)
+                notified = True
+            if notified:
                 woken.release()
 
         self.soon(run)
         try:
             while not woken.acquire(timeout=_LOOK_SECONDS):
                 pass
-        except BaseException:  # of a signal
+        except BaseException:  # raised by a signal handler
             self.call_now(lambda: None)
             raise
-        assert answer is not None
-        return answer.unwrap()
+        assert result is not None
+        return result.unwrap()
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
-        """Let the loop run a task that answers by itself."""
+        """Start a task that reports its result by itself."""
         self._in_nursery(lambda nursery: nursery.start_soon(function))
 
     def _in_nursery(self, begin: Callable[[trio.Nursery], None]) -> None:
@@ -228,27 +229,29 @@ class Portal:
         self.soon(lambda: begin(nursery))
 
     def soon(self, function: Callable[[], object]) -> None:
-        """Call `function` in the loop's thread, in the order of these calls."""
+        """Call `function` in the loop's thread; calls keep their order."""
         if self._token is None or self._nursery is None:
             raise IllegalStateException(_CLOSED)
         if self._process != os.getpid():
-            raise IllegalStateException("this client belongs to the process that forked this one: make another one")
+            raise IllegalStateException("this client belongs to the process that forked this one: create another one")
         if threading.current_thread() is self._thread:
-            raise IllegalStateException("called back from the client's own thread, which cannot wait for itself")
+            raise IllegalStateException(
+                "a callback on the client's own thread cannot call the client: use another thread"
+            )
         try:
             self._token.run_sync_soon(function)
         except trio.RunFinishedError:
             raise IllegalStateException(_CLOSED) from None
 
-    def wait(self, answers: queue.SimpleQueue[_Answer[Any]], scope: trio.CancelScope) -> _Answer[Any]:
-        """The next answer. If the wait is interrupted, the task of `scope` is cancelled and its end waited for."""
+    def wait(self, results: queue.SimpleQueue[_Result[Any]], scope: trio.CancelScope) -> _Result[Any]:
+        """The next result. If the wait is interrupted, the task of `scope` is cancelled and its end awaited."""
         try:
             while True:
                 with contextlib.suppress(queue.Empty):
-                    return answers.get(timeout=_LOOK_SECONDS)
+                    return results.get(timeout=_LOOK_SECONDS)
         except BaseException:
             self.soon(scope.cancel)
-            answers.get()
+            results.get()
             raise
 
     async def _main(self, ready: queue.SimpleQueue[None]) -> None:

@@ -1,13 +1,13 @@
-"""The client for code without `await`: scripts, notebooks, tasks of Spark.
+"""The client for code without `await`: scripts, notebooks, Spark tasks.
 
     from barnabas import sync
 
     with sync.Producer(bootstrap_servers="127.0.0.1:9092") as producer:
         producer.send("flights", b"gate open", key=b"UA1545")
 
-The same names, arguments and errors as in `barnabas`; what docstrings say of a cancel holds for Ctrl-C here. A client
-has a trio loop in a thread of its own, from the beginning of its `with` block to its end. Threads may share a producer
-or an administrator; a consumer is for one thread at a time. After a fork a client belongs to the parent alone.
+Names, arguments and errors are those of `barnabas`; what docstrings say about a cancel is true for Ctrl-C here. A
+client has a trio event loop in its own thread for the length of its `with` block. Threads may share a producer or an
+administrator; a consumer is for one thread at a time. After a fork a client belongs to the parent process only.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ import trio
 
 from barnabas.client.admin import Admin as AsyncAdmin
 from barnabas.client.admin import AdminOptions
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.consumer.consumer import Consumer as AsyncConsumer
 from barnabas.client.consumer.listener import OnPartitions, RebalanceListener
 from barnabas.client.consumer.record import ConsumerRecord
 from barnabas.client.consumer.settings import ConsumerOptions
 from barnabas.client.interceptors import ProducerRecord
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer.future import FutureRecordMetadata
 from barnabas.client.producer.producer import Producer as AsyncProducer
 from barnabas.client.producer.record_metadata import RecordMetadata
@@ -46,10 +46,10 @@ T = TypeVar("T")
 
 
 class Facade(Generic[C]):
-    """A client that lives in a portal."""
+    """A client in a portal."""
 
     def __init__(self, client: C, manager: AbstractAsyncContextManager[object]) -> None:
-        """`manager` opens and closes the client, which may be both."""
+        """`manager` opens and closes the client; both may be the same object."""
         self._client = client
         self._manager = manager
         self._portal = Portal()
@@ -77,7 +77,7 @@ class Facade(Generic[C]):
 
 
 def blocking(method: Callable[Concatenate[C, P], Awaitable[T]]) -> Callable[Concatenate[Facade[C], P], T]:
-    """The coroutine method of a client, for callers that wait."""
+    """A blocking method for a coroutine method of the client."""
 
     @functools.wraps(method)
     def call(self: Facade[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -87,7 +87,7 @@ def blocking(method: Callable[Concatenate[C, P], Awaitable[T]]) -> Callable[Conc
 
 
 def immediate(method: Callable[Concatenate[C, P], T]) -> Callable[Concatenate[Facade[C], P], T]:
-    """A method that waits for nothing: called in the loop's own thread, between the turns of its tasks."""
+    """A method that does not wait: called in the loop's own thread, between the steps of its tasks."""
 
     @functools.wraps(method)
     def call(self: Facade[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -97,7 +97,7 @@ def immediate(method: Callable[Concatenate[C, P], T]) -> Callable[Concatenate[Fa
 
 
 class Future:
-    """What becomes of one record."""
+    """The outcome of one record."""
 
     __slots__ = ("_future", "_portal")
 
@@ -107,15 +107,15 @@ class Future:
 
     @property
     def done(self) -> bool:
-        """Whether its fate is known."""
+        """Whether the outcome is known."""
         return self._future.done
 
     def exception(self) -> Exception | None:
-        """Why it failed; None if it was delivered, or is not `done`."""
+        """The reason of the failure; None if it was delivered, or is not `done`."""
         return self._future.exception()
 
     def result(self) -> RecordMetadata:
-        """Waits until its fate is known: where it is. Raises why it failed."""
+        """Wait for the acknowledgement; returns topic, partition and offset. Raises the reason of a failure."""
         if self._future.done:
             return self._future.result()
         return self._portal.call(self._wait)
@@ -131,7 +131,7 @@ class Producer(Facade[AsyncProducer]):
     """Sends records: `barnabas.Producer` without `await`."""
 
     def __init__(self, **options: Unpack[ProducerOptions]) -> None:
-        """Settings as of `barnabas.Producer`. ConfigException for options that are unknown or cannot be."""
+        """Settings of `barnabas.Producer`. ConfigException for options that are unknown or invalid."""
         client = AsyncProducer(**options)
         super().__init__(client, client)
         self.settings = client.settings
@@ -151,9 +151,9 @@ class Producer(Facade[AsyncProducer]):
 
     @functools.wraps(AsyncProducer.send, assigned=("__doc__",))
     def send(self, topic: str, value: Any = None, **of_record: Any) -> RecordMetadata:
-        # One hand-over, in which the record leaves; it is told in the turn of its answer. No task is made.
+        # One step in the loop's thread sends the record, and the response is reported by a callback: no task is made.
         record = ProducerRecord(topic, value, **of_record)
-        begun = self._portal.call_until_told(bind(self._client.begin_send, record))
+        begun = self._portal.call_until_notified(bind(self._client.begin_send, record))
         return begun.result() if isinstance(begun, FutureRecordMetadata) else self._portal.call(begun)
 
     @functools.wraps(AsyncProducer.enqueue, assigned=("__doc__",))
@@ -167,7 +167,7 @@ class Producer(Facade[AsyncProducer]):
     @property
     def transaction_state(self) -> TransactionState:
         """IllegalStateException without a transactional_id. After ABORTABLE_ERROR the transaction has to be aborted;
-        after FATAL_ERROR there is nothing to do but to close.
+        after FATAL_ERROR the producer can only be closed.
         """
         return self._portal.call_now(lambda: self._client.transaction_state)
 
@@ -175,7 +175,7 @@ class Producer(Facade[AsyncProducer]):
     def transaction(self) -> Iterator[None]:
         """Commits at the end of the block; aborts if the block raises or is cancelled, and raises that.
 
-        An earlier one whose end was cancelled or not heard of is brought to its end first.
+        If the outcome of an earlier transaction is open, after a cancel or a timeout, that one is ended first.
         """
         held: Held[None] = Held(self._portal, self._client.transaction())
         held.open()
@@ -191,11 +191,11 @@ class Producer(Facade[AsyncProducer]):
 class Consumer(Facade[AsyncConsumer]):
     """Reads records: `barnabas.Consumer` without `await`. For one thread at a time.
 
-    `for record in consumer` has no end; positions and commits count what it gave.
+    `for record in consumer` never ends; positions and commits count the records that it returned.
     """
 
     def __init__(self, *topics: str, **options: Unpack[ConsumerOptions]) -> None:
-        """Settings as of `barnabas.Consumer`. ConfigException for options that are unknown or cannot be."""
+        """Settings of `barnabas.Consumer`. ConfigException for options that are unknown or invalid."""
         client = AsyncConsumer(*topics, **options)
         super().__init__(client, client)
         self.settings = client.settings
@@ -244,16 +244,16 @@ class Consumer(Facade[AsyncConsumer]):
 
 
 def _in_threads(listener: RebalanceListener) -> RebalanceListener:
-    """Its functions may call the consumer, which they could not from the loop's own thread."""
+    """Callbacks in a worker thread, where they may use the consumer; in the loop's own thread they could not."""
 
     def in_thread(call: OnPartitions | None) -> OnPartitions | None:
         if call is None:
             return None
 
-        async def told(partitions: Sequence[TopicPartition]) -> None:
+        async def called(partitions: Sequence[TopicPartition]) -> None:
             await trio.to_thread.run_sync(call, partitions)
 
-        return told
+        return called
 
     return replace(
         listener,
@@ -264,10 +264,10 @@ def _in_threads(listener: RebalanceListener) -> RebalanceListener:
 
 
 class Admin(Facade[AsyncAdmin]):
-    """Asks and changes: `barnabas.Admin` without `await`."""
+    """Describes and changes a cluster: `barnabas.Admin` without `await`."""
 
     def __init__(self, **options: Unpack[AdminOptions]) -> None:
-        """Settings as of `barnabas.Admin`. ConfigException for options that are unknown or cannot be."""
+        """Settings of `barnabas.Admin`. ConfigException for options that are unknown or invalid."""
         client = AsyncAdmin(**options)
         super().__init__(client, client)
         self.settings = client.settings

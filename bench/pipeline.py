@@ -37,7 +37,7 @@ from measuring import Results, read_pids
 from spark_meter import SparkMeter
 
 from barnabas import NewTopic, Producer, sync
-from barnabas.pipeline.segments import NAME as SEGMENTS
+from barnabas.pipeline.segment_source import NAME as SEGMENTS
 from barnabas.pipeline.session import open_session
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -9,7 +9,7 @@
 #   STEPS (ready idle bench failover clients coordinators trace pipeline faults)
 #   ONLY, CLIENTS_ONLY, COORDINATORS_ONLY, PIPELINE_ONLY (regular expressions)
 #   PIPELINE_ARGS (--ten: 10 M records, too; those of 1 KB take 40 GB of disk, and 20 with --replicas 1)
-#   FAULTS_ARGS (--seeds 1-40 --operations 1000000 --spark-operations 10000000)
+#   FAULTS_ARGS (--seeds 1-40 --operations 1000000)
 #   REPEAT, DURATION, WARMUP (seconds)                       GROUPS_HELD, PRODUCER_IDS (how many, for their memory)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -32,7 +32,7 @@ CLUSTER="$(pwd)/.venv/bin/barnabas cluster"
 OURS="127.0.0.1:$PORT,127.0.0.1:$((PORT + 1)),127.0.0.1:$((PORT + 2))"
 # As the peer has it.
 SET="--set group.initial.rebalance.delay.ms=0"; for pair in $SETTINGS; do SET+=" --set $pair"; done
-UP="$CLUSTER up --data $DATA --base-port $PORT $SET" DOWN="$CLUSTER down --data $DATA"
+UP="$CLUSTER up --no-restarts --data $DATA --base-port $PORT $SET" DOWN="$CLUSTER down --data $DATA"
 KAFKA_PEER_BROKER_EXTRA=$(printf '%s\\n' $SETTINGS)
 export REPEAT DURATION WARMUP QUIET_WAIT=${QUIET_WAIT:-5} KAFKA_PEER_BROKER_EXTRA
 GENERAL=${STEPS//coordinators/} GENERAL=${GENERAL//clients/} GENERAL=${GENERAL//pipeline/} GENERAL=${GENERAL//trace/} GENERAL=${GENERAL//faults/}

@@ -1,20 +1,18 @@
-"""What a topic's configuration asks of a produced batch before it is appended.
+"""Checks that a produced batch may be appended, under the topic's configuration.
 
-The head is checked, then every record is scanned, as a stock consumer relies on it (`barnabas.validate.records=head`
-leaves the records out). Small batches are admitted at once. What would hold up the event loop is admitted in steps,
-with a turn for everybody else after each, and is decompressed and compressed in a worker thread. Only where the topic
-asks for a compression of its own the bytes on disk are not those the producer sent.
+The batch header is checked, then every record, for all that stock consumers rely on
+(`barnabas.validate.records=head` skips the records). Small batches are admitted at once. Batches that would block the
+event loop are admitted in steps, and are decompressed and compressed in a worker thread. The bytes on disk are those
+that the producer sent, unless the topic's compression.type differs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import trio
 
-from broker.lines import Lines
 from broker.traffic import Conversions
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchHeader, read_header
@@ -23,18 +21,16 @@ from protocol.records.compression import Compression, UnfoldsTooFar
 from protocol.records.record import decode_records
 from protocol.records.record_check import BYTES_IN_STEP, ProduceLimits, RecordCheck
 from protocol.records.validation import validate_produce
-from runtime.world import World
+from runtime.worker import Worker
 from settings.topic import TopicConfig
 
-Batches = list[tuple[int, BatchHeader]]
-
 STEPS_AT_ONCE: Final = 10_000
-"""Of the checks for one request, before the event loop gets a turn: some 5 ms where nothing is compiled."""
+"""Checks for one request before the event loop runs: some 5 ms in pure Python."""
 STEPS_IN_SLICE: Final = 1_000
 BYTES_AT_ONCE: Final = 1 << 20
-"""A batch that unfolds to more is unfolded in a worker thread."""
+"""A batch that decompresses to more is decompressed in a worker thread."""
 _STEPS_TO_COMPRESS: Final = 10
-"""To decode a record and to build it again takes as long as so many checks."""
+"""Decoding a record and building it again takes as long as this many checks."""
 
 _CODECS = {
     "uncompressed": Compression.NONE,
@@ -46,11 +42,23 @@ _CODECS = {
 
 
 class NeedsTime(Exception):
-    """The batch may be right, but to find out would take longer than one turn of the event loop may."""
+    """The checks of the batch would take longer than one step of the event loop may."""
+
+
+class ProducedBatch(NamedTuple):
+    """A batch that may be appended."""
+
+    buffer: memoryview
+    batches: list[tuple[int, BatchHeader]]
+    """(position, header) of the batch, in the form in which a log takes many; a produce has one for each partition."""
+
+    @property
+    def header(self) -> BatchHeader:
+        return self.batches[0][1]
 
 
 class Allowance:
-    """How many steps the batches of one request may still take at once."""
+    """Checks that the batches of one request may still take at once."""
 
     __slots__ = ("left",)
 
@@ -58,21 +66,11 @@ class Allowance:
         self.left = STEPS_AT_ONCE
 
     def take(self, steps: int) -> None:
-        """Raises `NeedsTime` if they are more than are left."""
+        """Raises `NeedsTime` if fewer are left."""
         if steps > self.left:
-            self.left = 0  # what comes later in the request must not come first
+            self.left = 0  # later batches of the request must not overtake this one
             raise NeedsTime
         self.left -= steps
-
-
-@dataclass(slots=True)
-class SlowAdmissions:
-    """Requests with batches that need time."""
-
-    lines: Lines[int] = field(default_factory=Lines)
-    """By the id of the connection: what was sent later is appended later."""
-    one_at_a_time: trio.Lock = field(default_factory=trio.Lock)
-    """Held for one batch: no more than one is unfolded, and all connections together get one slice of each turn."""
 
 
 class _Log(Protocol):
@@ -81,7 +79,7 @@ class _Log(Protocol):
 
 
 class Target(Protocol):
-    """What admission asks of a partition."""
+    """The part of a `Partition` that admission uses."""
 
     @property
     def name(self) -> str: ...
@@ -104,12 +102,12 @@ class Admission:
         now_ms: int,
         conversions: Conversions,
     ) -> None:
-        """Checks the head. Raises KafkaError with Kafka's code if the batch may not be appended.
+        """Check the batch header. Raises KafkaError with Kafka's code if the batch may not be appended.
 
-        Records that get another compression are counted.
+        Records that are compressed again are counted in `conversions`.
         """
         if records is None or not len(records):
-            raise KafkaError(ErrorCode.INVALID_RECORD, "no records for this partition")
+            raise KafkaError(ErrorCode.INVALID_RECORD, "the request has no records for this partition")
         limits = target.produce_limits
         self._buffer = records if isinstance(records, memoryview) else memoryview(bytearray(records))
         self._config = target.log.config
@@ -118,19 +116,23 @@ class Admission:
         self._batches = validate_produce(self._buffer, limits, now_ms, produce_version)
         self._check: RecordCheck | None = None
         if not limits.head_only or limits.keys_required or self._config.compression_type != "producer":
-            self._check = RecordCheck(self._buffer, self._batches[0][1], limits, now_ms, target.name)
+            self._check = RecordCheck(self._buffer, self._header, limits, now_ms, target.name)
+
+    @property
+    def _header(self) -> BatchHeader:
+        return self._batches[0][1]
 
     @property
     def _wanted(self) -> Compression | None:
-        """The compression that the batch has to get."""
+        """The compression to convert the batch to; None if it stays as it is."""
         if self._config.compression_type == "producer":
             return None
         wanted = _CODECS[self._config.compression_type]
-        return wanted if wanted != self._batches[0][1].compression else None
+        return wanted if wanted != self._header.compression else None
 
-    def at_once(self, allowance: Allowance) -> tuple[memoryview, Batches]:
-        """The batch as it is to be appended, and its heads. Raises KafkaError, `NeedsTime`."""
-        count = self._batches[0][1].records_count
+    def at_once(self, allowance: Allowance) -> ProducedBatch:
+        """The batch as it is to be appended. Raises KafkaError, `NeedsTime`."""
+        count = self._header.records_count
         wanted = self._wanted
         check = self._check
         if check is not None:
@@ -145,7 +147,7 @@ class Admission:
         if wanted is not None:
             allowance.take(_STEPS_TO_COMPRESS * count + len(self._buffer) // BYTES_IN_STEP)
             self._recompress(wanted)
-        return self._buffer, self._batches
+        return ProducedBatch(self._buffer, self._batches)
 
     def _unfold_at_once(self, check: RecordCheck, allowance: Allowance) -> None:
         limit = min(BYTES_AT_ONCE, allowance.left * BYTES_IN_STEP)
@@ -157,33 +159,37 @@ class Admission:
             allowance.left = 0
             raise NeedsTime from None
 
-    async def in_steps(self, world: World, slow: SlowAdmissions) -> tuple[memoryview, Batches]:
-        """As `at_once`, with turns for others. Raises KafkaError."""
-        async with slow.one_at_a_time:
+    async def in_steps(self, worker: Worker) -> ProducedBatch:
+        """`at_once` in steps between which the event loop runs. Raises KafkaError.
+
+        The worker is held for the whole batch, so that at most one is decompressed in memory, and all connections share
+        one slice of each pass of the event loop.
+        """
+        async with worker.reserved() as run:
             check, self._check = self._check, None
             if check is not None:
                 unfold = partial(check.unfold, self._limits.unfolded_limit_bytes)
                 if check.is_compressed:
-                    await world.run_blocking(unfold)
+                    await run(unfold)
                 else:
                     unfold()
                 while not check.go_on(STEPS_IN_SLICE):
                     await trio.lowlevel.checkpoint()
             wanted = self._wanted
             if wanted is not None:
-                await world.run_blocking(partial(self._recompress, wanted))
-        return self._buffer, self._batches
+                await run(partial(self._recompress, wanted))
+        return ProducedBatch(self._buffer, self._batches)
 
     def _recompress(self, codec: Compression) -> None:
         began = self._conversions.stopwatch()
-        buffer = _recompressed(self._buffer, self._batches[0][1], codec, self._config, self._limits)
+        buffer = _recompressed(self._buffer, self._header, codec, self._config, self._limits)
         self._buffer, self._batches = buffer, [(0, read_header(buffer))]
-        self._conversions.records += self._batches[0][1].records_count
+        self._conversions.records += self._header.records_count
         self._conversions.spread.took(self._conversions.stopwatch() - began)
 
 
 def limits_of(config: TopicConfig) -> ProduceLimits:
-    """What the topic's configuration says, in the words of `validate_produce`."""
+    """The topic's configuration in the form that `validate_produce` takes."""
     return ProduceLimits(
         max_message_bytes=config.max_message_bytes,
         log_append_time=config.log_append_time,
@@ -212,5 +218,7 @@ def _recompressed(
         transactional=header.is_transactional,
     )
     if len(rebuilt) > config.max_message_bytes:
-        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(rebuilt)} bytes when compressed as the topic asks")
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {len(rebuilt)} bytes in the topic's compression"
+        )
     return memoryview(bytearray(rebuilt))

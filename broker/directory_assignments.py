@@ -1,4 +1,4 @@
-"""Tells the controller in which log directory replicas lie, where its metadata says otherwise (KIP-858)."""
+"""Reports to the controller in which log directory replicas are, if its metadata differs (KIP-858)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from protocol.messages.assign_replicas_to_dirs import (
 log = logging.getLogger(__name__)
 
 ASSIGN_TIMEOUT_MS = 10_000
-RETRY_PAUSE_MS = 500
-MOST_PER_REQUEST = 2_000
+RETRY_BACKOFF_MS = 500
+MAX_PER_REQUEST = 2_000
 
 
 class DirectoryAssignments:
-    """One task; sleeps until something is misplaced."""
+    """One task; sleeps until the metadata differs."""
 
     def __init__(self, store: LogStore, controller: ControllerChannel, lifecycle: BrokerLifecycle) -> None:
         self._store = store
@@ -35,7 +35,7 @@ class DirectoryAssignments:
         self._bell = trio.Event()
 
     def look(self) -> None:
-        """Partitions were opened: some may lie elsewhere than the metadata says."""
+        """To be called when partitions were opened: some may be in another directory than the metadata says."""
         if self._store.misplaced:
             self._bell.set()
 
@@ -44,12 +44,12 @@ class DirectoryAssignments:
             await self._bell.wait()
             self._bell = trio.Event()
             await self._lifecycle.registered.wait()
-            asked = dict(list(self._store.misplaced.items())[:MOST_PER_REQUEST])
-            if asked and not await self._tell(asked):
-                await trio.sleep(RETRY_PAUSE_MS / 1000)
+            asked = dict(list(self._store.misplaced.items())[:MAX_PER_REQUEST])
+            if asked and not await self._report(asked):
+                await trio.sleep(RETRY_BACKOFF_MS / 1000)
             self.look()
 
-    async def _tell(self, asked: dict[tuple[bytes, int], bytes]) -> bool:
+    async def _report(self, asked: dict[tuple[bytes, int], bytes]) -> bool:
         directories: dict[bytes, RequestDirectoryData] = {}
         topics: dict[tuple[bytes, bytes], RequestTopicData] = {}
         for (topic_id, index), directory_id in asked.items():
@@ -69,13 +69,13 @@ class DirectoryAssignments:
                 request, timeout_ms=ASSIGN_TIMEOUT_MS
             )
         except KafkaError as error:
-            log.info("log directories could not be told: %s", error)
+            log.info("log directories could not be reported: %s", error)
             return False
         if response.error_code != ErrorCode.NONE:
-            log.warning("log directories were refused: %s", error_code(response.error_code).name)
+            log.warning("the controller refused log directories: %s", error_code(response.error_code).name)
             return False
         for key, directory_id in asked.items():
-            # An error of a single partition means that it is gone or moved: the metadata log will tell.
+            # An error for a single partition means that it was deleted or moved: the metadata log will say so.
             if self._store.misplaced.get(key) == directory_id:
                 del self._store.misplaced[key]
         return True

@@ -1,120 +1,61 @@
-"""Which handler serves which request on a broker's listeners. What is not in this table is not advertised."""
+"""The tables of handlers for requests on a broker's listeners. An API that is not in them is not advertised."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from broker.apis.acls import describe_acls
-from broker.apis.api_versions import api_versions
+from broker.apis.api_versions import ApiVersionsPorts, api_versions
 from broker.apis.classic_groups import heartbeat, join_group, leave_group, sync_group
-from broker.apis.configs import describe_configs, incremental_alter_configs, list_config_resources
+from broker.apis.configs import ConfigPorts, describe_configs, incremental_alter_configs, list_config_resources
 from broker.apis.consumer_groups import consumer_group_heartbeat
-from broker.apis.delete_records import delete_records
-from broker.apis.describe_cluster import describe_cluster, describe_topic_partitions
+from broker.apis.delete_records import DeleteRecordsPorts, delete_records
+from broker.apis.describe_cluster import ClusterPorts, describe_cluster, describe_topic_partitions
 from broker.apis.describe_producers import describe_producers
-from broker.apis.fetch import fetch
-from broker.apis.find_coordinator import find_coordinator
+from broker.apis.fetch import FetchPorts, fetch
+from broker.apis.find_coordinator import FindCoordinatorPorts, find_coordinator
 from broker.apis.group_admin import consumer_group_describe, delete_groups, describe_groups, list_groups
-from broker.apis.group_offsets import offset_commit, offset_delete, offset_fetch, txn_offset_commit
+from broker.apis.group_calls import GroupShards
+from broker.apis.group_offsets import (
+    TransactionalOffsetPorts,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    txn_offset_commit,
+)
 from broker.apis.list_offsets import list_offsets, offset_for_leader_epoch
-from broker.apis.log_dirs import describe_log_dirs
-from broker.apis.markers import write_txn_markers
-from broker.apis.metadata import metadata
+from broker.apis.log_dirs import LogDirPorts, describe_log_dirs
+from broker.apis.markers import MarkerPorts, write_txn_markers
+from broker.apis.metadata import MetadataPorts, metadata
+from broker.apis.partition_lookup import PartitionLookup
 from broker.apis.produce import produce
-from broker.apis.producer_ids import init_producer_id
+from broker.apis.produce_request import ProducePorts
+from broker.apis.producer_ids import ProducerIdPorts, init_producer_id
 from broker.apis.telemetry import get_telemetry_subscriptions, push_telemetry
 from broker.apis.transactions import (
+    AddOffsetsPorts,
+    AddPartitionsPorts,
+    TransactionShards,
     add_offsets_to_txn,
     add_partitions_to_txn,
     describe_transactions,
     end_txn,
     list_transactions,
 )
-from broker.forwarding import forward
-from broker.telemetry import Software
+from broker.metadata_publisher import MetadataPublisher
+from broker.telemetry import ClientTelemetry
 from protocol.api_keys import ApiKey
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.produce import ProduceRequest
-from runtime.dispatch import Aside, Call, Dispatcher, Handler
+from runtime.call import Stopwatch
+from runtime.dispatch import Call, Dispatcher, Execution, Handler
 from runtime.server import Steps
+from runtime.world import Clock
 
-if TYPE_CHECKING:
-    from broker.services import BrokerServices
-
-ServedHere = Callable[["BrokerServices", Call], Steps | None]
-
-
-def when_here(serve: ServedHere) -> ServedHere:
-    """For partitions that were just created, and whose logs this broker is still making, the request waits for them:
-    that takes milliseconds, and "not here, ask again" would cost the client a whole pause.
-    """
-
-    def serve_when_here(broker: BrokerServices, call: Call) -> Steps | None:
-        publisher = broker.publisher
-        if publisher.behind is not None and any(map(publisher.is_bringing, _topics(call.message))):
-            publisher.afterwards(call.guarded(partial(late, broker, call)))
-            return None
-        return serve(broker, call)
-
-    def late(broker: BrokerServices, call: Call) -> None:
-        steps = serve_when_here(broker, call)
-        if steps is not None:
-            call.spawn(call.take_steps, steps)
-
-    return serve_when_here
-
-
-def _topics(message: Any) -> Iterator[str | bytes]:
-    """The topics that a Produce, a ListOffsets or a consumer's Fetch names, by name or id."""
-    if isinstance(message, FetchRequest):
-        if max(message.replica_id, message.replica_state.replica_id) < 0:
-            # A follower asks for many partitions at once, and again soon: those that are here do not wait.
-            for asked in message.topics:
-                yield asked.topic or asked.topic_id
-        return
-    for topic in message.topic_data if isinstance(message, ProduceRequest) else message.topics:
-        yield topic.name or getattr(topic, "topic_id", b"")
-
-
-SERVED_HERE: dict[ApiKey, ServedHere] = {
-    ApiKey.PRODUCE: when_here(produce),
-    ApiKey.FETCH: when_here(fetch),
-    ApiKey.LIST_OFFSETS: when_here(list_offsets),
-    ApiKey.METADATA: metadata,
-    ApiKey.OFFSET_COMMIT: offset_commit,
-    ApiKey.OFFSET_FETCH: offset_fetch,
-    ApiKey.FIND_COORDINATOR: find_coordinator,
-    ApiKey.JOIN_GROUP: join_group,
-    ApiKey.HEARTBEAT: heartbeat,
-    ApiKey.LEAVE_GROUP: leave_group,
-    ApiKey.SYNC_GROUP: sync_group,
-    ApiKey.DESCRIBE_GROUPS: describe_groups,
-    ApiKey.LIST_GROUPS: list_groups,
-    ApiKey.DELETE_RECORDS: delete_records,
-    ApiKey.INIT_PRODUCER_ID: init_producer_id,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch,
-    ApiKey.ADD_PARTITIONS_TO_TXN: add_partitions_to_txn,
-    ApiKey.ADD_OFFSETS_TO_TXN: add_offsets_to_txn,
-    ApiKey.END_TXN: end_txn,
-    ApiKey.WRITE_TXN_MARKERS: write_txn_markers,
-    ApiKey.TXN_OFFSET_COMMIT: txn_offset_commit,
-    ApiKey.DESCRIBE_ACLS: describe_acls,
-    ApiKey.DESCRIBE_CONFIGS: describe_configs,
-    ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs,
-    ApiKey.DELETE_GROUPS: delete_groups,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
-    ApiKey.OFFSET_DELETE: offset_delete,
-    ApiKey.DESCRIBE_CLUSTER: describe_cluster,
-    ApiKey.DESCRIBE_PRODUCERS: describe_producers,
-    ApiKey.DESCRIBE_TRANSACTIONS: describe_transactions,
-    ApiKey.LIST_TRANSACTIONS: list_transactions,
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: consumer_group_heartbeat,
-    ApiKey.CONSUMER_GROUP_DESCRIBE: consumer_group_describe,
-    ApiKey.LIST_CONFIG_RESOURCES: list_config_resources,
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions,
-}
+Handlers = dict[ApiKey, Handler]
 
 FORWARDED = (
     ApiKey.CREATE_TOPICS,
@@ -132,25 +73,153 @@ FORWARDED = (
 )
 
 
-def make_dispatcher(broker: BrokerServices) -> Dispatcher:
-    handlers: dict[ApiKey, Handler] = {key: partial(serve, broker) for key, serve in SERVED_HERE.items()}
-    for key in FORWARDED:
-        handlers[key] = partial(forward, broker)
+@dataclass(frozen=True, slots=True)
+class DataPorts:
+    """Ports of the handlers that read and write partitions."""
 
-    telemetry = broker.telemetry
-    if telemetry is not None:
-        monotonic = broker.world.monotonic
-        handlers[ApiKey.GET_TELEMETRY_SUBSCRIPTIONS] = partial(get_telemetry_subscriptions, telemetry, monotonic)
-        handlers[ApiKey.PUSH_TELEMETRY] = partial(push_telemetry, telemetry, monotonic)
+    publisher: MetadataPublisher
+    lookup: PartitionLookup
+    produce: ProducePorts
+    fetch: FetchPorts
+    delete_records: DeleteRecordsPorts
+    log_dirs: LogDirPorts
 
-    def tell_versions(call: Call) -> None:
-        if telemetry is not None:
-            software = Software(call.message.client_software_name, call.message.client_software_version)
-            telemetry.connected(call.request.connection_id, software)
-        api_versions(broker, call, advertised)
 
-    handlers[ApiKey.API_VERSIONS] = tell_versions
-    aside = Aside(broker.background, broker.world.run_blocking, broker.world.count_work)
-    dispatcher = Dispatcher(handlers, broker.world.stopwatch, aside)
+def data_handlers(ports: DataPorts) -> Handlers:
+    return {
+        ApiKey.PRODUCE: when_here(ports.publisher, partial(produce, ports.produce)),
+        ApiKey.FETCH: when_here(ports.publisher, partial(fetch, ports.fetch)),
+        ApiKey.LIST_OFFSETS: when_here(ports.publisher, partial(list_offsets, ports.lookup)),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: partial(offset_for_leader_epoch, ports.lookup),
+        ApiKey.DELETE_RECORDS: partial(delete_records, ports.delete_records),
+        ApiKey.DESCRIBE_PRODUCERS: partial(describe_producers, ports.lookup),
+        ApiKey.DESCRIBE_LOG_DIRS: partial(describe_log_dirs, ports.log_dirs),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterHandlerPorts:
+    """Ports of the handlers that describe and configure the cluster."""
+
+    metadata: MetadataPorts
+    cluster: ClusterPorts
+    configs: ConfigPorts
+
+
+def cluster_handlers(ports: ClusterHandlerPorts) -> Handlers:
+    forwarded: Handlers = dict.fromkeys(FORWARDED, ports.configs.forward)
+    return forwarded | {
+        ApiKey.METADATA: partial(metadata, ports.metadata),
+        ApiKey.DESCRIBE_CLUSTER: partial(describe_cluster, ports.cluster),
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: partial(describe_topic_partitions, ports.cluster),
+        ApiKey.DESCRIBE_ACLS: describe_acls,
+        ApiKey.DESCRIBE_CONFIGS: partial(describe_configs, ports.configs),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: partial(incremental_alter_configs, ports.configs),
+        ApiKey.LIST_CONFIG_RESOURCES: partial(list_config_resources, ports.configs),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class GroupHandlerPorts:
+    """Ports of the handlers of groups."""
+
+    groups: GroupShards
+    consumer_protocol_is_enabled: Callable[[], bool]
+    find_coordinator: FindCoordinatorPorts
+    transactional_offsets: TransactionalOffsetPorts
+
+
+def group_handlers(ports: GroupHandlerPorts) -> Handlers:
+    groups, is_enabled, offsets = ports.groups, ports.consumer_protocol_is_enabled, ports.transactional_offsets
+    return {
+        ApiKey.FIND_COORDINATOR: partial(find_coordinator, ports.find_coordinator),
+        ApiKey.JOIN_GROUP: partial(join_group, groups),
+        ApiKey.HEARTBEAT: partial(heartbeat, groups),
+        ApiKey.LEAVE_GROUP: partial(leave_group, groups),
+        ApiKey.SYNC_GROUP: partial(sync_group, groups),
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: partial(consumer_group_heartbeat, groups, is_enabled),
+        ApiKey.DESCRIBE_GROUPS: partial(describe_groups, groups),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: partial(consumer_group_describe, groups, is_enabled),
+        ApiKey.LIST_GROUPS: partial(list_groups, groups),
+        ApiKey.DELETE_GROUPS: partial(delete_groups, groups),
+        ApiKey.OFFSET_COMMIT: partial(offset_commit, offsets.offsets),
+        ApiKey.OFFSET_FETCH: partial(offset_fetch, offsets.offsets),
+        ApiKey.OFFSET_DELETE: partial(offset_delete, offsets.offsets),
+        ApiKey.TXN_OFFSET_COMMIT: partial(txn_offset_commit, offsets),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionHandlerPorts:
+    """Ports of the handlers of transactions."""
+
+    transactions: TransactionShards
+    producer_ids: ProducerIdPorts
+    add_partitions: AddPartitionsPorts
+    add_offsets: AddOffsetsPorts
+    markers: MarkerPorts
+
+
+def transaction_handlers(ports: TransactionHandlerPorts) -> Handlers:
+    return {
+        ApiKey.INIT_PRODUCER_ID: partial(init_producer_id, ports.producer_ids),
+        ApiKey.ADD_PARTITIONS_TO_TXN: partial(add_partitions_to_txn, ports.add_partitions),
+        ApiKey.ADD_OFFSETS_TO_TXN: partial(add_offsets_to_txn, ports.add_offsets),
+        ApiKey.END_TXN: partial(end_txn, ports.transactions),
+        ApiKey.WRITE_TXN_MARKERS: partial(write_txn_markers, ports.markers),
+        ApiKey.DESCRIBE_TRANSACTIONS: partial(describe_transactions, ports.transactions),
+        ApiKey.LIST_TRANSACTIONS: partial(list_transactions, ports.transactions),
+    }
+
+
+def telemetry_handlers(telemetry: ClientTelemetry | None, monotonic: Clock) -> Handlers:
+    if telemetry is None:
+        return {}
+    return {
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: partial(get_telemetry_subscriptions, telemetry, monotonic),
+        ApiKey.PUSH_TELEMETRY: partial(push_telemetry, telemetry, monotonic),
+    }
+
+
+def make_dispatcher(
+    handlers: Mapping[ApiKey, Handler], versions: ApiVersionsPorts, stopwatch: Stopwatch, execution: Execution
+) -> Dispatcher:
+    """The dispatcher of these handlers, and of ApiVersions, which advertises them and itself."""
+
+    def answer_versions(call: Call) -> None:
+        api_versions(versions, advertised, call)
+
+    dispatcher = Dispatcher({**handlers, ApiKey.API_VERSIONS: answer_versions}, stopwatch, execution)
     advertised = dispatcher.advertised()
     return dispatcher
+
+
+def when_here(publisher: MetadataPublisher, handler: Handler) -> Handler:
+    """`handler`, but a request for partitions that were just created, and whose logs this broker is still making, waits
+    for them: that takes milliseconds, and an error would cost the client a whole retry backoff.
+    """
+
+    def handle_when_here(call: Call) -> Steps | None:
+        if publisher.behind is not None and any(map(publisher.is_bringing, _topics(call.message))):
+            publisher.afterwards(call.guarded(partial(late, call)))
+            return None
+        return handler(call)
+
+    def late(call: Call) -> None:
+        steps = handle_when_here(call)
+        if steps is not None:
+            call.spawn(call.take_steps, steps)
+
+    return handle_when_here
+
+
+def _topics(message: Any) -> Iterator[str | bytes]:
+    """The topics that a Produce, a ListOffsets or a consumer's Fetch names, by name or id."""
+    if isinstance(message, FetchRequest):
+        if max(message.replica_id, message.replica_state.replica_id) < 0:
+            # A follower fetches many partitions at once, and soon again: those that are here do not wait.
+            for asked in message.topics:
+                yield asked.topic or asked.topic_id
+        return
+    for topic in message.topic_data if isinstance(message, ProduceRequest) else message.topics:
+        yield topic.name or getattr(topic, "topic_id", b"")

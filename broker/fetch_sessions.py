@@ -1,14 +1,14 @@
-"""Core: incremental fetch sessions (KIP-227), the leader's memory of who fetches what.
+"""Core: incremental fetch sessions (KIP-227), the leader's cache of who fetches which partitions.
 
-A follower or consumer says once which partitions it wants and from where; after that it only sends what
-changed, and gets only partitions that have news. Session and epoch number its requests, so that a lost or
-repeated one is noticed.
+A follower or consumer names its partitions and offsets once; later requests contain only what changed, and later
+responses only partitions with news. Session id and session epoch number the requests, so that a lost or repeated one is
+detected.
 
-A session costs only what happens in it: it looks at partitions that were asked about anew, that `changed`
-named, or that the last look left open, and at no others, however many it has.
+A session costs only what happens in it: it checks partitions that the request names again, that `changed` named, or
+that the last response left open, and no others, however many it has.
 
-Knows neither logs nor sockets: `open` gives a context with the partitions to read, `finish` turns what was
-read into what is sent. One thread.
+Knows neither logs nor sockets: `open` returns a context with the partitions to read, `finish` turns what was read into
+what is sent. Single-threaded.
 """
 
 from __future__ import annotations
@@ -24,33 +24,39 @@ from runtime.world import Chance
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
-"""A full request that wants a session."""
+"""Session epoch of a full request that opens a session."""
 FINAL_EPOCH = -1
-"""A full request that wants none, and closes the one it names."""
+"""Session epoch of a full request without a session; it closes the session that it names."""
 LAST_EPOCH = 0x7FFFFFFF
 TOPIC_IDS_FROM_VERSION = 13
 
 WANTED_IN_A_STEP = 500
-"""Partitions of a request that one step goes through."""
+"""Partitions of a request that one step handles."""
 
 TopicKey = bytes | str
-"""A topic's id from Fetch v13 on, before that its name."""
+"""A topic's id from Fetch v13 on, its name before."""
 PartitionKey = tuple[TopicKey, int]
 Wanted = tuple[TopicKey, FetchPartition]
 Answer = tuple[TopicKey, PartitionData]
 
 T = TypeVar("T")
 InSteps = Generator[None, Any, T]
-"""Work of a step between two turns of others, and its result."""
+"""Work in steps, with its result; the event loop runs between two steps."""
 
 
 def next_epoch(epoch: int) -> int:
-    """After the last epoch comes 1: 0 would ask for a new session."""
+    """The last epoch is followed by 1: 0 would open a new session."""
     return 1 if epoch == LAST_EPOCH else epoch + 1
 
 
+def session_key(session_id: int) -> PartitionKey:
+    """The purgatory key of a session's waiting fetch: the session knows the partitions. (No topic has an empty
+    name.)"""
+    return "", session_id
+
+
 class _CachedPartition:
-    """One partition of a session: what was last asked for, and what the fetcher was last told."""
+    """One partition of a session: the last request for it, and what the last response said of it."""
 
     __slots__ = ("high_watermark", "log_start_offset", "topic", "wanted")
 
@@ -61,15 +67,16 @@ class _CachedPartition:
         self.log_start_offset = -1
 
     def asks(self, wanted: FetchPartition) -> None:
-        """The fetcher has another question. Only who goes on behind its last one, under the same leader, is known to
-        have taken in what it was told: a follower that cuts its log, or hears of a new epoch first, has dropped it.
+        """Record a new request for this partition. Only a fetcher that continues from a later offset in the same leader
+        epoch is known to have processed the last response: a follower that truncates its log, or learns of a new epoch
+        first, has dropped it.
         """
         before, self.wanted = self.wanted, wanted
         if wanted.fetch_offset <= before.fetch_offset or wanted.current_leader_epoch != before.current_leader_epoch:
             self.high_watermark = -1
 
     def is_news(self, data: PartitionData) -> bool:
-        """Whether the fetcher has to hear of `data`."""
+        """True if a response has to contain `data`."""
         return bool(
             data.records
             or data.high_watermark != self.high_watermark
@@ -77,13 +84,13 @@ class _CachedPartition:
             or _must_be_repeated(data)
         )
 
-    def told(self, data: PartitionData) -> None:
-        # After an error nothing counts as known: when it goes away, the partition is news again.
+    def sent(self, data: PartitionData) -> None:
+        # After an error nothing counts as known, so that the partition is news when the error is gone.
         self.high_watermark = data.high_watermark if data.error_code == 0 else -1
         self.log_start_offset = data.log_start_offset
 
 
-# (a follower's, partitions, id): a session is given up for one that is at least as valuable in this order.
+# (is a follower's, partitions, id): a session may be evicted for one that is greater in this order.
 _Value = tuple[bool, int, int]
 
 
@@ -109,14 +116,13 @@ class _Session:
         self.created_ms = now_ms
         self.last_used_ms = now_ms
         self.epoch = next_epoch(INITIAL_EPOCH)
-        # In the order in which they are read: one that had data goes to the end, so that none starves
-        # (RP-05).
+        # In the order in which they are read: one that had data moves to the end, so that none starves (RP-05).
         self.partitions: dict[PartitionKey, _CachedPartition] = {}
-        # Those that have to be looked at, in this order.
+        # Partitions that have to be checked, in this order.
         self.moved: dict[PartitionKey, None] = {}
-        # Those of them that moved since the request that waits has looked. Each request has a dict of its own.
+        # Partitions that moved since the waiting request checked them. Each request has a dict of its own.
         self.fresh: dict[PartitionKey, None] = {}
-        # As it stands in the lists of who gives way.
+        # The entry in the lists of evictable sessions.
         self.listed_value: _Value | None = None
         self.listed_as_old = False
 
@@ -138,14 +144,14 @@ class _Session:
 
 
 def _must_be_repeated(data: PartitionData) -> bool:
-    """Whether this answer holds until the fetcher does something: a consumer that cannot reach the replica that it was
-    pointed at asks the leader again, and does not name the partition.
+    """True if this answer is sent with every response until the fetcher reacts: a consumer that cannot reach its
+    preferred replica fetches from the leader again, and does not name the partition.
     """
     return bool(data.error_code != 0 or data.preferred_read_replica >= 0 or data.diverging_epoch.epoch >= 0)
 
 
 def at_once(steps: Generator[Any, Any, T]) -> T:
-    """All steps in one."""
+    """Run all steps now."""
     while True:
         try:
             next(steps)
@@ -162,22 +168,22 @@ def _wanted(request: FetchRequest, uses_topic_ids: bool) -> Iterator[Wanted]:
 
 
 class FetchContext:
-    """One fetch request: a full one without a session, unless a subclass says otherwise."""
+    """One fetch request: full and without a session, unless a subclass differs."""
 
     error = ErrorCode.NONE
-    """If set, the whole answer is this error."""
+    """If set, the whole response is this error."""
     session_id = NO_SESSION
-    """What to answer with after `finish`."""
+    """The session id of the response; valid after `finish`."""
 
     is_incremental = False
-    """Whether `to_read` may be less than `wanted`, and grow while the request waits."""
+    """True if `to_read` may be smaller than `wanted`, and grow while the request waits."""
 
     def __init__(self, wanted: Sequence[Wanted]) -> None:
         self._wanted = wanted
 
     @property
     def wants_session(self) -> bool:
-        """Whether there may be one after `finish`, though there is none yet."""
+        """True if `finish` may create a session."""
         return False
 
     @property
@@ -187,21 +193,21 @@ class FetchContext:
 
     @property
     def to_read(self) -> Sequence[Wanted]:
-        """Those of `wanted` that may have something to tell, in the order in which they are to be read."""
+        """The part of `wanted` that may have news, in the order in which it is to be read."""
         return self._wanted
 
     def take_moved(self) -> Sequence[Wanted]:
-        """Those of `to_read` that something happened to since the request came, or since this was called last. Only if
-        the context is incremental.
+        """The part of `to_read` that changed since the request arrived, or since the last call. Only if the context is
+        incremental.
         """
         return ()
 
     def finish(
         self, answers: Sequence[Answer], now_ms: int, left_open: Collection[PartitionKey] = ()
     ) -> Sequence[Answer]:
-        """What was read in, what has to be sent out. Call once, with an answer for each of `to_read`.
+        """Takes an answer for each of `to_read` and returns those that have to be sent. Call once.
 
-        `left_open` have to be looked at again with the next request, though nothing changes in them until then.
+        The next request checks the partitions in `left_open` again, even if nothing changes in them.
         """
         return at_once(self.finishing(answers, now_ms, left_open))
 
@@ -213,7 +219,7 @@ class FetchContext:
         return answers
 
     def has_news(self, answer: Answer) -> bool:
-        """Whether `finish` would send this answer. Changes nothing."""
+        """True if `finish` would return this answer."""
         return True
 
 
@@ -224,7 +230,7 @@ class _ErrorContext(FetchContext):
 
 
 class _FullContext(FetchContext):
-    """Makes a session at the end, if there is room."""
+    """Creates a session at the end, if there is room."""
 
     def __init__(
         self, sessions: FetchSessions, wanted: Sequence[Wanted], uses_topic_ids: bool, from_follower: bool
@@ -250,7 +256,7 @@ class _FullContext(FetchContext):
         for place, (key, data) in enumerate(answers, 1):
             cached = partitions.get((key, data.partition_index))
             if cached is not None:
-                cached.told(data)
+                cached.sent(data)
             if place % WANTED_IN_A_STEP == 0:
                 yield None
         session = sessions._create(self._from_follower, self._uses_topic_ids, len(partitions), now_ms)
@@ -269,7 +275,7 @@ class _FullContext(FetchContext):
 
 
 class _IncrementalContext(FetchContext):
-    """Reads what the session remembers and sends what is news."""
+    """Reads the partitions of the session that may have news."""
 
     is_incremental = True
 
@@ -309,15 +315,15 @@ class _IncrementalContext(FetchContext):
             if self._take_in(answer, left_open, served):
                 news.append(answer)
         if session.epoch != self._epoch:
-            # While this one waited, another request went on with the session: this one is a duplicate.
+            # Another request used the session while this one waited: this one is a duplicate.
             self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
             return ()
-        # Who had nothing this time comes before who had something, or a large partition would starve the others.
+        # Partitions without records come before those with records, or a large partition would starve the others.
         session.moved.update(dict.fromkeys(served))
         return news
 
     def _take_in(self, answer: Answer, left_open: Collection[PartitionKey], served: list[PartitionKey]) -> bool:
-        """Whether the answer is to be sent."""
+        """Record an answer; returns whether it is to be sent."""
         partitions, moved = self._session.partitions, self._session.moved
         data = answer[1]
         key = (answer[0], data.partition_index)
@@ -325,14 +331,14 @@ class _IncrementalContext(FetchContext):
         cached = partitions.get(key)
         if cached is None:
             return False
-        # Until the fetcher asks from further on, it has to get the same again.
+        # The fetcher gets the same again until it fetches from a later offset.
         if data.records:
             served.append(key)
         elif _must_be_repeated(data) or key in left_open or key in self._fresh:
             moved[key] = None
         if not cached.is_news(data):
             return False
-        cached.told(data)
+        cached.sent(data)
         if data.records:
             del partitions[key]
             partitions[key] = cached
@@ -352,20 +358,20 @@ class FetchSessions:
         self._eviction_ms = eviction_ms
         # Least recently used first.
         self._sessions: dict[int, _Session] = {}
-        # Which sessions have a partition, by their id.
+        # Sessions by partition, then by session id.
         self._watching: dict[PartitionKey, dict[int, _Session]] = {}
-        # Sorted by value: what any newcomer may push out, and what only a follower's may.
+        # Sorted by value: sessions that any new session may evict, and those that only a follower's may.
         self._evictable_by_all: list[_Value] = []
         self._evictable_by_followers: list[_Value] = []
         self.evictions = 0
-        # Partitions of large sessions that are gone: they are let go of while others come.
+        # Partitions of removed sessions, still in `_watching`: they are removed from it a few at a time.
         self._left: deque[tuple[_Session, PartitionKey]] = deque()
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def is_of_follower(self, session_id: int) -> bool:
-        """Whether a broker has this session, and no consumer."""
+        """True if this is the session of a follower, not of a consumer."""
         session = self._sessions.get(session_id)
         return session is not None and session.privileged
 
@@ -398,7 +404,7 @@ class FetchSessions:
             return _ErrorContext(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
             return _ErrorContext(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        # From here on no other request goes on with the session where this one does.
+        # From here on no other request can continue the session with this epoch.
         session.epoch = next_epoch(epoch)
         yield from self._update(session, request)
         if not self._has(session):
@@ -412,8 +418,8 @@ class FetchSessions:
         return _IncrementalContext(session)
 
     def open_none(self, request: FetchRequest, uses_topic_ids: bool) -> InSteps[FetchContext]:
-        """The context of a request that names too many partitions for a session, made in steps. The client is to ask
-        for all of them again next time."""
+        """The context of a request that names too many partitions for a session, made in steps. The client has to name
+        all of them in its next request."""
         if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
             return _ErrorContext(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session = self._sessions.get(request.session_id)
@@ -422,18 +428,18 @@ class FetchSessions:
         return FetchContext((yield from self._each_once(request, uses_topic_ids)))
 
     def _each_once(self, request: FetchRequest, uses_topic_ids: bool) -> InSteps[list[Wanted]]:
-        """A partition that is asked for twice is read once, as it was asked for last."""
+        """The partitions of the request; one that is named twice is read once, as named last."""
         each: dict[PartitionKey, Wanted] = {}
         for place, (key, partition) in enumerate(_wanted(request, uses_topic_ids), 1):
             each[key, partition.partition] = (key, partition)
             if place % WANTED_IN_A_STEP == 0:
-                self._let_go()
+                self._unwatch_some()
                 yield None
-        self._let_go()
+        self._unwatch_some()
         return list(each.values())
 
     def changed(self, topic_id: bytes, topic: str, partition: int) -> list[int]:
-        """There is more to read in a partition, or something else to tell of it. Gives the sessions that have it."""
+        """Record that a partition has news. Returns the ids of the sessions that contain it."""
         interested: list[int] = []
         for key in ((topic_id, partition), (topic, partition)):
             watching = self._watching.get(key)
@@ -485,13 +491,13 @@ class FetchSessions:
             if not watching:
                 del self._watching[key]
 
-    def _let_go(self) -> None:
-        """Unwatch some partitions of sessions that are gone."""
+    def _unwatch_some(self) -> None:
+        """Unwatch some partitions of removed sessions."""
         for _ in range(min(len(self._left), 2 * WANTED_IN_A_STEP)):
             self._unwatch(*self._left.popleft())
 
     def _create(self, privileged: bool, uses_topic_ids: bool, size: int, now_ms: int) -> _Session | None:
-        """None if every session there is worth more, or if there is nothing to remember."""
+        """None if the cache is full of sessions that may not be evicted, or if the session would be empty."""
         if size == 0 or self._max_sessions == 0:
             return None
         if len(self._sessions) >= self._max_sessions and not self._evict_for((privileged, size, 0), now_ms):
@@ -505,8 +511,8 @@ class FetchSessions:
         return session
 
     def _evict_for(self, newcomer: _Value, now_ms: int) -> bool:
-        """Push out a session that was idle for too long; else the least valuable one that may be, if it is
-        worth less."""
+        """Evict a session that was idle for too long; otherwise the least valuable evictable one, if it has less value
+        than the new one."""
         oldest = next(iter(self._sessions.values()))
         if now_ms - oldest.last_used_ms <= self._eviction_ms:
             evictable = self._evictable_by_followers if newcomer[0] else self._evictable_by_all
@@ -522,13 +528,13 @@ class FetchSessions:
         self._unlist(session)
         partitions, session.partitions, session.moved = session.partitions, {}, {}
         self._left.extend((session, key) for key in partitions)
-        self._let_go()
+        self._unwatch_some()
 
     def _touch(self, session: _Session, now_ms: int) -> None:
         session.last_used_ms = now_ms
         del self._sessions[session.id]
         self._sessions[session.id] = session
-        # Consumers' sessions give way to followers' at once; all others only when they are no longer young.
+        # A consumer's session may be evicted for a follower's at once; all others only after `eviction_ms`.
         value = session.value
         old = now_ms - session.created_ms > self._eviction_ms
         if value == session.listed_value and old == session.listed_as_old:
@@ -550,8 +556,8 @@ class FetchSessions:
 def by_topic(
     answers: Iterable[Answer], runs: list[tuple[TopicKey, list[PartitionData]]] | None = None
 ) -> list[tuple[TopicKey, list[PartitionData]]]:
-    """Answers as a response has them: in their order, grouped where neighbours belong to one topic. They are added to
-    `runs`, if it is given."""
+    """Answers in their order, grouped where neighbours belong to one topic, as a response has them. They are appended
+    to `runs`, if given."""
     runs = [] if runs is None else runs
     for topic, data in answers:
         if runs and runs[-1][0] == topic:

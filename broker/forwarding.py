@@ -1,8 +1,8 @@
-"""Administrative requests go on to the active controller inside an Envelope (KIP-590).
+"""Forwards administrative requests to the active controller inside an Envelope (KIP-590).
 
-The controller sees the client's own request, header and all, with the client's principal and address; its answer
-comes back as the bytes that the client gets. Requests of one connection are forwarded one after the other: the next one
-leaves when the answer to the one before is there, so they take effect in their order.
+The controller sees the client's own request, header included, with the client's principal and address; its response
+contains the bytes that the client gets. Requests of one connection are forwarded one at a time: the next one leaves
+when the response to the one before has arrived, so they take effect in order.
 """
 
 from __future__ import annotations
@@ -10,67 +10,72 @@ from __future__ import annotations
 import ipaddress
 import logging
 from collections import deque
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from broker.controller_channel import ControllerCalls
+from broker.current_settings import CurrentSettings
 from protocol.api_keys import API_SPECS, ApiKey
 from protocol.errors import KafkaError
 from protocol.headers import RequestHeader
 from protocol.messages.envelope import EnvelopeRequest
 from protocol.messages.principal_data import DefaultPrincipalData
 from protocol.schema import encode
+from runtime.background import Background
 from runtime.dispatch import Call
-
-if TYPE_CHECKING:
-    from broker.services import BrokerServices
 
 log = logging.getLogger(__name__)
 
 FORWARD_TIMEOUT_MS = 60_000
 
 ENVELOPE_BYTES = 1024
-"""More than an envelope has besides the request in it. What does not fit would be refused by the controller by closing
-the connection, which looks as if it were worth another try."""
+"""More than an envelope adds to the request in it. The controller would refuse a larger one by closing the connection,
+which looks like an error worth a retry."""
 
 ANONYMOUS = (0).to_bytes(2, "big") + encode(DefaultPrincipalData(type="User", name="ANONYMOUS"), 0)
 """The principal of a listener without authentication, with its int16 version in front."""
 
 
-class ForwardingLines:
-    """Forwarded requests by connection, in the order in which they came. The first of each line is under way."""
+@dataclass(frozen=True, slots=True)
+class ForwardingPorts:
+    controller: ControllerCalls
+    background: Background
+    settings: CurrentSettings
 
-    def __init__(self) -> None:
-        self._lines: dict[int, deque[Call]] = {}
 
-    def enter(self, broker: BrokerServices, call: Call) -> None:
+class Forwarding:
+    """Requests to be forwarded, by connection and in order. The first of each queue is under way."""
+
+    def __init__(self, ports: ForwardingPorts) -> None:
+        self._ports = ports
+        self._queues: dict[int, deque[Call]] = {}
+
+    def forward(self, call: Call) -> None:
+        """Handler of every forwarded API."""
         connection_id = call.request.connection_id
-        line = self._lines.get(connection_id)
-        if line is not None:
-            line.append(call)
+        queue = self._queues.get(connection_id)
+        if queue is not None:
+            queue.append(call)
             return
-        self._lines[connection_id] = deque([call])
-        broker.background.spawn(self._run, broker, connection_id)
+        self._queues[connection_id] = deque([call])
+        self._ports.background.spawn(self._run, connection_id)
 
-    async def _run(self, broker: BrokerServices, connection_id: int) -> None:
-        line = self._lines[connection_id]
+    async def _run(self, connection_id: int) -> None:
+        queue = self._queues[connection_id]
         try:
-            while line:
-                call = line[0]
+            while queue:
+                call = queue[0]
                 if not call.slot.connection_closed:
                     try:
-                        await _forward(broker, call)
-                    except Exception as error:  # costs this request, and none behind it
+                        await forward_one(self._ports, call)
+                    except Exception as error:  # fails this request, and none behind it
                         call.failed(error)
-                line.popleft()
+                queue.popleft()
         finally:
-            del self._lines[connection_id]
+            del self._queues[connection_id]
 
 
-def forward(broker: BrokerServices, call: Call) -> None:
-    """Handler of every forwardable API."""
-    broker.forwarding.enter(broker, call)
-
-
-async def _forward(broker: BrokerServices, call: Call) -> None:
+async def forward_one(ports: ForwardingPorts, call: Call) -> None:
+    """Send one request in an envelope, and answer it."""
     request = call.request
     spec = API_SPECS[ApiKey(request.api_key)]
     header = RequestHeader(
@@ -80,7 +85,7 @@ async def _forward(broker: BrokerServices, call: Call) -> None:
         client_id=request.client_id,
     )
     header_bytes = encode(header, spec.request_header_version(request.api_version))
-    if len(header_bytes) + len(request.body) > broker.settings.socket_request_max_bytes - ENVELOPE_BYTES:
+    if len(header_bytes) + len(request.body) > ports.settings().socket_request_max_bytes - ENVELOPE_BYTES:
         call.abort(f"{spec.name} is too large to be forwarded: {len(request.body)} bytes")
         return
     envelope = EnvelopeRequest(
@@ -89,7 +94,7 @@ async def _forward(broker: BrokerServices, call: Call) -> None:
         client_host_address=address_bytes(request.peer_host),
     )
     try:
-        response = await broker.controller.call(envelope, timeout_ms=FORWARD_TIMEOUT_MS)
+        response = await ports.controller.call(envelope, timeout_ms=FORWARD_TIMEOUT_MS)
     except KafkaError as error:
         reason = f"{spec.name} could not be forwarded: {error}"
         log.info("%s", reason)

@@ -1,28 +1,34 @@
-"""How far groups are behind: records and seconds, of every partition for which they have committed an offset.
+"""Consumer lag: records and seconds by which groups are behind, for every partition with a committed offset.
 
-The coordinator of a group tells it, when somebody asks; nobody counts anything meanwhile. What it needs to know of a
-partition it reads from its own replica, if that is in sync; else it asks the leader, one request for each leader.
+Computed by the group's coordinator when `/metrics` is read. Ends of a partition are read from this broker's own replica
+if it is in sync, otherwise from its leader, with one request for each leader.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import trio
 
+from broker.coordinator.coordinator import Coordinator
 from broker.coordinator.shard import ShardState
+from broker.current_settings import CurrentSettings
+from broker.groups.machine import GroupMachine
+from broker.metadata_cache import MetadataCache
 from broker.record_times import (
     CAUGHT_UP,
     TIMES_AT_ONCE,
     TIMES_TAG,
     UNKNOWN,
     PartitionEnds,
+    decode_times,
     encode_offsets,
     ends_of,
-    understood,
 )
+from broker.replication.partitions import Partitions
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -32,36 +38,34 @@ from protocol.messages.list_offsets import (
 )
 from protocol.primitives import ZERO_UUID
 from runtime.channel import Channel, ChannelError
-
-if TYPE_CHECKING:
-    from broker.services import BrokerServices
+from runtime.world import World
 
 log = logging.getLogger(__name__)
 
-ASK_TIMEOUT_MS = 2_000
-"""A scrape has ten seconds; what a leader did not say by then is left out."""
-OFFSETS_IN_A_STRETCH = 100
-"""After so many lookups, others get their turn."""
-LAGS_IN_A_STRETCH = 2_000
+REQUEST_TIMEOUT_MS = 2_000
+"""Prometheus times a scrape out after ten seconds; leaders that do not answer in time are left out."""
+OFFSETS_IN_A_STEP = 100
+"""Lookups before the event loop runs."""
+LAGS_IN_A_STEP = 2_000
 
 _LATEST = -1
 _CONSUMER = -1
 
 TopicPartition = tuple[str, int]
 Offsets = dict[TopicPartition, dict[int, None]]
-"""What is committed by any group, each offset once."""
+"""Offsets that any group has committed, each once."""
 
 
 class GroupLag(NamedTuple):
-    """Of one group in one partition."""
+    """The lag of one group in one partition."""
 
     group_id: str
     topic: str
     partition: int
     offset: int
-    """The committed one: of the next record that the group reads."""
+    """The committed offset: that of the next record to read."""
     ends: PartitionEnds | None
-    """None while nobody can be asked."""
+    """None while no replica can be asked."""
 
     @property
     def records(self) -> int | None:
@@ -69,33 +73,42 @@ class GroupLag(NamedTuple):
 
     @property
     def records_read_committed(self) -> int | None:
-        """Of readers that see only ended transactions; None where open ones hold nobody back."""
+        """The lag of read_committed consumers; None if no open transaction holds them back."""
         ends = self.ends
         if ends is None or ends.last_stable_offset >= ends.high_watermark:
             return None
         return max(ends.last_stable_offset - self.offset, 0)
 
     def seconds(self, now_ms: int) -> float | None:
-        """Age of the oldest record that the group has not read; 0 if it has read all, None if nobody knows."""
+        """Age of the oldest record that the group has not read; 0 if it has read all, None if unknown."""
         time_ms = CAUGHT_UP if self.ends is None or not self.records else self.ends.times.get(self.offset, UNKNOWN)
         if self.ends is None or time_ms == UNKNOWN:
             return None
         return 0.0 if time_ms == CAUGHT_UP else max(now_ms - time_ms, 0) / 1000
 
 
+@dataclass(frozen=True, slots=True)
+class GroupLagPorts:
+    world: World
+    groups: Coordinator[GroupMachine]
+    metadata: MetadataCache
+    partitions: Partitions
+    settings: CurrentSettings
+
+
 class GroupLags:
-    """Of the groups that are coordinated here."""
+    """Lags of the groups that this broker coordinates."""
 
-    def __init__(self, broker: BrokerServices) -> None:
-        self._broker = broker
+    def __init__(self, ports: GroupLagPorts) -> None:
+        self._ports = ports
         self._known: Mapping[TopicPartition, PartitionEnds] = {}
-        """As somebody asked last: a group that has not moved is behind the same record."""
+        """The last result: a group that has not moved is behind the same record."""
 
-    async def look(self) -> list[GroupLag]:
-        """As of now. Others get their turn meanwhile."""
+    async def measure(self) -> list[GroupLag]:
+        """The lags as of now. The event loop runs meanwhile."""
         committed: list[tuple[str, str, int, int]] = []
         asked: Offsets = {}
-        for shard in self._broker.groups.shards:
+        for shard in self._ports.groups.shards:
             if shard.state is not ShardState.ACTIVE:
                 continue
             offsets = shard.machine.offsets.committed
@@ -108,32 +121,33 @@ class GroupLags:
         ends = await self._ends(asked)
         self._known = ends
         lags: list[GroupLag] = []
-        for start in range(0, len(committed), LAGS_IN_A_STRETCH):
-            some = committed[start : start + LAGS_IN_A_STRETCH]
+        for start in range(0, len(committed), LAGS_IN_A_STEP):
+            some = committed[start : start + LAGS_IN_A_STEP]
             lags += [GroupLag(*each, ends.get((each[1], each[2]))) for each in some]
             await trio.lowlevel.checkpoint()
         return lags
 
     def _is_there(self, topic: str, index: int, topic_id: bytes) -> bool:
-        """Not of a deleted topic, nor of another one that had the same name."""
-        image = self._broker.metadata.image.topics.by_name.get(topic)
+        """True if this very topic exists, and not another one of the same name."""
+        image = self._ports.metadata.image.topics.by_name.get(topic)
         return image is not None and index in image.partitions and topic_id in (ZERO_UUID, image.id)
 
     async def _ends(self, asked: Offsets) -> Mapping[TopicPartition, PartitionEnds]:
         ends: dict[TopicPartition, PartitionEnds] = {}
         elsewhere: dict[int, Offsets] = {}
+        ports = self._ports
         looked = 0
         for key, offsets in asked.items():
             here = self._ends_here(key, offsets)
             if here is not None:
                 ends[key] = here
                 looked += len(offsets)
-                if looked >= OFFSETS_IN_A_STRETCH:
+                if looked >= OFFSETS_IN_A_STEP:
                     looked = 0
                     await trio.lowlevel.checkpoint()
                 continue
-            image = self._broker.metadata.partition(*key)
-            if image is not None and image.leader >= 0 and image.leader != self._broker.settings.node_id:
+            image = ports.metadata.partition(*key)
+            if image is not None and image.leader >= 0 and image.leader != ports.settings().node_id:
                 elsewhere.setdefault(image.leader, {})[key] = offsets
         async with trio.open_nursery() as nursery:
             for leader, offsets_there in elsewhere.items():
@@ -141,43 +155,45 @@ class GroupLags:
         return ends
 
     def _ends_here(self, key: TopicPartition, offsets: dict[int, None]) -> PartitionEnds | None:
-        """By this broker's own replica, if it is in sync."""
-        partition = self._broker.partitions.find(*key)
-        image = self._broker.metadata.partition(*key)
+        """The ends of this broker's own replica, if it is in sync."""
+        ports = self._ports
+        partition = ports.partitions.find(*key)
+        image = ports.metadata.partition(*key)
         if partition is None or partition.is_offline or image is None:
             return None
-        if self._broker.settings.node_id not in image.isr:
+        if ports.settings().node_id not in image.isr:
             return None
         known = self._known.get(key)
         try:
             return ends_of(partition.log, offsets, {} if known is None else known.times)
         except (KafkaError, OSError) as error:
-            log.info("the lag of groups in %s-%d cannot be told: %s", *key, error)
+            log.info("group lag in %s-%d is unknown: %s", *key, error)
             return None
 
     async def _ask(self, leader: int, asked: Offsets, ends: dict[TopicPartition, PartitionEnds]) -> None:
-        """Adds to `ends` what the leader answers."""
-        settings = self._broker.settings
-        node = self._broker.metadata.alive_nodes(settings.inter_broker_listener_name).get(leader)
+        """Adds the leader's answers to `ends`."""
+        ports = self._ports
+        settings = ports.settings()
+        node = ports.metadata.alive_nodes(settings.inter_broker_listener_name).get(leader)
         if node is None:
             return
         async with trio.open_nursery() as nursery:
             channel = Channel(
-                self._broker.world, nursery, node.host, node.port, client_id=f"broker-{settings.node_id}-lag-{leader}"
+                ports.world, nursery, node.host, node.port, client_id=f"broker-{settings.node_id}-lag-{leader}"
             )
             try:
                 for some in _portions(asked):
-                    response: ListOffsetsResponse = await channel.call(_question(some), timeout_ms=ASK_TIMEOUT_MS)
+                    response: ListOffsetsResponse = await channel.call(_request(some), timeout_ms=REQUEST_TIMEOUT_MS)
                     _take(response, some, ends)
             except ChannelError as error:
-                log.info("broker %d does not say how far its partitions go: %s", leader, error)
+                log.info("broker %d did not report the ends of its partitions: %s", leader, error)
             finally:
                 channel.close()
             nursery.cancel_scope.cancel()
 
 
 def _portions(asked: Offsets) -> Iterator[dict[TopicPartition, list[int]]]:
-    """As many offsets as are looked up for one request."""
+    """Portions of at most TIMES_AT_ONCE offsets, one for each request."""
     portion: dict[TopicPartition, list[int]] = {}
     count = 0
     for key, offsets in asked.items():
@@ -191,7 +207,7 @@ def _portions(asked: Offsets) -> Iterator[dict[TopicPartition, list[int]]]:
         yield portion
 
 
-def _question(asked: Mapping[TopicPartition, list[int]]) -> ListOffsetsRequest:
+def _request(asked: Mapping[TopicPartition, list[int]]) -> ListOffsetsRequest:
     topics: dict[str, ListOffsetsTopic] = {}
     for (topic, index), offsets in asked.items():
         partition = ListOffsetsPartition(partition_index=index, timestamp=_LATEST)
@@ -207,5 +223,5 @@ def _take(
         for answer in topic.partitions:
             key = topic.name, answer.partition_index
             if answer.error_code == ErrorCode.NONE and answer.offset >= 0 and key in asked:
-                told = (answer.unknown_tagged_fields or {}).get(TIMES_TAG, b"")
-                ends[key] = understood(answer.offset, told, asked[key])
+                times = (answer.unknown_tagged_fields or {}).get(TIMES_TAG, b"")
+                ends[key] = decode_times(answer.offset, times, asked[key])

@@ -1,4 +1,4 @@
-"""The topics that coordinators keep their state in: made on first use, with Kafka's settings."""
+"""The internal topics of coordinators: created on first use, with Kafka's settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SHARE_TOPIC = "__share_group_state"
 
 
 def internal_topic(name: str, settings: BrokerSettings) -> CreatableTopic | None:
-    """How to make the internal topic `name`; None if none of ours is called so."""
+    """The partitions, replication factor and configs of the internal topic `name`; None for any other name."""
     if name == GROUP_TOPIC:
         return _compacted(
             name,
@@ -28,7 +28,7 @@ def internal_topic(name: str, settings: BrokerSettings) -> CreatableTopic | None
                 "compression.type": "uncompressed",
                 "min.insync.replicas": str(settings.transaction_state_log_min_isr),
                 "segment.bytes": str(settings.transaction_state_log_segment_bytes),
-                # Open transactions would be forgotten.
+                # An unclean election could lose open transactions.
                 "unclean.leader.election.enable": "false",
             },
         )

@@ -1,8 +1,8 @@
-"""The broker as the controller knows it: registered, heard from, fenced or not, shutting down (KIP-631).
+"""The broker's session with the controller: registration, heartbeats, fencing, controlled shutdown (KIP-631).
 
-A starting broker heartbeats at once whenever it has caught up a little more, so that it is unfenced within
-milliseconds; afterwards once per `broker.heartbeat.interval.ms`. Heartbeats have a connection of their own: that
-connection's end, together with a refused dial, is what tells the controller that this process died.
+A starting broker sends a heartbeat whenever it has caught up a little more, so that it is unfenced within milliseconds;
+afterwards every `broker.heartbeat.interval.ms`. Heartbeats have a connection of their own: if it ends and a new
+connection is refused, the controller knows that this process died.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from runtime.world import World
 log = logging.getLogger(__name__)
 
 REGISTRATION_ATTEMPT_MS = 5_000
-"""A controller that has not answered by then may never have heard of it."""
-RETRY_PAUSE_MS = 100
+"""A controller that has not answered by then may not have received the request."""
+RETRY_BACKOFF_MS = 100
 
 
 class BrokerState(Enum):
@@ -35,9 +35,9 @@ class BrokerState(Enum):
     RUNNING = "running"
     """Unfenced at least once."""
     PENDING_CONTROLLED_SHUTDOWN = "pending-controlled-shutdown"
-    """Asked the controller to move leaderships away."""
+    """The controller is asked to move leaderships away."""
     SHUTTING_DOWN = "shutting-down"
-    """Nothing is led any more, or the controller could not be asked in time."""
+    """The broker leads nothing, or the controller could not be reached in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class HeartbeatTimes:
 
 
 class RegistrationRefused(CannotRun):
-    """The controller will not have this broker (wrong cluster id, unsupported features): starting again won't help."""
+    """The controller refuses this broker (wrong cluster id, unsupported features): a restart would not help."""
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class BrokerLifecycle:
     registration: BrokerRegistrationRequest
     times: HeartbeatTimes
     metadata_offset: Callable[[], int]
-    """The last offset of the metadata log that this broker has applied."""
+    """Last offset of the metadata log that this broker has applied."""
     offline_directories: Callable[[], list[bytes]]
     full_directories: Callable[[], list[bytes]] = list
 
@@ -68,20 +68,20 @@ class BrokerLifecycle:
     state: BrokerState = BrokerState.STARTING
     fenced: bool = True
     registered: trio.Event = field(default_factory=trio.Event)
-    last_heard_ms: int = 0
-    """When the last heartbeat that was answered was sent."""
+    last_contact_ms: int = 0
+    """Time at which the last answered heartbeat was sent."""
     unfenced_once: trio.Event = field(default_factory=trio.Event)
     may_shut_down: trio.Event = field(default_factory=trio.Event)
     _ready_to_unfence: bool = False
     _wake: trio.Event = field(default_factory=trio.Event)
 
     def ready_to_unfence(self) -> None:
-        """The first metadata is applied and the listeners are open: from now on ask to be unfenced."""
+        """The first metadata is applied and the listeners are open: ask to be unfenced from now on."""
         self._ready_to_unfence = True
         self.heartbeat_soon()
 
     def heartbeat_soon(self) -> None:
-        """Something changed that the controller waits for: do not wait for the next interval."""
+        """Send a heartbeat now: something changed that the controller waits for."""
         self._wake.set()
 
     def metadata_advanced(self) -> None:
@@ -90,12 +90,12 @@ class BrokerLifecycle:
             self.heartbeat_soon()
 
     def may_be_fenced(self) -> bool:
-        """The controller says so; or it has not been heard of for as long as a session lasts, by our own clock. (Its
-        own count began later than ours.)
+        """True if the controller has fenced this broker, or has not answered for a session timeout by the own clock.
+        (The controller's session ends later: it began when the heartbeat arrived.)
         """
         if self.state is BrokerState.STARTING:
             return False
-        silent_ms = self.world.monotonic.now_ms() - self.last_heard_ms
+        silent_ms = self.world.monotonic.now_ms() - self.last_contact_ms
         return self.fenced or silent_ms > self.times.session_timeout_ms
 
     def begin_controlled_shutdown(self) -> None:
@@ -105,17 +105,17 @@ class BrokerLifecycle:
             self.heartbeat_soon()
 
     async def run(self) -> None:
-        """Register, then heartbeat until cancelled, or until the controller lets this broker go: one more would take it
-        back into office.
+        """Register, then send heartbeats until cancelled, or until the controller allows the shutdown: one more
+        heartbeat would unfence the broker again.
         """
         await self._register()
         while True:
             self._wake = trio.Event()
-            heard = await self._heartbeat()
+            succeeded = await self._heartbeat()
             if self.state is BrokerState.SHUTTING_DOWN:
                 return
-            pause_ms = self.times.heartbeat_interval_ms if heard else RETRY_PAUSE_MS
-            with trio.move_on_after(pause_ms / 1000):
+            wait_ms = self.times.heartbeat_interval_ms if succeeded else RETRY_BACKOFF_MS
+            with trio.move_on_after(wait_ms / 1000):
                 await self._wake.wait()
 
     async def _register(self) -> None:
@@ -139,9 +139,9 @@ class BrokerLifecycle:
             refusal = error_code(response.error_code)
             if refusal in (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.UNSUPPORTED_VERSION):
                 raise RegistrationRefused(f"the controller refused to register this broker: {refusal.name}")
-            # DUPLICATE_BROKER_REGISTRATION: our own earlier incarnation still has a session; it ends soon.
-            log.info("registration refused for now: %s", refusal.name)
-            await trio.sleep(RETRY_PAUSE_MS / 1000)
+            # DUPLICATE_BROKER_REGISTRATION: the session of this broker's previous incarnation has not ended yet.
+            log.info("registration refused, retrying: %s", refusal.name)
+            await trio.sleep(RETRY_BACKOFF_MS / 1000)
         self.broker_epoch = response.broker_epoch
         log.info("registered with broker epoch %d", self.broker_epoch)
         self.registered.set()
@@ -169,12 +169,12 @@ class BrokerLifecycle:
         if response.error_code != ErrorCode.NONE:
             log.warning("heartbeat refused: %s", error_code(response.error_code).name)
             return False
-        self.last_heard_ms = sent_ms
-        self._heard(response)
-        # While the controller moves leaderships away, or has seen us catch up but not unfenced us, news comes soon.
+        self.last_contact_ms = sent_ms
+        self._apply(response)
+        # While the controller moves leaderships away, ask again soon.
         return not shutting_down or self.may_shut_down.is_set()
 
-    def _heard(self, response: BrokerHeartbeatResponse) -> None:
+    def _apply(self, response: BrokerHeartbeatResponse) -> None:
         if response.is_fenced != self.fenced:
             log.info("fenced by the controller" if response.is_fenced else "unfenced")
             self.fenced = response.is_fenced

@@ -1,23 +1,22 @@
 """Compacts the broker's logs in the background, the dirtiest first, `log.cleaner.threads` of them at a time.
 
-Every `log.cleaner.backoff.ms` it is seen whether cleaning a log is worth it; as long as it is, cleaning goes on.
-The work is done in slices away from the event loop, with a breath between them; `storage.cleaner` says what it is.
+Every `log.cleaner.backoff.ms` it looks for a log that is dirty enough, and cleans until there is none.
+The work is done in slices in a worker thread (`storage.cleaner`), throttled by
+`log.cleaner.io.max.bytes.per.second`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import trio
 
+from broker.current_settings import CurrentSettings
 from broker.log_store import LogStore
 from broker.traffic import CleanerWork
 from protocol.errors import KafkaError
 from runtime.world import World
-from settings.broker import BrokerSettings
 from storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from storage.cleaner import CannotClean, CleanerSettings, CleaningAborted, LogCleaning, dirtiest
 from storage.cleaning import Event, Extent, Phase, Throttle
@@ -25,28 +24,23 @@ from storage.indexes import CorruptIndex
 from storage.log import PartitionLog
 from storage.shortage import is_shortage
 
-if TYPE_CHECKING:
-    from broker.services import BrokerServices
-
 log = logging.getLogger(__name__)
 
 
 class LogCleaner:
-    """One broker's."""
-
     def __init__(
-        self, world: World, store: LogStore, settings: Callable[[], BrokerSettings], work: CleanerWork | None = None
+        self, world: World, store: LogStore, settings: CurrentSettings, work: CleanerWork | None = None
     ) -> None:
-        """`settings` gives them as they hold by then; what is done is counted in `work`."""
+        """`work` counts what is done."""
         self._work = work or CleanerWork()
         self._world = world
         self._store = store
         self._settings = settings
         self._throttle = Throttle()
         self._running = 0
-        """How many logs are being cleaned now."""
+        """Logs that are being cleaned now."""
         self._checkpointed: list[tuple[str, int]] = []
-        """Whose offsets the checkpoints hold."""
+        """Logs whose offsets the checkpoints contain."""
 
     @property
     def _threads(self) -> int:
@@ -54,7 +48,7 @@ class LogCleaner:
         return settings.log_cleaner_threads if settings.log_cleaner_enable else 0
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
                 await trio.sleep(self._settings().log_cleaner_backoff_ms / 1000)
@@ -64,7 +58,7 @@ class LogCleaner:
                     nursery.start_soon(self._keep_cleaning, *found)
 
     def _next(self) -> tuple[PartitionLog, Extent] | None:
-        """The log to clean next, whose cleaning has begun with this."""
+        """The log to clean next, already marked as being cleaned."""
         if self._store.is_closing:
             return None
         found = dirtiest(self._store.directories.logs.values(), self._world.wall_clock.now_ms())
@@ -82,7 +76,7 @@ class LogCleaner:
             self._running -= 1
 
     async def _clean(self, partition_log: PartitionLog, extent: Extent) -> bool:
-        """False if it should not be tried again at once."""
+        """False if the next log should not be cleaned at once."""
         try:
             return await self._try_to_clean(partition_log, extent)
         finally:
@@ -94,10 +88,10 @@ class LogCleaner:
         cleaning = LogCleaning(partition_log, extent, self._cleaner_settings(), world.wall_clock.now_ms())
         started_ms = world.monotonic.now_ms()
         try:
-            # Recovery takes what lies behind this for the tail of appends, which has no gaps.
+            # Recovery takes everything above the recovery point for the tail of appends, which has no gaps.
             await store.checkpoint(RECOVERY_POINT_CHECKPOINT)
             if store.noted_recovery_point(partition_log) < extent.end_offset:
-                raise CleaningAborted(f"there was no room to write down that {extent.end_offset} is durable")
+                raise CleaningAborted(f"no disk space to checkpoint that offset {extent.end_offset} is durable")
             await self._run(cleaning)
             self._world.fault_point("cleaner.log.cleaned")
             await self._checkpoint()
@@ -108,7 +102,7 @@ class LogCleaner:
         spent_ms = max(1, world.monotonic.now_ms() - started_ms)
         self._count(cleaning, spent_ms)
         log.info(
-            "cleaned %s to offset %s in %d ms: %d of %d records stay, %d bytes became %d, the map was %d %% full",
+            "%s was cleaned to offset %s in %d ms: %d of %d records kept, %d bytes became %d, the map was %d %% full",
             name,
             partition_log.cleaned_to,
             spent_ms,
@@ -132,15 +126,15 @@ class LogCleaner:
         name = f"{partition_log.topic}-{partition_log.partition}"
         gone = partition_log.failure is not None or partition_log.cleaning.phase is Phase.ABORTED
         if gone or isinstance(error, CleaningAborted):
-            # A slice that was under way may have read anything.
-            log.info("cleaning of %s was given up: %s", name, error)
+            # The slice under way may have read anything.
+            log.info("cleaning of %s was aborted: %s", name, error)
             return
         self._work.failures += 1
         if not isinstance(error, OSError):
-            log.error("%s is not cleaned any more: %s", name, error)
+            log.error("%s is no longer cleaned: %s", name, error)
             partition_log.cleaning.problem = str(error)
         elif is_shortage(error):
-            log.error("%s cannot be cleaned for now: %s", name, error)
+            log.error("cleaning of %s is retried later: %s", name, error)
         else:
             log.error("cleaning of %s failed: %s", name, error)
             self._store.failed(partition_log.topic, partition_log.partition, error)
@@ -161,7 +155,7 @@ class LogCleaner:
         self._checkpointed = [key for key, each in logs if each.cleaned_to is not None]
 
     async def _forget_deleted(self) -> None:
-        """A log that gets the name of one that is gone must not be taken for clean."""
+        """A new log must not inherit the cleaner offset of a deleted one of the same name."""
         logs = self._store.directories.logs
         if any(key not in logs for key in self._checkpointed):
             await self._checkpoint()
@@ -170,8 +164,8 @@ class LogCleaner:
         try:
             await self._world.run_blocking(cleaning.discard)
         except OSError as error:
-            # A start after it removes what is left.
-            log.warning("cannot remove a copy that is not needed any more: %s", error)
+            # The next start removes what is left.
+            log.warning("an unneeded copy of a segment could not be removed: %s", error)
 
     def _cleaner_settings(self) -> CleanerSettings:
         settings = self._settings()
@@ -179,11 +173,6 @@ class LogCleaner:
         return CleanerSettings(
             dedupe_buffer_bytes=settings.log_cleaner_dedupe_buffer_size // threads,
             load_factor=settings.log_cleaner_io_buffer_load_factor,
-            # As Kafka: half of it to read with, half to write with.
+            # As in Kafka: one half is the read buffer, one the write buffer.
             slice_bytes=settings.log_cleaner_io_buffer_size // threads // 2,
         )
-
-
-async def run_log_cleaner(broker: BrokerServices) -> None:
-    """Run until cancelled."""
-    await LogCleaner(broker.world, broker.store, lambda: broker.settings, broker.cleaner_work).run()

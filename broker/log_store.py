@@ -1,7 +1,7 @@
-"""The broker's log directories as its partitions see them: opens, makes and deletes logs, and knows where they lie.
+"""The logs in the broker's log directories: opens, creates and deletes them, and knows their directories.
 
-What is slow (recovery of every log at a start, making new logs) runs away from the event loop, before the first
-partition that needs it is used.
+Slow work (recovery of all logs at the start, creation of logs) runs in worker threads, before the first partition that
+needs it is used.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ log = logging.getLogger(__name__)
 
 
 class LogStore:
-    """Owns nothing itself: `directories` does."""
+    """The logs belong to `directories`."""
 
     def __init__(self, directories: LogDirectories, world: World, decisions: Notepad | None = None) -> None:
         self.directories = directories
         self._decisions = decisions or Notes()
         self._world = world
         self.misplaced: dict[tuple[bytes, int], bytes] = {}
-        """(topic id, partition) to the id of the directory it is in, where the metadata says something else."""
+        """(topic id, partition) to the id of its directory, for replicas that the metadata has in another one."""
         self.is_closing = False
-        """Nothing new may be begun on a log."""
+        """True if no new work on a log may begin."""
         self.making = trio.Lock()
-        """Held while logs are made or settled: one at a time."""
+        """Held while logs are created or settled, one at a time."""
         self.postponed: dict[tuple[bytes, int], NewLog] = {}
-        """(topic id, partition) of logs that a shortage kept from being made."""
+        """(topic id, partition) of logs that could not be created because of a full disk or a lack of descriptors."""
 
-    # -- at the start
+    # -- start
 
     async def load(self, config_of: ConfigOf, threads: int) -> None:
-        """Open and recover every log there is, `threads` at a time."""
+        """Open and recover every log on disk, in `threads` threads."""
         now_ms = self._world.wall_clock.now_ms()
         started_ms = self._world.monotonic.now_ms()
         work = await self._world.run_blocking(partial(self.directories.load_work, config_of, now_ms))
@@ -67,33 +67,33 @@ class LogStore:
             opened = self.directories.adopt(piece, result)
             if opened is not None:
                 for event in opened.recovery_events:
-                    self._tell_recovered(opened, event)
+                    self._note_recovered(opened, event)
 
-    def _tell_recovered(self, opened: PartitionLog, event: str) -> None:
+    def _note_recovered(self, opened: PartitionLog, event: str) -> None:
         name = f"{opened.topic}-{opened.partition}"
         self._decisions.note(
             DecisionKind.LOG,
             name,
-            f"the log of {name} was mended as it was opened, it ends at {opened.log_end_offset}",
+            f"the log of {name} was repaired when it was opened, it ends at {opened.log_end_offset}",
             cause=event,
             offset=opened.log_end_offset,
             recovery_point=opened.recovery_point,
         )
 
     def put_aside_strays(self, image: MetadataImage, node_id: int) -> None:
-        """Logs of partitions that are not this broker's any more keep their bytes under another name."""
+        """Rename logs of partitions that this broker no longer has; their bytes are kept."""
         for (topic, index), partition_log in list(self.directories.logs.items()):
             known = image.topics.by_name.get(topic)
             placed = None if known is None else known.partitions.get(index)
             ours = placed is not None and node_id in placed.replicas
             if known is None or not ours or partition_log.topic_id not in (None, known.id):
-                log.warning("%s-%d is put aside: the cluster has no such partition here", topic, index)
+                log.warning("%s-%d is put aside: the metadata has no such replica on this broker", topic, index)
                 self.directories.mark_stray(topic, index, self._world.wall_clock.now_ms())
 
-    # -- what partitions ask for
+    # -- logs of partitions
 
     async def make_logs(self, wanted: list[NewLog]) -> None:
-        """Make those that are not here. What cannot be made is missed by `open_log`."""
+        """Create the missing logs. `open_log` raises for those that could not be created."""
         async with self.making:
             missing = [new for new in wanted if (new.topic, new.partition) not in self.directories.logs]
             try:
@@ -132,44 +132,44 @@ class LogStore:
         )
 
     async def close(self, broker_epoch: int) -> None:
-        """A clean stop. Slow; nothing is made any more."""
+        """Close all logs cleanly, in a worker thread; none is created from now on."""
         self.is_closing = True
         await self.making.acquire()
         await self._world.run_blocking(partial(self.directories.close, broker_epoch))
 
     def settings_changed(self, settings: BrokerSettings) -> None:
-        """What all logs go by."""
+        """Apply the settings that all logs share."""
         producer_state = self.directories.producer_state
         producer_state.expiration_ms = settings.producer_id_expiration_ms
         producer_state.requires_verification = settings.transaction_partition_verification_enable
 
-    # -- again and again
+    # -- periodic work
 
     async def settle(self) -> None:
-        """Let new logs become ordinary ones."""
+        """Make the creation of new logs durable."""
         async with self.making:
             for piece in self.directories.settle_work():
                 self._note(await self._world.run_blocking(piece))
 
     async def checkpoint(self, *names: str) -> None:
-        """Write the checkpoints of these names, all without names."""
+        """Write the checkpoint files of these names; all of them if none is named."""
         work = self.directories.checkpoint_work(*names)
         self._note(await self._world.run_blocking(work))
 
     def noted_recovery_point(self, partition_log: PartitionLog) -> int:
-        """The one that the checkpoint has for this log; 0 if it is not here any more."""
+        """The recovery point in this log's checkpoint file; 0 if the log is gone."""
         key = (partition_log.topic, partition_log.partition)
         directory = self.directories.directory_of(*key)
         return 0 if directory is None else directory.noted_recovery_point(key)
 
     async def remove_deleted(self) -> None:
-        """Files and directories whose time has come."""
+        """Remove files and directories whose file.delete.delay.ms is over."""
         work = self.directories.deletion_work(self._world.wall_clock.now_ms())
         if work is not None:
             self._note(await self._world.run_blocking(work))
 
     def failed(self, topic: str, index: int, error: OSError) -> None:
-        """The disk under this log failed in the background: its whole directory goes offline."""
+        """Background work on this log failed: its whole directory goes offline."""
         directory = self.directories.directory_of(topic, index)
         if directory is not None:
             self._note([DirectoryFailure(directory, error)])
@@ -177,7 +177,7 @@ class LogStore:
     def _note(self, failures: list[DirectoryFailure]) -> None:
         self.directories.note_failures(failures)
 
-    # -- what the controller has to know
+    # -- directory ids for the controller
 
     def id_of(self, path: str) -> bytes:
         """The id of the log directory at `path`; zeros if it could not be read."""
@@ -193,7 +193,7 @@ class LogStore:
 
     @property
     def offline_ids(self) -> list[bytes]:
-        """Directories that failed since the start; those that never could be read have no id."""
+        """Directories that failed since the start; those that were never readable have no id."""
         return [
             each.directory_id
             for each in self.directories.with_replicas

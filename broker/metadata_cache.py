@@ -1,6 +1,6 @@
-"""What this broker knows of the cluster: the newest metadata image, and the questions that requests ask of it.
+"""The newest metadata image of this broker, with the views that requests need.
 
-One owner, one value: `update` swaps the whole immutable image, so an answer never mixes two states of the cluster.
+`update` swaps the whole immutable image, so a response never mixes two states of the cluster.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Node:
 
 
 class MetadataCache:
-    """The image with a few derived views, each computed once per image and listener."""
+    """The image with derived views, each computed once per image and listener."""
 
     def __init__(self, image: MetadataImage, cluster_id: str) -> None:
         self.image = image
@@ -43,23 +43,22 @@ class MetadataCache:
         for broker_id in [broker_id for broker_id in self._listed_until_ms if self.is_alive(broker_id)]:
             del self._listed_until_ms[broker_id]
 
-    def as_it_is(self) -> MetadataCache:
-        """What this broker knows now, for a request whose steps are to see one state of the cluster."""
+    def snapshot(self) -> MetadataCache:
+        """A copy for a request in steps, all of which have to see the same state of the cluster."""
         now = MetadataCache(self.image, self.cluster_id)
         now._nodes = self._nodes
         now._listed_until_ms = dict(self._listed_until_ms)
         return now
 
     def keep_listed(self, broker_ids: Iterable[int], until_ms: int) -> None:
-        """These were fenced on evidence; `until_ms` is when their sessions end."""
+        """Keep listing brokers that were fenced on evidence; their sessions would end at `until_ms`."""
         self._listed_until_ms |= dict.fromkeys(broker_ids, until_ms)
 
     def listed_nodes(self, listener_name: str, now_ms: int) -> dict[int, Node]:
-        """What clients are told of: `alive_nodes`, and who died so lately that nobody but us would know.
+        """The brokers that clients see: `alive_nodes`, and those whose death was detected before their session ended.
 
-        With Kafka a broker that was killed leads nothing and is listed for some seconds, and clients find out while it
-        is. librdkafka's transactions wait for ever for a coordinator that they remember and that is not listed any
-        more.
+        Kafka lists a killed broker until its session ends, and clients detect its death meanwhile. librdkafka's
+        transactions hang if a coordinator that they know disappears from the list at once.
         """
         listed = dict(self.alive_nodes(listener_name))
         for broker_id, until_ms in self._listed_until_ms.items():

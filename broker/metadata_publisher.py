@@ -1,9 +1,8 @@
-"""Shell: hands each step of the metadata to this broker's parts, one after the other.
+"""Shell: publishes each step of the metadata to the parts of this broker, in order.
 
-Clients are told at once. The partitions of a step that brings new ones wait until their logs are made, away from the
-event loop, and what comes after it waits, too, so that no part acts on half a step, or on steps out of order. Whoever
-writes to such a partition meanwhile, or reads from it, is held (`when_here` in `broker.dispatch`). A step that needs no
-log, with none before it that waits, is carried out at once.
+Clients see a step at once. A step with new partitions waits until their logs are created, in a worker thread, and later
+steps wait behind it, so that no part acts on half a step or on steps out of order. Requests for such a partition are
+held meanwhile (`when_here` in `broker.dispatch`). A step that needs no log is published at once if none is waiting.
 """
 
 from __future__ import annotations
@@ -25,29 +24,29 @@ class MetadataPublisher:
         self,
         prepare: Callable[[MetadataDelta], list[NewLog]],
         make_logs: Callable[[list[NewLog]], Awaitable[None]],
-        tell: Callable[[MetadataDelta], None],
+        announce: Callable[[MetadataDelta], None],
         publish: Callable[[MetadataDelta], None],
     ) -> None:
-        """`tell` is called for each step at once, `prepare` just before what it gives is made and the step
-        published.
+        """`announce` is called for each step at once; `prepare` just before the logs that it returns are created and
+        the step is published.
         """
-        self._tell = tell
+        self._announce = announce
         self._prepare = prepare
         self._make_logs = make_logs
         self._publish = publish
         self._waiting: deque[MetadataDelta] = deque()
-        """The first one's logs are being made."""
+        """Steps in order; the logs of the first one are being created."""
         self._wanted: list[NewLog] = []
         self._afterwards: list[Callable[[], None]] = []
         self._bell = trio.Event()
 
     @property
     def behind(self) -> int | None:
-        """The offset of the last step that was published, while others wait; None if none does."""
+        """The offset of the last published step while others wait; None if none waits."""
         return self._waiting[0].before.offset if self._waiting else None
 
     def is_bringing(self, topic: str | bytes) -> bool:
-        """Whether a step that waits brings this topic (by name or id), or more partitions of it."""
+        """True if a waiting step brings this topic (by name or id), or more partitions of it."""
         if not self._waiting:
             return False
         coming = _find(self._waiting[-1].after, topic)
@@ -55,13 +54,13 @@ class MetadataPublisher:
         return coming is not None and (known is None or len(coming.partitions) > len(known.partitions))
 
     def afterwards(self, callback: Callable[[], None]) -> None:
-        """Call back once the first of the steps that wait is published. The callback must not raise."""
+        """Call back when the first waiting step is published. The callback must not raise."""
         assert self._waiting
         self._afterwards.append(callback)
 
     def put(self, delta: MetadataDelta) -> None:
-        """Tell of it, and publish it now, or as soon as its turn comes."""
-        self._tell(delta)
+        """Announce a step, and publish it now or in its turn."""
+        self._announce(delta)
         if not self._waiting:
             self._wanted = self._prepare(delta)
             if not self._wanted:
@@ -71,7 +70,7 @@ class MetadataPublisher:
         self._waiting.append(delta)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             await self._bell.wait()
             self._bell = trio.Event()

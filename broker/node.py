@@ -1,60 +1,113 @@
-"""A broker, wired on one screen: what it is made of, in which order it comes up, and in which it goes down.
+"""A broker: its parts, the order in which they start, and the order in which they stop.
 
-    disks ─► metadata replica (observer) ─► registered ─► caught up ─► partitions ─► listeners ─► unfenced
-
-Until its own registration stands in the metadata it has read, a broker only reads: old history must not make it lead.
-Then it takes all of the cluster's present state in one step, and every later change as it is committed.
+    disks ─► metadata log (observer) ─► registered ─► caught up ─► partitions ─► listeners ─► unfenced
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from functools import cache, partial
+from typing import Any
 
 import trio
 
+from broker.apis.api_versions import ApiVersionsPorts
+from broker.apis.configs import ConfigPorts
+from broker.apis.delete_records import DeleteRecordsPorts
+from broker.apis.describe_cluster import ClusterPorts
+from broker.apis.fetch import FetchPorts
+from broker.apis.find_coordinator import FindCoordinatorPorts
+from broker.apis.group_calls import consumer_protocol_is_enabled
+from broker.apis.group_offsets import GroupOffsetPorts, TransactionalOffsetPorts
+from broker.apis.log_dirs import LogDirPorts
+from broker.apis.markers import MarkerPorts, write_markers
+from broker.apis.metadata import MetadataPorts
+from broker.apis.partition_lookup import PartitionLookup
+from broker.apis.produce_request import ProducePorts
+from broker.apis.producer_ids import ProducerIdPorts
+from broker.apis.transactions import AddOffsetsPorts, AddPartitionsPorts, add_partitions_here
+from broker.auto_topics import AutoTopics
 from broker.controller_channel import ControllerChannel
+from broker.coordinator.coordinator import Coordinator
+from broker.coordinator_metrics import group_families, transaction_families
 from broker.directory_assignments import DirectoryAssignments
-from broker.disk_room import DiskRoom
-from broker.dispatch import make_dispatcher
-from broker.fetch_news import FetchNews, Work
+from broker.disk_space import DiskSpace
+from broker.dispatch import (
+    ClusterHandlerPorts,
+    DataPorts,
+    GroupHandlerPorts,
+    Handlers,
+    TransactionHandlerPorts,
+    cluster_handlers,
+    data_handlers,
+    group_handlers,
+    make_dispatcher,
+    telemetry_handlers,
+    transaction_handlers,
+)
 from broker.fetch_sessions import FetchSessions, PartitionKey
+from broker.fetch_wakeups import FetchWakeups, Work
+from broker.forwarding import Forwarding, ForwardingPorts
+from broker.group_lag import GroupLagPorts, GroupLags
+from broker.groups.coordinator import GroupCoordinatorPorts, group_coordinator
+from broker.internal_topics import GROUP_TOPIC
+from broker.keyed_queues import KeyedQueues
 from broker.lifecycle import BrokerLifecycle, BrokerState, HeartbeatTimes
+from broker.log_cleaner import LogCleaner
 from broker.log_store import LogStore
 from broker.metadata_cache import MetadataCache
+from broker.metadata_follower import MetadataFollower
 from broker.metadata_publisher import MetadataPublisher
-from broker.metrics import BrokerMetrics, Sources
-from broker.periodic import run_periodic_tasks
+from broker.metrics import (
+    BrokerMetrics,
+    Families,
+    broker_families,
+    cleaner_families,
+    log_families,
+    replica_families,
+    traffic_families,
+    waiting_families,
+)
+from broker.periodic import PeriodicPorts, PeriodicWork
 from broker.producer_ids import ProducerIds
 from broker.purgatory import Purgatory
 from broker.replication.fetcher import Fetchers, FetchSettings
 from broker.replication.isr_changes import IsrChanges
 from broker.replication.partition import Partition, PartitionHost
 from broker.replication.partitions import Partitions, ReplicationSettings
-from broker.services import BrokerServices
-from broker.state_page import broker_state_page
+from broker.state_page import StatePorts, broker_state_page
+from broker.telemetry import REPORTER, ClientTelemetry
 from broker.timers import run_timers
 from broker.timing_wheel import TimingWheel
-from kraft.commit_feed import CommittedBatch
+from broker.traffic import BytesOut, CleanerWork, Conversions, GroupEvents
+from broker.transactions.coordinator import TransactionCoordinatorPorts, marker_writer, transaction_coordinator
+from broker.transactions.verification import TransactionVerifier
 from kraft.metadata.delta import MetadataDelta
 from kraft.metadata.features import SUPPORTED_FEATURES
 from kraft.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RESOURCE, MetadataImage
-from kraft.metadata.loader import MetadataLoader
-from kraft.metadata.snapshot import difference, image_to_records
-from kraft.metadata_replica import MetadataReplica
+from kraft.raft_metrics import raft_families
 from kraft.replica_config import replica_config
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
-from protocol.schema import Message
 from runtime.background import Background
 from runtime.channel import Channel
 from runtime.decision_pages import decision_pages
 from runtime.decisions import DecisionKind, Decisions
-from runtime.exchange import ServerLimits
+from runtime.dispatch import Execution
+from runtime.metrics import (
+    BusyClock,
+    busy_families,
+    process_families,
+    request_families,
+    server_families,
+    space_families,
+)
 from runtime.observatory import Observatory
 from runtime.process import CannotRun
-from runtime.server import Server
+from runtime.server import Server, ServerLimits
 from runtime.uuids import random_uuid
+from runtime.worker import Worker
 from runtime.world import World
 from settings.broker import BrokerSettings
 from settings.describe import BrokerLayers
@@ -68,9 +121,9 @@ log = logging.getLogger(__name__)
 
 ALTER_PARTITION_TIMEOUT_MS = 5_000
 CONTROLLED_SHUTDOWN_TIMEOUT_MS = 30_000
-"""How long a stopping broker waits for the controller to move its leaderships away."""
-GOODBYE_MS = 2_000
-"""How long requests under way may still take when the listeners close."""
+"""Longest wait of a stopping broker until the controller has moved its leaderships away."""
+CLOSING_TIMEOUT_MS = 2_000
+"""Longest wait for requests under way when the listeners close."""
 _PLAINTEXT = 0
 
 
@@ -79,9 +132,9 @@ async def run_broker(
     world: World,
     *,
     stop: trio.Event,
-    task_status: trio.TaskStatus[BrokerServices] = trio.TASK_STATUS_IGNORED,
+    task_status: trio.TaskStatus[BrokerNode] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run until `stop` is set or something breaks; started once clients are served."""
+    """Run until `stop` is set or something fails; started once clients are served."""
     try:
         directories = await world.run_blocking(
             lambda: LogDirectories.open(
@@ -98,9 +151,9 @@ async def run_broker(
         async with trio.open_nursery() as nursery:
             decisions = Decisions(f"broker-{settings.node_id}", world.wall_clock.now_ms)
             store = LogStore(directories, world, decisions)
-            node = _BrokerNode(settings, world, store, nursery, decisions)
+            node = BrokerNode(settings, world, store, nursery, decisions)
             await node.start()
-            task_status.started(node.services)
+            task_status.started(node)
             await stop.wait()
             await node.stop()
             nursery.cancel_scope.cancel()
@@ -108,44 +161,57 @@ async def run_broker(
         directories.abandon()
 
 
-class _BrokerNode:
-    """Everything that lives as long as the broker does; also what hears of each change of the metadata."""
+class BrokerNode:
+    """The parts of one broker. They do not know the node: each gets what it needs from the `_wire_…` methods."""
 
     def __init__(
         self, settings: BrokerSettings, world: World, store: LogStore, nursery: trio.Nursery, decisions: Decisions
     ) -> None:
-        directories = store.directories
-        self._decisions = decisions
-        self._settings = settings
+        self.settings = settings
+        """The settings as they hold now, with dynamic configs."""
+        self.store = store
+        self.decisions = decisions
+        self._static = settings
+        """The settings of the broker's own file."""
         self._world = world
         self._nursery = nursery
-        self._store = store
-        store.settings_changed(settings)
-        self._loader = MetadataLoader()
-        self._publishing = False
-        """Whether the logs that are here are open, so that steps of the metadata may be applied."""
         self._published = trio.Event()
         """Set when the metadata was applied for the first time."""
-        self._caught_up = trio.Event()
-        """Set when the metadata that was read tells of this very incarnation."""
-        self._snapshotting = False
-        self._replica = MetadataReplica(
-            replica_config(
-                settings,
-                directories.cluster_id,
-                store.id_of(settings.metadata_directory),
-                settings.metadata_directory,
-            ),
+        store.settings_changed(settings)
+        self.wheel = TimingWheel(world.monotonic.now_ms())
+        self.background = Background(nursery)
+        self._wire_metadata()
+        self._wire_replication()
+        self._wire_coordinators()
+        self._wire_disks()
+        self._wire_server()
+        self._wire_pages()
+
+    def current_settings(self) -> BrokerSettings:
+        return self.settings
+
+    # -- the parts
+
+    def _wire_metadata(self) -> None:
+        """The metadata log, and the channels to the active controller."""
+        settings, world, store = self._static, self._world, self.store
+        cluster_id = store.directories.cluster_id
+        directory = settings.metadata_directory
+        self.metadata_log = MetadataFollower(
+            replica_config(settings, cluster_id, store.id_of(directory), directory),
             world,
-            self,
-            self._decisions,
+            self._nursery,
+            self.decisions,
+            self._has_own_registration,
+            self._metadata_advanced,
         )
-        self._channels_to_controller = [
-            ControllerChannel(world, nursery, self._voters(), f"broker-{settings.node_id}-{purpose}")
+        self.metadata_log.leader_changed = self._controller_changed
+        self._controller_channels = [
+            ControllerChannel(world, self._nursery, self._voters(), f"broker-{settings.node_id}-{purpose}")
             for purpose in ("requests", "heartbeats", "isr")
         ]
-        requests, heartbeats, isr_changes = self._channels_to_controller
-        self._lifecycle = BrokerLifecycle(
+        self._controller, heartbeats, self._isr_channel = self._controller_channels
+        self.lifecycle = BrokerLifecycle(
             world=world,
             controller=heartbeats,
             registration=self._registration(),
@@ -154,258 +220,366 @@ class _BrokerNode:
                 session_timeout_ms=settings.broker_session_timeout_ms,
                 registration_timeout_ms=settings.initial_broker_registration_timeout_ms,
             ),
-            metadata_offset=self._published_offset,
+            metadata_offset=lambda: self.metadata_log.applied_offset,
             offline_directories=lambda: store.offline_ids,
-            full_directories=lambda: self._disk_room.full_ids,
+            full_directories=lambda: self._disk_space.full_ids,
         )
-        self._isr_channel = isr_changes
-        self._isr_changes = IsrChanges(
-            settings.node_id, lambda: self._lifecycle.broker_epoch, self._alter_partition
+        self.metadata = MetadataCache(EMPTY_IMAGE, cluster_id)
+
+    def _wire_replication(self) -> None:
+        """Partitions, the fetchers that follow leaders, and the requests that wait for partitions."""
+        settings, world = self._static, self._world
+        self._isr_changes = IsrChanges(settings.node_id, self._broker_epoch, self._alter_partition)
+        self.fetchers = Fetchers(
+            world, self._nursery, self._fetch_settings(), self._broker_epoch, self._channel_to
         )
-        self._metadata = MetadataCache(EMPTY_IMAGE, directories.cluster_id)
-        self._fetchers = Fetchers(
-            world, nursery, self._fetch_settings(), lambda: self._lifecycle.broker_epoch, self._channel_to
-        )
-        wheel = TimingWheel(world.monotonic.now_ms())
-        fetches: Purgatory[PartitionKey] = Purgatory(wheel)
-        sessions = FetchSessions(world.chance, max_sessions=settings.max_incremental_fetch_session_cache_slots)
-        self._fetch_news = FetchNews(sessions, fetches, self._afterwards)
-        partitions = Partitions(
+        self.fetches: Purgatory[PartitionKey] = Purgatory(self.wheel)
+        self.deletions: Purgatory[PartitionKey] = Purgatory(self.wheel)
+        self.sessions = FetchSessions(world.chance, max_sessions=settings.max_incremental_fetch_session_cache_slots)
+        self._fetch_wakeups = FetchWakeups(self.sessions, self.fetches, self._afterwards)
+        self.partitions = Partitions(
             ReplicationSettings(settings.node_id, settings.replica_lag_time_max_ms),
-            store,
+            self.store,
             PartitionHost(
                 monotonic=world.monotonic,
                 wall_clock=world.wall_clock,
                 propose_isr=self._isr_changes.propose,
-                follow=self._fetchers.follow,
+                follow=self.fetchers.follow,
                 changed=self._partition_changed,
                 replica_fetch_backoff_ms=settings.replica_fetch_backoff_ms,
                 fault_point=world.fault_point,
                 leadership_changed=self._leadership_changed,
-                may_be_fenced=self._lifecycle.may_be_fenced,
+                may_be_fenced=self.lifecycle.may_be_fenced,
                 session_timeout_ms=settings.broker_session_timeout_ms,
-                decisions=decisions,
-                committed=self._fetch_news.committed,
+                decisions=self.decisions,
+                committed=self._fetch_wakeups.committed,
             ),
             self._topic_config,
-            lambda: self._lifecycle.broker_epoch,
+            self._broker_epoch,
         )
-        self._publisher = MetadataPublisher(
-            partitions.prepare, store.make_logs, self._tell_clients, self._publish
+        self.publisher = MetadataPublisher(
+            self.partitions.prepare, self.store.make_logs, self._announce, self._publish
         )
-        self.services = BrokerServices(
-            settings=settings,
-            static=settings.raw,
-            world=world,
-            nursery=nursery,
-            background=Background(nursery),
-            metadata=self._metadata,
-            publisher=self._publisher,
-            store=store,
-            partitions=partitions,
-            fetchers=self._fetchers,
-            controller=requests,
-            lifecycle=self._lifecycle,
-            wheel=wheel,
-            fetches=fetches,
-            deletions=Purgatory(wheel),
-            sessions=sessions,
-            producer_ids=ProducerIds(requests, settings.node_id),
-            decisions=self._decisions,
-        )
-        directories.on_offline = self._directory_failed
-        self._disk_room = DiskRoom(world, directories, self._lifecycle.heartbeat_soon)
-        directories.on_no_room = self._disk_room.refused
-        self._assignments = DirectoryAssignments(store, requests, self._lifecycle)
-        dispatcher = make_dispatcher(self.services)
-        self._server = Server(world, dispatcher, ServerLimits.of(settings, world.memory_bytes))
-        self._server.on_long_turn = dispatcher.overran
-        dispatcher.decisions = decisions
-        if self.services.telemetry is not None:
-            self._server.on_connection_closed = self.services.telemetry.disconnected
-        self._observatory = Observatory(self._what_is_missing)
-        sources = Sources(self.services, self._replica, dispatcher, self._server)
-        self._observatory.pages["/metrics"] = BrokerMetrics(sources).page
-        self._observatory.pages |= decision_pages(self._decisions)
-        state = broker_state_page(self.services, self._replica, self._what_is_missing)
-        self._observatory.pages["/state"] = state
 
-    # -- up and down
+    def _wire_coordinators(self) -> None:
+        """Groups, transactions, and what both need."""
+        world, settings = self._world, self.current_settings
+        self.producer_ids = ProducerIds(self._controller, self._static.node_id)
+        self.auto_topics = AutoTopics(self._controller, self.background, world.monotonic, settings)
+        self._group_events = GroupEvents()
+        group_ports = GroupCoordinatorPorts(
+            world, self.background, self.wheel, self.metadata, settings, self.decisions, self._group_events
+        )
+        transaction_ports = TransactionCoordinatorPorts(
+            world,
+            self.background,
+            self.wheel,
+            self.metadata,
+            settings,
+            self.decisions,
+            self.producer_ids,
+            self._broker_epoch,
+        )
+        self.groups = group_coordinator(group_ports)
+        self._marker_ports = MarkerPorts(
+            self.partitions, self.groups.shard_at, self.wheel, world.monotonic, world.wall_clock, settings
+        )
+        self.markers = marker_writer(transaction_ports, self._nursery, partial(write_markers, self._marker_ports))
+        self.transactions = transaction_coordinator(transaction_ports, self.markers)
+        self.coordinators: list[Coordinator[Any]] = [self.groups, self.transactions]
+        """All that follow which partitions this broker leads."""
+        self._add_partitions_ports = AddPartitionsPorts(self.transactions, self.metadata)
+        self.verifier = TransactionVerifier(
+            world, self._nursery, self.metadata, settings, partial(add_partitions_here, self._add_partitions_ports)
+        )
+
+    def _wire_disks(self) -> None:
+        directories = self.store.directories
+        self._disk_space = DiskSpace(self._world, directories, self.lifecycle.heartbeat_soon)
+        self._assignments = DirectoryAssignments(self.store, self._controller, self.lifecycle)
+        directories.on_offline = self._directory_failed
+        directories.on_no_room = self._disk_space.refused
+
+    def _wire_server(self) -> None:
+        """Handlers with their ports, the dispatcher, and the server."""
+        world = self._world
+        self._bytes_out = BytesOut()
+        self._conversions = Conversions(world.stopwatch)
+        self.slow_admissions: KeyedQueues[int] = KeyedQueues()
+        self.worker = Worker(world.run_blocking)
+        self.telemetry: ClientTelemetry | None = None
+        """None: clients are not asked for metrics."""
+        if REPORTER in re.split(r"\s*,\s*", self._static.raw.get("metric.reporters", "").strip()):
+            self.telemetry = ClientTelemetry(world.chance, self._static.telemetry_max_bytes)
+        handlers = self._data_handlers() | self._cluster_handlers() | self._group_handlers()
+        handlers |= self._transaction_handlers() | telemetry_handlers(self.telemetry, world.monotonic)
+        self._dispatcher = make_dispatcher(
+            handlers,
+            ApiVersionsPorts(self.metadata, self.telemetry),
+            world.stopwatch,
+            Execution(self.background, self.worker, world.count_work),
+        )
+        self._dispatcher.decisions = self.decisions
+        self._server = Server(world, self._dispatcher, ServerLimits.of(self._static, world.memory_bytes), self.worker)
+        self._server.on_long_turn = self._dispatcher.overran
+        if self.telemetry is not None:
+            self._server.on_connection_closed = self.telemetry.disconnected
+
+    def _data_handlers(self) -> Handlers:
+        world, settings = self._world, self.current_settings
+        lookup = PartitionLookup(self.partitions, self.metadata, self._static.node_id)
+        produce = ProducePorts(
+            lookup=lookup,
+            slow_admissions=self.slow_admissions,
+            conversions=self._conversions,
+            wheel=self.wheel,
+            monotonic=world.monotonic,
+            wall_clock=world.wall_clock,
+            worker=self.worker,
+            verifier=self.verifier,
+            settings=settings,
+        )
+        fetch = FetchPorts(
+            lookup=lookup,
+            metadata=self.metadata,
+            sessions=self.sessions,
+            fetches=self.fetches,
+            deletions=self.deletions,
+            report_follower=self.partitions.follower_fetches,
+            bytes_out=self._bytes_out,
+            monotonic=world.monotonic,
+            settings=settings,
+        )
+        deletions = DeleteRecordsPorts(lookup, self.deletions, world.monotonic)
+        log_dirs = LogDirPorts(self.store.directories, self.partitions, self.fetchers.lag, world.disk)
+        return data_handlers(DataPorts(self.publisher, lookup, produce, fetch, deletions, log_dirs))
+
+    def _cluster_handlers(self) -> Handlers:
+        node_id, settings = self._static.node_id, self.current_settings
+        self.forwarding = Forwarding(ForwardingPorts(self._controller, self.background, settings))
+        metadata = MetadataPorts(node_id, self.metadata, self.auto_topics.create, self._world.monotonic)
+        configs = ConfigPorts(node_id, self._static.raw, self.metadata, self.forwarding.forward)
+        return cluster_handlers(ClusterHandlerPorts(metadata, ClusterPorts(self.metadata, settings), configs))
+
+    def _group_handlers(self) -> Handlers:
+        settings = self.current_settings
+        offsets = GroupOffsetPorts(self.groups, self.metadata)
+        return group_handlers(
+            GroupHandlerPorts(
+                self.groups,
+                lambda: consumer_protocol_is_enabled(self.settings, self.metadata.image),
+                FindCoordinatorPorts(self.metadata, self.auto_topics.create_internal, self._may_have_lost),
+                TransactionalOffsetPorts(offsets, self.verifier, settings),
+            )
+        )
+
+    def _transaction_handlers(self) -> Handlers:
+        create_internal = self.auto_topics.create_internal
+        return transaction_handlers(
+            TransactionHandlerPorts(
+                self.transactions,
+                ProducerIdPorts(self.transactions, self.producer_ids, self._broker_epoch),
+                self._add_partitions_ports,
+                AddOffsetsPorts(self.transactions, self.groups.partition_of, create_internal),
+                self._marker_ports,
+            )
+        )
+
+    def _wire_pages(self) -> None:
+        """Metrics, decisions and state, over HTTP."""
+        world, partitions = self._world, self.partitions
+        self._cleaner_work = CleanerWork()
+        busy = BusyClock(world)
+        families: list[Families] = [
+            partial(replica_families, partitions, self.fetchers, self.metadata),
+            partial(traffic_families, partitions, self._bytes_out, self._conversions),
+            partial(log_families, partitions),
+            partial(cleaner_families, partitions, self.store.directories, self._cleaner_work),
+            partial(waiting_families, partitions, self.fetches, self.deletions),
+            partial(group_families, self.groups, self._group_events),
+            partial(transaction_families, self.transactions, self.markers, self.verifier.counted),
+            partial(broker_families, self.lifecycle, self.metadata, self._server),
+            partial(raft_families, self.metadata_log.replica),
+            lambda: request_families(self._dispatcher.counters),
+            partial(server_families, self._server),
+            partial(busy_families, busy),
+            partial(process_families, world),
+            lambda: space_families(world.disk, [it.path for it in self.store.directories.online]),
+        ]
+        if self.telemetry is not None:
+            telemetry = self.telemetry
+            families.append(lambda: telemetry.families(world.monotonic.now_ms()))
+        lags = GroupLags(GroupLagPorts(world, self.groups, self.metadata, partitions, self.current_settings))
+        state = StatePorts(
+            node_id=self._static.node_id,
+            lifecycle=self.lifecycle,
+            metadata=self.metadata,
+            replica=self.metadata_log.replica,
+            partitions=partitions,
+            decisions=self.decisions,
+            bytes_out=self._bytes_out,
+            what_is_missing=self._what_is_missing,
+        )
+        self._observatory = Observatory(self._what_is_missing)
+        self._observatory.pages["/metrics"] = BrokerMetrics(families, lags, world.wall_clock).page
+        self._observatory.pages |= decision_pages(self.decisions)
+        self._observatory.pages["/state"] = broker_state_page(state)
+
+    # -- start and stop
 
     async def start(self) -> None:
-        """Come up; returns when clients are served."""
-        await self._nursery.start(self._observatory.serve, self._world, self._settings.http_listener)
-        await self._nursery.start(self._replica_task)
-        self._nursery.start_soon(self._lifecycle.run)
+        """Returns when clients are served."""
+        await self._nursery.start(self._observatory.serve, self._world, self._static.http_listener)
+        await self._nursery.start(self._run_metadata_log)
+        self._nursery.start_soon(self.lifecycle.run)
         self._nursery.start_soon(self._isr_changes.run)
-        self._nursery.start_soon(self._disk_room.run)
-        self._nursery.start_soon(run_timers, self._world, self.services.wheel, self._timer_failed)
-        await self._caught_up.wait()
-        image = self._loader.image
-        threads = self._settings.num_recovery_threads_per_data_dir
-        # Topics have many partitions.
-        await self._store.load(cache(partial(self._topic_config, image)), threads)
-        self._tell_start()
-        self._store.put_aside_strays(self._loader.image, self._settings.node_id)
-        self._nursery.start_soon(self._publisher.run)
-        self._publishing = True
-        self._publisher.put(difference(EMPTY_IMAGE, self._loader.image))
+        self._nursery.start_soon(self._disk_space.run)
+        self._nursery.start_soon(run_timers, self._world, self.wheel, self._timer_failed)
+        await self.metadata_log.caught_up.wait()
+        image = self.metadata_log.image
+        threads = self._static.num_recovery_threads_per_data_dir
+        # A topic has many partitions: its config is resolved once.
+        await self.store.load(cache(partial(self._topic_config, image)), threads)
+        self._note_start()
+        self.store.put_aside_strays(self.metadata_log.image, self._static.node_id)
+        self._nursery.start_soon(self.publisher.run)
+        self.metadata_log.publish(self.publisher)
         await self._published.wait()
         self._nursery.start_soon(self._assignments.run)
-        self._nursery.start_soon(run_periodic_tasks, self.services)
-        for listener in self._settings.listeners:
+        self._nursery.start_soon(self._periodic_work().run)
+        for listener in self._static.listeners:
             bound = await self._world.network.listen(listener.host, listener.port)
             self._nursery.start_soon(self._server.serve, bound, listener.name)
-        log.info("serving on %s", ", ".join(map(str, self._settings.listeners)))
-        self._lifecycle.ready_to_unfence()
-        await self._lifecycle.unfenced_once.wait()
+        log.info("serving on %s", ", ".join(map(str, self._static.listeners)))
+        self.lifecycle.ready_to_unfence()
+        await self.lifecycle.unfenced_once.wait()
 
     async def stop(self) -> None:
-        """Hand over what is led, answer what is under way, and leave clean logs behind."""
-        if self._settings.controlled_shutdown_enable:
-            self._lifecycle.begin_controlled_shutdown()
+        """Hand over leaderships, finish requests under way, and close the logs cleanly."""
+        if self._static.controlled_shutdown_enable:
+            self.lifecycle.begin_controlled_shutdown()
             with trio.move_on_after(CONTROLLED_SHUTDOWN_TIMEOUT_MS / 1000):
-                await self._lifecycle.may_shut_down.wait()
-        with trio.move_on_after(GOODBYE_MS / 1000):
+                await self.lifecycle.may_shut_down.wait()
+        with trio.move_on_after(CLOSING_TIMEOUT_MS / 1000):
             await self._server.stop()
-        # Whatever were written from here on, the marker of a clean stop would say that nobody need look at it.
-        self._fetchers.stop()
-        for coordinator in self.services.coordinators:
+        # Stop all writers first: the clean-shutdown marker makes recovery skip anything written after this.
+        self.fetchers.stop()
+        for coordinator in self.coordinators:
             coordinator.stop()
-        await self._store.close(self._lifecycle.broker_epoch)
+        await self.store.close(self.lifecycle.broker_epoch)
 
-    def _tell_start(self) -> None:
-        directories = self._store.directories
+    async def _run_metadata_log(self, *, task_status: trio.TaskStatus[None]) -> None:
+        await self.metadata_log.run(task_status=task_status)
+
+    def _periodic_work(self) -> PeriodicWork:
+        cleaner = LogCleaner(self._world, self.store, self.current_settings, self._cleaner_work)
+        ports = PeriodicPorts(
+            world=self._world,
+            store=self.store,
+            partitions=self.partitions,
+            metadata=self.metadata,
+            coordinators=self.coordinators,
+            may_be_fenced=self.lifecycle.may_be_fenced,
+            cleaner=cleaner,
+        )
+        return PeriodicWork(self.settings, ports)
+
+    def _note_start(self) -> None:
+        directories = self.store.directories
         unclean = [it.path for it in directories.with_replicas if it.failure is None and not it.was_clean]
-        cause = "it had stopped cleanly"
+        cause = "it was stopped cleanly"
         if not directories.logs:
-            cause = "there is nothing in its directories yet"
+            cause = "its log directories are empty"
         elif unclean:
-            cause = f"it had not stopped cleanly: what was not durable in {' and '.join(unclean)} was checked"
-        self._decisions.note(
+            cause = f"it was not stopped cleanly: logs in {' and '.join(unclean)} were recovered"
+        self.decisions.note(
             DecisionKind.LIFECYCLE,
-            f"broker {self._settings.node_id}",
-            f"broker {self._settings.node_id} starts with {len(directories.logs)} logs",
+            f"broker {self._static.node_id}",
+            f"broker {self._static.node_id} starts with {len(directories.logs)} logs",
             cause=cause,
-            broker_epoch=self._lifecycle.broker_epoch,
-            metadata_offset=self._loader.image.offset,
+            broker_epoch=self.lifecycle.broker_epoch,
+            metadata_offset=self.metadata_log.image.offset,
             logs=len(directories.logs),
         )
 
     def _what_is_missing(self) -> str:
-        """Until clients are well served here."""
-        lifecycle = self._lifecycle
-        if not self._caught_up.is_set():
-            return "the metadata log does not tell of this broker yet"
+        """Reason why clients are not served well yet, in one line; empty if they are."""
+        lifecycle = self.lifecycle
+        if not self.metadata_log.caught_up.is_set():
+            return "the metadata log does not have the registration of this broker yet"
         if not self._published.is_set():
             return "logs are being loaded"
         if lifecycle.state is not BrokerState.RUNNING:
             return f"the broker is {lifecycle.state.name.lower().replace('_', ' ')}"
         return "the broker is fenced, or may be" if lifecycle.may_be_fenced() else ""
 
-    async def _replica_task(self, *, task_status: trio.TaskStatus[None]) -> None:
-        await self._replica.run(task_status=task_status)
-
     def _timer_failed(self, error: Exception) -> None:
         log.error("a delayed operation failed", exc_info=error)
 
-    # -- the metadata log: MetadataListener
+    # -- steps of the metadata
 
-    def handle_commit(self, batch: CommittedBatch) -> None:
-        deltas: list[MetadataDelta] = []
-        if batch.records:
-            deltas = self._loader.handle_commit(
-                batch.base_offset, batch.epoch, batch.append_time_ms, batch.records
-            )
-        self._loader.last_offset = batch.last_offset
-        self._apply(deltas)
+    def _has_own_registration(self, image: MetadataImage) -> bool:
+        own = image.cluster.brokers.get(self._static.node_id)
+        return own is not None and own.incarnation_id == self.lifecycle.registration.incarnation_id
 
-    def handle_snapshot(
-        self, records: list[Message], offset: int, epoch: int, timestamp_ms: int
-    ) -> None:
-        self._apply([self._loader.handle_snapshot(records, offset, epoch, timestamp_ms)])
+    def _metadata_advanced(self) -> None:
+        self.lifecycle.metadata_advanced()
 
-    def handle_leader_change(self, leader_id: int | None, epoch: int) -> None:
-        for channel in self._channels_to_controller:
+    def _controller_changed(self, leader_id: int | None) -> None:
+        for channel in self._controller_channels:
             channel.leader_is(leader_id)
 
-    def _apply(self, deltas: list[MetadataDelta]) -> None:
-        if self._publishing:
-            for delta in deltas:
-                self._publisher.put(delta)
-        elif self._knows_itself(self._loader.image):
-            self._caught_up.set()
-        self._lifecycle.metadata_advanced()
-        image = self._loader.image
-        # A log that was grown in an earlier life may be due for a snapshot before any of it was read back.
-        may_snapshot = image.offset >= 0 and not self._snapshotting and not self._loader.in_transaction
-        if may_snapshot and self._replica.should_snapshot:
-            self._snapshotting = True
-            self._nursery.start_soon(self._snapshot, image)
-
-    def _knows_itself(self, image: MetadataImage) -> bool:
-        own = image.cluster.brokers.get(self._settings.node_id)
-        return own is not None and own.incarnation_id == self._lifecycle.registration.incarnation_id
-
-    def _tell_clients(self, delta: MetadataDelta) -> None:
-        self._metadata.update(delta.after)
-        session_ends_ms = self._world.monotonic.now_ms() + self._settings.broker_session_timeout_ms
-        self._metadata.keep_listed(delta.fenced_on_evidence, session_ends_ms)
+    def _announce(self, delta: MetadataDelta) -> None:
+        """Show clients the new metadata, before this broker has applied it."""
+        self.metadata.update(delta.after)
+        session_ends_ms = self._world.monotonic.now_ms() + self._static.broker_session_timeout_ms
+        self.metadata.keep_listed(delta.fenced_on_evidence, session_ends_ms)
 
     def _publish(self, delta: MetadataDelta) -> None:
+        """Apply a step of the metadata to every part of this broker."""
         if any(kind == BROKER_RESOURCE for kind, _ in delta.changed_configs):
-            self.services.settings, passed_over = with_dynamic_configs(
-                self._settings, self._layers(delta.after)
-            )
-            for line in passed_over:
-                log.warning("a dynamic config is passed over: %s", line)
-            self._store.settings_changed(self.services.settings)
-        if self.services.telemetry is not None:
-            self.services.telemetry.configs_are(delta.after.configs)
-        self.services.partitions.apply_delta(delta)
-        for coordinator in self.services.coordinators:
+            self.settings, ignored = with_dynamic_configs(self._static, self._layers(delta.after))
+            for line in ignored:
+                log.warning("a dynamic config is ignored: %s", line)
+            self.store.settings_changed(self.settings)
+        if self.telemetry is not None:
+            self.telemetry.configs_are(delta.after.configs)
+        self.partitions.apply_delta(delta)
+        for coordinator in self.coordinators:
             coordinator.metadata_changed(delta)
         if delta.changed_brokers:
-            self._fetchers.metadata_changed()
-            self.services.markers.metadata_changed(delta)
-            self.services.verifier.metadata_changed(delta)
+            self.fetchers.metadata_changed()
+            self.markers.metadata_changed(delta)
+            self.verifier.metadata_changed(delta)
         self._assignments.look()
         self._published.set()
-        self._lifecycle.metadata_advanced()
+        self.lifecycle.metadata_advanced()
 
-    def _published_offset(self) -> int:
-        """How far the metadata log was applied."""
-        behind = self._publisher.behind
-        return self._loader.last_offset if behind is None else behind
+    # -- callbacks between the parts
 
     def _afterwards(self, work: Work) -> None:
         self._server.afterwards(work)
 
     def _partition_changed(self, partition: Partition) -> None:
-        self._fetch_news.changed(partition)
-        deletions = self.services.deletions
-        if deletions.delayed:
-            deletions.check_and_complete((partition.topic_id, partition.index))
+        self._fetch_wakeups.changed(partition)
+        if self.deletions.delayed:
+            self.deletions.check_and_complete((partition.topic_id, partition.index))
 
     def _leadership_changed(self, partition: Partition) -> None:
-        for coordinator in self.services.coordinators:
+        for coordinator in self.coordinators:
             coordinator.leadership_changed(partition)
 
-    async def _snapshot(self, image: MetadataImage) -> None:
-        records = image_to_records(image)
-        await self._replica.create_snapshot(records, image.offset, image.epoch, image.timestamp_ms)
-        self._snapshotting = False
+    def _may_have_lost(self, topic: str, index: int) -> bool:
+        return (self.groups if topic == GROUP_TOPIC else self.transactions).may_have_lost(index)
 
-    # -- what the parts need of each other
-
-    def _voters(self) -> dict[int, tuple[str, int]]:
-        return {voter.id: (voter.host, voter.port) for voter in self._settings.controller_quorum_voters}
+    def _broker_epoch(self) -> int:
+        return self.lifecycle.broker_epoch
 
     def _channel_to(self, broker_id: int) -> Channel | None:
-        node = self._metadata.node(broker_id, self._settings.inter_broker_listener_name)
+        node = self.metadata.node(broker_id, self._static.inter_broker_listener_name)
         if node is None:
             return None
-        client_id = f"broker-{self._settings.node_id}-fetcher-{broker_id}"
+        client_id = f"broker-{self._static.node_id}-fetcher-{broker_id}"
         return Channel(self._world, self._nursery, node.host, node.port, client_id=client_id)
 
     async def _alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
@@ -414,30 +588,35 @@ class _BrokerNode:
         )
         return response
 
+    def _directory_failed(self, directory: LogDirectory, lost: list[PartitionLog]) -> None:
+        log.error("log directory %s failed with %d logs in it", directory.path, len(lost))
+        self.partitions.directory_failed(directory.path)
+        if not self.store.online_ids or directory.path == self._static.metadata_directory:
+            # Nothing is left to serve, or the metadata log cannot be followed: a restart may find the disk repaired.
+            self._nursery.start_soon(_give_up, f"log directory {directory.path} failed: {directory.failure}")
+            return
+        self.lifecycle.heartbeat_soon()
+
+    # -- settings in the form that the parts take
+
+    def _voters(self) -> dict[int, tuple[str, int]]:
+        return {voter.id: (voter.host, voter.port) for voter in self._static.controller_quorum_voters}
+
     def _topic_config(self, image: MetadataImage, topic: str) -> TopicConfig:
         return TopicConfig.resolve(image.config(TOPIC_RESOURCE, topic), self._layers(image).merged())
 
     def _layers(self, image: MetadataImage) -> BrokerLayers:
         return BrokerLayers(
-            static=self._settings.raw,
+            static=self._static.raw,
             cluster_default=image.config(BROKER_RESOURCE, ""),
-            per_broker=image.config(BROKER_RESOURCE, str(self._settings.node_id)),
+            per_broker=image.config(BROKER_RESOURCE, str(self._static.node_id)),
         )
 
-    def _directory_failed(self, directory: LogDirectory, lost: list[PartitionLog]) -> None:
-        log.error("log directory %s failed with %d logs in it", directory.path, len(lost))
-        self.services.partitions.directory_failed(directory.path)
-        if not self._store.online_ids or directory.path == self._settings.metadata_directory:
-            # Nothing is left to serve from, or the metadata cannot be followed: another start may find the disk well.
-            self._nursery.start_soon(_give_up, f"log directory {directory.path} failed: {directory.failure}")
-            return
-        self._lifecycle.heartbeat_soon()
-
     def _registration(self) -> BrokerRegistrationRequest:
-        settings = self._settings
+        settings = self._static
         return BrokerRegistrationRequest(
             broker_id=settings.node_id,
-            cluster_id=self._store.directories.cluster_id,
+            cluster_id=self.store.directories.cluster_id,
             incarnation_id=random_uuid(self._world.chance),
             listeners=[
                 Listener(name=each.name, host=each.host, port=each.port, security_protocol=_PLAINTEXT)
@@ -448,12 +627,12 @@ class _BrokerNode:
                 for name, (lowest, highest) in sorted(SUPPORTED_FEATURES.items())
             ],
             rack=settings.broker_rack,
-            log_dirs=self._store.online_ids,
-            previous_broker_epoch=self._store.directories.previous_broker_epoch,
+            log_dirs=self.store.online_ids,
+            previous_broker_epoch=self.store.directories.previous_broker_epoch,
         )
 
     def _fetch_settings(self) -> FetchSettings:
-        settings = self._settings
+        settings = self._static
         return FetchSettings(
             node_id=settings.node_id,
             fetch_wait_max_ms=settings.replica_fetch_wait_max_ms,

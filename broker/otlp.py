@@ -1,6 +1,6 @@
-"""Core: what a client pushes of its metrics, read from OpenTelemetry's protobuf (`MetricsData`, OTLP 1).
+"""Core: reads the metrics that clients push, in OpenTelemetry's protobuf format (`MetricsData`, OTLP 1).
 
-Only what KIP-714 has clients send: gauges and sums of single numbers. Everything else is passed over. Knows no clients.
+Only the kinds that KIP-714 uses: gauges and sums of single numbers. All others are ignored. Knows no clients.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 MAX_POINTS = 2_000
-"""Of one push. Kafka's own clients have some hundreds."""
+"""Most points in one push. Kafka's own clients send some hundreds."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _DELTA = 1
 
 Value = int | memoryview
-"""Of a field: a number, its eight or four bytes, or as many as it says."""
+"""The value of a field: a number, its eight or four bytes, or a length-delimited slice."""
 
 
 class MalformedTelemetry(Exception):
-    """These bytes are no metrics. The one error for whatever is wrong with them."""
+    """The bytes are not valid metrics."""
 
 
 class Point(NamedTuple):
@@ -30,7 +30,7 @@ class Point(NamedTuple):
     attributes: tuple[tuple[str, str], ...]
     value: float
     is_delta: bool
-    """To be added to what was pushed before."""
+    """True if `value` is to be added to the previous one."""
 
 
 def read_metrics(data: bytes) -> list[Point]:
@@ -45,7 +45,7 @@ def read_metrics(data: bytes) -> list[Point]:
                         if len(points) > MAX_POINTS:
                             raise MalformedTelemetry(f"more than {MAX_POINTS} points")
     except UnicodeDecodeError:
-        raise MalformedTelemetry("a text that is not UTF-8") from None
+        raise MalformedTelemetry("a string is not UTF-8") from None
     return points
 
 
@@ -94,7 +94,7 @@ def _attribute(data: memoryview) -> tuple[str, str]:
 
 
 def _messages(data: memoryview, wanted: int) -> Iterator[memoryview]:
-    """Of a repeated field."""
+    """The messages of a repeated field."""
     for number, value in _fields(data):
         if number == wanted and isinstance(value, memoryview):
             yield value
@@ -114,9 +114,9 @@ def _fields(data: memoryview) -> Iterator[tuple[int, Value]]:
         elif kind in (_FIXED64, _FIXED32):
             size = 8 if kind == _FIXED64 else 4
         else:
-            raise MalformedTelemetry(f"a field of type {kind}")
+            raise MalformedTelemetry(f"unknown wire type {kind}")
         if size > end - position:
-            raise MalformedTelemetry("a field that ends behind the end")
+            raise MalformedTelemetry("a field is longer than the message")
         yield tag >> 3, data[position : position + size]
         position += size
 
@@ -130,4 +130,4 @@ def _varint(data: memoryview, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position
         shift += 7
-    raise MalformedTelemetry("a number without an end")
+    raise MalformedTelemetry("a varint is incomplete")

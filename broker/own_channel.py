@@ -1,6 +1,7 @@
-"""A broker's way to itself: calls as over `runtime.channel.Channel`, without a connection or bytes.
+"""`OwnChannel`: requests of a broker to itself, with the interface of `runtime.channel.Channel` but without a
+connection or bytes.
 
-Requests reach their handlers as messages, and begin in the turn in which they are made. Knows no API.
+Handlers get the request as a message, and begin at once. Knows no API.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from runtime.channel import CallTimedOut
 from runtime.server import Steps
 
 Serve = Callable[[Any, Callable[[Message], None]], Steps | None]
-"""Takes a request, and what is to be called with its response, now or later. Gives the steps that remain, if any."""
+"""Takes a request, and a callback for its response, now or later. Returns the steps that remain, if any."""
 
 
 class OwnChannel:
-    """For one kind of request."""
+    """Serves one kind of request."""
 
     def __init__(self, serve: Serve) -> None:
         self._serve = serve
@@ -42,4 +43,4 @@ class OwnChannel:
         return responses[0]
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Does nothing."""

@@ -1,4 +1,4 @@
-"""A broker's process: from a configuration file to a running node in the real world."""
+"""The process of a broker: from a configuration file to a running node in the real world."""
 
 from __future__ import annotations
 
@@ -16,16 +16,14 @@ from settings.broker import BrokerSettings, load_broker_settings
 
 
 def load(text: str, name: str, overrides: Mapping[str, str], make_world: Callable[[], World] = real_world) -> Program:
-    """The broker that the text of a configuration file describes. Raises `SettingsError`."""
+    """The program for the text of a configuration file. Raises `SettingsError`."""
     settings, warnings = load_broker_settings(text, name, overrides, hostname=host_name())
     if settings.not_acted_on:
-        warnings.append("set, but without effect here: " + ", ".join(settings.not_acted_on))
+        warnings.append("these keys have no effect here: " + ", ".join(settings.not_acted_on))
     return Program(f"broker-{settings.node_id}", _Run(settings, make_world), warnings)
 
 
 class _Run:
-    """Runs the broker with these settings."""
-
     def __init__(self, settings: BrokerSettings, make_world: Callable[[], World]) -> None:
         self._settings = settings
         self._make_world = make_world
@@ -35,5 +33,5 @@ class _Run:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code of `python -m broker CONFIG`."""
+    """Runs `python -m broker CONFIG`; returns its exit code."""
     return run_process("broker", sys.argv[1:] if argv is None else argv, load)

@@ -1,6 +1,6 @@
-"""Producer ids: this broker's current block of 1000, and the next from the controller (MB-21, KIP-730).
+"""Producer ids: this broker's block of 1000 ids, and the next block from the controller (MB-21, KIP-730).
 
-An id is never handed out twice: a block belongs to one broker epoch, and what is left of it dies with the process.
+An id is never handed out twice: a block belongs to one broker epoch, and the rest of it is lost when the process ends.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ALLOCATE_TIMEOUT_MS = 10_000
 
 
 class ProducerIds:
-    """Gives one id after the other."""
+    """Hands out the ids of the current block in order."""
 
     def __init__(self, controller: ControllerChannel, broker_id: int) -> None:
         self._controller = controller
@@ -26,19 +26,20 @@ class ProducerIds:
 
     @property
     def at_hand(self) -> bool:
-        """Whether `take` has one."""
+        """True if `take` has an id."""
         return self._next_id < self._end_id
 
     def take(self) -> int:
-        """A producer id nobody else has; KafkaError(COORDINATOR_LOAD_IN_PROGRESS) if none is at hand."""
+        """An id that no other producer has. Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) if none is at hand."""
         if not self.at_hand:
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the next producer ids are on their way")
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the next block of producer ids is being fetched")
         producer_id = self._next_id
         self._next_id += 1
         return producer_id
 
     async def fetch(self, broker_epoch: int) -> None:
-        """See to it that one is at hand; KafkaError(COORDINATOR_LOAD_IN_PROGRESS) if the controller has none now."""
+        """Make sure that an id is at hand. Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) if the controller gives
+        none."""
         while not self.at_hand:
             async with self._fetching:
                 if not self.at_hand:
@@ -53,7 +54,7 @@ class ProducerIds:
         except KafkaError as error:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, str(error)) from error
         if response.error_code != ErrorCode.NONE:
-            # Retriable for the client, as Kafka answers: the next block is on its way.
+            # As in Kafka, an error that clients retry.
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error_code(response.error_code).name)
         self._next_id = response.producer_id_start
         self._end_id = response.producer_id_start + response.producer_id_len

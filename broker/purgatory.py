@@ -1,13 +1,13 @@
-"""Core: requests that wait for something to happen or for their time to run out.
+"""Core: requests that wait for a change or for their deadline.
 
-A delayed operation is a small object, not a task. It is watched under the keys whose changes may complete it,
-and has a deadline in the timing wheel. `Purgatory` is for operations that need a look at the world to know
-whether they are done (fetch, delete records, elections); `WaitingAcks` is the cheaper path of produce, where
-"done" means that one number, the high watermark, has reached another.
+A delayed operation is a small object, not a task. It is watched under the keys whose changes may complete it, and has a
+deadline in the timing wheel. `Purgatory` is for operations that have to check whether they are done (fetch, delete
+records, elections); `WaitingAcks` is the cheaper path of produce, which is done when the high watermark has reached an
+offset.
 
-Knows nothing of partitions, requests or sockets. One thread; but callbacks may come back in here while an
-operation is being looked at, and the guarantees hold then, too: an operation completes exactly once, and no
-change is missed.
+Knows nothing of partitions, requests or sockets. Single-threaded; but callbacks may call back into it while an
+operation is being checked, and the guarantees hold then, too: an operation completes exactly once, and no change is
+missed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ PURGE_INTERVAL = 1000
 
 
 class DelayedOperation:
-    """What waits. A subclass says when it is done (`try_complete`) and what is to be done then
-    (`on_complete`).
-    """
+    """A subclass defines when it is done (`try_complete`) and what happens then (`on_complete`)."""
 
     __slots__ = ("_again", "_looking", "_purgatory", "_timer", "completed")
 
@@ -38,25 +36,26 @@ class DelayedOperation:
         self._purgatory: Purgatory[Hashable] | None = None
 
     def touched(self, key: Hashable) -> None:
-        """Something under this key changed, and `try_complete` follows. For who can look at just that."""
+        """Something under this key changed; `try_complete` is called next. A hook for operations that check only the
+        changed keys."""
 
     def try_complete(self) -> bool:
-        """If it can be completed now, call `force_complete` and give its answer; else False."""
+        """If it can be completed now, call `force_complete` and return its result; otherwise return False."""
         raise NotImplementedError
 
     def on_complete(self) -> None:
-        """Runs exactly once, whether the operation was satisfied or ran out of time."""
+        """Runs exactly once, whether the operation was satisfied or expired."""
         raise NotImplementedError
 
     def failed(self, error: Exception) -> None:
-        """It ended with this mistake of ours. An operation that belongs to a request fails the request."""
+        """The operation ended with an unexpected exception. A subclass that belongs to a request fails the request."""
         raise error
 
     def on_expiration(self) -> None:
         """Runs after `on_complete` when it was the deadline that completed the operation."""
 
     def force_complete(self) -> bool:
-        """Complete now; True if this call did it, False if it was complete."""
+        """Complete now. Returns False if it was already complete."""
         if self.completed:
             return False
         self.completed = True
@@ -69,9 +68,7 @@ class DelayedOperation:
         return True
 
     def look(self) -> bool:
-        """`try_complete`, safe against being called from within itself: a change seen meanwhile causes
-        another look.
-        """
+        """`try_complete`, safe to call from within itself: a change seen meanwhile causes another check."""
         if self.completed:
             return False
         if self._looking:
@@ -89,7 +86,7 @@ class DelayedOperation:
             self._looking = False
 
     def fail(self, error: Exception) -> None:
-        """A mistake of ours came up while it was looked at: it ends, and whoever completed it goes on."""
+        """End the operation after an unexpected exception; the code that was checking it continues."""
         if not self.completed:
             self.completed = True
             if self._timer is not None:
@@ -122,23 +119,21 @@ class Purgatory(Generic[KeyT]):
 
     @property
     def delayed(self) -> int:
-        """Operations that wait."""
+        """Number of waiting operations."""
         return self._delayed
 
     @property
     def watched(self) -> int:
-        """Entries of all watch lists: one operation may be in several, and a completed one may still
-        linger.
-        """
+        """Entries of all watch lists: an operation may be in several, and a completed one may still be listed."""
         return sum(map(len, self._watchers.values()))
 
     def try_complete_else_watch(
         self, operation: DelayedOperation, keys: Sequence[KeyT], deadline_ms: int
     ) -> bool:
-        """True if the operation completed at once; else it waits for its keys or its deadline.
+        """True if the operation completed at once; otherwise it waits for its keys or its deadline.
 
-        It is looked at before it is watched, and once more after it is watched under all keys, so that no
-        change in between can be missed.
+        It is checked before it is watched, and once more after it is watched under all keys, so that no change in
+        between is missed.
         """
         if operation.look():
             return True
@@ -147,7 +142,7 @@ class Purgatory(Generic[KeyT]):
         return self.watch(operation, keys, deadline_ms)
 
     def watch(self, operation: DelayedOperation, keys: Sequence[KeyT], deadline_ms: int) -> bool:
-        """The same for an operation that was looked at just now."""
+        """`try_complete_else_watch` for an operation that was checked just now."""
         assert keys, "an operation that watches nothing could only expire"
         for key in keys:
             self._watchers.setdefault(key, []).append(operation)
@@ -160,17 +155,17 @@ class Purgatory(Generic[KeyT]):
         return False
 
     def watches(self, key: KeyT) -> bool:
-        """Whether anything waits under `key`, or has waited there until just now."""
+        """True if an operation waits under `key`, or has waited there until recently."""
         return key in self._watchers
 
     def check_and_complete(self, key: KeyT) -> int:
-        """Something under `key` changed: look at what watches it; gives how many operations completed."""
+        """Something under `key` changed: check the operations that watch it. Returns how many completed."""
         watchers = self._watchers.get(key)
         if watchers is None:
             return 0
         completed = 0
         stale = False
-        # A copy: completing one operation may add others here, or come back to this very key.
+        # A copy: completing one operation may add others, or call this method again for the same key.
         for operation in tuple(watchers):
             if _look(operation, key):
                 completed += 1
@@ -195,7 +190,7 @@ class Purgatory(Generic[KeyT]):
 
 
 def _look(operation: DelayedOperation, key: Hashable) -> bool:
-    """Let one operation look at a change. A mistake in it ends that operation, and nobody else's turn."""
+    """Check one operation after a change. An unexpected exception ends only that operation."""
     try:
         operation.touched(key)
         return operation.look()
@@ -208,7 +203,7 @@ ErrorT = TypeVar("ErrorT")
 
 
 class WaitingAck(Generic[ErrorT]):
-    """One produce that waits for the high watermark. `cancel` it when its time has run out."""
+    """One produce that waits for the high watermark. `cancel` it at its deadline."""
 
     __slots__ = ("_owner", "callback", "required_offset")
 
@@ -220,16 +215,14 @@ class WaitingAck(Generic[ErrorT]):
         self._owner = owner
 
     def cancel(self) -> None:
-        """The callback will not run. Nothing happens if it has."""
+        """Drop the callback. Does nothing if it has run."""
         if self.callback is not None:
             self.callback = None
             self._owner._cancelled_one()
 
 
 class WaitingAcks(Generic[ErrorT]):
-    """The produces of one partition that wait for its high watermark, in the order of the offsets they
-    need.
-    """
+    """The produces of one partition that wait for its high watermark, ordered by required offset."""
 
     __slots__ = ("_cancelled", "_waiting")
 
@@ -241,15 +234,13 @@ class WaitingAcks(Generic[ErrorT]):
         return len(self._waiting) - self._cancelled
 
     def add(self, required_offset: int, callback: Callable[[ErrorT | None], None]) -> WaitingAck[ErrorT]:
-        """Call `callback(None)` once the high watermark has reached `required_offset`, or
-        `callback(error)`.
-        """
+        """Call `callback(None)` when the high watermark has reached `required_offset`, or `callback(error)`."""
         ack = WaitingAck(required_offset, callback, self)
         waiting = self._waiting
         if not waiting or waiting[-1].required_offset <= required_offset:
             waiting.append(ack)
         else:
-            # A retried batch was found in the log: it needs an older offset than the youngest that wait.
+            # A duplicate batch was found in the log: it needs a lower offset than the last waiting ones.
             position = len(waiting)
             while position > 0 and waiting[position - 1].required_offset > required_offset:
                 position -= 1
@@ -257,11 +248,10 @@ class WaitingAcks(Generic[ErrorT]):
         return ack
 
     def complete_up_to(self, high_watermark: int, error: ErrorT | None = None) -> int:
-        """Answer those that `high_watermark` satisfies, with `error` if there is one; gives how many."""
+        """Complete those that `high_watermark` satisfies, with `error` if given. Returns how many."""
         waiting = self._waiting
         answered = 0
-        # Taken off before it is called: a callback may append, and move the high watermark, and come back
-        # here.
+        # Removed before it is called: a callback may append, advance the high watermark, and call this method again.
         while waiting and waiting[0].required_offset <= high_watermark:
             ack = waiting.popleft()
             callback = ack.callback
@@ -274,8 +264,8 @@ class WaitingAcks(Generic[ErrorT]):
         return answered
 
     def fail_all(self, error: ErrorT) -> int:
-        """Answer all with `error`: the partition is no longer led here. Gives how many."""
-        # All are detached first: a callback may cancel its neighbours, or come back here.
+        """Complete all with `error`, because the leadership is lost. Returns how many."""
+        # All are detached first: a callback may cancel others, or call this method again.
         callbacks = [ack.callback for ack in self._waiting if ack.callback is not None]
         for ack in self._waiting:
             ack.callback = None

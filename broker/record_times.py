@@ -1,7 +1,7 @@
-"""When the next record after an offset was written: what tells how far behind a reader is, in time.
+"""Timestamps of the next record after an offset, which give the lag of a reader in time.
 
-Read from the heads of batches, never from records. Kafka has no request for it, so brokers ask each other with a tagged
-field (KIP-482) in ListOffsets, which everybody else passes over. Knows no groups.
+Read from batch headers, never from records. Kafka has no request for them, so brokers ask each other with a tagged
+field (KIP-482) in ListOffsets, which everybody else ignores. Knows no groups.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from protocol.records.batch import BATCH_HEADER_BYTES, NO_TIMESTAMP, BatchHeader
 from storage.log import PartitionLog
 
 TIMES_TAG = 47_658
-"""In a partition of ListOffsets: offsets, int64 each. In its answer: the last stable offset, and a time for each of the
-offsets."""
+"""In a partition of ListOffsets: offsets, int64 each. In the response: the last stable offset, and a timestamp for each
+of the offsets."""
 TIMES_AT_ONCE = 1_000
-"""Offsets that are looked up for one request, no more; each takes some tens of microseconds."""
+"""Most offsets that are looked up for one request; each takes some tens of microseconds."""
 
 CAUGHT_UP = -1
-"""Instead of a time: no record follows that a client would be given."""
+"""In place of a timestamp: no record follows that a consumer could read."""
 UNKNOWN = -2
-"""Instead of a time: the record has none, or it cannot be read."""
+"""In place of a timestamp: the record has none, or it cannot be read."""
 
 _MAX_HOPS = 100
-"""Batches without records for clients (markers, what compaction emptied) that are passed over before giving up."""
+"""Batches without records for clients (markers, batches that compaction emptied) that are skipped before giving up."""
 
 
 class PartitionEnds(NamedTuple):
-    """How far a partition can be read, and the times of the next records after some offsets."""
+    """The ends of a partition, and the timestamps of the next records after some offsets."""
 
     high_watermark: int
     last_stable_offset: int
@@ -38,7 +38,7 @@ class PartitionEnds(NamedTuple):
 
 
 def ends_of(log: PartitionLog, offsets: Iterable[int], known: Mapping[int, int]) -> PartitionEnds:
-    """`known` are times that were found before: what is committed does not change. Raises KafkaError, OSError."""
+    """`known`: times that were found before; committed records do not change. Raises KafkaError, OSError."""
     high_watermark = log.high_watermark
     times = {}
     for offset in offsets:
@@ -51,7 +51,7 @@ def ends_of(log: PartitionLog, offsets: Iterable[int], known: Mapping[int, int])
 
 
 def time_of_next(log: PartitionLog, offset: int) -> int:
-    """The time of the first record at or after `offset` that is committed. Raises KafkaError, OSError."""
+    """The timestamp of the first committed record at or after `offset`. Raises KafkaError, OSError."""
     offset = max(offset, log.log_start_offset)
     for _ in range(_MAX_HOPS):
         found = log.read(offset, 1, log.high_watermark)
@@ -65,7 +65,7 @@ def time_of_next(log: PartitionLog, offset: int) -> int:
 
 
 def _time_within(header: BatchHeader, offset: int) -> int:
-    """Of a record in the middle of a batch: in proportion between its first and its last."""
+    """The timestamp of a record of the batch, interpolated between the first and the last one."""
     latest = header.max_timestamp
     if latest == NO_TIMESTAMP:
         return UNKNOWN
@@ -77,7 +77,7 @@ def _time_within(header: BatchHeader, offset: int) -> int:
     return first + (latest - first) * (offset - header.base_offset) // max(header.last_offset_delta, 1)
 
 
-# -- from broker to broker
+# -- between brokers
 
 
 def encode_offsets(offsets: Sequence[int]) -> bytes:
@@ -85,13 +85,12 @@ def encode_offsets(offsets: Sequence[int]) -> bytes:
 
 
 def decode_offsets(data: bytes) -> Sequence[int]:
-    """As many whole ones as there are."""
+    """The complete int64s in `data`."""
     return struct.unpack_from(f">{len(data) // 8}q", data)
 
 
-def told_of(log: PartitionLog, asked: bytes) -> Generator[None, Any, bytes]:
-    """What goes with the high watermark into the answer for `asked`; one look-up is one step. Raises KafkaError,
-    OSError."""
+def encode_times(log: PartitionLog, asked: bytes) -> Generator[None, Any, bytes]:
+    """The tagged field of the response to `asked`; each lookup is one step. Raises KafkaError, OSError."""
     times = []
     for offset in decode_offsets(asked):
         times.append(ends_of(log, [offset], {}).times[offset])
@@ -99,10 +98,10 @@ def told_of(log: PartitionLog, asked: bytes) -> Generator[None, Any, bytes]:
     return encode_offsets([log.last_stable_offset, *times])
 
 
-def understood(high_watermark: int, told: bytes, offsets: Sequence[int]) -> PartitionEnds:
-    """`offsets` are those that were asked for."""
-    if len(told) < 8:
-        # Whoever leads the partition does not know this field.
+def decode_times(high_watermark: int, data: bytes, offsets: Sequence[int]) -> PartitionEnds:
+    """Reads the tagged field of a response; `offsets` are those of the request."""
+    if len(data) < 8:
+        # The leader does not know this field.
         return PartitionEnds(high_watermark, high_watermark, {})
-    last_stable_offset, *times = decode_offsets(told)
+    last_stable_offset, *times = decode_offsets(data)
     return PartitionEnds(high_watermark, last_stable_offset, dict(zip(offsets, times, strict=False)))

@@ -1,65 +1,76 @@
-"""The page `/state` of a broker: how it is, in one short JSON object, for whoever asks twice a second.
+"""The page `/state` of a broker: its state in one short JSON object, cheap enough to be read twice a second.
 
-    /state            the broker itself, the metadata log as it has it, all topics
-    /state?topic=T    and the partitions of T: as the metadata has them, and as they lie here
+    /state            the broker, its metadata log, all topics
+    /state?topic=T    also the partitions of T, from the metadata and from the replicas on this broker
 
-Gathered when somebody asks; nothing is kept for it. Knows no page that draws it.
+Collected on request. Knows nothing of the pages that draw it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from broker.lifecycle import BrokerLifecycle, BrokerState
+from broker.metadata_cache import MetadataCache
 from broker.replication.partition import Partition
-from broker.services import BrokerServices
+from broker.replication.partitions import Partitions
+from broker.traffic import BytesOut
 from kraft.metadata.image import PartitionImage
 from kraft.metadata_replica import MetadataReplica
 from kraft.state_page import metadata_state
+from runtime.decisions import Decisions
 from runtime.http import JSON, HttpRequest, HttpResponse
 from runtime.observatory import Page
 
 
-def broker_state_page(
-    broker: BrokerServices, replica: MetadataReplica, what_is_missing: Callable[[], str]
-) -> Page:
-    """The page. `what_is_missing` until the broker does its work: one line, or nothing."""
+@dataclass(frozen=True, slots=True)
+class StatePorts:
+    node_id: int
+    lifecycle: BrokerLifecycle
+    metadata: MetadataCache
+    replica: MetadataReplica
+    partitions: Partitions
+    decisions: Decisions
+    bytes_out: BytesOut
+    what_is_missing: Callable[[], str]
+    """Reason why the broker is not ready, in one line; empty if it is."""
 
+
+def broker_state_page(ports: StatePorts) -> Page:
     async def page(request: HttpRequest) -> HttpResponse:
-        told = broker_state(broker, replica, what_is_missing(), request.query.get("topic"))
-        return HttpResponse(json.dumps(told, separators=(",", ":")).encode(), JSON)
+        state = broker_state(ports, request.query.get("topic"))
+        return HttpResponse(json.dumps(state, separators=(",", ":")).encode(), JSON)
 
     return page
 
 
-def broker_state(
-    broker: BrokerServices, replica: MetadataReplica, missing: str, topic: str | None
-) -> dict[str, Any]:
-    """What the page tells; partitions only of `topic`."""
-    node_id = broker.settings.node_id
-    image = broker.metadata.image
+def broker_state(ports: StatePorts, topic: str | None) -> dict[str, Any]:
+    """The page as a dict, with the partitions of `topic` only."""
+    node_id = ports.node_id
+    image = ports.metadata.image
     messages_in = bytes_in = 0
-    for each in broker.partitions:
+    for each in ports.partitions:
         messages_in += each.traffic.messages_in
         bytes_in += each.traffic.bytes_in
     return {
         "node": f"broker-{node_id}",
         "id": node_id,
         "role": "broker",
-        "state": _state(broker.lifecycle),
-        "missing": missing,
-        "broker_epoch": broker.lifecycle.broker_epoch,
-        "next_decision": broker.decisions.next_number,
-        "metadata": metadata_state(replica, image.offset),
+        "state": _state(ports.lifecycle),
+        "missing": ports.what_is_missing(),
+        "broker_epoch": ports.lifecycle.broker_epoch,
+        "next_decision": ports.decisions.next_number,
+        "metadata": metadata_state(ports.replica, image.offset),
         "messages_in": messages_in,
         "bytes_in": bytes_in,
-        "bytes_out": broker.bytes_out.to_consumers,
+        "bytes_out": ports.bytes_out.to_consumers,
         "topics": [
             {"name": name, "partitions": len(each.partitions)} for name, each in image.topics.by_name.items()
         ],
-        "partitions": [] if topic is None else list(_partitions(broker, topic)),
+        "partitions": [] if topic is None else list(_partitions(ports, topic)),
     }
 
 
@@ -71,16 +82,16 @@ def _state(lifecycle: BrokerLifecycle) -> str:
     return "fenced" if lifecycle.may_be_fenced() else "running"
 
 
-def _partitions(broker: BrokerServices, topic: str) -> Iterator[dict[str, Any]]:
-    found = broker.metadata.image.topics.by_name.get(topic)
+def _partitions(ports: StatePorts, topic: str) -> Iterator[dict[str, Any]]:
+    found = ports.metadata.image.topics.by_name.get(topic)
     for index, image in sorted(found.partitions.items()) if found is not None else ():
-        yield _partition(index, image, broker.partitions.find(topic, index))
+        yield _partition(index, image, ports.partitions.find(topic, index))
 
 
 def _partition(index: int, image: PartitionImage, here: Partition | None) -> dict[str, Any]:
-    """Offsets are null where no replica is here. A leader's own word about its ISR may be newer than the metadata."""
+    """Offsets are null if no replica is here. A leader's own ISR may be newer than the metadata."""
     leads = here is not None and here.is_leader
-    told: dict[str, Any] = {
+    state: dict[str, Any] = {
         "index": index,
         "leader": image.leader,
         "leader_epoch": image.leader_epoch,
@@ -94,11 +105,11 @@ def _partition(index: int, image: PartitionImage, here: Partition | None) -> dic
     }
     if here is not None:
         log = here.log
-        told["leader"], told["leader_epoch"] = here.known_leader()
+        state["leader"], state["leader_epoch"] = here.known_leader()
         if leads:
-            told["isr"] = sorted(here.replica.isr)
-        told["log_start_offset"] = log.log_start_offset
-        told["log_end_offset"] = log.log_end_offset
-        told["high_watermark"] = here.replica.high_watermark
-        told["last_stable_offset"] = log.last_stable_offset
-    return told
+            state["isr"] = sorted(here.replica.isr)
+        state["log_start_offset"] = log.log_start_offset
+        state["log_end_offset"] = log.log_end_offset
+        state["high_watermark"] = here.replica.high_watermark
+        state["last_stable_offset"] = log.last_stable_offset
+    return state

@@ -1,9 +1,9 @@
-"""Core: which metrics clients are to push, and what they pushed (KIP-714).
+"""Core: subscriptions to metrics of clients, and the metrics that they pushed (KIP-714).
 
-Subscriptions are configs of the resource type CLIENT_METRICS. A client asks for those that match it and pushes at their
-interval; what it pushed last is kept for whoever scrapes this broker. Knows no requests under way and no sockets.
+Subscriptions are configs of the resource type CLIENT_METRICS. A client gets those that match it and pushes at their
+interval; its last push is kept for `/metrics` of this broker. Knows no requests under way and no sockets.
 
-On only where `metric.reporters` names `REPORTER`: without a receiver Kafka does not tell clients of it, either.
+Enabled only if `metric.reporters` names `REPORTER`: Kafka, too, does not advertise these APIs without a receiver.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ REPORTER = "barnabas.ClientTelemetry"
 DEFAULT_INTERVAL_MS = 300_000
 ALL_METRICS = "*"
 COMPRESSIONS = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression.SNAPPY)
-"""In the order in which clients are to prefer them."""
+"""In the order of preference."""
 MAX_CLIENTS = 16_384
 MAX_KEPT = 200_000
-"""Numbers of all clients together. Above, those who pushed longest ago are forgotten."""
+"""Values of all clients together. Above it, the values of the clients that pushed longest ago are dropped."""
 LEAST_EXPIRY_MS = 60_000
-UNFOLDED = 16
-"""How many times as large as telemetry.max.bytes a push may be when it is unfolded."""
+DECOMPRESSED = 16
+"""A push may decompress to this many times telemetry.max.bytes."""
 
 _RESERVED = frozenset((ZERO_UUID, (1).to_bytes(16, "big")))
 _AT_ONCE = frozenset((ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE))
-"""Who was told this is to ask again without waiting."""
+"""Errors after which a client fetches its subscriptions again without waiting."""
 
 Configs = Mapping[ConfigResource, Mapping[str, str]]
 
 
 class Software(NamedTuple):
-    """What a connection said of its client in ApiVersions (KIP-511)."""
+    """Name and version of a connection's client, from ApiVersions (KIP-511)."""
 
     name: str = ""
     version: str = ""
 
 
 class Asker(NamedTuple):
-    """Whose request it is."""
+    """The client of a request."""
 
     client_id: str
     address: str
@@ -68,26 +68,26 @@ class Asker(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """One resource."""
+    """One CLIENT_METRICS resource."""
 
     metrics: tuple[str, ...]
-    """Prefixes of names; `*` is all of them."""
+    """Prefixes of names; `*` means all."""
     interval_ms: int
     match: tuple[tuple[str, Pattern], ...]
 
-    def matches(self, said: Mapping[str, str]) -> bool:
-        return all(name in said and pattern.matches(said[name]) for name, pattern in self.match)
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        return all(name in labels and pattern.matches(labels[name]) for name, pattern in self.match)
 
 
 def read_subscription(name: str, config: Mapping[str, str]) -> Subscription | None:
-    """None if its patterns cannot be understood: it is told, and matches nobody."""
+    """None, with a log line, if a pattern is invalid: then the subscription matches no client."""
     match = []
     for part in _listed(config.get("match", "")):
         key, _, pattern = part.partition("=")
         try:
             match.append((key.strip(), Pattern(pattern.strip())))
         except PatternError as error:
-            log.warning("the client metrics %s match nobody: %s: %s", name, part, error)
+            log.warning("client metrics subscription %s matches no client: %s: %s", name, part, error)
             return None
     interval_ms = int(config.get("interval.ms", DEFAULT_INTERVAL_MS))
     return Subscription(tuple(_listed(config.get("metrics", ""))), interval_ms, tuple(match))
@@ -103,7 +103,7 @@ Series = tuple[str, tuple[tuple[str, str], ...]]
 
 @dataclass(slots=True)
 class Instance:
-    """One client, as long as it asks or pushes."""
+    """One client instance, while it sends requests."""
 
     asker: Asker
     metrics: list[str] = field(default_factory=list)
@@ -117,7 +117,7 @@ class Instance:
     values: dict[Series, float] = field(default_factory=dict)
 
     def take(self, points: list[Point]) -> None:
-        """A push has all that the client has, but for sums it may have only what came on top."""
+        """A push replaces all values, but its sums may be deltas to add to the previous ones."""
         before, self.values = self.values, {}
         for name, attributes, value, is_delta in points:
             key = (name, attributes)
@@ -131,7 +131,7 @@ class Instance:
         return False
 
     def may_push(self, now_ms: int) -> bool:
-        """The first push after the subscriptions were asked for may come at any time: clients spread it by chance."""
+        """The first push after GetTelemetrySubscriptions may come at any time: clients add random jitter to it."""
         got, pushed = self.got_ms, self.pushed_ms
         may = pushed is None or (got is not None and got > pushed) or now_ms - pushed >= self.interval_ms
         if may:
@@ -140,7 +140,7 @@ class Instance:
 
 
 class ClientTelemetry:
-    """Of one broker."""
+    """Subscriptions and client instances of one broker."""
 
     def __init__(self, chance: Chance, max_bytes: int) -> None:
         self._chance = chance
@@ -148,16 +148,16 @@ class ClientTelemetry:
         self._configs: Configs = {}
         self._subscriptions: dict[str, Subscription] = {}
         self._instances: OrderedDict[bytes, Instance] = OrderedDict()
-        """The one that was heard last is last."""
+        """By client instance id, least recently active first."""
         self._software: dict[int, Software] = {}
         """By connection."""
         self.refused = 0
         """Pushes that could not be read."""
 
-    # -- what is known
+    # -- subscriptions and connections
 
     def configs_are(self, configs: Configs) -> None:
-        """As the newest metadata has them. Clients hear of a change when they come next."""
+        """Set the configs of the newest metadata. Clients get the change with their next request."""
         if configs is self._configs:
             return
         self._configs = configs
@@ -195,7 +195,7 @@ class ClientTelemetry:
             accepted_compression_types=[int(each) for each in COMPRESSIONS],
             push_interval_ms=instance.interval_ms,
             telemetry_max_bytes=self._max_bytes,
-            # Counters that go on counting are what Prometheus wants.
+            # Prometheus expects cumulative counters.
             delta_temporality=False,
             requested_metrics=instance.metrics,
         )
@@ -205,7 +205,7 @@ class ClientTelemetry:
         UNSUPPORTED_COMPRESSION_TYPE, TELEMETRY_TOO_LARGE, INVALID_RECORD.
         """
         if request.client_instance_id in _RESERVED:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "no client instance id")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the request has no client instance id")
         instance = self._instance(request.client_instance_id, asker, now_ms)
         try:
             self._check_push(request, instance, now_ms)
@@ -221,7 +221,7 @@ class ClientTelemetry:
 
     def _check_push(self, request: PushTelemetryRequest, instance: Instance, now_ms: int) -> None:
         if instance.terminating:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the client had said good-bye")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the client sent its terminating push already")
         if not instance.may_push(now_ms) and not request.terminating:
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "before the next push interval")
         if request.subscription_id != instance.subscription_id:
@@ -235,11 +235,11 @@ class ClientTelemetry:
         try:
             data = request.metrics
             if request.compression_type != Compression.NONE:
-                data = decompress(request.compression_type, data, UNFOLDED * self._max_bytes)
+                data = decompress(request.compression_type, data, DECOMPRESSED * self._max_bytes)
             return read_metrics(data)
         except (KafkaError, MalformedTelemetry) as error:
             self.refused += 1
-            log.info("metrics of client %s are not understood: %s", uuid_to_string(request.client_instance_id), error)
+            log.info("metrics of client %s are malformed: %s", uuid_to_string(request.client_instance_id), error)
             raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from None
 
     def _make_room(self) -> None:
@@ -264,14 +264,14 @@ class ClientTelemetry:
 
     def _subscribe(self, instance_id: bytes, instance: Instance) -> None:
         asker = instance.asker
-        said = {
+        labels = {
             "client_instance_id": uuid_to_string(instance_id),
             "client_id": asker.client_id,
             "client_software_name": asker.software.name,
             "client_software_version": asker.software.version,
             "client_source_address": asker.address,
         }
-        matching = [each for each in self._subscriptions.values() if each.matches(said)]
+        matching = [each for each in self._subscriptions.values() if each.matches(labels)]
         names = list(dict.fromkeys(name for each in matching for name in each.metrics))
         instance.metrics = [ALL_METRICS] if ALL_METRICS in names else names
         instance.interval_ms = min((each.interval_ms for each in matching), default=DEFAULT_INTERVAL_MS)
@@ -279,7 +279,7 @@ class ClientTelemetry:
         instance.subscription_id = crc32c(described) - (1 << 31)
 
     def forget_silent(self, now_ms: int) -> None:
-        """Clients that ended, or went to another broker."""
+        """Remove client instances that ended, or moved to another broker."""
         silent = [
             instance_id
             for instance_id, instance in self._instances.items()
@@ -292,10 +292,10 @@ class ClientTelemetry:
 
     def families(self, now_ms: int) -> Iterator[Family]:
         self.forget_silent(now_ms)
-        told = "Clients that ask here which metrics they are to push, or push them."
-        yield Family.of("gauge", "kafka_server_clientmetrics_clientmetricsinstancecount", told, len(self._instances))
-        told = "Pushes that could not be read."
-        yield Family.of("counter", "kafka_server_clientmetrics_pluginerrors", told, self.refused)
+        text = "Client instances that push metrics to this broker, or get their subscriptions from it."
+        yield Family.of("gauge", "kafka_server_clientmetrics_clientmetricsinstancecount", text, len(self._instances))
+        text = "Pushes that could not be read."
+        yield Family.of("counter", "kafka_server_clientmetrics_pluginerrors", text, self.refused)
         found: dict[str, list[tuple[Instance, bytes, dict[str, str], float]]] = {}
         for instance_id, instance in self._instances.items():
             for (name, attributes), value in instance.values.items():
@@ -307,8 +307,8 @@ class ClientTelemetry:
             for instance, instance_id, labels, value in series:
                 whose = (instance.asker.client_id, uuid_to_string(instance_id))
                 samples[(*whose, *(labels.get(key, "") for key in keys))] = value
-            told = "Pushed by clients (KIP-714)."
-            yield Family("gauge", name, told, ("client_id", "client_instance_id", *keys), samples.items())
+            text = "Pushed by clients (KIP-714)."
+            yield Family("gauge", name, text, ("client_id", "client_instance_id", *keys), samples.items())
 
 
 def prometheus_name(name: str) -> str:

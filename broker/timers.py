@@ -1,7 +1,4 @@
-"""Shell: the one task that sleeps until the timing wheel has something to do, and lets it run.
-
-It does not know what the callbacks are for.
-"""
+"""Shell: the task that sleeps until the timing wheel has something to do, and runs it."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from runtime.world import World
 async def run_timers(world: World, wheel: TimingWheel, on_error: Callable[[Exception], None]) -> None:
     """Run the wheel on the node's monotonic clock until cancelled.
 
-    A callback that raises is told to `on_error` and costs no other callback its turn.
+    The exception of a callback is passed to `on_error`; the other callbacks still run.
     """
     bell = trio.Event()
 
@@ -29,7 +26,7 @@ async def run_timers(world: World, wheel: TimingWheel, on_error: Callable[[Excep
             try:
                 wheel.advance(world.monotonic.now_ms())
             except Exception as error:
-                # One operation's mistake must not stop everybody else's time.
+                # A bug in one operation must not stop the deadlines of the others.
                 on_error(error)
                 continue
             bell = trio.Event()
@@ -37,7 +34,7 @@ async def run_timers(world: World, wheel: TimingWheel, on_error: Callable[[Excep
             if deadline_ms is None:
                 await bell.wait()
                 continue
-            # The node's clock and trio's may run at different rates: sleep, look again, sleep the rest.
+            # The node's clock and trio's may run at different rates: sleep, read the clock, sleep the rest.
             wait_ms = max(1, deadline_ms - world.monotonic.now_ms())
             with trio.move_on_after(wait_ms / 1000):
                 await bell.wait()

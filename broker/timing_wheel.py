@@ -1,14 +1,14 @@
-"""Core: the hierarchical timing wheel, which holds every deadline of a node in O(1).
+"""Core: a hierarchical timing wheel, which holds every deadline of a node in O(1).
 
-A wheel of n buckets with a tick of u holds what is due within n*u; what is due later goes to an overflow
-wheel whose tick is n*u, made when first needed. When a bucket of an overflow wheel comes due, its entries are
-placed again, one wheel lower. Buckets that hold something lie in one heap, so idle time costs no ticks.
+A wheel of n buckets with a tick of u holds deadlines within n*u; later ones go to an overflow wheel whose tick is n*u,
+created when first needed. When a bucket of an overflow wheel is due, its entries are placed again, one wheel lower.
+Buckets with entries are in one heap, so idle time costs no ticks.
 
-The wheel does not know what time it is: `advance` says so. Milliseconds are those of the caller's clock. It
-does not sleep either: see `broker.timers`.
+The wheel has no clock: `advance` gets the time. Milliseconds are those of the caller's clock. It does not sleep either:
+see `broker.timers`.
 
-The idea is that of Varghese and Lauck; the shape (tick 1 ms, 20 buckets, one queue of non-empty buckets) is
-that of Apache Kafka's purgatory.
+The idea is from Varghese and Lauck; the shape (tick 1 ms, 20 buckets, one queue of non-empty buckets) is that of Apache
+Kafka's purgatory.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from heapq import heappop, heappush
 Callback = Callable[[], None]
 
 NEVER_MS = 1 << 62
-LOOKED_THROUGH = 64
-"""A bucket of an overflow wheel with more entries than that is not searched for the earliest."""
+MAX_SEARCHED = 64
+"""A bucket of an overflow wheel with more entries is not searched for the earliest."""
 
 
 class _Bucket:
@@ -32,12 +32,12 @@ class _Bucket:
     def __init__(self) -> None:
         # A dict, not a list: removal is O(1), and iteration is in the order of insertion, never of addresses.
         self.entries: dict[TimerEntry, None] = {}
-        # When the bucket comes due; -1 while it lies in no heap.
+        # When the bucket is due; -1 while it is in no heap.
         self.expiration_ms = -1
 
 
 class TimerEntry:
-    """One deadline. Give it up with `cancel`, which does nothing once the callback has run."""
+    """One deadline. `cancel` does nothing once the callback has run."""
 
     __slots__ = ("_bucket", "callback", "deadline_ms")
 
@@ -60,8 +60,7 @@ class TimerEntry:
 
 
 class _Level:
-    """One wheel. Its current bucket starts at `current_ms` and is over; it takes what is due before
-    `end_ms`."""
+    """One wheel. Its current bucket starts at `current_ms` and is over; it takes deadlines before `end_ms`."""
 
     __slots__ = ("buckets", "current_ms", "end_ms", "interval_ms", "tick_ms")
 
@@ -85,17 +84,15 @@ class TimingWheel:
         self._levels = [_Level(1, size, now_ms)]
         self._heap: list[tuple[int, int, _Bucket]] = []
         self._queued = 0
-        # Found to be due when added, or left over when a callback raised: run first by the next `advance`.
+        # Entries that were due when added, or were left when a callback raised: the next `advance` runs them first.
         self._due: deque[TimerEntry] = deque()
-        # What `next_deadline_ms` told last.
-        self._told_ms = NEVER_MS
+        # The last result of `next_deadline_ms`.
+        self._reported_ms = NEVER_MS
         self.on_earlier_deadline: Callback | None = None
-        """Called when something is due before what `next_deadline_ms` told: whoever sleeps has to look again."""
+        """Called when a deadline is added before the last result of `next_deadline_ms`: a sleeper has to wake up."""
 
     def add(self, deadline_ms: int, callback: Callback) -> TimerEntry:
-        """Run `callback` at the first `advance` at or after `deadline_ms`; if that has passed, at the very
-        next one.
-        """
+        """Run `callback` at the first `advance` at or after `deadline_ms`; at the very next one if that has passed."""
         entry = TimerEntry(deadline_ms, callback)
         if not self._place(entry):
             self._due.append(entry)
@@ -104,9 +101,9 @@ class TimingWheel:
         return entry
 
     def advance(self, now_ms: int) -> int:
-        """Run everything due at `now_ms`; gives how many callbacks ran.
+        """Run everything due at `now_ms`. Returns how many callbacks ran.
 
-        If a callback raises, the exception leaves here and the others that are due run at the next `advance`.
+        If a callback raises, the exception propagates, and the other due callbacks run at the next `advance`.
         """
         ran = self._run_due()
         heap = self._heap
@@ -126,9 +123,9 @@ class TimingWheel:
         return ran
 
     def next_deadline_ms(self) -> int | None:
-        """When `advance` next has something to do (not later than the earliest deadline), or None."""
+        """The time at which `advance` has something to do next (at most the earliest deadline), or None."""
         deadline_ms = self._next_deadline_ms()
-        self._told_ms = NEVER_MS if deadline_ms is None else deadline_ms
+        self._reported_ms = NEVER_MS if deadline_ms is None else deadline_ms
         return deadline_ms
 
     def _next_deadline_ms(self) -> int | None:
@@ -142,19 +139,19 @@ class TimingWheel:
             expiration_ms, _, bucket = heap[0]
             entries = bucket.entries
             if entries:
-                if len(entries) > LOOKED_THROUGH:
+                if len(entries) > MAX_SEARCHED:
                     return expiration_ms
-                # Not when the bucket begins: nobody need wake only to place its entries one wheel lower. In any other
-                # bucket nothing is due before that begins.
+                # The earliest entry, not the start of the bucket: waking only to place entries one wheel lower is not
+                # needed. In any other bucket nothing is due before its start.
                 earliest_ms = min(entry.deadline_ms for entry in entries)
                 return min([earliest_ms, *(child[0] for child in heap[1:3])])
-            # All of it was cancelled: nobody need wake for it.
+            # All entries were cancelled.
             heappop(heap)
             bucket.expiration_ms = -1
         return None
 
     def __len__(self) -> int:
-        """Entries that have neither run nor been cancelled. Walks the wheels: for metrics."""
+        """Entries that have neither run nor been cancelled. Walks all wheels: for metrics only."""
         placed = sum(len(bucket.entries) for level in self._levels for bucket in level.buckets)
         return placed + sum(1 for entry in self._due if entry.callback is not None)
 
@@ -181,15 +178,15 @@ class TimingWheel:
         bucket = level.buckets[ticks % self._size]
         entry._bucket = bucket
         bucket.entries[entry] = None
-        # The bucket lies in the heap once per turn of the wheel: only a changed expiration puts it there.
+        # The bucket is in the heap once per turn of the wheel: only a changed expiration adds it.
         expiration_ms = ticks * level.tick_ms
         if bucket.expiration_ms != expiration_ms:
             bucket.expiration_ms = expiration_ms
             self._queued += 1
             heap = self._heap
             heappush(heap, (expiration_ms, self._queued, bucket))
-        if deadline_ms < self._told_ms:
-            self._told_ms = deadline_ms
+        if deadline_ms < self._reported_ms:
+            self._reported_ms = deadline_ms
             if self.on_earlier_deadline is not None:
                 self.on_earlier_deadline()
         return True

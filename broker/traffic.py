@@ -1,4 +1,4 @@
-"""What a broker counts as it happens, so that its metrics can tell it. Plain numbers, that only grow."""
+"""Counters of a broker's work, for its metrics. Plain numbers that only grow."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from runtime.request_times import Spread
 
 
 class PartitionTraffic:
-    """Of one partition while it is here."""
+    """Counters of one partition while it is on this broker."""
 
     __slots__ = ("bytes_in", "isr_expands", "isr_shrinks", "messages_in")
 
     def __init__(self) -> None:
         self.messages_in = 0
-        """Records that were appended by this broker as the leader."""
+        """Records appended while this broker led."""
         self.bytes_in = 0
         self.isr_shrinks = 0
         """Changes of the ISR while this broker led."""
         self.isr_expands = 0
 
     def isr_changed(self, before: int, now: int) -> None:
-        """How many are in sync, before and after."""
+        """`before`, `now`: number of in-sync replicas."""
         self.isr_shrinks += now < before
         self.isr_expands += now > before
 
 
 class BytesOut:
-    """Of one broker."""
+    """Bytes of records in fetch responses."""
 
     __slots__ = ("to_consumers", "to_followers")
 
@@ -37,35 +37,35 @@ class BytesOut:
 
 
 class GroupEvents:
-    """What happened to the groups that are coordinated here."""
+    """Events in the groups that this broker coordinates."""
 
     __slots__ = ("commits", "consumer_rebalances", "deleted", "expired", "rebalances")
 
     def __init__(self) -> None:
         self.commits = 0
-        """Offsets, of a partition each. So for the next two."""
+        """Committed offsets, counted for each partition, as the next two."""
         self.deleted = 0
         self.expired = 0
         self.rebalances = 0
-        """Of classic groups, that were completed."""
+        """Completed rebalances of classic groups."""
         self.consumer_rebalances = 0
-        """Target assignments of groups of the newer protocol."""
+        """New target assignments of groups of the consumer protocol."""
 
 
 class Verifications:
-    """Questions of this broker to coordinators whether partitions are in transactions (KIP-890)."""
+    """Verifications by this broker that partitions are in transactions (KIP-890)."""
 
     __slots__ = ("failures", "spread")
 
     def __init__(self) -> None:
         self.failures = 0
-        """Partitions that were not, or of which nobody said it."""
+        """Partitions that were not, or could not be verified."""
         self.spread = Spread()
-        """How long the answers took."""
+        """Times until the coordinator answered."""
 
 
 class CleanerWork:
-    """What compaction did since the broker started."""
+    """Compaction since the broker started."""
 
     __slots__ = ("bytes_after", "bytes_before", "cleanings", "failures", "map_utilization", "seconds")
 
@@ -73,15 +73,15 @@ class CleanerWork:
         self.cleanings = 0
         self.failures = 0
         self.bytes_before = 0
-        """Of the segments that were cleaned."""
+        """Bytes of segments before they were cleaned."""
         self.bytes_after = 0
         self.seconds = 0.0
         self.map_utilization = 0.0
-        """How full the map of keys was at last, 1 being full."""
+        """Fill level of the map of keys in the last cleaning; 1 is full."""
 
 
 class Conversions:
-    """Batches that were written in another compression than they came in, because their topic has one of its own."""
+    """Batches that were recompressed because the topic's compression.type differs from the producer's."""
 
     __slots__ = ("records", "spread", "stopwatch")
 

@@ -19,16 +19,16 @@ COMMANDS: tuple[str, ...] = ("run", "check", "report", "suite", "seeds", "shrink
 
 
 KEEP_WHAT_THEY_HAVE = frozenset({"run", "suite", "seeds", "shrink", "plants"})
-"""Told to end, these tell what they have found until then."""
-NEEDED = ("trio", "typer", "numpy", "pyarrow")
+"""Commands that report what they have found until then if they are interrupted."""
+NEEDED = ("trio", "typer", "numpy")
 COULD_NOT_RUN = 2
 
 
 def main() -> None:
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
-        told = "pip install -e '.[faults]' installs what is missing, make suite too (then it is .venv/bin/python)"
-        print(f"jepsen-style: there is no {' and no '.join(missing)}: {told}", file=sys.stderr)
+        remedy = "pip install -e '.[faults]', or make suite and .venv/bin/python"
+        print(f"jepsen-style: missing modules: {', '.join(missing)}; install them with {remedy}", file=sys.stderr)
         sys.exit(COULD_NOT_RUN)
     signal.signal(signal.SIGTERM, _end)
     try:
@@ -75,7 +75,7 @@ def _is_of_an_interrupt(error: BaseException | None) -> bool:
 
 
 def _interrupted() -> NoReturn:
-    """That is the last line: Python would complain behind it of coroutines that the signal kept from beginning."""
+    """Prints the last line. Python would warn behind it about coroutines that the signal kept from starting."""
     warnings.simplefilter("ignore", RuntimeWarning)
     print("interrupted", file=sys.stderr)
     # If the signal met code that is made of text, as dataclasses make theirs when a module is loaded, Python would kill
@@ -85,7 +85,7 @@ def _interrupted() -> NoReturn:
 
 
 _heard: list[int] = []
-"""Signals that told this program to end."""
+"""Signals that asked this program to end."""
 
 
 def _end(number: int, _frame: FrameType | None) -> None:

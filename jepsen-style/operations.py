@@ -1,19 +1,19 @@
-"""What a run is made of: invocations, their completions, and the line of the history that each becomes.
+"""Core: invocations, their completions, and the line of the history that each becomes.
 
-Jepsen's words: `ok` did happen, `fail` surely did not, `info` nobody knows. Knows no client and no cluster.
+Jepsen's words: `ok` did happen, `fail` surely did not, `info` is unknown. Knows no client and no cluster.
 
 A micro-operation is a JSON list: `["send", key, [offset | null, value]]` or `["poll", {"key": [[offset, value], ...]}]`
 when it is done, `["send", key, value]` and `["poll"]` before. A key is an integer that stands for one partition; in
 JSON the keys of the object in a poll are strings. Values are integers, unique for each key of a run.
 
-What checkers look for in the note of a completion, where the client knows it:
+Fields of the note of a completion, where the client knows them:
 `rebalances`   those seen meanwhile: `[{"kind": "assigned" | "revoked" | "lost", "places": [[topic, partition], ...]}]`
 `leader_epochs`   under which sends were acknowledged: `{"key": epoch}`; Kafka's answer to a producer has none
 `read_epochs`   of the batches that were polled: `[[key, first offset, last offset, epoch], ...]`, as they were given
 `committed`   offsets whose commit was acknowledged: `{"key" or "topic-partition": offset}`
-`committed_seen`   committed offsets as the coordinator told them; -1: none
+`committed_seen`   committed offsets as the coordinator returned them; -1: none
 `settled`   true if everything was healed and quiet when it was asked
-`group`, `generation`   in which those two were
+`group`, `generation`   of those two
 `from_beginning`   true if an `assign` put every position to the start
 """
 
@@ -52,7 +52,7 @@ def key_of(place: Place) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """What a process is to do next."""
+    """The next operation of a process."""
 
     f: str
     value: Any = None
@@ -60,7 +60,7 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What came of it."""
+    """The outcome of an operation."""
 
     type: Outcome
     value: Any = None
@@ -71,7 +71,7 @@ class Completion:
     note: Mapping[str, Any] = field(default_factory=dict)
     """Evidence: rebalances seen meanwhile, leader epoch of an answer."""
     ends_process: bool = False
-    """The client is of no more use, though the outcome is known. After `info` a process always ends."""
+    """The client is no longer usable, though the outcome is known. After `info` a process always ends."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,17 @@
-"""Hands the committed metadata to whoever applies it: in the order of offsets, each record once, nothing
+"""Passes the committed metadata to the listener that applies it: in the order of offsets, each record once, nothing
 uncommitted.
 
 First the newest snapshot, if there is one, then the log batch by batch as the high watermark moves; a
-snapshot again when one took the place of a log this node had not read to its end. A leader hears of its own
-election only after everything up to the start of its epoch was applied, so that it decides on a complete
-picture. Knows no peers and no roles.
+snapshot again when one replaced a log that this node had not read to its end. A leader's election is reported
+to its listener only after everything up to the start of its epoch was applied, so that it decides on a complete
+image. Knows no peers and no roles.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -27,12 +27,19 @@ from protocol.schema import Message
 from runtime.world import RunBlocking
 
 READ_BYTES = 256 * 1024
-"""How much is applied before other tasks get a turn."""
+"""Bytes of the log that are read at a time."""
+
+LARGE_BATCH_BYTES = 16 * 1024
+"""A batch of this size is decoded away from the event loop."""
+
+STEP_RECORDS = 100
+"""Records that are applied in one step. Between steps other tasks run."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedBatch:
-    """One batch of the log that a majority has on disk. `records` is empty for Raft's own control batches."""
+    """One batch of the log that a majority has on disk, or a part of a large one. `records` is empty for Raft's own
+    control batches."""
 
     base_offset: int
     last_offset: int
@@ -40,24 +47,38 @@ class CommittedBatch:
     append_time_ms: int
     """Wall clock of the leader that appended it."""
     records: list[Message]
+    continues: bool = False
+    """Another part of the same batch follows. Its records take effect together."""
+
+    def parts(self) -> Iterator[CommittedBatch]:
+        """The batch in parts of `STEP_RECORDS` records."""
+        if len(self.records) <= STEP_RECORDS:
+            yield self
+            return
+        for start in range(0, len(self.records), STEP_RECORDS):
+            records = self.records[start : start + STEP_RECORDS]
+            offset = self.base_offset + start
+            continues = start + STEP_RECORDS < len(self.records)
+            last_offset = offset + len(records) - 1 if continues else self.last_offset
+            yield replace(self, base_offset=offset, last_offset=last_offset, records=records, continues=continues)
 
 
 class MetadataListener(Protocol):
-    """Applies the committed metadata. Called from one task, never re-entered; what it raises stops the
+    """Applies the committed metadata. Called from one task, never re-entered; an exception stops the
     node."""
 
     def handle_commit(self, batch: CommittedBatch) -> None:
-        """The next batch."""
+        """The next batch, or the next part of one."""
 
     def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> None:
-        """Forget everything; these records are all that holds after the record at `offset`."""
+        """Replace all state by these records, the snapshot that ends at `offset`."""
 
     def handle_leader_change(self, leader_id: int | None, epoch: int) -> None:
-        """Who leads now. With this node's own id: everything before its epoch has been applied."""
+        """There is another leader. If it is this node, everything before its epoch has been applied."""
 
 
 OnCommitted = Callable[[KafkaError | None], None]
-"""Called once: with None when the record is committed and applied, else with why that is not known."""
+"""Called once: with None when the record is committed and applied, else with the reason why that is unknown."""
 
 
 class CommitFeed:
@@ -71,14 +92,16 @@ class CommitFeed:
         """The first offset that the listener has not seen; None before the first step."""
         self._high_watermark = 0
         self._own_batches: deque[CommittedBatch] = deque()
-        """What this leader appended itself and need not read back."""
+        """Batches that this leader appended itself and need not read back."""
         self._leaders: deque[tuple[LeaderAndEpoch, int | None]] = deque()
-        """Changes to be told; with the epoch's start offset where this node is the leader."""
+        """Leader changes to report; with the epoch's start offset where this node is the leader."""
         self._waiting: deque[tuple[int, OnCommitted]] = deque()
         """Ordered by offset: a leader's appends are."""
-        self._news = trio.Event()
+        self._progress = trio.Event()
+        self._applied = 0
+        """Records since other tasks ran."""
 
-    # ---- what the replica tells
+    # ---- input from the replica
 
     def appended(self, batch: CommittedBatch) -> None:
         """This leader appended a batch, which is to be applied once it is committed."""
@@ -86,13 +109,13 @@ class CommitFeed:
 
     def high_watermark_moved(self, offset: int) -> None:
         self._high_watermark = max(self._high_watermark, offset)
-        self._news.set()
+        self._progress.set()
 
     def leader_changed(self, leader: LeaderAndEpoch, own_epoch_start: int | None) -> None:
-        """`own_epoch_start`: where the epoch of this node begins; None if somebody else leads, or nobody."""
+        """`own_epoch_start`: where the epoch of this node begins; None if another node leads, or none."""
         self._leaders.append((leader, own_epoch_start))
         self._own_batches.clear()
-        self._news.set()
+        self._progress.set()
 
     def on_committed(self, offset: int, callback: OnCommitted) -> None:
         """Call back when the record at `offset`, which this leader appended, is committed and applied."""
@@ -103,7 +126,7 @@ class CommitFeed:
         self._waiting.append((offset, callback))
 
     def fail_waiting(self, error: KafkaError) -> None:
-        """Whether the records that are waited for will be committed is another leader's to decide."""
+        """Fail all callbacks: another leader decides whether their records will be committed."""
         waiting, self._waiting = self._waiting, deque()
         for _, callback in waiting:
             callback(error)
@@ -111,15 +134,20 @@ class CommitFeed:
     # ---- the task
 
     async def run(self) -> None:
-        """Feed the listener for ever. Raises what it raises, and CorruptBatch or OSError from the log."""
+        """Feed the listener until cancelled. Raises its exceptions, and CorruptBatch or OSError from the log."""
         while True:
-            self._news = trio.Event()
+            self._progress = trio.Event()
             await self._load_snapshot()
-            self._tell_leader()
-            if not self._feed_some():
-                await self._news.wait()
+            self._report_leader()
+            if not await self._feed_some():
+                await self._progress.wait()
+                self._applied = 0
             elif self._is_behind():
-                await trio.lowlevel.checkpoint()
+                await self._let_others_run()
+
+    async def _let_others_run(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self._applied = 0
 
     async def _load_snapshot(self) -> None:
         snapshots = self._log.snapshots
@@ -137,7 +165,7 @@ class CommitFeed:
             self._listener.handle_snapshot(records, snapshot.offset - 1, snapshot.epoch, timestamp_ms)
             self.next_offset = snapshot.offset
 
-    def _tell_leader(self) -> None:
+    def _report_leader(self) -> None:
         while self._leaders:
             leader, own_epoch_start = self._leaders[0]
             if own_epoch_start is not None:
@@ -152,8 +180,8 @@ class CommitFeed:
     def _is_behind(self) -> bool:
         return self.next_offset is not None and self.next_offset < self._high_watermark
 
-    def _feed_some(self) -> bool:
-        """Apply some of what is committed; False if there was nothing."""
+    async def _feed_some(self) -> bool:
+        """Apply some committed records; False if there were none."""
         next_offset = self.next_offset
         assert next_offset is not None
         if next_offset >= self._high_watermark or next_offset < self._log.start_offset:
@@ -163,20 +191,28 @@ class CommitFeed:
         if self._own_batches and self._own_batches[0].base_offset == next_offset:
             if self._own_batches[0].last_offset >= self._high_watermark:
                 return False
-            self._apply(self._own_batches.popleft())
+            await self._apply(self._own_batches.popleft())
             return True
         data = self._log.read(next_offset, READ_BYTES, self._high_watermark)
         for position, header in iterate_batches(data):
-            self._apply(read_batch(data, position, header))
+            if header.size_bytes >= LARGE_BATCH_BYTES:
+                batch = await self._run_blocking(partial(read_batch, data, position, header))
+            else:
+                batch = read_batch(data, position, header)
+            await self._apply(batch)
         if self.next_offset == next_offset:
             raise CorruptBatch(f"no whole batch at offset {next_offset}, below the high watermark")
         return True
 
-    def _apply(self, batch: CommittedBatch) -> None:
+    async def _apply(self, batch: CommittedBatch) -> None:
         assert batch.base_offset == self.next_offset, f"expected {self.next_offset}, got {batch.base_offset}"
-        self._listener.handle_commit(batch)
+        for part in batch.parts():
+            self._listener.handle_commit(part)
+            self._applied += len(part.records) or 1
+            if self._applied >= STEP_RECORDS and part.last_offset < self._high_watermark - 1:
+                await self._let_others_run()
         self.next_offset = batch.last_offset + 1
-        self._tell_leader()
+        self._report_leader()
         while self._waiting and self._waiting[0][0] < self.next_offset:
             self._waiting.popleft()[1](None)
 

@@ -1,4 +1,4 @@
-"""Which handler serves which request on a controller's listener. What is not in the table is not
+"""The handler of each request on a controller's listener. Requests that are not in the table are not
 advertised."""
 
 from __future__ import annotations
@@ -8,17 +8,17 @@ from functools import partial
 from typing import Any
 
 from kraft import descriptions
-from kraft.controller.limits import check_named
 from kraft.controller.partitions import list_partition_reassignments
-from kraft.controller_service import ControllerService
+from kraft.controller_service import Command, ControllerService
+from kraft.decision_queue import OF_NODES
 from kraft.descriptions import Described
 from kraft.envelope import EnvelopeSlot, envelope_handler
 from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.refusals import refusal_of
 from protocol.schema import Message
-from runtime.dispatch import Aside, Call, Dispatcher, Handler
+from runtime.dispatch import Call, Dispatcher, Execution, Handler
 from runtime.server import Steps
 
 DECIDED = (
@@ -29,7 +29,7 @@ DECIDED = (
     ApiKey.CONTROLLER_REGISTRATION,
     ApiKey.ASSIGN_REPLICAS_TO_DIRS,
 )
-"""What nodes of the cluster ask of the active controller."""
+"""Requests of nodes of the cluster to the active controller."""
 
 DECIDED_FOR_CLIENTS = (
     ApiKey.CREATE_TOPICS,
@@ -42,26 +42,26 @@ DECIDED_FOR_CLIENTS = (
     ApiKey.UPDATE_FEATURES,
     ApiKey.UNREGISTER_BROKER,
 )
-"""What clients ask of it: directly, or of a broker, which forwards it."""
+"""Requests of clients to it: sent directly, or to a broker that forwards them."""
 
 
-OF_NODES = frozenset(DECIDED) | {
+NODE_APIS = frozenset(DECIDED) | {
     ApiKey.VOTE,
     ApiKey.BEGIN_QUORUM_EPOCH,
     ApiKey.END_QUORUM_EPOCH,
     ApiKey.FETCH,
     ApiKey.FETCH_SNAPSHOT,
 }
-"""APIs that nodes of the cluster use: they do not queue behind clients."""
+"""APIs that nodes of the cluster use: they do not wait for clients."""
 
 
 FEW_TOPICS = 100
-"""In a cluster with more topics, questions about all of them are answered in a worker thread."""
+"""In a cluster with more topics, requests about all of them are answered in a worker thread."""
 FEW_BYTES = 100
-"""A request of this size names so few resources that they are described at once."""
+"""A request up to this size names so few resources that they are described at once."""
 
 
-def make_dispatcher(service: ControllerService, aside: Aside) -> Dispatcher:
+def make_dispatcher(service: ControllerService, execution: Execution) -> Dispatcher:
     """The table of a controller's listener."""
     decide: Handler = partial(_decide, service)
     for_clients: dict[ApiKey, Handler] = dict.fromkeys(DECIDED_FOR_CLIENTS, decide)
@@ -78,21 +78,21 @@ def make_dispatcher(service: ControllerService, aside: Aside) -> Dispatcher:
     handlers |= service.replica.handlers()
     handlers |= {
         ApiKey.BROKER_HEARTBEAT: partial(_heartbeat, service),
-        ApiKey.ENVELOPE: envelope_handler(for_clients, aside),
+        ApiKey.ENVELOPE: envelope_handler(for_clients, execution),
         ApiKey.DESCRIBE_CLUSTER: partial(_describe_cluster, service),
     }
 
-    def tell_versions(call: Call) -> None:
+    def answer_versions(call: Call) -> None:
         call.answer(descriptions.api_versions(service.committed, call.message, call.version, served))
 
-    handlers[ApiKey.API_VERSIONS] = tell_versions
-    handlers = {key: _of_nodes(handle) if key in OF_NODES else handle for key, handle in handlers.items()}
-    dispatcher = Dispatcher(handlers, service.stopwatch, aside)
+    handlers[ApiKey.API_VERSIONS] = answer_versions
+    handlers = {key: _for_node(handle) if key in NODE_APIS else handle for key, handle in handlers.items()}
+    dispatcher = Dispatcher(handlers, service.stopwatch, execution)
     served = dispatcher.advertised()
     return dispatcher
 
 
-def _of_nodes(handle: Handler) -> Handler:
+def _for_node(handle: Handler) -> Handler:
     def handle_of_node(call: Call) -> Steps | None:
         call.slot.comes_from_node()
         return handle(call)
@@ -100,37 +100,41 @@ def _of_nodes(handle: Handler) -> Handler:
     return handle_of_node
 
 
-def _decide(service: ControllerService, call: Call) -> Steps:
-    """A command: answered when it is committed."""
-    request: Message = call.message
-    if call.is_large:
-        try:
-            check_named(request)
-        except KafkaError as error:
-            # The refusal names as much as the request.
-            call.answer((yield partial(refusal_of, request, call.version, error.code, error.message)))
-            return
+def _decide(service: ControllerService, call: Call) -> None:
+    """Decide on a request; it is answered when the decision is committed."""
 
-    def answer(response: Message | None) -> None:
+    def answer(response: Message | None, is_long: bool) -> None:
         if response is not None:
+            call.is_large = call.is_large or is_long
             call.answer(response)
         else:
             _not_active(service, call)
 
-    service.execute(request, call.version, answer)
+    of_client = call.request.api_key in DECIDED_FOR_CLIENTS
+    service.execute(
+        Command(
+            call.message,
+            call.version,
+            answer,
+            call.failed,
+            call.request.connection_id if of_client else OF_NODES,
+            lambda: call.slot.connection_closed,
+        )
+    )
 
 
-def _heartbeat(service: ControllerService, call: Call) -> Steps:
+def _heartbeat(service: ControllerService, call: Call) -> None:
     request: BrokerHeartbeatRequest = call.message
     if service.core.is_active:
         broker = service.core.pending.cluster.brokers.get(request.broker_id)
         if broker is not None and broker.epoch == request.broker_epoch:
             service.watch.heartbeat_on(call.request.connection_id, broker)
-    return _decide(service, call)
+            service.heartbeat_arrived(broker)
+    _decide(service, call)
 
 
 def _not_active(service: ControllerService, call: Call) -> None:
-    """Send whoever asked to look for the active controller."""
+    """Refuse with NOT_CONTROLLER: the sender looks for the active controller."""
     if isinstance(call.slot, EnvelopeSlot):
         call.slot.refuse(ErrorCode.NOT_CONTROLLER)
         return
@@ -145,7 +149,7 @@ def _list_partition_reassignments(service: ControllerService, call: Call) -> Ste
     list_them = partial(list_partition_reassignments, service.committed, call.message)
     asks_for_all = call.message.topics is None and len(service.committed.topics.by_name) > FEW_TOPICS
     if call.is_large or asks_for_all:
-        # The image does not change, so that it can be read in another thread.
+        # Images do not change, so this one can be read in another thread.
         call.is_large = True
         call.answer((yield list_them))
     else:

@@ -1,4 +1,4 @@
-"""A controller tells the active one its endpoints and what it supports (KIP-919), each time it starts."""
+"""A controller registers its endpoints and features with the active one (KIP-919), each time it starts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 
 import trio
 
-from kraft.controller_service import ControllerService
+from kraft.controller_service import Command, ControllerService
 from kraft.metadata.features import CONTROLLER_REGISTRATION_SINCE, SUPPORTED_FEATURES
 from protocol.errors import ErrorCode
 from protocol.messages.controller_registration import (
@@ -25,13 +25,13 @@ log = logging.getLogger("kraft.controller")
 
 RETRY_PAUSE_MS = 200
 ARRIVAL_MS = 5000
-"""A committed registration has so long to come back by the log."""
+"""Time for a committed registration to come back by the log."""
 
 PLAINTEXT = 0
 
 
 def registration_request(settings: ControllerSettings, incarnation_id: bytes) -> ControllerRegistrationRequest:
-    """What this controller says of itself."""
+    """The registration of this controller."""
     return ControllerRegistrationRequest(
         controller_id=settings.node_id,
         incarnation_id=incarnation_id,
@@ -77,7 +77,7 @@ async def _register(
     nursery: trio.Nursery,
     request: ControllerRegistrationRequest,
 ) -> bool:
-    """One try with whoever leads; True once the registration is committed."""
+    """One attempt with the current leader; True once the registration is committed."""
     leader_id = service.replica.leader_and_epoch.leader_id
     if leader_id == settings.node_id:
         return await _register_here(service, request)
@@ -100,12 +100,18 @@ async def _register(
 
 async def _register_here(service: ControllerService, request: ControllerRegistrationRequest) -> bool:
     answered = trio.Event()
-    answers: list[Message | None] = []
+    answers: list[Message | Exception | None] = []
 
-    def answer(response: Message | None) -> None:
+    def answer(response: Message | None, _is_long: bool) -> None:
         answers.append(response)
         answered.set()
 
-    service.execute(request, request.VERSIONS.highest, answer)
+    def failed(error: Exception) -> None:
+        answers.append(error)
+        answered.set()
+
+    service.execute(Command(request, request.VERSIONS.highest, answer, failed))
     await answered.wait()
+    if isinstance(answers[0], Exception):
+        raise answers[0]
     return answers[0] is not None

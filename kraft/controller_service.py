@@ -1,13 +1,14 @@
-"""The shell around `QuorumController`: appends what it decides, and lets answers go when they are committed.
+"""Shell around `QuorumController`: appends the records of its decisions, and releases answers when they are committed.
 
-Hears of the metadata log as its `MetadataListener`, keeps the timetable of the active controller, writes
-snapshots, registers this controller with the active one. Decides nothing itself.
+Follows the metadata log as its `MetadataListener`, runs the periodic work of the active controller, writes snapshots.
+Decides nothing itself.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import trio
@@ -15,14 +16,18 @@ import trio
 from kraft.broker_watch import BrokerWatch
 from kraft.commit_feed import CommittedBatch
 from kraft.controller.controller import QuorumController
-from kraft.controller.heard import note_heard
-from kraft.controller.state import MAX_RECORDS_PER_OPERATION
-from kraft.metadata.image import MetadataImage
+from kraft.controller.partition_notes import is_alarming
+from kraft.controller.standby_notes import note_replayed
+from kraft.controller.state import MAX_RECORDS_PER_OPERATION, STEP_ITEMS, ControllerResult, R, Steps
+from kraft.controller.unclean_elections import unclean_elections
+from kraft.decision_queue import OF_NODES, DecisionQueue, Job
+from kraft.metadata.delta import MetadataDelta
+from kraft.metadata.image import BrokerImage, MetadataImage
 from kraft.metadata.snapshot import image_to_records
-from kraft.metadata_replica import MetadataReplica, NotLeader
+from kraft.metadata_replica import MetadataReplica, NotLeader, encode_batch
 from protocol.errors import ErrorCode, KafkaError
 from protocol.schema import Message
-from runtime.decisions import Decisions, Notes
+from runtime.decisions import Decisions, Note
 from runtime.request_times import Spread
 from runtime.world import Clock, World
 
@@ -30,41 +35,63 @@ log = logging.getLogger("kraft.controller")
 
 DEPOSED_PAUSE_MS = 100
 
-Answer = Callable[[Message | None], None]
-"""Takes the response once it may go; None when this is not the active controller (any more)."""
+NOTES_IN_A_STEP = 20
+"""Decision notes that are kept and logged at once; more are kept in the background."""
+
+Answer = Callable[[Message | None, bool], None]
+"""Takes the response once it may leave, and whether it is too long to be encoded in one step; None if this is not the
+active controller, or no longer."""
+
+
+@dataclass(slots=True)
+class Command:
+    """A request for the active controller, and the place for its answer."""
+
+    request: Message
+    version: int
+    answer: Answer
+    """Called once: at once, or when the decision is committed."""
+    failed: Callable[[Exception], None]
+    """Called instead if deciding raises an unexpected exception."""
+    client: int | None = OF_NODES
+    """The connection of the client that sent it."""
+    is_abandoned: Callable[[], bool] = lambda: False
+    """Whether the client has gone."""
 
 
 class ControllerTimes:
-    """What the active controller's work takes."""
+    """Durations of the active controller's work, in seconds."""
 
     def __init__(self) -> None:
         self.processing = Spread()
-        """To decide on a request or on what is due, and to append it."""
-        self.lateness = Spread()
-        """Until what is due is looked at."""
+        """To decide on a request or on periodic work, and to append the records."""
         self.commit = Spread()
         """From the append of records until they are committed and applied."""
         self.activations = 0
-        """How often this controller became the active one."""
+        """Number of times that this controller became the active one."""
 
 
 class ControllerService:
-    """One per controller node. `run` drives it; the other methods never wait."""
+    """One per controller node. `run` is its task; the other methods never wait."""
 
     def __init__(self, core: QuorumController, world: World, nursery: trio.Nursery, decisions: Decisions) -> None:
         self.core = core
         self.changed = trio.Event()
-        """Set, and made anew, whenever the leader or the committed image changed."""
+        """Set, and replaced by a new one, whenever the leader or the committed image changed."""
         self._decisions = decisions
         self._started_ms = world.wall_clock.now_ms()
-        """What was decided before is history, and nobody's news."""
+        """Records from before are not noted as decisions."""
         self._world = world
         self._nursery = nursery
         self._replica: MetadataReplica | None = None
         self._last_appended = -1
         self._snapshotting = False
         self._timetable_changed = trio.Event()
+        self._failure: Exception | None = None
         self.times = ControllerTimes()
+        self.unclean_elections = 0
+        """Committed since this process started."""
+        self.queue = DecisionQueue(world)
         self.watch = BrokerWatch(world, nursery, self._broker_process_gone)
 
     def attach(self, replica: MetadataReplica) -> None:
@@ -93,83 +120,174 @@ class ControllerService:
 
     # Commands
 
-    def execute(self, request: Message, version: int, answer: Answer) -> None:
-        """Decide on a request. `answer` is called once: at once, or when what was decided is committed."""
+    def execute(self, command: Command) -> None:
+        """Decide on a request, after those before it."""
+        name = type(command.request).__name__.removesuffix("Request")
+        self.queue.add(
+            Job(
+                name,
+                self._execute(command),
+                command.failed,
+                command.request.API_KEY,
+                command.client,
+                command.is_abandoned,
+            )
+        )
+
+    def _execute(self, command: Command) -> Steps[None]:
         if not self._leads():
-            answer(None)
+            command.answer(None, False)
             return
         began = self.stopwatch()
-        result = self.core.decide(request, version, self.replica.log_end_offset, self._now_ms())
+        request, version = command.request, command.version
         try:
-            self._append(result.records, result.notes)
-            self.times.processing.took(self.stopwatch() - began)
+            result = yield from self._while_leading(
+                self.core.decide(request, version, self.replica.log_end_offset, self._now_ms())
+            )
+            yield from self._while_leading(self._append(result))
         except NotLeader:
-            answer(None)
+            command.answer(None, False)
             return
         except KafkaError as error:
             if error.code is not ErrorCode.RECORD_LIST_TOO_LARGE:
                 raise
-            message = "the operation would write more than fits one batch"
-            answer(self.core.refuse(request, version, ErrorCode.POLICY_VIOLATION, message).response)
+            message = "the records of the operation do not fit one batch"
+            refusal = yield partial(self.core.refuse, request, version, ErrorCode.POLICY_VIOLATION, message)
+            command.answer(refusal.response, True)
             return
-        # Even an answer without records may rest on records that are not committed yet.
-        self.replica.on_committed(self._last_appended, lambda error: answer(result.response if error is None else None))
+        self.times.processing.took(self.stopwatch() - began)
+
+        def answer(error: KafkaError | None) -> None:
+            if error is None:
+                command.answer(result.response, result.is_long)
+            else:
+                command.answer(None, False)
+
+        # Even an answer without records may depend on records that are not committed yet.
+        self.replica.on_committed(self._last_appended, answer)
+
+    def heartbeat_arrived(self, broker: BrokerImage) -> None:
+        """Keep the broker's session, however long its heartbeat waits in the queue."""
+        self.core.sessions.contact(broker.id, broker.epoch, self._now_ms())
 
     def _leads(self) -> bool:
-        """Active, and not deposed by something that the log has not told yet."""
+        """Active, and not deposed by a leader change that the listener has not got yet."""
         leading = self.replica.leader_and_epoch
         return (
             self.core.is_active and leading.leader_id == self.core.defaults.node_id and leading.epoch == self.core.epoch
         )
 
-    def _append(self, records: Sequence[Message], notes: Notes) -> None:
-        """Append records that were decided on the pending image as it is. Raises NotLeader, or KafkaError for
+    def _while_leading(self, steps: Steps[R]) -> Steps[R]:
+        """Steps that need this controller to lead in the same epoch from begin to end. Raises NotLeader otherwise."""
+        epoch = self.core.epoch
+        result = None
+        try:
+            while True:
+                if not self._leads() or self.core.epoch != epoch:
+                    raise NotLeader(f"node {self.core.defaults.node_id} no longer leads epoch {epoch}")
+                work = steps.send(result)
+                result = yield work
+        except StopIteration as finished:
+            value: R = finished.value
+            return value
+        finally:
+            steps.close()
+
+    def _append(self, result: ControllerResult[R]) -> Steps[None]:
+        """Append the records of a decision on the pending image as it is. Raises NotLeader, or KafkaError for
         a batch that is too large.
 
-        More than an operation of a user may write is cut into several batches: such records (a broker with
-        very many partitions went away) keep their sense one by one.
+        More records than an operation of a user may write are cut into several batches: such records (a broker with
+        very many partitions was fenced) are valid one by one.
         """
+        records = result.records
         for start in range(0, len(records), MAX_RECORDS_PER_OPERATION):
             chunk = records[start : start + MAX_RECORDS_PER_OPERATION]
             expected = self.replica.log_end_offset + len(chunk) - 1
-            preview = self.core.preview(chunk, expected, self._now_ms())
-            last_offset = self.replica.append(self.core.epoch, chunk)
-            assert last_offset == expected, f"appended up to {last_offset}, not {expected}"
-            self.core.appended(preview, self._now_ms())
-            self._last_appended = last_offset
-        if notes:
+            preview = yield from self.core.preview(chunk, expected, self._now_ms())
+            encode = partial(encode_batch, chunk, self._world.wall_clock.now_ms())
+            batch: bytes = encode() if len(chunk) <= STEP_ITEMS else (yield encode)
+            self._append_batch(chunk, batch, preview, expected)
+        for effect in result.effects:
+            effect()
+        if result.notes:
             committed_at = self._last_appended if records else None
-            self.replica.on_committed(self._last_appended, partial(self._decided, notes, committed_at))
+            self.replica.on_committed(self._last_appended, partial(self._decided, result.notes, committed_at))
         if records:
-            self.replica.on_committed(self._last_appended, partial(self._told_committed, self.stopwatch()))
+            self.replica.on_committed(self._last_appended, partial(self._committed, self.stopwatch()))
             self._timetable_changed.set()
 
-    def _told_committed(self, appended_at: float, error: KafkaError | None) -> None:
+    def _append_batch(self, records: Sequence[Message], batch: bytes, preview: MetadataImage, expected: int) -> None:
+        last_offset = self.replica.append_batch(self.core.epoch, records, batch)
+        assert last_offset == expected, f"appended up to {last_offset}, not {expected}"
+        self.core.appended(preview, self._now_ms())
+        self._last_appended = last_offset
+
+    def _committed(self, appended_at: float, error: KafkaError | None) -> None:
         if error is None:
             self.times.commit.took(self.stopwatch() - appended_at)
 
-    def _decided(self, notes: Notes, metadata_offset: int | None, error: KafkaError | None) -> None:
-        """Decisions count once they are committed; what became of others is told by whoever leads now. A refusal has
-        no offset of its own: it counts when what it rests on is committed."""
-        if error is None:
-            self._decisions.take(notes, **({} if metadata_offset is None else {"metadata_offset": metadata_offset}))
+    def _decided(self, notes: Sequence[Note], metadata_offset: int | None, error: KafkaError | None) -> None:
+        """Keep notes once their records are committed; the next leader notes the fate of others. A refusal has no
+        offset: it is noted when the records that it depends on are committed."""
+        if error is not None:
+            return
+        if len(notes) <= NOTES_IN_A_STEP:
+            self._keep(notes, metadata_offset)
+        else:
+            self._nursery.start_soon(self._keep_many, notes, metadata_offset)
+
+    async def _keep_many(self, notes: Sequence[Note], metadata_offset: int | None) -> None:
+        for start in range(0, len(notes), NOTES_IN_A_STEP):
+            self._keep(notes[start : start + NOTES_IN_A_STEP], metadata_offset)
+            await trio.lowlevel.checkpoint()
+
+    def _keep(self, notes: Sequence[Note], metadata_offset: int | None) -> None:
+        self._decisions.take(notes, **({} if metadata_offset is None else {"metadata_offset": metadata_offset}))
+        for note in notes:
+            if is_alarming(note):
+                log.warning("%s: %s", note.text, note.cause)
 
     def _broker_process_gone(self, broker_id: int, broker_epoch: int, cause: str) -> None:
-        end_offset = self.replica.log_end_offset
-        result = self.core.fence_broker(broker_id, broker_epoch, cause, end_offset, self._now_ms())
+        self.queue.add(Job("BrokerProcessGone", self._fence(broker_id, broker_epoch, cause), self._failed))
+
+    def _fence(self, broker_id: int, broker_epoch: int, cause: str) -> Steps[None]:
         try:
-            self._append(result.records, result.notes)
+            result = yield from self._while_leading(
+                self.core.fence_broker(broker_id, broker_epoch, cause, self.replica.log_end_offset, self._now_ms())
+            )
+            yield from self._while_leading(self._append(result))
         except NotLeader:
-            log.info("broker %d is not fenced by this controller: it does not lead any more", broker_id)
+            log.info("broker %d is not fenced: this controller no longer leads", broker_id)
+
+    def _failed(self, error: Exception) -> None:
+        """Work that nobody asked for has failed: the node stops."""
+        self._failure = error
+        self._timetable_changed.set()
 
     # MetadataListener
 
     def handle_commit(self, batch: CommittedBatch) -> None:
-        deltas = self.core.handle_commit(batch.base_offset, batch.epoch, batch.append_time_ms, batch.records)
+        deltas = self.core.handle_commit(
+            batch.base_offset, batch.epoch, batch.append_time_ms, batch.records, continues=batch.continues
+        )
+        if batch.append_time_ms >= self._started_ms:
+            self.unclean_elections += sum(map(unclean_elections, deltas))
         if not self.core.is_active and batch.append_time_ms >= self._started_ms:
             for delta in deltas:
-                note_heard(self._decisions, self.core.defaults.node_id, delta)
-        self._image_changed()
+                self._note_replayed(delta)
+        if not batch.continues:
+            self._image_changed()
+
+    def _note_replayed(self, delta: MetadataDelta) -> None:
+        steps = note_replayed(self._decisions, self.core.defaults.node_id, delta)
+        for _ in steps:
+            self._nursery.start_soon(self._finish, steps)
+            break
+
+    async def _finish(self, steps: Steps[None]) -> None:
+        for _ in steps:
+            await trio.lowlevel.checkpoint()
 
     def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> None:
         self.core.handle_snapshot(records, offset, epoch, timestamp_ms)
@@ -180,35 +298,40 @@ class ControllerService:
             self.core.resign()
             self.watch.forget()
         if leader_id == self.core.defaults.node_id:
-            self._activate(epoch)
+            self.queue.add(Job("Activation", self._activate(epoch), self._failed))
         self._timetable_changed.set()
-        self._tell()
+        self._report_change()
 
-    def _activate(self, epoch: int) -> None:
+    def _activate(self, epoch: int) -> Steps[None]:
+        """Become active, unless leadership was lost again while earlier jobs ended."""
+        leading = self.replica.leader_and_epoch
+        if (leading.leader_id, leading.epoch) != (self.core.defaults.node_id, epoch) or self.core.is_active:
+            return
         self.times.activations += 1
         end_offset = self.replica.log_end_offset
         self._last_appended = end_offset - 1
         records = self.core.activate(epoch, end_offset, self._now_ms())
         try:
-            self._append(records, Notes())
+            yield from self._while_leading(self._append(ControllerResult(None, records)))
         except NotLeader:
-            # Lost again already; the log tells soon who leads.
+            # Leadership is lost again; the listener will get the next leader.
             self.core.resign()
             return
+        self._timetable_changed.set()
         for broker in self.core.pending.cluster.brokers.values():
             if not broker.fenced:
                 self.watch.look_at(broker, f"controller {self.core.defaults.node_id} became active")
 
     def _image_changed(self) -> None:
         loader = self.core.loader
-        # A log that was grown in an earlier life may be due for a snapshot before any of it was read back.
+        # A log from before a restart may be due for a snapshot before any of it was read back.
         may_snapshot = loader.image.offset >= 0 and not self._snapshotting and not loader.in_transaction
         if may_snapshot and self.replica.should_snapshot:
             self._snapshotting = True
             self._nursery.start_soon(self._write_snapshot, loader.image)
-        self._tell()
+        self._report_change()
 
-    def _tell(self) -> None:
+    def _report_change(self) -> None:
         self.changed.set()
         self.changed = trio.Event()
 
@@ -216,15 +339,22 @@ class ControllerService:
         try:
             records = await self._world.run_blocking(lambda: image_to_records(image))
             await self.replica.create_snapshot(records, image.offset, image.epoch, image.timestamp_ms)
-            log.info("wrote a snapshot of %d records up to offset %d", len(records), image.offset)
+            log.info("a snapshot of %d records up to offset %d was written", len(records), image.offset)
         finally:
             self._snapshotting = False
 
-    # By the clock
+    # Periodic work
 
     async def run(self) -> None:
-        """Do what the active controller does by the clock, until cancelled."""
+        """Run the queue and the periodic work of the active controller, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.queue.run)
+            await self._keep_timetable()
+
+    async def _keep_timetable(self) -> None:
         while True:
+            if self._failure is not None:
+                raise self._failure
             self._timetable_changed = trio.Event()
             now_ms = self._now_ms()
             due_ms = self.core.next_periodic_ms(now_ms)
@@ -234,14 +364,21 @@ class ControllerService:
                 with trio.move_on_after((due_ms - now_ms) / 1000):
                     await self._timetable_changed.wait()
             else:
-                self.times.lateness.took((now_ms - due_ms) / 1000)
-                began = self.stopwatch()
-                result = self.core.run_periodic(self.replica.log_end_offset, now_ms)
-                try:
-                    self._append(result.records, result.notes)
-                    self.times.processing.took(self.stopwatch() - began)
-                except NotLeader:
-                    # The log tells soon who leads instead.
+                self.queue.waited.took((now_ms - due_ms) / 1000)
+                done = trio.Event()
+                self.queue.add(Job("PeriodicWork", self._run_periodic(), self._failed, done=done.set))
+                await done.wait()
+                if not self._leads():
+                    # The listener will get the next leader.
                     with trio.move_on_after(DEPOSED_PAUSE_MS / 1000):
                         await self._timetable_changed.wait()
                 await trio.lowlevel.checkpoint()
+
+    def _run_periodic(self) -> Steps[None]:
+        began = self.stopwatch()
+        try:
+            result = yield from self._while_leading(self.core.run_periodic(self.replica.log_end_offset, self._now_ms()))
+            yield from self._while_leading(self._append(result))
+        except NotLeader:
+            return
+        self.times.processing.took(self.stopwatch() - began)

@@ -1,4 +1,4 @@
-"""What a controller tells about itself and the cluster: answers from the committed image alone.
+"""Descriptions of a controller and the cluster, from the committed image alone.
 
 ApiVersions (18), DescribeCluster (60, KIP-919), DescribeConfigs (32) and the ACL requests (29 to 31), which
 find no authorizer. Pure functions: request in, response out.
@@ -44,19 +44,19 @@ from settings.describe import (
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _SINCE_MINIMUM_ZERO = 4
-"""Older clients fail on a feature whose lowest level is 0, so they are not told of it (KAFKA-17492)."""
+"""Older clients fail on a feature whose lowest level is 0, so their responses omit it (KAFKA-17492)."""
 
 CONTROLLER_ENDPOINTS = 2
 ALL_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-"""Create, alter, describe, cluster action, describe and alter configs, idempotent write: nobody is
-refused."""
+"""Create, alter, describe, cluster action, describe and alter configs, idempotent write: all are allowed to
+everybody."""
 
 NO_AUTHORIZER = "no authorizer is configured"
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What descriptions are made from."""
+    """Input of the descriptions."""
 
     image: MetadataImage
     defaults: ControllerDefaults
@@ -67,7 +67,7 @@ class Described:
 def api_versions(
     image: MetadataImage, request: ApiVersionsRequest, version: int, served: list[ApiVersion]
 ) -> ApiVersionsResponse:
-    """Which requests are served, which features are supported and finalised (KIP-35, KIP-511, KIP-584)."""
+    """Supported requests, supported and finalised features (KIP-35, KIP-511, KIP-584)."""
     if version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
@@ -91,7 +91,7 @@ def api_versions(
 def describe_cluster(
     described: Described, request: DescribeClusterRequest, version: int, listener_name: str
 ) -> DescribeClusterResponse:
-    """The registered controllers, under the listener the request came in by."""
+    """The registered controllers, with their endpoints on the listener of the request."""
     response = DescribeClusterResponse(
         cluster_id=described.defaults.cluster_id,
         controller_id=described.leader_id,
@@ -100,7 +100,7 @@ def describe_cluster(
     if request.endpoint_type != CONTROLLER_ENDPOINTS:
         known = request.endpoint_type == 1
         response.error_code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
-        response.error_message = "this is a controller's listener; brokers describe brokers"
+        response.error_message = "a controller describes controllers only (endpoint type 2)"
         if not known:
             response.error_message = f"unknown endpoint type {request.endpoint_type}"
         return response
@@ -118,7 +118,7 @@ def describe_cluster(
 def describe_configs(described: Described, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Effective configs of topics and of this controller."""
     response = DescribeConfigsResponse()
-    # Asked twice is answered once: an answer is much longer than its question.
+    # A resource named twice is described once: an answer is much longer than its request.
     for resource in {(each.resource_type, each.resource_name): each for each in request.resources}.values():
         result = DescribeConfigsResult(
             resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
@@ -149,7 +149,7 @@ def _config_entries(described: Described, resource: DescribeConfigsResource) -> 
         if resource.resource_name == str(defaults.node_id):
             return describe_broker_configs(layers)
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"this is node {defaults.node_id}; ask {resource.resource_name} itself"
+            ErrorCode.INVALID_REQUEST, f"node {defaults.node_id} describes itself only; got {resource.resource_name}"
         )
     raise KafkaError(
         ErrorCode.INVALID_REQUEST, f"controllers do not describe resources of type {resource.resource_type}"
@@ -157,7 +157,7 @@ def _config_entries(described: Described, resource: DescribeConfigsResource) -> 
 
 
 def config_result(entry: ConfigEntry, include_synonyms: bool) -> DescribeConfigsResourceResult:
-    """As DescribeConfigs tells it."""
+    """A config in the form of DescribeConfigs."""
     synonyms = entry.synonyms if include_synonyms else ()
     return DescribeConfigsResourceResult(
         name=entry.name,

@@ -1,8 +1,8 @@
-"""Requests that brokers forward inside an Envelope (KIP-590): taken out, served, and put back as bytes.
+"""Requests that brokers forward inside an Envelope (KIP-590): unwrapped, served, and answered as bytes.
 
-The request in an envelope is a whole one, with its own header, and its answer is the whole answer, so the
-broker hands it to its client unread. "Not the active controller" is told by the envelope itself: then the
-broker looks for the active one and tries again, and the client never learns of it.
+The request in an envelope is complete, with its own header, and so is its answer, which the broker passes to
+its client unread. NOT_CONTROLLER is the error of the envelope itself: the broker then looks for the active
+controller and retries, and the client never sees it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, MalformedMessage
 from protocol.framing import parse_request_header
 from protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from runtime.dispatch import Aside, Call, Dispatcher, Handler
+from runtime.dispatch import Call, Dispatcher, Execution, Handler
 from runtime.server import Request, Steps, Timed
 from runtime.world import Chunk, FileRegion
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class EnvelopeSlot:
-    """The `AnswerSlot` of the request in an envelope: answers the envelope with what it is given."""
+    """The `AnswerSlot` of the request in an envelope: its content answers the envelope."""
 
     __slots__ = ("_envelope", "done", "timed")
 
@@ -30,7 +30,7 @@ class EnvelopeSlot:
         self._envelope = envelope
         self.done = False
         self.timed: Timed | None = None
-        """Told nothing: the envelope's own answer is timed."""
+        """Never called: the envelope's own answer is timed."""
 
     @property
     def connection_closed(self) -> bool:
@@ -40,8 +40,14 @@ class EnvelopeSlot:
     def connection_ended(self) -> bool:
         return self._envelope.slot.connection_ended
 
+    def grow(self, size_bytes: int) -> None:
+        self._envelope.slot.grow(size_bytes)
+
     def comes_from_node(self) -> None:
         self._envelope.slot.comes_from_node()
+
+    async def take_steps(self, steps: Steps) -> None:
+        await self._envelope.slot.take_steps(steps)
 
     def fill(self, chunks: Sequence[Chunk]) -> None:
         self._finish(EnvelopeResponse(response_data=b"".join(map(_in_memory, chunks))))
@@ -51,12 +57,12 @@ class EnvelopeSlot:
         self._finish(EnvelopeResponse(error_code=code))
 
     def drop(self) -> None:
-        """No request that is forwarded goes without an answer."""
+        """Every forwarded request is answered."""
         self.refuse(ErrorCode.INVALID_REQUEST)
 
     def abort(self, reason: str) -> None:
-        """The request inside is at fault, not the broker: its connection stays."""
-        log.info("a forwarded request is refused: %s", reason)
+        """The request inside is at fault, not the broker: the broker's connection stays open."""
+        log.info("forwarded request refused: %s", reason)
         self.refuse(ErrorCode.INVALID_REQUEST)
 
     def _finish(self, response: EnvelopeResponse) -> None:
@@ -70,9 +76,9 @@ def _in_memory(chunk: Chunk) -> bytes:
     return bytes(chunk)
 
 
-def envelope_handler(forwardable: Mapping[ApiKey, Handler], aside: Aside) -> Handler:
+def envelope_handler(forwardable: Mapping[ApiKey, Handler], execution: Execution) -> Handler:
     """Serves envelopes by these handlers."""
-    dispatcher = Dispatcher(forwardable, aside=aside)
+    dispatcher = Dispatcher(forwardable, execution=execution)
 
     def open_envelope(envelope: Call) -> Steps | None:
         message: EnvelopeRequest = envelope.message

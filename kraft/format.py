@@ -1,5 +1,5 @@
-"""Makes log directories ready for a node (`barnabas storage format`): who it is, and which log directory this
-is.
+"""Formats log directories for a node (`barnabas storage format`): writes the ids of the node and of each
+directory.
 
 A directory counts as formatted once it has `meta.properties`, which is therefore written last; before it
 comes `bootstrap.checkpoint`, the first records of the cluster as a snapshot. Both are as Kafka 4.3 writes
@@ -34,19 +34,19 @@ class FormatError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FormatRequest:
-    """Which directories become whose."""
+    """Directories to format, and the node that they are for."""
 
     cluster_id: str
     node_id: int
     directories: Sequence[str]
     records: Sequence[FeatureLevelRecord]
-    """What the cluster's metadata starts with: `kraft.metadata.bootstrap.bootstrap_records`."""
+    """The first metadata records of the cluster: `kraft.metadata.bootstrap.bootstrap_records`."""
     ignore_formatted: bool = False
-    """Leave directories alone that are formatted for this very node, instead of refusing."""
+    """Skip directories that are formatted for this very node, instead of refusing them."""
 
 
 def format_directories(disk: Disk, request: FormatRequest, chance: Chance) -> list[str]:
-    """Formats what is not formatted yet and gives those directories. Raises `FormatError` before touching
+    """Format the directories that are not formatted yet, and return them. Raises `FormatError` before touching
     any.
 
     A directory of another cluster or node is always refused, one of this node unless `ignore_formatted`.
@@ -70,7 +70,7 @@ def format_directories(disk: Disk, request: FormatRequest, chance: Chance) -> li
 
 
 def _is_ours(disk: Disk, directory: str, request: FormatRequest) -> bool:
-    """Whether the directory is formatted for this node. Raises `FormatError` if it is another's."""
+    """Whether the directory is formatted for this node. Raises `FormatError` if it belongs to another one."""
     try:
         identity = read_meta_properties(disk, directory)
     except LogDirectoryError as error:
@@ -78,9 +78,9 @@ def _is_ours(disk: Disk, directory: str, request: FormatRequest) -> bool:
     if identity is None:
         return False
     if identity.cluster_id != request.cluster_id:
-        raise FormatError(f"{directory} is of cluster {identity.cluster_id}, not {request.cluster_id}")
+        raise FormatError(f"{directory} belongs to cluster {identity.cluster_id}, not {request.cluster_id}")
     if identity.node_id != request.node_id:
-        raise FormatError(f"{directory} is of node {identity.node_id}, not {request.node_id}")
+        raise FormatError(f"{directory} belongs to node {identity.node_id}, not {request.node_id}")
     return True
 
 

@@ -1,7 +1,7 @@
-"""Core: how a broker reports in its heartbeat which log directories have no room.
+"""Core: the log directories without room, as a broker reports them in its heartbeat.
 
-Kafka has no word for it: a directory is online or it failed. So the ids travel in a tagged field that other
-controllers pass over; they leave the leaderships where they are.
+Kafka has no field for it: a directory is online or it failed. The ids travel in a tagged field, which controllers of
+Apache Kafka ignore: they leave the leaders of such replicas in place.
 """
 
 from __future__ import annotations

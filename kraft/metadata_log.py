@@ -1,6 +1,6 @@
 """The log of `__cluster_metadata` on this node's disk: a `PartitionLog`, its snapshots, its election file.
 
-Puts storage's log and Raft's picture of it (`LogHistory`) side by side: what one does the other records, and
+Keeps storage's log and Raft's view of it (`LogHistory`) in step: a change of one is recorded in the other, and
 every change asserts that they agree. Synchronous. Knows no roles and no peers.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from kraft.disk_reserve import Reserve
 from kraft.quorum_state import QuorumStateFile
 from kraft.raft.history import LOG_ORIGIN, LogHistory, OffsetAndEpoch
-from kraft.reserve import Reserve
 from kraft.snapshots import SnapshotFiles
 from protocol.errors import KafkaError
 from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, iterate_batches, read_header
@@ -76,24 +76,24 @@ class MetadataLog:
         log, latest = self.partition_log, self.snapshots.latest
         if latest is not None and (log.log_end_offset < latest.offset or 0 <= log.latest_epoch < latest.epoch):
             log.truncate_fully_and_start_at(latest.offset, now_ms=now_ms)
-        # Recovery has gone through what is not in a snapshot. Of the rest a disk may have lost what it called durable
-        # (after a failed sync, the next one succeeds), and whoever asks for it is not to be given that.
+        # Recovery has checked the records that are not in a snapshot. Of the others a disk may have lost some that it
+        # called durable (after a failed sync, the next one succeeds), and no replica may be served damaged records.
         damage = None if latest is None else last_damage(log.segments, latest.offset)
         sound_from = log.log_start_offset if damage is None else max(log.log_start_offset, damage[0])
         if sound_from > 0:
-            # Old segments go whole, and the log may reach back a little before the snapshot it starts from.
+            # Segments are deleted whole, so the log may reach back a little before the snapshot it starts from.
             start = next((s for s in self.snapshots.ids if s.offset >= sound_from), None)
             if start is None:
                 raise FileNotFoundError(f"{log.directory}: starts at {sound_from}, but has no snapshot")
             log.set_high_watermark(start.offset)
             log.advance_log_start_offset(start.offset)
         if damage is not None:
-            _log.warning("%s: begins at %d, behind what is damaged: %s", log.directory, log.log_start_offset, damage[1])
+            _log.warning("%s: begins at %d, after a damaged batch: %s", log.directory, log.log_start_offset, damage[1])
             log.delete_old_segments(now_ms)
 
     def _sync_all(self, disk: Disk, directory: str) -> None:
-        """What was read back may be in the page cache only, and we are about to tell others that we have
-        it."""
+        """Sync everything: what was read back may be in the page cache only, and is about to be acknowledged to
+        others."""
         self.partition_log.flush()
         for name in disk.list(directory):
             if name.endswith(LOG_SUFFIX):
@@ -109,7 +109,7 @@ class MetadataLog:
         segments = self.partition_log.segments
         return sum(segment.size_bytes for segment in segments if segment.base_offset >= offset)
 
-    # ---- what is there
+    # ---- reading
 
     @property
     def directory(self) -> str:
@@ -165,7 +165,7 @@ class MetadataLog:
         self.partition_log.set_high_watermark(high_watermark)
 
     def flush_work(self) -> tuple[int, FlushWork | None]:
-        """(the log end offset now, what makes everything below it durable or None if it is)."""
+        """(the log end offset now, the work that makes everything below it durable or None if it is)."""
         return self.end_offset, self.partition_log.flushes.work()
 
     def flushed(self, offset: int) -> None:
@@ -174,8 +174,8 @@ class MetadataLog:
     # ---- snapshots
 
     def snapshot_published(self, snapshot: OffsetAndEpoch, now_ms: int) -> OffsetAndEpoch | None:
-        """A snapshot of our own is there. Drops the log before the *previous* one, so that a replica which
-        lags a little still finds the records; gives the new start of the log, None if it stays."""
+        """This node has written a snapshot. Drops the log before the *previous* one, so that a replica which lags a
+        little still finds the records; returns the new start of the log, None if it stays."""
         self.snapshots.published(snapshot)
         self.bytes_since_snapshot = 0
         log = self.partition_log
@@ -195,7 +195,7 @@ class MetadataLog:
         except KafkaError as error:
             if log.failure is not None:
                 raise
-            _log.warning("%s: what a snapshot covers is deleted later: %s", log.directory, error)
+            _log.warning("%s: segments before the snapshot are deleted later: %s", log.directory, error)
         self.snapshots.remove_before(start)
         return start
 
@@ -207,7 +207,7 @@ class MetadataLog:
         self.bytes_since_snapshot = 0
 
     def deletion_work(self, now_ms: int) -> Callable[[], None] | None:
-        """What removes the files of dropped segments, to be run in a thread; None if none are due."""
+        """Work that removes the files of dropped segments, to be run in a thread; None if none are due."""
         return self.partition_log.deletion_work(now_ms)
 
     def close(self) -> None:

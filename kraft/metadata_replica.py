@@ -48,7 +48,7 @@ from protocol.api_keys import ApiKey
 from protocol.errors import EncodeError, ErrorCode, KafkaError
 from protocol.messages.control_records import LeaderChangeMessage, LeaderChangeMessageVoter
 from protocol.messages.metadata_log import NoOpRecord
-from protocol.records.batch import BatchHeader
+from protocol.records.batch import BatchHeader, read_header
 from protocol.records.builder import build_batch
 from protocol.records.control import build_raft_control_batch
 from protocol.records.metadata import encode_metadata_record
@@ -78,6 +78,12 @@ MAINTENANCE_MS = 10_000
 Reply = Callable[[], None]
 Step = Callable[[], Reply | None]
 """Feeds the core; gives what answers whoever asked, to be called once everything else was carried out."""
+
+
+def encode_batch(records: Sequence[Message], timestamp_ms: int) -> bytes:
+    """One batch of metadata records. Slow if they are many: may run in a thread."""
+    values = [encode_metadata_record(record, record.VERSIONS.highest) for record in records]
+    return build_batch([Record(0, timestamp_ms, None, value) for value in values])
 
 
 class NotLeader(KafkaError):
@@ -523,7 +529,11 @@ class MetadataReplica:
     # ---- appending
 
     def append(self, epoch: int, records: Sequence[Message]) -> int:
-        """Append `records` as one batch, so that they commit together; gives the offset of the last one.
+        """Append `records` as one batch; see `append_batch`."""
+        return self.append_batch(epoch, records, encode_batch(records, self.wall_ms()))
+
+    def append_batch(self, epoch: int, records: Sequence[Message], batch: bytes) -> int:
+        """Append `batch`, which holds `records`, so that they commit together; returns the offset of the last one.
 
         Raises NotLeader unless this replica leads in `epoch`; KafkaError with RECORD_LIST_TOO_LARGE, or with
         KAFKA_STORAGE_ERROR, after which the replica stops.
@@ -531,11 +541,12 @@ class MetadataReplica:
         core = self.core
         if self._failure is not None or self._waiting_inputs is not None or not core.is_leader or core.epoch != epoch:
             raise NotLeader(f"node {core.leader_id} leads epoch {core.epoch}, not this one epoch {epoch}")
-        timestamp_ms = self.wall_ms()
-        values = [encode_metadata_record(record, record.VERSIONS.highest) for record in records]
-        batch = build_batch([Record(0, timestamp_ms, None, value) for value in values])
         if len(batch) > MAX_BATCH_BYTES:
-            raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{len(batch)} bytes of records do not fit one batch")
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"a batch of the metadata log has at most {MAX_BATCH_BYTES} bytes; got {len(batch)}",
+            )
+        timestamp_ms = read_header(batch).max_timestamp
         try:
             header = self._append_or_resign(batch, epoch, timestamp_ms)
         except (OSError, KafkaError) as error:

@@ -1,4 +1,4 @@
-"""A controller node: everything it is made of, wired on one screen."""
+"""A controller node: its parts, and how they are wired."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from protocol.messages.metadata_log import FeatureLevelRecord
 from runtime.background import Background
 from runtime.decision_pages import decision_pages
 from runtime.decisions import Decisions
-from runtime.dispatch import Aside
+from runtime.dispatch import Execution
 from runtime.metrics import metrics_page
 from runtime.observatory import Observatory
 from runtime.server import Server, ServerLimits
+from runtime.worker import Worker
 from runtime.world import World
 from settings.controller import ControllerSettings
 from settings.errors import SettingsError
@@ -35,8 +36,8 @@ from storage.log_directory import LogDirectoryError, read_meta_properties
 
 log = logging.getLogger("kraft.node")
 
-FAREWELL_MS = 500
-"""A stopping leader gives its resignation so long to reach the voters, and answers under way so long to
+SHUTDOWN_MS = 500
+"""Time for a stopping leader's resignation to reach the voters, and then for pending answers to
 leave."""
 
 
@@ -65,14 +66,16 @@ async def run_controller(
             config = replica_config(settings, cluster_id, directory_id, directory)
             replica = MetadataReplica(config, world, service, decisions)
             service.attach(replica)
-            aside = Aside(Background(nursery), world.run_blocking, world.count_work)
-            dispatcher = make_dispatcher(service, aside)
-            server = Server(world, dispatcher, ServerLimits.of(settings, world.memory_bytes))
-            server.on_long_turn = dispatcher.overran
+            worker = Worker(world.run_blocking)
+            dispatcher = make_dispatcher(service, Execution(Background(nursery), worker, world.count_work))
+            server = Server(world, dispatcher, ServerLimits.of(settings, world.memory_bytes), worker)
+            server.on_long_turn = service.queue.on_long_step = dispatcher.overran
             dispatcher.decisions = decisions
-            observatory = Observatory(partial(_what_is_missing, replica))
-            observatory.pages["/metrics"] = metrics_page(controller_metrics(world, service, dispatcher, server))
-            state = ControllerState(settings.node_id, service, decisions, partial(_what_is_missing, replica))
+            observatory = Observatory(partial(_reason_not_ready, replica))
+            observatory.pages["/metrics"] = metrics_page(
+                controller_metrics(world, service, dispatcher, server, settings.all_log_dirs)
+            )
+            state = ControllerState(settings.node_id, service, decisions, partial(_reason_not_ready, replica))
             observatory.pages["/state"] = state.page
             observatory.pages |= decision_pages(decisions)
             await nursery.start(observatory.serve, world, settings.http_listener)
@@ -91,16 +94,16 @@ async def run_controller(
             )
             task_status.started()
             await stop.wait()
-            await replica.resign(FAREWELL_MS)
-            with trio.move_on_after(FAREWELL_MS / 1000):
+            await replica.resign(SHUTDOWN_MS)
+            with trio.move_on_after(SHUTDOWN_MS / 1000):
                 await server.stop()
             nursery.cancel_scope.cancel()
     finally:
         release_lock()
 
 
-def _what_is_missing(replica: MetadataReplica) -> str:
-    """Until this controller is of use to the quorum."""
+def _reason_not_ready(replica: MetadataReplica) -> str:
+    """Reason why this controller is not ready; empty if it takes part in the quorum."""
     return "" if replica.is_in_quorum else "this controller neither leads the quorum nor follows its leader"
 
 
@@ -109,7 +112,7 @@ async def _run_replica(replica: MetadataReplica, *, task_status: trio.TaskStatus
 
 
 def controller_defaults(settings: ControllerSettings, cluster_id: str) -> ControllerDefaults:
-    """What decisions need of the settings."""
+    """Settings that decisions depend on."""
     return ControllerDefaults(
         node_id=settings.node_id,
         cluster_id=cluster_id,
@@ -152,6 +155,6 @@ def _lock(world: World, directory: str) -> Callable[[], None]:
 
 
 def _bootstrap(world: World, directory: str) -> Sequence[FeatureLevelRecord]:
-    """How a new cluster's log begins: as `format` left it, else at the highest levels."""
+    """The first records of a new cluster's log: those that `format` wrote, else the highest levels."""
     found = read_bootstrap_records(world.disk, directory)
     return cast(list[FeatureLevelRecord], found) or bootstrap_records()

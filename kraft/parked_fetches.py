@@ -1,4 +1,4 @@
-"""Fetches of the metadata log that wait for news. Knows no sockets and no log: when to answer is told."""
+"""Fetches of the metadata log that wait for new records. Knows no sockets and no log: its owner answers them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from runtime.dispatch import Call
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ParkedFetch:
-    """A fetch whose answer had no news so far."""
+    """A fetch whose answer had nothing new so far."""
 
     call: Call
     fetch: Fetch
     until_ms: int
-    """When it is answered without any, on the replica's monotonic clock."""
+    """Time at which it is answered anyway, on the replica's monotonic clock."""
 
 
 class ParkedFetches:
-    """Mutable. In the order in which they came; there are as many as replicas, so nothing is indexed."""
+    """Mutable. In order of arrival; there are as many as replicas, so nothing is indexed."""
 
     def __init__(self) -> None:
         self._parked: list[ParkedFetch] = []
@@ -30,13 +30,13 @@ class ParkedFetches:
         return min((parked.until_ms for parked in self._parked), default=None)
 
     def add(self, parked: ParkedFetch) -> None:
-        """Also lets go of those whose connection has closed: a peer that comes again and again leaves none
+        """Also drops those whose connection has closed, so that a peer that reconnects again and again leaves none
         behind."""
         self._parked = [known for known in self._parked if not known.call.slot.connection_closed]
         self._parked.append(parked)
 
     def take(self, has_news: Callable[[Fetch], bool]) -> list[ParkedFetch]:
-        """Take out those for which there is news."""
+        """Remove and return the fetches for which there is something new."""
         taken = [parked for parked in self._parked if has_news(parked.fetch)]
         if taken:
             self._parked = [parked for parked in self._parked if parked not in taken]

@@ -1,4 +1,4 @@
-"""The answer to DescribeQuorum: how far every voter and observer is, as the leader knows it (KIP-595, 836,
+"""The answer to DescribeQuorum: the progress of every voter and observer, as the leader knows it (KIP-595, 836,
 853)."""
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from storage.names import METADATA_TOPIC
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The time that Raft goes by, and what turns it into wall clock time."""
+    """Raft's monotonic time, and its offset to the wall clock."""
 
     now_ms: int
     wall_offset_ms: int
 
     def wall_ms(self, time_ms: int | None) -> int:
-        """-1 for a time that never was."""
+        """-1 for None."""
         return -1 if time_ms is None else time_ms + self.wall_offset_ms
 
 

@@ -1,6 +1,6 @@
 """Between the core's messages and the protocol's: the five APIs of the metadata quorum, both ways.
 
-A malformed or foreign message (another cluster, another topic, a shape that no sane peer sends) ends here:
+A malformed or foreign message (another cluster, another topic, a shape that no correct peer sends) ends here:
 requests get Kafka's error code, answers become `UnusableAnswer`. Knows no sockets and no log.
 """
 
@@ -44,18 +44,18 @@ EndpointT = TypeVar("EndpointT")
 
 @dataclass(frozen=True, slots=True)
 class NodeAddress:
-    """Where a voter listens."""
+    """Address of a voter's listener."""
 
     host: str
     port: int
 
 
 class UnusableAnswer(Exception):
-    """A peer answered with something that is no answer to us."""
+    """A peer's response does not answer the request."""
 
 
 class RefusedRequest(Exception):
-    """A request that the quorum does not act upon: the whole of it gets this error."""
+    """A request that the quorum does not act upon: the whole request gets this error."""
 
     def __init__(self, code: ErrorCode) -> None:
         super().__init__(code)
@@ -70,7 +70,7 @@ class ReadAnswer:
     data: memoryview
     """Records of a fetch, cut to whole and sound batches; or a piece of a snapshot."""
     addresses: Mapping[int, NodeAddress]
-    """Nodes the peer told of: the leader, mostly."""
+    """Addresses in the answer: mostly that of the leader."""
 
 
 NO_DATA = memoryview(b"")
@@ -196,7 +196,7 @@ class QuorumMessages:
             raise RefusedRequest(ErrorCode.INCONSISTENT_CLUSTER_ID)
 
     def _only_partition(self, message: Any) -> Any:
-        """The one partition that a Vote, BeginQuorumEpoch or EndQuorumEpoch may speak of."""
+        """The only partition that a Vote, BeginQuorumEpoch or EndQuorumEpoch may name."""
         self._check_cluster(message.cluster_id)
         topics = message.topics
         if len(topics) != 1 or topics[0].topic_name != METADATA_TOPIC or len(topics[0].partitions) != 1:
@@ -274,14 +274,14 @@ class QuorumMessages:
         )
 
     def read_endpoints(self, leader_id: int, endpoints: Sequence[Any]) -> dict[int, NodeAddress]:
-        """Where a leader that made itself known says that it listens, on the listener that we share."""
+        """Address of a leader that made itself known, on the listener that both share."""
         for endpoint in endpoints:
             if endpoint.name == self._listener_name and endpoint.host and 0 < endpoint.port < 65536:
                 return {leader_id: NodeAddress(endpoint.host, endpoint.port)}
         return {}
 
     def refuse_fetch_snapshot(self, message: snapshot_api.FetchSnapshotRequest, code: ErrorCode) -> Message:
-        """An unknown partition is told in its place, everything else at the top."""
+        """An unknown partition is an error of the partition, everything else one of the whole response."""
         if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return snapshot_api.FetchSnapshotResponse(error_code=code)
         topic = message.topics[0]
@@ -380,7 +380,7 @@ class QuorumMessages:
             node_endpoints=_endpoints(snapshot_api.NodeEndpoint, answer.leader_id, hint if version >= 1 else None),
         )
 
-    # ---- answers, incoming: UnusableAnswer unless they are what a replica of this partition says
+    # ---- answers, incoming: UnusableAnswer unless they fit a replica of this partition
 
     def read_answer(self, message: Message) -> ReadAnswer:
         """An answer to a request of ours."""
@@ -413,7 +413,7 @@ class QuorumMessages:
             case snapshot_api.FetchSnapshotResponse():
                 return _read_fetch_snapshot_answer(message)
             case _:
-                raise UnusableAnswer(f"{type(message).__name__} answers nothing of ours")
+                raise UnusableAnswer(f"{type(message).__name__} answers none of the requests of a quorum")
 
 
 def _read_fetch_answer(message: fetch.FetchResponse) -> ReadAnswer:
@@ -498,7 +498,7 @@ def _position(epoch: int, offset: int) -> OffsetAndEpoch | None:
 
 
 def _endpoints(kind: Callable[..., EndpointT], leader_id: int | None, hint: NodeAddress | None) -> list[EndpointT]:
-    """Where the leader is, in the words of one API; nothing if that is not known, or not asked for."""
+    """Address of the leader in the form of one API; empty if it is not known, or the version has no field for it."""
     if leader_id is None or hint is None:
         return []
     return [kind(node_id=leader_id, host=hint.host, port=hint.port)]

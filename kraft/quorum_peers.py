@@ -1,5 +1,5 @@
-"""The other replicas of the metadata log as this one reaches them: addresses, channels, and whether they
-live.
+"""Connections to the other replicas of the metadata log: addresses, channels, and whether they are
+alive.
 
 Each peer has two channels, since answers keep their order on a connection: one for fetches, which may wait
 long for news, and one for elections, which may not. Knows nothing of roles; the bytes are the channel's.
@@ -20,10 +20,10 @@ from runtime.liveness import process_is_gone
 from runtime.world import World
 
 PROBE_TIMEOUT_MS = 200
-"""How long a probe may take; one that takes longer is no evidence of anything."""
+"""Timeout of a probe; one that takes longer is no evidence of anything."""
 
 ConnectionNews = Callable[[int, bool], None]
-"""(peer, whether a fresh dial was refused; else an established connection ended)"""
+"""(peer, True if a new connection was refused, False if an established one ended)"""
 
 
 class QuorumPeers:
@@ -49,7 +49,7 @@ class QuorumPeers:
         return self._configured.get(peer_id) or self._learned.get(peer_id)
 
     def learn(self, addresses: Mapping[int, NodeAddress]) -> None:
-        """Somebody told where nodes listen. What the configuration says counts more."""
+        """Take over addresses from a peer. Those of the configuration take precedence."""
         for peer_id, address in addresses.items():
             if peer_id not in self._configured and self._learned.get(peer_id) != address:
                 self._learned[peer_id] = address
@@ -63,17 +63,17 @@ class QuorumPeers:
         return await self._channel_for(peer_id, request).call(message, timeout_ms=timeout_ms)
 
     def ask(
-        self, peer_id: int, request: Request, message: Message, timeout_ms: int, told: Callable[[Any], object]
+        self, peer_id: int, request: Request, message: Message, timeout_ms: int, answered: Callable[[Any], object]
     ) -> bool:
-        """Send in this very turn, as `Channel.ask`; False if there is no connection yet, and then nothing was done."""
+        """Send at once, as `Channel.send_now`; False, and nothing is sent, if there is no connection yet."""
         channel = self._channel_for(peer_id, request)
         if not channel.ready:
             return False
-        channel.ask(message, told, timeout_ms=timeout_ms)
+        channel.send_now(message, answered, timeout_ms=timeout_ms)
         return True
 
     async def is_gone(self, peer_id: int) -> bool:
-        """Dial the peer: True if its host answers that nobody listens; anything else is no evidence."""
+        """Dial the peer: True if its host refuses the connection; anything else is no evidence."""
         address = self.address(peer_id)
         if address is None:
             return False

@@ -1,8 +1,8 @@
-"""What others ask a replica of the metadata log: fetches, votes, news of leaders, snapshots, how the quorum
-is.
+"""Requests of others to a replica of the metadata log: fetches, votes, changes of the leader, snapshots,
+DescribeQuorum.
 
-Each handler turns a request into one step of the replica; the answer leaves when what the step wanted was
-carried out. A fetch without news is kept until there is some.
+Each handler turns a request into one step of the replica; the answer leaves when the effects of the step are carried
+out. A fetch for which there is nothing new is parked until there is.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class QuorumRequests:
         self._parked = ParkedFetches()
 
     def handlers(self) -> dict[ApiKey, Handler]:
-        """The requests a controller's listener passes on."""
+        """Handlers for a controller's listener."""
         return {key: partial(self._handle, handler) for key, handler in self._handlers().items()}
 
     def _handle(self, handler: Handler, call: Call) -> None:
-        """A replica that waits for room is silent, so that whoever asks looks for another one."""
+        """A replica that waits for disk space does not answer, so that its peers look for another one."""
         if self._replica.is_short:
             call.answer_nothing()
         else:
@@ -65,8 +65,8 @@ class QuorumRequests:
         }
 
     def handle_vote(self, call: Call) -> None:
-        """Vote and pre-vote. A pre-vote against a leader we hear from makes us look whether that still
-        lives."""
+        """Vote and pre-vote. Before a pre-vote is refused because of a live leader, that leader is
+        dialled."""
         replica = self._replica
         try:
             request = self._messages.read_vote(call.message)
@@ -126,7 +126,7 @@ class QuorumRequests:
         replica.step(stand)
 
     def handle_fetch(self, call: Call) -> None:
-        """Fetches of the metadata partition; answered when there is news or `max.wait` is over."""
+        """Fetches of the metadata partition; answered when there is something new or `max.wait` is over."""
         replica = self._replica
         try:
             request = self._messages.read_fetch(call.message)
@@ -155,11 +155,11 @@ class QuorumRequests:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `answer_expired` is due."""
+        """Time at which `answer_expired` is due."""
         return self._parked.next_deadline_ms
 
     def answer_woken(self) -> None:
-        """The log, the high watermark or the leader changed: answer the fetches to which that is news."""
+        """The log, the high watermark or the leader changed: answer the fetches for which that is new."""
         core = self._replica.core
         for parked in self._parked.take(lambda fetch: self._is_news(fetch, core.answer_fetch(fetch))):
             self._answer_fetch(parked.call, core.answer_fetch(parked.fetch))
@@ -170,7 +170,7 @@ class QuorumRequests:
         known = fetch.high_watermark
         if answer.high_watermark is None or known is None or known < self._replica.awaited_end_offset:
             return True
-        # The high watermark as it is known will do.
+        # A higher watermark alone is not worth an answer here.
         return not must_wait(fetch, replace(answer, high_watermark=known))
 
     def answer_expired(self) -> None:
@@ -213,14 +213,14 @@ class QuorumRequests:
         return None if leader_id is None else self._replica.address_of(leader_id)
 
     def _knows_address(self, leader_id: int, endpoints: Sequence[Any]) -> bool:
-        """Whether we could fetch from this leader, after learning what it says of itself."""
+        """Whether this node could fetch from this leader, after learning the address in its request."""
         self._replica.learn_addresses(self._messages.read_endpoints(leader_id, endpoints))
         return self._replica.address_of(leader_id) is not None
 
 
 def _answer(call: Call, response: Message) -> None:
-    """Answer; a response that the version asked for cannot carry must cost that peer its connection, not us
-    the node."""
+    """Answer; a response that the requested version cannot carry costs the peer its connection, and never stops
+    this node."""
     try:
         call.answer(response)
     except EncodeError as error:

@@ -1,8 +1,8 @@
-"""The `quorum-state` file: what a replica of the metadata log must not forget about elections.
+"""The `quorum-state` file: the election state of a replica of the metadata log.
 
 One line of JSON as Kafka writes it: data version 0 while `kraft.version` is 0, data version 1, with the
 directory id of the candidate voted for, from `kraft.version` 1 on. A file that cannot be read stops the node:
-to guess a vote could elect two leaders.
+a guessed vote could elect two leaders.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FILE_NAME = "quorum-state"
 
 
 class CorruptQuorumState(Exception):
-    """The file holds something else than an election state; the message names it and says what."""
+    """The file does not hold an election state; the message names the file and the fault."""
 
 
 class QuorumStateFile:

@@ -1,4 +1,4 @@
-"""What a replica of the metadata log has to be told: who it is, where the voters are, and Kafka's quorum
+"""Configuration of a replica of the metadata log: its identity, the addresses of the voters, and Kafka's quorum
 settings."""
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from settings.node import NodeSettings
 
 FETCH_MAX_WAIT_MS = 700
-"""How long a leader keeps a fetch that brings no news. A little longer than the default of
-metadata.max.idle.interval.ms: an idle log's NoOpRecords shall answer it before it is over."""
+"""A leader parks a fetch for so long. A little longer than the default of metadata.max.idle.interval.ms, so that in an
+idle log a NoOpRecord answers it first."""
 
 _FIRST_BOOTSTRAP_ID = -2
 
@@ -26,12 +26,12 @@ class ReplicaConfig:
     node_id: int
     cluster_id: str
     directory_id: bytes
-    """Of the metadata log directory."""
+    """Id of the metadata log directory."""
     log_directory: str
     """`metadata.log.dir`; the log itself is in `__cluster_metadata-0` there."""
     voters: Mapping[int, NodeAddress] = field(default_factory=dict)
     bootstrap_servers: tuple[NodeAddress, ...] = ()
-    """Whom an observer asks where the configuration names no voters."""
+    """Servers that an observer asks if the configuration names no voters."""
     listener_name: str = "CONTROLLER"
     election_timeout_ms: int = 1000
     fetch_timeout_ms: int = 2000
@@ -48,19 +48,19 @@ class ReplicaConfig:
 
     @property
     def address(self) -> NodeAddress | None:
-        """Where this node itself listens as a voter."""
+        """Address of this node as a voter; None for an observer."""
         return self.voters.get(self.node_id)
 
     @property
     def bootstrap_ids(self) -> tuple[int, ...]:
-        """Made-up ids for the bootstrap servers, whose real ones are not known."""
+        """Made-up ids of the bootstrap servers, whose real ones are not known."""
         if self.voters:
             return ()
         return tuple(_FIRST_BOOTSTRAP_ID - index for index in range(len(self.bootstrap_servers)))
 
     @property
     def addresses(self) -> dict[int, NodeAddress]:
-        """Everybody that can be dialled from the start."""
+        """All addresses that are known from the start."""
         return dict(self.voters) | dict(zip(self.bootstrap_ids, self.bootstrap_servers, strict=False))
 
 

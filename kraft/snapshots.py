@@ -35,7 +35,7 @@ _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint", re.ASCII)
 
 
 class CorruptSnapshotFile(Exception):
-    """The file is not a whole snapshot; the message names it and says what is wrong."""
+    """The file is not a complete snapshot; the message names the file and the fault."""
 
 
 def snapshot_file_name(snapshot: OffsetAndEpoch) -> str:
@@ -60,11 +60,11 @@ class SnapshotFiles:
     """The snapshots in one directory. Synchronous; owned by one metadata log."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
-        """Takes stock, and removes what an interrupted write or download left."""
+        """Lists the snapshots, and removes partial files of an interrupted write or download."""
         self._disk = disk
         self._directory = directory
         self.ids: list[OffsetAndEpoch] = []
-        """Oldest first. The one with offset 0 that Kafka's format tool writes is not counted: it is
+        """Oldest first. The one with offset 0 that Kafka's format tool writes is not listed: it is
         bootstrap."""
         for name in disk.list(directory):
             snapshot = parse_snapshot_file_name(name)
@@ -228,7 +228,7 @@ def load_snapshot(disk: Disk, path: str) -> tuple[int, list[Message]]:
 
 
 def read_bootstrap_records(disk: Disk, directory: str) -> list[Message]:
-    """What a new cluster starts with: the records of `bootstrap.checkpoint`; none if there is no such file.
+    """The first records of a new cluster, from `bootstrap.checkpoint`; none if there is no such file.
 
     The first active controller writes them into an empty log. Raises CorruptSnapshotFile.
     """

@@ -1,6 +1,6 @@
-"""The page `/state` of a controller: how it is, in one short JSON object, for whoever asks twice a second.
+"""The page `/state` of a controller: its state in one short JSON object, for readers that poll twice a second.
 
-Gathered when somebody asks. Knows no page that draws it.
+Gathered on each request. Knows no reader.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ STARTING = "starting"
 
 
 class ControllerState:
-    """What the page tells. The state is that of its replica of the metadata log: leader, follower, candidate, …"""
+    """Content of the page. `state` is the role of its replica of the metadata log: leader, follower, candidate, …"""
 
     def __init__(
-        self, node_id: int, service: ControllerService, decisions: Decisions, what_is_missing: Callable[[], str]
+        self, node_id: int, service: ControllerService, decisions: Decisions, reason_not_ready: Callable[[], str]
     ) -> None:
-        """`what_is_missing` until the controller is of use to the quorum: one line, or nothing."""
+        """`reason_not_ready` is one line; empty if the controller takes part in the quorum."""
         self._node_id = node_id
         self._decisions = decisions
         self._service = service
-        self._what_is_missing = what_is_missing
+        self._reason_not_ready = reason_not_ready
         self._counted: TopicsImage | None = None
         """The topics that `_behind` was counted for: images never change, so it is counted once for each."""
         self._behind: Counter[int] = Counter()
 
     async def page(self, request: HttpRequest) -> HttpResponse:
-        return HttpResponse(json.dumps(self.told(), separators=(",", ":")).encode(), JSON)
+        return HttpResponse(json.dumps(self.state(), separators=(",", ":")).encode(), JSON)
 
-    def told(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         replica, image = self._service.replica, self._service.committed
         behind = self._out_of_sync(image.topics)
         return {
@@ -45,7 +45,7 @@ class ControllerState:
             "id": self._node_id,
             "role": "controller",
             "state": type(replica.core.role).__name__.lower() if replica.is_open else STARTING,
-            "missing": self._what_is_missing(),
+            "missing": self._reason_not_ready(),
             "next_decision": self._decisions.next_number,
             "metadata": metadata_state(replica, image.offset),
             "brokers": [
@@ -61,7 +61,7 @@ class ControllerState:
         }
 
     def _out_of_sync(self, topics: TopicsImage) -> Counter[int]:
-        """By broker, how many partitions have a replica there that is not in sync."""
+        """By broker, the number of partitions with a replica there that is not in sync."""
         if topics is not self._counted:
             self._counted = topics
             self._behind = Counter(

@@ -1,1 +1,1 @@
-"""Bytes to values and back; knows no broker, does no I/O."""
+"""Core: bytes to values and back; knows no broker, does no I/O."""

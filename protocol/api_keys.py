@@ -1,7 +1,7 @@
 """The APIs: their keys, the versions a node serves, and where.
 
-A message class may cover more versions than are served (`VERSIONS` of the class); the ranges here are those
-of Kafka 4.3. Message modules are imported when a type is first asked for.
+A message class may cover more versions than are served (`VERSIONS` of the class); the ranges here are those of Kafka
+4.3. Message modules are imported when a type is first needed.
 """
 
 from __future__ import annotations
@@ -109,12 +109,11 @@ class ApiKey(IntEnum):
 
 
 class ApiSpec:
-    """What a node needs to know about one API before it has read a body."""
+    """Facts about one API that a node needs before it reads a body."""
 
     __slots__ = (
         "_request_type",
         "_response_type",
-        "advertised_min_version",
         "cluster_action",
         "flexible_from",
         "forwardable",
@@ -125,68 +124,64 @@ class ApiSpec:
         "name",
     )
 
-    def __init__(  # noqa: PLR0913 - a row of the table below
+    def __init__(
         self,
         key: ApiKey,
-        min_version: int,
-        max_version: int,
+        versions: tuple[int, int],
         flexible_from: int | None,
         listeners: frozenset[str],
         *,
         cluster_action: bool = False,
         forwardable: bool = False,
-        advertised_min_version: int | None = None,
     ) -> None:
         self.key = key
         self.name = key.name.title().replace("_", "")
-        """Kafka's name of it, such as `FindCoordinator`."""
-        self.min_version = min_version
-        self.max_version = max_version
+        """Kafka's name of the API, such as `FindCoordinator`."""
+        self.min_version, self.max_version = versions
         self.flexible_from = flexible_from
         """First flexible version of the request and the response, or None."""
         self.listeners = listeners
-        """Which kinds of listener serve it: "broker", "controller"."""
+        """Kinds of listener that serve it: "broker", "controller"."""
         self.cluster_action = cluster_action
-        """Whether only nodes of the cluster may call it."""
+        """True if only nodes of the cluster may call it."""
         self.forwardable = forwardable
-        """Whether a broker passes it on to the active controller."""
-        self.advertised_min_version = (
-            min_version if advertised_min_version is None else advertised_min_version
-        )
-        """What ApiVersions tells: below `min_version` only for Produce, as old librdkafka clients look
-        for its version 0 (KAFKA-18659)."""
+        """True if brokers forward it to the active controller."""
         self._request_type: type[Message] | None = None
         self._response_type: type[Message] | None = None
 
+    @property
+    def advertised_min_version(self) -> int:
+        """The lowest version in an ApiVersions response: below `min_version` for Produce alone. librdkafka takes a
+        missing version 0 as "no Produce" (KAFKA-18659)."""
+        return 0 if self.key is ApiKey.PRODUCE else self.min_version
+
     def request_type(self) -> type[Message]:
-        """The class of the request."""
         if self._request_type is None:
             self._load()
             assert self._request_type is not None
         return self._request_type
 
     def response_type(self) -> type[Message]:
-        """The class of the response."""
         if self._response_type is None:
             self._load()
             assert self._response_type is not None
         return self._response_type
 
     def request_header_version(self, version: int) -> int:
-        """Version of the header before a request of `version`."""
+        """Version of the header of a request of `version`."""
         return 2 if self.flexible_from is not None and version >= self.flexible_from else 1
 
     def response_header_version(self, version: int) -> int:
-        """Version of the header before a response of `version`.
+        """Version of the header of a response of `version`.
 
-        ApiVersions stays at 0: its caller may not know yet what the node speaks (KIP-511).
+        ApiVersions stays at 0: its caller may not know yet which versions the node speaks (KIP-511).
         """
         if self.key is ApiKey.API_VERSIONS or self.flexible_from is None:
             return 0
         return 1 if version >= self.flexible_from else 0
 
     def serves(self, version: int) -> bool:
-        """Whether requests of `version` are answered."""
+        """True if requests of `version` are answered."""
         return self.min_version <= version <= self.max_version
 
     def __repr__(self) -> str:
@@ -207,95 +202,95 @@ def _specs() -> tuple[ApiSpec, ...]:
     # key, lowest and highest version served, first flexible version, listeners
     # fmt: off
     return (
-        ApiSpec(ApiKey.PRODUCE, 3, 13, 9, _B, advertised_min_version=0),
-        ApiSpec(ApiKey.FETCH, 4, 18, 12, _BC),
-        ApiSpec(ApiKey.LIST_OFFSETS, 1, 11, 6, _B),
-        ApiSpec(ApiKey.METADATA, 0, 13, 9, _B),
-        ApiSpec(ApiKey.OFFSET_COMMIT, 2, 10, 8, _B),
-        ApiSpec(ApiKey.OFFSET_FETCH, 1, 10, 6, _B),
-        ApiSpec(ApiKey.FIND_COORDINATOR, 0, 6, 3, _B),
-        ApiSpec(ApiKey.JOIN_GROUP, 0, 9, 6, _B),
-        ApiSpec(ApiKey.HEARTBEAT, 0, 4, 4, _B),
-        ApiSpec(ApiKey.LEAVE_GROUP, 0, 5, 4, _B),
-        ApiSpec(ApiKey.SYNC_GROUP, 0, 5, 4, _B),
-        ApiSpec(ApiKey.DESCRIBE_GROUPS, 0, 6, 5, _B),
-        ApiSpec(ApiKey.LIST_GROUPS, 0, 5, 3, _B),
-        ApiSpec(ApiKey.SASL_HANDSHAKE, 0, 1, None, _BC),
-        ApiSpec(ApiKey.API_VERSIONS, 0, 4, 3, _BC),
-        ApiSpec(ApiKey.CREATE_TOPICS, 2, 7, 5, _BC, forwardable=True),
-        ApiSpec(ApiKey.DELETE_TOPICS, 1, 6, 4, _BC, forwardable=True),
-        ApiSpec(ApiKey.DELETE_RECORDS, 0, 2, 2, _B),
-        ApiSpec(ApiKey.INIT_PRODUCER_ID, 0, 5, 2, _B),
-        ApiSpec(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4, _B),
-        ApiSpec(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, 3, _B),
-        ApiSpec(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, 3, _B),
-        ApiSpec(ApiKey.END_TXN, 0, 5, 3, _B),
-        ApiSpec(ApiKey.WRITE_TXN_MARKERS, 1, 2, 1, _B, cluster_action=True),
-        ApiSpec(ApiKey.TXN_OFFSET_COMMIT, 0, 5, 3, _B),
-        ApiSpec(ApiKey.DESCRIBE_ACLS, 1, 3, 2, _BC),
-        ApiSpec(ApiKey.CREATE_ACLS, 1, 3, 2, _BC, forwardable=True),
-        ApiSpec(ApiKey.DELETE_ACLS, 1, 3, 2, _BC, forwardable=True),
-        ApiSpec(ApiKey.DESCRIBE_CONFIGS, 1, 4, 4, _BC),
-        ApiSpec(ApiKey.ALTER_CONFIGS, 0, 2, 2, _BC, forwardable=True),
-        ApiSpec(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2, 2, _B),
-        ApiSpec(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, 2, _B),
-        ApiSpec(ApiKey.SASL_AUTHENTICATE, 0, 2, 2, _BC),
-        ApiSpec(ApiKey.CREATE_PARTITIONS, 0, 3, 2, _BC, forwardable=True),
-        ApiSpec(ApiKey.CREATE_DELEGATION_TOKEN, 1, 3, 2, _BC, forwardable=True),
-        ApiSpec(ApiKey.RENEW_DELEGATION_TOKEN, 1, 2, 2, _BC, forwardable=True),
-        ApiSpec(ApiKey.EXPIRE_DELEGATION_TOKEN, 1, 2, 2, _BC, forwardable=True),
-        ApiSpec(ApiKey.DESCRIBE_DELEGATION_TOKEN, 1, 3, 2, _BC),
-        ApiSpec(ApiKey.DELETE_GROUPS, 0, 2, 2, _B),
-        ApiSpec(ApiKey.ELECT_LEADERS, 0, 2, 2, _BC, forwardable=True),
-        ApiSpec(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, 1, _BC, forwardable=True),
-        ApiSpec(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, 0, _BC, forwardable=True),
-        ApiSpec(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, 0, _BC, forwardable=True),
-        ApiSpec(ApiKey.OFFSET_DELETE, 0, 0, None, _B),
-        ApiSpec(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, 1, _B),
-        ApiSpec(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, 1, _BC, forwardable=True),
-        ApiSpec(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, 0, _BC),
-        ApiSpec(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, 0, _BC, forwardable=True),
-        ApiSpec(ApiKey.VOTE, 0, 2, 0, _C, cluster_action=True),
-        ApiSpec(ApiKey.BEGIN_QUORUM_EPOCH, 0, 1, 1, _C, cluster_action=True),
-        ApiSpec(ApiKey.END_QUORUM_EPOCH, 0, 1, 1, _C, cluster_action=True),
-        ApiSpec(ApiKey.DESCRIBE_QUORUM, 0, 2, 0, _BC, cluster_action=True, forwardable=True),
-        ApiSpec(ApiKey.ALTER_PARTITION, 2, 3, 0, _C, cluster_action=True),
-        ApiSpec(ApiKey.UPDATE_FEATURES, 0, 2, 0, _BC, cluster_action=True, forwardable=True),
-        ApiSpec(ApiKey.ENVELOPE, 0, 0, 0, _C, cluster_action=True),
-        ApiSpec(ApiKey.FETCH_SNAPSHOT, 0, 1, 0, _C),
-        ApiSpec(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0, _BC),
-        ApiSpec(ApiKey.DESCRIBE_PRODUCERS, 0, 0, 0, _B),
-        ApiSpec(ApiKey.BROKER_REGISTRATION, 0, 4, 0, _C, cluster_action=True),
-        ApiSpec(ApiKey.BROKER_HEARTBEAT, 0, 2, 0, _C, cluster_action=True),
-        ApiSpec(ApiKey.UNREGISTER_BROKER, 0, 0, 0, _BC, forwardable=True),
-        ApiSpec(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, 0, _B),
-        ApiSpec(ApiKey.LIST_TRANSACTIONS, 0, 2, 0, _B),
-        ApiSpec(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0, 0, _C, cluster_action=True, forwardable=True),
-        ApiSpec(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, 0, _B),
-        ApiSpec(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, 0, _B),
-        ApiSpec(ApiKey.CONTROLLER_REGISTRATION, 0, 0, 0, _C),
-        ApiSpec(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, 0, 0, _B),
-        ApiSpec(ApiKey.PUSH_TELEMETRY, 0, 0, 0, _B),
-        ApiSpec(ApiKey.ASSIGN_REPLICAS_TO_DIRS, 0, 0, 0, _C),
-        ApiSpec(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, 0, _B),
-        ApiSpec(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0, _B),
-        ApiSpec(ApiKey.SHARE_GROUP_HEARTBEAT, 1, 1, 0, _B),
-        ApiSpec(ApiKey.SHARE_GROUP_DESCRIBE, 1, 1, 0, _B),
-        ApiSpec(ApiKey.SHARE_FETCH, 1, 2, 0, _B),
-        ApiSpec(ApiKey.SHARE_ACKNOWLEDGE, 1, 2, 0, _B),
-        ApiSpec(ApiKey.ADD_RAFT_VOTER, 0, 1, 0, _BC, forwardable=True),
-        ApiSpec(ApiKey.REMOVE_RAFT_VOTER, 0, 0, 0, _BC, forwardable=True),
-        ApiSpec(ApiKey.UPDATE_RAFT_VOTER, 0, 0, 0, _C),
-        ApiSpec(ApiKey.INITIALIZE_SHARE_GROUP_STATE, 0, 0, 0, _B, cluster_action=True),
-        ApiSpec(ApiKey.READ_SHARE_GROUP_STATE, 0, 0, 0, _B, cluster_action=True),
-        ApiSpec(ApiKey.WRITE_SHARE_GROUP_STATE, 0, 1, 0, _B, cluster_action=True),
-        ApiSpec(ApiKey.DELETE_SHARE_GROUP_STATE, 0, 0, 0, _B, cluster_action=True),
-        ApiSpec(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, 0, 1, 0, _B, cluster_action=True),
-        ApiSpec(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, 0, 0, _B),
-        ApiSpec(ApiKey.STREAMS_GROUP_DESCRIBE, 0, 0, 0, _B),
-        ApiSpec(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 0, 1, 0, _B),
-        ApiSpec(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, 0, 0, _B),
-        ApiSpec(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, 0, 0, _B),
+        ApiSpec(ApiKey.PRODUCE, (3, 13), 9, _B),
+        ApiSpec(ApiKey.FETCH, (4, 18), 12, _BC),
+        ApiSpec(ApiKey.LIST_OFFSETS, (1, 11), 6, _B),
+        ApiSpec(ApiKey.METADATA, (0, 13), 9, _B),
+        ApiSpec(ApiKey.OFFSET_COMMIT, (2, 10), 8, _B),
+        ApiSpec(ApiKey.OFFSET_FETCH, (1, 10), 6, _B),
+        ApiSpec(ApiKey.FIND_COORDINATOR, (0, 6), 3, _B),
+        ApiSpec(ApiKey.JOIN_GROUP, (0, 9), 6, _B),
+        ApiSpec(ApiKey.HEARTBEAT, (0, 4), 4, _B),
+        ApiSpec(ApiKey.LEAVE_GROUP, (0, 5), 4, _B),
+        ApiSpec(ApiKey.SYNC_GROUP, (0, 5), 4, _B),
+        ApiSpec(ApiKey.DESCRIBE_GROUPS, (0, 6), 5, _B),
+        ApiSpec(ApiKey.LIST_GROUPS, (0, 5), 3, _B),
+        ApiSpec(ApiKey.SASL_HANDSHAKE, (0, 1), None, _BC),
+        ApiSpec(ApiKey.API_VERSIONS, (0, 4), 3, _BC),
+        ApiSpec(ApiKey.CREATE_TOPICS, (2, 7), 5, _BC, forwardable=True),
+        ApiSpec(ApiKey.DELETE_TOPICS, (1, 6), 4, _BC, forwardable=True),
+        ApiSpec(ApiKey.DELETE_RECORDS, (0, 2), 2, _B),
+        ApiSpec(ApiKey.INIT_PRODUCER_ID, (0, 5), 2, _B),
+        ApiSpec(ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), 4, _B),
+        ApiSpec(ApiKey.ADD_PARTITIONS_TO_TXN, (0, 5), 3, _B),
+        ApiSpec(ApiKey.ADD_OFFSETS_TO_TXN, (0, 4), 3, _B),
+        ApiSpec(ApiKey.END_TXN, (0, 5), 3, _B),
+        ApiSpec(ApiKey.WRITE_TXN_MARKERS, (1, 2), 1, _B, cluster_action=True),
+        ApiSpec(ApiKey.TXN_OFFSET_COMMIT, (0, 5), 3, _B),
+        ApiSpec(ApiKey.DESCRIBE_ACLS, (1, 3), 2, _BC),
+        ApiSpec(ApiKey.CREATE_ACLS, (1, 3), 2, _BC, forwardable=True),
+        ApiSpec(ApiKey.DELETE_ACLS, (1, 3), 2, _BC, forwardable=True),
+        ApiSpec(ApiKey.DESCRIBE_CONFIGS, (1, 4), 4, _BC),
+        ApiSpec(ApiKey.ALTER_CONFIGS, (0, 2), 2, _BC, forwardable=True),
+        ApiSpec(ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), 2, _B),
+        ApiSpec(ApiKey.DESCRIBE_LOG_DIRS, (1, 5), 2, _B),
+        ApiSpec(ApiKey.SASL_AUTHENTICATE, (0, 2), 2, _BC),
+        ApiSpec(ApiKey.CREATE_PARTITIONS, (0, 3), 2, _BC, forwardable=True),
+        ApiSpec(ApiKey.CREATE_DELEGATION_TOKEN, (1, 3), 2, _BC, forwardable=True),
+        ApiSpec(ApiKey.RENEW_DELEGATION_TOKEN, (1, 2), 2, _BC, forwardable=True),
+        ApiSpec(ApiKey.EXPIRE_DELEGATION_TOKEN, (1, 2), 2, _BC, forwardable=True),
+        ApiSpec(ApiKey.DESCRIBE_DELEGATION_TOKEN, (1, 3), 2, _BC),
+        ApiSpec(ApiKey.DELETE_GROUPS, (0, 2), 2, _B),
+        ApiSpec(ApiKey.ELECT_LEADERS, (0, 2), 2, _BC, forwardable=True),
+        ApiSpec(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), 1, _BC, forwardable=True),
+        ApiSpec(ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), 0, _BC, forwardable=True),
+        ApiSpec(ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), 0, _BC, forwardable=True),
+        ApiSpec(ApiKey.OFFSET_DELETE, (0, 0), None, _B),
+        ApiSpec(ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), 1, _B),
+        ApiSpec(ApiKey.ALTER_CLIENT_QUOTAS, (0, 1), 1, _BC, forwardable=True),
+        ApiSpec(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0), 0, _BC),
+        ApiSpec(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), 0, _BC, forwardable=True),
+        ApiSpec(ApiKey.VOTE, (0, 2), 0, _C, cluster_action=True),
+        ApiSpec(ApiKey.BEGIN_QUORUM_EPOCH, (0, 1), 1, _C, cluster_action=True),
+        ApiSpec(ApiKey.END_QUORUM_EPOCH, (0, 1), 1, _C, cluster_action=True),
+        ApiSpec(ApiKey.DESCRIBE_QUORUM, (0, 2), 0, _BC, cluster_action=True, forwardable=True),
+        ApiSpec(ApiKey.ALTER_PARTITION, (2, 3), 0, _C, cluster_action=True),
+        ApiSpec(ApiKey.UPDATE_FEATURES, (0, 2), 0, _BC, cluster_action=True, forwardable=True),
+        ApiSpec(ApiKey.ENVELOPE, (0, 0), 0, _C, cluster_action=True),
+        ApiSpec(ApiKey.FETCH_SNAPSHOT, (0, 1), 0, _C),
+        ApiSpec(ApiKey.DESCRIBE_CLUSTER, (0, 2), 0, _BC),
+        ApiSpec(ApiKey.DESCRIBE_PRODUCERS, (0, 0), 0, _B),
+        ApiSpec(ApiKey.BROKER_REGISTRATION, (0, 4), 0, _C, cluster_action=True),
+        ApiSpec(ApiKey.BROKER_HEARTBEAT, (0, 2), 0, _C, cluster_action=True),
+        ApiSpec(ApiKey.UNREGISTER_BROKER, (0, 0), 0, _BC, forwardable=True),
+        ApiSpec(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), 0, _B),
+        ApiSpec(ApiKey.LIST_TRANSACTIONS, (0, 2), 0, _B),
+        ApiSpec(ApiKey.ALLOCATE_PRODUCER_IDS, (0, 0), 0, _C, cluster_action=True, forwardable=True),
+        ApiSpec(ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), 0, _B),
+        ApiSpec(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), 0, _B),
+        ApiSpec(ApiKey.CONTROLLER_REGISTRATION, (0, 0), 0, _C),
+        ApiSpec(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, (0, 0), 0, _B),
+        ApiSpec(ApiKey.PUSH_TELEMETRY, (0, 0), 0, _B),
+        ApiSpec(ApiKey.ASSIGN_REPLICAS_TO_DIRS, (0, 0), 0, _C),
+        ApiSpec(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), 0, _B),
+        ApiSpec(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), 0, _B),
+        ApiSpec(ApiKey.SHARE_GROUP_HEARTBEAT, (1, 1), 0, _B),
+        ApiSpec(ApiKey.SHARE_GROUP_DESCRIBE, (1, 1), 0, _B),
+        ApiSpec(ApiKey.SHARE_FETCH, (1, 2), 0, _B),
+        ApiSpec(ApiKey.SHARE_ACKNOWLEDGE, (1, 2), 0, _B),
+        ApiSpec(ApiKey.ADD_RAFT_VOTER, (0, 1), 0, _BC, forwardable=True),
+        ApiSpec(ApiKey.REMOVE_RAFT_VOTER, (0, 0), 0, _BC, forwardable=True),
+        ApiSpec(ApiKey.UPDATE_RAFT_VOTER, (0, 0), 0, _C),
+        ApiSpec(ApiKey.INITIALIZE_SHARE_GROUP_STATE, (0, 0), 0, _B, cluster_action=True),
+        ApiSpec(ApiKey.READ_SHARE_GROUP_STATE, (0, 0), 0, _B, cluster_action=True),
+        ApiSpec(ApiKey.WRITE_SHARE_GROUP_STATE, (0, 1), 0, _B, cluster_action=True),
+        ApiSpec(ApiKey.DELETE_SHARE_GROUP_STATE, (0, 0), 0, _B, cluster_action=True),
+        ApiSpec(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, (0, 1), 0, _B, cluster_action=True),
+        ApiSpec(ApiKey.STREAMS_GROUP_HEARTBEAT, (0, 0), 0, _B),
+        ApiSpec(ApiKey.STREAMS_GROUP_DESCRIBE, (0, 0), 0, _B),
+        ApiSpec(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, (0, 1), 0, _B),
+        ApiSpec(ApiKey.ALTER_SHARE_GROUP_OFFSETS, (0, 0), 0, _B),
+        ApiSpec(ApiKey.DELETE_SHARE_GROUP_OFFSETS, (0, 0), 0, _B),
     )
     # fmt: on
 

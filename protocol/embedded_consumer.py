@@ -1,4 +1,4 @@
-"""What consumers of a classic group put into its opaque bytes: an int16 version, then a message. A core."""
+"""Core: the embedded protocol of consumers in classic groups: an int16 version, then a message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ M = TypeVar("M", bound=Message)
 
 
 def read_version(data: bytes) -> int:
-    """The newest version that both know. Raises MalformedMessage."""
+    """The version to decode, at most our newest. Raises MalformedMessage."""
     version = read_int16(data)
     if version < 0:
         raise MalformedMessage(f"a consumer's version cannot be {version}")
@@ -33,8 +33,8 @@ def read_subscription(data: bytes, most_elements: int | None = None) -> Consumer
 
 
 def read_topics(data: bytes, most_elements: int | None = None) -> list[str]:
-    """The topics of a subscription: all versions begin as version 0 does, and some clients say that they write a newer
-    one than they do. Raises MalformedMessage; TooManyElements if there are more than `most_elements`.
+    """The topics of a subscription. All versions begin as version 0 does, and some clients claim a newer version than
+    they write. Raises MalformedMessage; TooManyElements if there are more than `most_elements`.
     """
     read_int16(data)
     return _read(ConsumerProtocolSubscription, data, 0, most_elements).topics
@@ -46,18 +46,18 @@ def read_assignment(data: bytes, most_elements: int | None = None) -> ConsumerPr
 
 
 def _read(kind: type[M], data: bytes, version: int, most_elements: int | None) -> M:
-    # What a newer version has appended is passed over.
+    # Fields that a newer version has appended are ignored.
     message, _ = decode_prefix(kind, data, 2, version, most_elements)
     return message
 
 
 def write_subscription(subscription: ConsumerProtocolSubscription) -> bytes:
-    """In the newest version."""
+    """Encode in our newest version."""
     return b"".join(encode_chunks(subscription, NEWEST_VERSION, NEWEST_VERSION.to_bytes(2, "big")))
 
 
 def write_assignment(partitions: Mapping[str, Sequence[int]], version: int = NEWEST_VERSION) -> bytes:
-    """Partitions by name of topic."""
+    """`partitions`: numbers by topic name."""
     message = ConsumerProtocolAssignment(
         assigned_partitions=[
             ConsumerProtocolAssignmentTopicPartition(topic=name, partitions=list(numbers))

@@ -1,4 +1,4 @@
-"""The error codes of the protocol, and the exceptions that carry or stand for them."""
+"""The error codes of the protocol, and the exceptions that carry them."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether the same request may succeed when sent again."""
+        """True if the same request may succeed when it is retried."""
         return self in RETRIABLE
 
 
@@ -190,7 +190,7 @@ RETRIABLE = frozenset(
 
 
 def error_code(code: int) -> ErrorCode:
-    """The member for `code`; UNKNOWN_SERVER_ERROR for one that is not known, as a newer peer may send it."""
+    """The member for `code`; UNKNOWN_SERVER_ERROR for an unknown one of a newer peer."""
     try:
         return ErrorCode(code)
     except ValueError:
@@ -198,7 +198,7 @@ def error_code(code: int) -> ErrorCode:
 
 
 class MalformedMessage(Exception):
-    """Bytes from outside that are no valid message: cut short, out of range, or with something left over."""
+    """Bytes from outside that are no valid message: cut short, out of range, or with bytes left over."""
 
 
 class TooManyElements(MalformedMessage):
@@ -238,7 +238,7 @@ class KafkaError(Exception):
 
     @property
     def retriable(self) -> bool:
-        """Whether the same call may succeed later."""
+        """True if the same call may succeed when it is retried."""
         return self.code.retriable
 
     def __str__(self) -> str:

@@ -26,10 +26,10 @@ _FLEXIBLE_FROM = {
 
 
 def parse_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
-    """The header of a frame (without its size), and where the body starts.
+    """The header of a frame (without its size), and the position of the body.
 
-    Raises `MalformedMessage`, also for an API key that does not exist: whether its header has tagged fields,
-    and so where its body starts, cannot be told. A version that is not served is no error here.
+    Raises `MalformedMessage`, also for an unknown API key: it is not known if its header has tagged fields, and so
+    where its body starts. A version that is not served is no error here.
     """
     try:
         api_key, api_version, correlation_id, length = _HEADER.unpack_from(frame, 0)

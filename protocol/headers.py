@@ -6,8 +6,8 @@ from protocol.schema import INT16, INT32, STRING, Message, field
 
 
 class RequestHeader(Message, versions="0-2", flexible="2+"):
-    """What stands before every request body. Version 2 where the request version is flexible; the client id
-    is never compact (KIP-482). Versions 0 to 2; flexible from 2."""
+    """The header of every request. Version 2 if the request version is flexible; the client id is never compact
+    (KIP-482). Versions 0 to 2; flexible from 2."""
 
     request_api_key: int = field(INT16, "0+", default=0)
     request_api_version: int = field(INT16, "0+", default=0)
@@ -16,7 +16,7 @@ class RequestHeader(Message, versions="0-2", flexible="2+"):
 
 
 class ResponseHeader(Message, versions="0-1", flexible="1+"):
-    """What stands before every response body. Version 1 where the response is flexible, but always 0 for
-    ApiVersions (KIP-482, KIP-511). Versions 0 to 1; flexible from 1."""
+    """The header of every response. Version 1 if the response is flexible, but always 0 for ApiVersions (KIP-482,
+    KIP-511). Versions 0 to 1; flexible from 1."""
 
     correlation_id: int = field(INT32, "0+", default=0)

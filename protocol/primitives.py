@@ -10,7 +10,7 @@ Uuid = bytes
 
 Records = Any
 """Record batches in a message: a `memoryview` into the frame once decoded; when encoding, bytes or any other
-sized piece of a frame (a region of a file). Telling the type closer would need the floor above."""
+sized piece of a frame (a region of a file). A closer type would need an import from the floor above."""
 
 ZERO_UUID: Uuid = bytes(16)
 """Stands for "no id"."""

@@ -1,9 +1,9 @@
 """The answer to a request that is refused as a whole.
 
-The error stands wherever the answer has a place for one: at its top, and in each item that the request names. The
-answer is made from the shapes of both messages: an array of items with error codes repeats the array of the request on
-the same level, and takes over the fields by which a client knows an item (as `AbstractRequest.getErrorResponse` does in
-Kafka).
+The error is put in every place that the answer has for one: at its top, and in each item that the request names. The
+answer is made from the fields of both messages: an array of items with error codes repeats the array of the request on
+the same level, and copies the fields by which a client identifies an item (as `AbstractRequest.getErrorResponse` does
+in Kafka).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ STATE = frozenset(
         "producer_epoch",
     ]
 )
-"""Fields that tell how an item is, not which one it is: a refusal does not repeat what the request says."""
+"""Fields with the state of an item, not its identity: a refusal does not repeat them."""
 
 NOWHERE = {"base_offset": -1, "committed_offset": -1, "high_watermark": -1, "low_watermark": -1, "end_offset": -1}
-"""Offsets whose default is 0, and what they are where there is none."""
+"""Offsets whose default is 0, and their values in a refusal."""
 
 DETAILS = frozenset(["forgotten_topics_data", "configs", "assignments", "ops"])
 """Arrays of requests whose items are not answered one by one."""
@@ -89,7 +89,7 @@ def _item(spec: FieldSpec, asked: Any, version: int, code: ErrorCode, message: s
 
 
 def _named_in(asked: Any, version: int) -> list[Any]:
-    """What a request, or an item of it, names one by one. Fields that its version does not carry are empty."""
+    """The items that a request, or an item of it, names. Fields that its version does not carry are empty."""
     named: list[Any] = []
     for spec in asked.FIELDS:
         if spec.type.element is not None and spec.name not in DETAILS and not _has_error_codes(spec, version):
@@ -116,7 +116,7 @@ def _is_error_code(spec: FieldSpec) -> bool:
 
 @cache
 def _has_error_codes(spec: FieldSpec, version: int) -> bool:
-    """Whether items of this array have an error code, themselves or in an array of their own."""
+    """True if items of this array have an error code, themselves or in an array of their own."""
     if spec.type.element is None or spec.type.element.struct is None:
         return False
     fields = _carried(spec.type.element.struct, version)

@@ -1,10 +1,9 @@
-"""How a message says what it looks like on the wire, and the doors to encode and decode it.
+"""The classes that describe messages on the wire, and the functions that encode and decode them.
 
-A message is a class whose annotated fields carry a `field(...)`: wire type, versions, default, and whether it
-may be null, is tagged, or may be dropped in silence when a version lacks it. The classes are the only source
-of the protocol; the reader and the writer of one (message, version) are compiled when they are first needed
-(`protocol.codec`).
-Nothing here knows what any message means.
+A message is a class whose annotated fields carry a `field(...)`: wire type, versions, default, and if the field may be
+null, is tagged, or may be dropped silently when a version lacks it. The classes are the only source of the protocol;
+the reader and the writer of one (message, version) are compiled when they are first needed (`protocol.codec`). Nothing
+here knows the meaning of a message.
 
 Source: the message format of Kafka; tagged fields and compact types are KIP-482.
 """
@@ -20,14 +19,14 @@ from protocol.errors import EncodeError, MalformedMessage, TooManyElements
 Reader = Callable[..., tuple[Any, int]]
 """(buffer, position, most elements that a request may have) → (message, position after it)."""
 Writer = Callable[[Any, bytearray, int, list[tuple[int, Any]]], int]
-"""(message, buffer, position, cuts) → position after it; a cut says which records follow which position."""
+"""(message, buffer, position, cuts) → position after it; a cut is a position with the records that follow it."""
 Buffer = bytes | bytearray | memoryview
 
 T = TypeVar("T")
 S = TypeVar("S", bound="Struct")
 
 MISSING: Any = type("MISSING", (), {"__repr__": lambda self: "MISSING", "__slots__": ()})()
-"""Stands for "no default given" and, in a constructor, for "make the default anew"."""
+"""Stands for "no default given" and, in a constructor, for "make a new default"."""
 
 
 class VersionRange(NamedTuple):
@@ -101,12 +100,12 @@ def array(element: WireType[T] | type[T]) -> WireType[list[T]]:
     """The wire type of an array of structs (given as their class) or primitives."""
     if isinstance(element, WireType):
         return WireType("array", element=element)
-    # The type of primitives is no struct, but those come as wire types; T cannot say so.
+    # Primitives are not structs, but they are passed as wire types; T cannot express that.
     return WireType("array", element=WireType("struct", struct=element))  # type: ignore[arg-type]
 
 
 class FieldSpec:
-    """What `field(...)` says. Version texts stay texts until a codec is compiled."""
+    """The arguments of `field(...)`. Version texts stay texts until a codec is compiled."""
 
     __slots__ = (
         "classic",
@@ -172,7 +171,7 @@ def field(
     ignorable: bool = False,
     classic: bool = False,
 ) -> T: ...
-def field(  # noqa: PLR0913 - each says one thing about a field
+def field(  # noqa: PLR0913 - each is one property of a field
     wire_type: WireType[Any],
     versions: str,
     *,
@@ -363,7 +362,7 @@ def _write(message: Message, version: int, prefix: Buffer) -> tuple[bytearray, i
         try:
             position = writer.write(message, buffer, start, cuts)
         except (struct_error, IndexError) as error:
-            # Both also tell that the buffer was too small; only then is another try of use.
+            # Both are also raised if the buffer was too small; only then a retry helps.
             if isinstance(error, struct_error) and "requires a buffer" not in str(error):
                 raise EncodeError(f"{type(message).__name__} version {version}: {error}") from error
             size_bytes *= 4
@@ -425,7 +424,7 @@ def compile_constructor(cls: type[Struct]) -> None:
     lines.append("    self.unknown_tagged_fields = None")
     source = f"def __init__(self, {', '.join(parameters)}):\n" + "\n".join(lines)
     exec(source, scope)
-    cls.__init__ = scope["__init__"]  # type: ignore[method-assign]  # `dataclass_transform` tells of it
+    cls.__init__ = scope["__init__"]  # type: ignore[method-assign]  # `dataclass_transform` declares it
 
 
 def default_lines(spec: FieldSpec, target: str, scope: dict[str, Any]) -> list[str]:

@@ -1,11 +1,11 @@
-"""Core: error messages that quote what a client sent are cut where they are too long to be encoded."""
+"""Core: cuts error messages that quote a client and are too long to be encoded."""
 
 from __future__ import annotations
 
 from protocol.schema import Struct
 
 MOST_CHARACTERS = 1000
-"""Of an error message that is cut."""
+"""Longest error message."""
 
 
 def shorten_error_messages(struct: Struct) -> None:

@@ -1,1 +1,1 @@
-"""The doors to the world: network, disk, clocks and chance, each with a real thing and a simulated twin."""
+"""Network, disk, clocks and randomness of a node, real and simulated, and the server and client that stand on them."""

@@ -1,8 +1,8 @@
-"""Work that goes on after the code that began it has returned.
+"""Work that continues after the code that started it has returned.
 
 A node ends if a task of its nursery fails. So parts of a node do not start tasks there: they start them here, and a
-mistake in one of them costs that piece of work, a line in the log and a count, and nothing else. Request handlers have
-one way more: `Call.spawn` (`runtime.dispatch`), which also answers the request.
+mistake in one of them costs that piece of work, a line in the log and a count, and nothing else. Request handlers use
+`Call.spawn` (`runtime.call`), which also answers the request.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Background:
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
         self.failures = 0
-        """Tasks that ended with an exception that nobody expected."""
+        """Tasks that ended with an unexpected exception."""
 
     def spawn(self, task: Task, *args: Any, failed: Failed | None = None) -> None:
         """Run `task(*args)` in the background. `failed` is called if it raises; without it the failure is logged."""
@@ -43,7 +43,7 @@ class Background:
 
 
 def run_callback(callback: Callable[..., None], *args: Any) -> None:
-    """Call `callback(*args)` for somebody who only completes it: a mistake in it is logged and goes no further."""
+    """Call `callback(*args)`; a mistake in it is logged and does not fail the caller."""
     try:
         callback(*args)
     except Exception:

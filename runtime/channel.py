@@ -1,27 +1,36 @@
 """Outgoing calls to one node: dialled on first use, pipelined over one connection, matched by correlation id.
 
-A channel never retries. Its errors tell the caller what it must know to do so: whether the request can have
-been processed. After an error the next call dials again; waiting in between is the caller's.
+A channel never retries. Its errors distinguish what a caller needs for a retry: whether the request may have been
+processed. After an error the next call dials again; the backoff is the caller's.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import trio
 
 from protocol.api_keys import API_SPECS, ApiKey, ApiSpec
-from protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from protocol.framing import request_prefix
-from protocol.headers import ResponseHeader
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.schema import Message, decode, decode_prefix, encode_chunks
-from runtime.link import CallTimedOut, ChannelError, ConnectionFailed, Hears, Link, NotSent, Talk, Waiter
-from runtime.world import Chunk, Connection, DialFailed, DialRefused, World
+from protocol.client_exchange import (
+    CLIENT_SOFTWARE_VERSION,
+    Handshake,
+    NoCommonVersion,
+    RequestEncoder,
+    Versions,
+    choose_version,
+    decode_response,
+    response_body,
+)
+from protocol.errors import KafkaError, MalformedMessage
+from protocol.schema import Message
+from runtime.link import CallTimedOut, ChannelError, ConnectionFailed, Link, NotSent, PendingCall, Talk, Waiter
+from runtime.world import Connection, DialFailed, DialRefused, World
 
 __all__ = [
+    "CLIENT_SOFTWARE_NAME",
+    "CLIENT_SOFTWARE_VERSION",
     "AuthenticationFailed",
     "Authenticator",
     "CallTimedOut",
@@ -36,18 +45,17 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-H = TypeVar("H", bound=Hears)
+P = TypeVar("P", bound=PendingCall)
 
 CLIENT_SOFTWARE_NAME = "barnabas"
-CLIENT_SOFTWARE_VERSION = "0.1.0"
 
 
 class UnsupportedVersion(NotSent):
-    """The peer does not serve the API in a version that we speak."""
+    """No version of the API is spoken by both sides."""
 
 
 class AuthenticationFailed(NotSent):
-    """The peer does not believe who is calling; `error` is what it says."""
+    """The peer refused the credentials; `error` is its answer."""
 
     def __init__(self, reason: str, error: KafkaError) -> None:
         super().__init__(reason)
@@ -55,7 +63,7 @@ class AuthenticationFailed(NotSent):
 
 
 class Features(NamedTuple):
-    """What a cluster has finalized, as one of its nodes tells it (KIP-584)."""
+    """The finalized features of a cluster, as one of its nodes reports them (KIP-584)."""
 
     epoch: int
     levels: Mapping[str, int]
@@ -74,50 +82,50 @@ class Peer(Protocol):
     def port(self) -> int: ...
 
     async def call(self, request: Message, *, version: int | None = None) -> Any:
-        """Ask, in the highest version both sides speak or in `version`. Raises as `Channel.call`; whoever opens the
-        connection bounds the time."""
+        """Send a request in the highest version both sides speak, or in `version`, and return the response. Raises as
+        `Channel.call`; the opener of the connection bounds the time."""
 
 
 class Authenticator(Protocol):
-    """Proves who is calling, on each new connection: after its versions are known, before anything else is asked."""
+    """Proves who is calling, on each new connection: after its versions are known and before any other request."""
 
     async def authenticate(self, peer: Peer) -> None:
-        """KafkaError (SASL_AUTHENTICATION_FAILED, UNSUPPORTED_SASL_MECHANISM, …) if the peer does not believe it."""
+        """Raises KafkaError (SASL_AUTHENTICATION_FAILED, UNSUPPORTED_SASL_MECHANISM, …) if the peer refuses."""
 
 
-class _Asked:
-    """A request of `Channel.ask`."""
+class _CallbackCall:
+    """A request of `Channel.send_now`."""
 
-    __slots__ = ("_channel", "_spec", "_timeout_ms", "_told", "_version", "deadline")
+    __slots__ = ("_channel", "_on_result", "_spec", "_timeout_ms", "_version", "deadline")
 
     def __init__(
-        self, channel: Channel, spec: ApiSpec, version: int, timeout_ms: float, told: Callable[[Any], object]
+        self, channel: Channel, spec: ApiSpec, version: int, timeout_ms: float, on_result: Callable[[Any], object]
     ) -> None:
         self._channel = channel
         self._spec = spec
         self._version = version
         self._timeout_ms = timeout_ms
-        self._told = told
+        self._on_result = on_result
         self.deadline = trio.current_time() + timeout_ms / 1000
 
     def take(self, frame: bytearray) -> None:
         spec, version = self._spec, self._version
         try:
-            answer = decode(spec.response_type(), _body(frame, spec, version), version)
+            answer = decode_response(frame, spec, version)
         except MalformedMessage as error:
-            self._told(self._channel.malformed(spec, error))
+            self._on_result(self._channel.malformed(spec, error))
         else:
-            self._told(answer)
+            self._on_result(answer)
 
     def fail(self, error: Exception) -> None:
-        self._told(error)
+        self._on_result(error)
 
     def overdue(self) -> CallTimedOut:
         return self._channel.timed_out(self._spec, self._timeout_ms)
 
 
 class Channel:
-    """Calls to one host and port. Every method may be used by many tasks at once."""
+    """Calls to one host and port. Many tasks may use every method at once."""
 
     def __init__(self, world: World, nursery: trio.Nursery, host: str, port: int, *, client_id: str) -> None:
         """`nursery` runs the receiving; when it is cancelled the connection closes."""
@@ -125,17 +133,16 @@ class Channel:
         self.port = port
         self.on_closed: Callable[[bool], None] | None = None
         """Called with False when the peer ended an established connection, with True when a dial was refused:
-        both are early news that its process may be gone."""
+        both are early signs that its process may be gone."""
         self.authenticator: Authenticator | None = None
-        """Asked on each new connection."""
+        """Used on each new connection."""
         self.features = NO_FEATURES
-        """As of the last time that a connection was opened."""
+        """Read when a connection was last opened."""
         self._world = world
         self._nursery = nursery
-        self._client_id = client_id
+        self._requests = RequestEncoder(client_id)
         self._link: Link | None = None
         self._opening = trio.Lock()
-        self._last_correlation_id = 0
         self._closed = False
 
     @property
@@ -144,55 +151,55 @@ class Channel:
 
     @property
     def ready(self) -> bool:
-        """Connected, and past the handshake: a call leaves in the turn in which it is made."""
+        """Connected, and past the handshake: a call is sent in the turn in which it is made."""
         return self._link is not None and not self._link.closed and bool(self._link.versions)
 
     @property
     def in_flight(self) -> int:
-        """Calls that wait for their answers."""
+        """Number of calls that wait for their answers."""
         return 0 if self._link is None else self._link.in_flight
 
     @property
     def requests_sent(self) -> int:
-        """How many requests were ever sent, those of handshakes, too."""
-        return self._last_correlation_id
+        """Number of requests sent since the start, including those of handshakes."""
+        return self._requests.last_correlation_id
 
     async def call(
         self, request: Message, *, timeout_ms: float, version: int | None = None, at_most: int | None = None
     ) -> Any:
-        """Send `request`, in the highest version both sides speak or in `version`, and give the response.
+        """Send `request`, in the highest version both sides speak or in `version`, and return the response.
 
-        `at_most` is the highest version to choose, for a caller to whom a later one would mean something else.
-        Byte fields of the response that are records are views into its frame, which nobody else uses.
+        `at_most` is the highest version to choose, for a caller to whom a later one means something else.
+        Records of the response are views into its frame, which belongs to the caller.
         Raises NotSent, UnsupportedVersion, ConnectionFailed or CallTimedOut.
         """
         spec = API_SPECS[ApiKey(request.API_KEY)]
         chosen, frame = await self._exchange(spec, request, version, timeout_ms, at_most)
         try:
-            return decode(spec.response_type(), _body(frame, spec, chosen), chosen)
+            return decode_response(frame, spec, chosen)
         except MalformedMessage as error:
             raise self.malformed(spec, error) from error
 
-    def ask(
-        self, request: Message, told: Callable[[Any], object], *, timeout_ms: float, at_most: int | None = None
+    def send_now(
+        self, request: Message, on_result: Callable[[Any], object], *, timeout_ms: float, at_most: int | None = None
     ) -> None:
-        """Send `request` now, over the connection, which must be `ready`. `told` is called once, with the response or
-        the ChannelError that `call` would raise: in the turn in which that comes, so it must not raise, or wait. It may
-        be called before this returns, but for this request.
+        """Send `request` now, over the connection, which must be `ready`. `on_result` is called once, with the response
+        or the ChannelError that `call` would raise, in the turn in which that arrives: it must not raise or wait. A
+        broken connection may call those of earlier requests before this returns.
 
-        Raises NotSent or UnsupportedVersion; then `told` hears nothing.
+        Raises NotSent or UnsupportedVersion; then `on_result` is not called.
         """
         link = self._link
         if link is None or link.closed or not link.versions:
             raise NotSent(f"there is no connection to {self.host}:{self.port}")
         spec = API_SPECS[ApiKey(request.API_KEY)]
         version = self._choose(link.versions, spec, None, at_most)
-        asked = _Asked(self, spec, version, timeout_ms, told)
-        self._post(link, spec, version, request, asked)
-        link.look_at(asked.deadline)
+        pending = _CallbackCall(self, spec, version, timeout_ms, on_result)
+        self._post(link, spec, version, request, pending)
+        link.look_at(pending.deadline)
 
-    async def tell(self, request: Message, *, timeout_ms: float) -> None:
-        """Send a request that the peer does not answer (Produce with acks=0), and wait until it has left. Raises as
+    async def send_unanswered(self, request: Message, *, timeout_ms: float) -> None:
+        """Send a request that the peer does not answer (Produce with acks=0), and wait until it is sent. Raises as
         `call`.
         """
         spec = API_SPECS[ApiKey(request.API_KEY)]
@@ -200,28 +207,17 @@ class Channel:
         with trio.move_on_after(timeout_ms / 1000):
             link = await self._ready_link()
             version = self._choose(link.versions, spec, None, None)
-            self._last_correlation_id = (self._last_correlation_id + 1) & 0x7FFFFFFF
-            prefix = request_prefix(spec.key, version, self._last_correlation_id, self._client_id)
-            await link.post_unanswered(self._last_correlation_id, encode_chunks(request, version, prefix))
+            await link.post_unanswered(*self._requests.encode(spec, version, request))
             return
         if link is None:
             raise NotSent(f"connecting to {self.host}:{self.port} took longer than {timeout_ms} ms")
         raise self._late(link, spec, timeout_ms)
 
-    async def call_raw(self, api_key: ApiKey, version: int, body: Sequence[Chunk], *, timeout_ms: float) -> memoryview:
-        """Send an encoded request body and give the encoded response body, writable and the caller's own."""
-        spec = API_SPECS[api_key]
-        chosen, frame = await self._exchange(spec, body, version, timeout_ms)
-        try:
-            return _body(frame, spec, chosen)
-        except MalformedMessage as error:
-            raise self.malformed(spec, error) from error
-
     async def converse(self, request: Message, answered: Callable[[Any], Message | None], *, timeout_ms: float) -> None:
-        """Send `request`, and whatever `answered` makes of each answer, until that is None.
+        """Send `request`, and for each answer the request that `answered` returns for it, until that is None.
 
-        `answered` runs in the very turn in which an answer comes, so nothing lies between it and the next request.
-        All requests are of one kind. Each has `timeout_ms`. Raises as `call`, and what `answered` raises.
+        `answered` runs in the turn in which an answer arrives, so that the next request leaves without delay. All
+        requests are of one API. Each has `timeout_ms`. Raises as `call`, and what `answered` raises.
         """
         spec = API_SPECS[ApiKey(request.API_KEY)]
         link: Link | None = None
@@ -233,7 +229,7 @@ class Channel:
 
         def answer(frame: bytearray) -> Message | None:
             try:
-                response = decode(spec.response_type(), _body(frame, spec, version), version)
+                response = decode_response(frame, spec, version)
             except MalformedMessage as error:
                 raise self.malformed(spec, error) from error
             return answered(response)
@@ -253,29 +249,29 @@ class Channel:
             raise talk.error
 
     async def connect(self, *, timeout_ms: float) -> None:
-        """Make sure that there is a connection. Raises NotSent."""
+        """Connect unless there is a connection. Raises NotSent."""
         with trio.move_on_after(timeout_ms / 1000):
             await self._open()
             return
         raise NotSent(f"connecting to {self.host}:{self.port} took longer than {timeout_ms} ms")
 
     def disconnect(self, reason: str) -> None:
-        """Close the connection: calls under way raise ConnectionFailed, the next one dials again."""
+        """Close the connection: calls under way raise ConnectionFailed, and the next call dials again."""
         if self._link is not None:
             self._link.close(reason)
 
     def close(self) -> None:
-        """Close for good: calls under way raise ConnectionFailed, later ones NotSent."""
+        """Close for good: calls under way raise ConnectionFailed, later calls NotSent."""
         self._closed = True
         self.disconnect("the channel was closed")
 
     async def _exchange(
         self,
         spec: ApiSpec,
-        request: Message | Sequence[Chunk],
+        request: Message,
         version: int | None,
         timeout_ms: float,
-        at_most: int | None = None,
+        at_most: int | None,
     ) -> tuple[int, bytearray]:
         """(version, frame of the response)"""
         link: Link | None = None
@@ -290,25 +286,23 @@ class Channel:
         raise self._late(link, spec, timeout_ms)
 
     def _late(self, link: Link, spec: ApiSpec, timeout_ms: float) -> CallTimedOut:
-        # The connection may be half dead, and answers keep their order: it is of no more use to anybody.
+        # The connection may be half dead, and answers keep their order: no other call can use it.
         link.close(f"{spec.name} to {self.host}:{self.port} timed out")
         return self.timed_out(spec, timeout_ms)
 
     def timed_out(self, spec: ApiSpec, timeout_ms: float) -> CallTimedOut:
-        """What to say of a call that took too long."""
-        return CallTimedOut(f"{spec.name} to {self.host}:{self.port}: no answer in {timeout_ms} ms")
+        """The error of a call that took too long. The connection stays."""
+        return CallTimedOut(f"{spec.name} to {self.host}:{self.port}: no answer within {timeout_ms} ms")
 
     def malformed(self, spec: ApiSpec, error: MalformedMessage) -> ConnectionFailed:
-        """What to say of an answer that is none; nothing that this peer sends is believed any more."""
+        """The error of an answer that does not decode. Disconnects: nothing that follows can be trusted."""
         reason = f"malformed {spec.name} response from {self.host}:{self.port}: {error}"
         self.disconnect(reason)
         return ConnectionFailed(reason)
 
-    def _post(self, link: Link, spec: ApiSpec, version: int, request: Message | Sequence[Chunk], waiter: H) -> H:
-        self._last_correlation_id = (self._last_correlation_id + 1) & 0x7FFFFFFF
-        prefix = request_prefix(spec.key, version, self._last_correlation_id, self._client_id)
-        chunks = encode_chunks(request, version, prefix) if isinstance(request, Message) else [prefix, *request]
-        link.post(self._last_correlation_id, chunks, waiter)
+    def _post(self, link: Link, spec: ApiSpec, version: int, request: Message, waiter: P) -> P:
+        correlation_id, chunks = self._requests.encode(spec, version, request)
+        link.post(correlation_id, chunks, waiter)
         return waiter
 
     async def _wait(self, waiter: Waiter) -> bytearray:
@@ -321,7 +315,7 @@ class Channel:
     async def _ready_link(self) -> Link:
         link = self._link
         if link is None or link.closed or not link.versions:
-            # Without versions another call is still opening it.
+            # Without versions, another call is still opening it.
             link = await self._open()
         return link
 
@@ -337,7 +331,7 @@ class Channel:
                 self._nursery.start_soon(link.run)
                 versions = await self._learn_versions(link)
                 if self.authenticator is not None:
-                    await self.authenticator.authenticate(_Stranger(self, link, versions))
+                    await self.authenticator.authenticate(_HandshakePeer(self, link, versions))
                 link.settle(versions)
             except KafkaError as error:
                 link.close(str(error))
@@ -346,21 +340,21 @@ class Channel:
                 link.close(str(error))
                 raise NotSent(f"handshake with {self.host}:{self.port} failed: {error}") from error
             except BaseException:
-                link.close("the handshake was given up")
+                link.close("the handshake was cancelled")
                 raise
             if self._closed:
                 link.close("the channel was closed")
                 raise NotSent("the channel was closed")
             return link
 
-    async def ask_stranger(
+    async def handshake_call(
         self, link: Link, versions: Mapping[int, tuple[int, int]], request: Message, version: int | None
     ) -> Any:
-        """A call during the handshake, when nobody else may call yet."""
+        """A call during the handshake, before other calls are allowed."""
         spec = API_SPECS[ApiKey(request.API_KEY)]
         chosen = self._choose(versions, spec, version, None)
         frame = await self._wait(self._post(link, spec, chosen, request, Waiter()))
-        return decode(spec.response_type(), _body(frame, spec, chosen), chosen)
+        return decode_response(frame, spec, chosen)
 
     async def _dial(self) -> Connection:
         try:
@@ -373,39 +367,19 @@ class Channel:
             raise NotSent(str(error)) from error
 
     async def _learn_versions(self, link: Link) -> dict[int, tuple[int, int]]:
-        """Ask which versions the peer serves; one that does not know ours answers in version 0 (KIP-511)."""
-        spec = API_SPECS[ApiKey.API_VERSIONS]
-        ask = ApiVersionsRequest(
-            client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=CLIENT_SOFTWARE_VERSION
-        )
-        version = spec.max_version
-        body = _body(await self._wait(self._post(link, spec, version, ask, Waiter())), spec, version)
-        if int.from_bytes(body[:2], "big") == ErrorCode.UNSUPPORTED_VERSION:
-            version = 0
-            body = _body(await self._wait(self._post(link, spec, version, ask, Waiter())), spec, version)
-        response = decode(ApiVersionsResponse, body, version)
-        if response.error_code != ErrorCode.NONE:
-            raise MalformedMessage(f"ApiVersions answered error {response.error_code}")
-        levels = {feature.name: feature.max_version_level for feature in response.finalized_features}
-        self.features = Features(response.finalized_features_epoch, levels)
-        return {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+        handshake = Handshake(CLIENT_SOFTWARE_NAME)
+        while not handshake.done:
+            spec, version = handshake.spec, handshake.version
+            frame = await self._wait(self._post(link, spec, version, handshake.request, Waiter()))
+            handshake.receive(response_body(frame, spec, version))
+        self.features = Features(handshake.features_epoch, handshake.features)
+        return handshake.versions
 
-    def _choose(
-        self, versions: Mapping[int, tuple[int, int]], spec: ApiSpec, version: int | None, at_most: int | None
-    ) -> int:
-        lowest, highest = versions.get(spec.key, (0, -1))
-        if version is None:
-            wanted_from, wanted_to = spec.min_version, spec.max_version
-            if at_most is not None:
-                wanted_to = min(wanted_to, at_most)
-        else:
-            wanted_from = wanted_to = version
-        chosen = min(highest, wanted_to)
-        if chosen < max(lowest, wanted_from):
-            raise UnsupportedVersion(
-                f"{self.host}:{self.port} serves {spec.name} {lowest}-{highest}, wanted {wanted_from}-{wanted_to}"
-            )
-        return chosen
+    def _choose(self, versions: Versions, spec: ApiSpec, version: int | None, at_most: int | None) -> int:
+        try:
+            return choose_version(versions, spec, version, at_most)
+        except NoCommonVersion as error:
+            raise UnsupportedVersion(f"{self.host}:{self.port} {error}") from None
 
     def _lost(self) -> None:
         log.debug("connection to %s:%d lost", self.host, self.port)
@@ -413,7 +387,7 @@ class Channel:
             self.on_closed(False)
 
 
-class _Stranger:
+class _HandshakePeer:
     """The peer of a handshake, as an `Authenticator` sees it."""
 
     def __init__(self, channel: Channel, link: Link, versions: Mapping[int, tuple[int, int]]) -> None:
@@ -424,13 +398,4 @@ class _Stranger:
         self._versions = versions
 
     async def call(self, request: Message, *, version: int | None = None) -> Any:
-        return await self._channel.ask_stranger(self._link, self._versions, request, version)
-
-
-def _body(frame: bytearray, spec: ApiSpec, version: int) -> memoryview:
-    """What follows the response header."""
-    view = memoryview(frame)
-    position = 4
-    if spec.response_header_version(version) == 1:
-        _, position = decode_prefix(ResponseHeader, view, 0, 1)
-    return view[position:]
+        return await self._channel.handshake_call(self._link, self._versions, request, version)

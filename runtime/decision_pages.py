@@ -1,11 +1,11 @@
-"""The pages on which a node tells what it decided: `/decisions` and `/subjects`.
+"""The pages with the decisions of a node: `/decisions` and `/subjects`.
 
     /decisions?after=N&subject=S&limit=L   {"node": …, "next": …, "first": …, "decisions": […]}, oldest first
     /subjects                              {"node": …, "subjects": […]}
 
-`after` is the number of the last decision that the asker has (0: none). `next` is the number from which to go on, so
-that the next question is `after=next-1`; from `first` on nothing is missing: one above what was asked for says
-that some may be.
+`after` is the number of the last decision that the reader has (0: none). `next` is the number to continue from: the
+next request has `after=next-1`. From `first` on no decision is missing; if it is above the first number that was
+requested, decisions in between may be missing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_DIGITS = 18
 def decision_pages(decisions: Decisions) -> dict[str, Page]:
     """By path."""
 
-    async def told(request: HttpRequest) -> HttpResponse:
+    async def newest(request: HttpRequest) -> HttpResponse:
         try:
             after = _whole_number(request, "after", 0)
             limit = min(_whole_number(request, "limit", MAX_LIMIT), MAX_LIMIT)
@@ -45,7 +45,7 @@ def decision_pages(decisions: Decisions) -> dict[str, Page]:
     async def subjects(request: HttpRequest) -> HttpResponse:
         return _json({"node": decisions.node, "subjects": decisions.subjects()})
 
-    return {"/decisions": told, "/subjects": subjects}
+    return {"/decisions": newest, "/subjects": subjects}
 
 
 def _json(value: object) -> HttpResponse:
@@ -58,5 +58,5 @@ def _whole_number(request: HttpRequest, name: str, default: int) -> int:
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
-        raise ValueError(f"{name} is not a whole number of at most {MAX_DIGITS} digits")
+        raise ValueError(f"{name} must be a whole number of at most {MAX_DIGITS} digits")
     return int(text)

@@ -1,8 +1,9 @@
-"""What a node decided lately, and why: a ring of `Decision`s, rendered as JSON and as one log line each. A core.
+"""Core: the latest decisions of a node and their causes, in a ring, as JSON and as one log line each.
 
-Whoever decides notes it, with its cause: the controller, the quorum, a partition's leader, a coordinator. Nothing is
-noted for a record, a batch or a request, so that what is served never pays. The ring keeps the newest; older ones are
-in the log. Texts come from clients too (the name of a group): they are cut, and escaped where they could end a line.
+The part that decides makes the note, with its cause: the controller, the quorum, a partition's leader, a coordinator.
+No note is made for a record, a batch or a request, so that serving them costs nothing. The ring keeps the newest; older
+decisions are in the log. Texts come from clients, too (the name of a group): they are cut, and escaped where they could
+end a line.
 """
 
 from __future__ import annotations
@@ -33,47 +34,47 @@ _READABLE = json.JSONEncoder(ensure_ascii=False).encode
 _JSON_WORDS = frozenset({"null", "true", "false", "NaN", "Infinity"})
 _PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
 MAX_TEXT = 250
-"""Characters of a name or a fact. More is cut."""
+"""Most characters of a name or a fact; longer ones are cut."""
 MAX_SENTENCE = 600
-"""Characters of what was decided, and of why."""
+"""Most characters of a decision, and of its cause."""
 MAX_LIST = 50
-"""Items of a list among the facts, and other subjects of a decision. More is cut."""
+"""Most items of a list among the facts, and most other subjects of a decision; longer lists are cut."""
 
 Fact = int | str | Sequence[int] | None
 
 
 class DecisionKind(StrEnum):
-    """What a decision is about."""
+    """The matter of a decision."""
 
     ELECTION = "election"
-    """Who leads a partition."""
+    """Leadership of a partition."""
     ISR = "isr"
-    """Which replicas are in sync, and who asked for that."""
+    """In-sync replicas, and requests to change them."""
     FENCING = "fencing"
-    """Whether a broker, or a member of a group, is let in or kept out."""
+    """A broker, or a member of a group, is fenced or unfenced."""
     TRUNCATION = "truncation"
     """A replica cuts its log."""
     REASSIGNMENT = "reassignment"
     """Replicas move to other brokers."""
     REBALANCE = "rebalance"
-    """A group deals its partitions anew."""
+    """A group assigns its partitions again."""
     TRANSACTION = "transaction"
     """A transaction ends, or its producer is fenced."""
     QUORUM = "quorum"
-    """Who leads the metadata log."""
+    """Leadership of the metadata log."""
     LIFECYCLE = "lifecycle"
-    """Nodes, topics and groups come and go."""
+    """Nodes, topics and groups are created and removed."""
     LOG = "log"
-    """What happened to a log or its directory on a disk."""
+    """Events of a log or its directory on a disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a core decided, on its way to the ring: without time and number."""
+    """A decision of a core on its way to the ring, without time and number."""
 
     kind: DecisionKind
     subject: str
-    told: str
+    text: str
     also: Sequence[str] = ()
     cause: str = ""
     facts: Mapping[str, Fact] = field(default_factory=dict)
@@ -81,13 +82,13 @@ class Note:
 
 
 class Notepad:
-    """Where decisions are noted: a node's `Decisions`, or a core's `Notes`."""
+    """A receiver of notes: a node's `Decisions`, or a core's `Notes`."""
 
     def note(
         self,
         kind: DecisionKind,
         subject: str,
-        told: str,
+        text: str,
         *,
         also: Sequence[str] = (),
         cause: str = "",
@@ -96,18 +97,18 @@ class Notepad:
     ) -> None:
         """A decision was made, or is carried out.
 
-        `cause` is put behind `told` with a colon. Without it the cause is what follows the first colon of `told`.
-        `routine`: it happens all the time while all is well (a transaction is committed). Such decisions are kept in
-        a small ring of their own, so that they push out nothing else, and are in the log at level DEBUG only.
+        `cause` follows `text` after a colon. If it is missing, the cause is the text after the first colon of `text`.
+        `routine`: it happens all the time in normal operation (a transaction is committed). Such decisions are kept in
+        a small ring of their own, so that they do not displace others, and are logged at level DEBUG only.
         """
-        self.keep(Note(kind, subject, told, also, cause, facts, routine))
+        self.keep(Note(kind, subject, text, also, cause, facts, routine))
 
     def keep(self, note: Note) -> None:
         raise NotImplementedError
 
 
 class Notes(list[Note], Notepad):
-    """What was decided in one step, until it is certain: a controller's decisions count when they are committed."""
+    """The notes of one step until they are certain: a controller's decisions count when they are committed."""
 
     def keep(self, note: Note) -> None:
         self.append(note)
@@ -118,33 +119,33 @@ class Decision:
     """One decision of one node."""
 
     number: int
-    """Goes up by one from 1 on each node, from its start."""
+    """Counts from 1 on each node, from its start."""
     at_ms: int
-    """Milliseconds since 1970, by that node's clock."""
+    """Milliseconds since 1970, by the clock of the node."""
     node: str
     """`broker-1`, `controller-101`."""
     kind: DecisionKind
     subject: str
     """`flights-3`, `topic flights`, `group ID`, `transaction ID`, `broker N`, `controller N`, `quorum`."""
     also: tuple[str, ...]
-    """Subjects whose story this is part of, too."""
+    """Other subjects that the decision concerns."""
     what: str
-    """What was decided, in one line."""
+    """The decision in one line."""
     cause: str
-    """Why."""
+    """Its cause in one line."""
     facts: Mapping[str, Fact]
     """Epochs, offsets, times. Lists are tuples."""
 
     @property
-    def told(self) -> str:
-        """What was decided, a colon, and why."""
+    def sentence(self) -> str:
+        """The decision, a colon, and its cause."""
         return f"{self.what}: {self.cause}" if self.cause else self.what
 
     def concerns(self, subject: str) -> bool:
         return subject == self.subject or subject in self.also
 
     def as_json(self) -> dict[str, object]:
-        """As it is served at `/decisions`."""
+        """The JSON object that `/decisions` serves."""
         return {
             "number": self.number,
             "at_ms": self.at_ms,
@@ -152,14 +153,14 @@ class Decision:
             "kind": self.kind.value,
             "subject": self.subject,
             "also": list(self.also),
-            "told": self.told,
+            "told": self.sentence,
             "cause": self.cause,
             "facts": {name: list(it) if isinstance(it, tuple) else it for name, it in self.facts.items()},
         }
 
     def as_log_line(self) -> str:
-        """`decision kind=isr subject=flights-3 … told="…" cause="…"`: one line, whatever the names are. What is no
-        plain word is JSON, so `read_log_line` gets all of it back.
+        """`decision kind=isr subject=flights-3 … told="…" cause="…"`: always one line. Values that are not
+        plain words are JSON, so that `read_log_line` restores everything.
         """
         pairs: dict[str, object] = {"kind": self.kind.value, "subject": self.subject, "number": self.number}
         pairs |= {"at_ms": self.at_ms, **self.facts}
@@ -180,7 +181,7 @@ def _value(value: object) -> str:
 
 
 def read_log_line(line: str, node: str) -> dict[str, object] | None:
-    """The JSON of the decision that a line of `node`'s log tells; None if it tells none."""
+    """The JSON of the decision in a line of `node`'s log; None if the line has none."""
     text = line.partition(LOG_LINE)[2].rstrip()
     found: dict[str, object] = {}
     place = 0
@@ -202,12 +203,12 @@ def read_log_line(line: str, node: str) -> dict[str, object] | None:
     texts = (head["kind"], head["subject"], head["told"], cause)
     if not isinstance(number, int) or not isinstance(at_ms, int) or not all(isinstance(it, str) for it in texts):
         return None
-    told = f"{head['told']}: {cause}" if cause else head["told"]
-    return {**head, "node": node, "also": head["also"] or [], "told": told, "cause": cause, "facts": found}
+    sentence = f"{head['told']}: {cause}" if cause else head["told"]
+    return {**head, "node": node, "also": head["also"] or [], "told": sentence, "cause": cause, "facts": found}
 
 
 def cut(text: str, most: int = MAX_TEXT) -> str:
-    """The text, at most so long."""
+    """The text, cut to at most `most` characters."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
@@ -222,13 +223,13 @@ class Decisions(Notepad):
         self._routine: deque[Decision] = deque(maxlen=max(1, size // ROUTINE_SHARE))
         self.next_number = 1
         self.first_number = 1
-        """From here on nothing is missing."""
+        """No decision is missing from this number on."""
 
     def keep(self, note: Note) -> None:
-        """It is certain now."""
-        told, cause = note.told, note.cause
+        """Put a certain decision into the ring and the log."""
+        text, cause = note.text, note.cause
         if not cause:
-            told, _, cause = told.partition(": ")
+            text, _, cause = text.partition(": ")
         decision = Decision(
             number=self.next_number,
             at_ms=self._now_ms(),
@@ -236,7 +237,7 @@ class Decisions(Notepad):
             kind=note.kind,
             subject=cut(note.subject),
             also=tuple(cut(it) for it in note.also[:MAX_LIST]),
-            what=cut(told, MAX_SENTENCE),
+            what=cut(text, MAX_SENTENCE),
             cause=cut(cause, MAX_SENTENCE),
             facts={name: _kept(fact) for name, fact in note.facts.items()},
         )
@@ -250,12 +251,12 @@ class Decisions(Notepad):
             log.log(level, "%s", decision.as_log_line())
 
     def take(self, notes: Iterable[Note], **facts: Fact) -> None:
-        """What a core decided came true; `facts` are known only now."""
+        """Keep the notes of a core, now that they are certain. `facts` are known only now."""
         for it in notes:
             self.keep(replace(it, facts={**it.facts, **facts}) if facts else it)
 
     def since(self, number: int, subject: str | None = None, limit: int = RING_SIZE) -> list[Decision]:
-        """Those from `number` on, oldest first, at most `limit`; of one subject, or of all."""
+        """Decisions from `number` on, oldest first, at most `limit`, of one subject or of all."""
         if subject is not None:
             subject = cut(subject)
         everything = merge(self._ring, self._routine, key=_number) if self._routine else self._ring
@@ -263,7 +264,7 @@ class Decisions(Notepad):
         return list(islice(found, max(0, limit)))
 
     def subjects(self) -> list[str]:
-        """Every subject that something is known of, sorted."""
+        """All subjects of kept decisions, sorted."""
         found: dict[str, None] = {}
         for decision in chain(self._ring, self._routine):
             found[decision.subject] = None

@@ -1,8 +1,7 @@
-"""Which new connections a node takes while descriptors run short: the log's files and the links between nodes need some
-as well.
+"""Limits connections while file descriptors run short: log files and the links between nodes need some as well.
 
 Above the budget a new connection takes the place of those that have been idle for long, the oldest first. If there are
-none, it is closed at once. The links between nodes are busy, so they stay, and a node that dials anew gets in.
+none, it is closed at once. The links between nodes are busy, so they stay, and a node that dials again gets in.
 """
 
 from __future__ import annotations
@@ -17,18 +16,19 @@ log = logging.getLogger(__name__)
 
 RESERVE_SHARE = 4
 MOST_RESERVED = 4096
-"""One in `RESERVE_SHARE` descriptors is kept for files and for connections that the node dials, at most so many."""
+"""One in `RESERVE_SHARE` descriptors, but at most `MOST_RESERVED`, is kept for files and for connections that the node
+dials."""
 IDLE_MS = 10_000
-"""A connection that has said nothing for so long may have to make room for another."""
+"""A connection without traffic for this long may be closed for another."""
 EVICTED_AT_ONCE = 16
 COUNT_EVERY_MS = 1_000
 COUNT_EVERY_CONNECTIONS = 16
-"""How old a count may be: files come and go, too."""
+"""Time and connections after which descriptors are counted again: files come and go, too."""
 REPORT_EVERY_MS = 10_000
 
 
 def count_descriptors() -> tuple[int, int]:
-    """How many this process has, and its soft limit."""
+    """(open descriptors of this process, its soft limit)"""
     allowed, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         # Recent kernels give the number as the size of the directory.
@@ -39,7 +39,7 @@ def count_descriptors() -> tuple[int, int]:
 
 
 class Evictable(Protocol):
-    """A connection as far as this file needs it."""
+    """A connection that may be closed for another."""
 
     def is_idle_since(self, deadline_ms: int) -> bool: ...
 
@@ -47,10 +47,10 @@ class Evictable(Protocol):
 
 
 class DescriptorBudget:
-    """Of one server."""
+    """The descriptors that the connections of one server may take."""
 
     def __init__(self, count: Callable[[], tuple[int, int]] | None) -> None:
-        """Without `count` there is no limit: nobody counts in a simulation."""
+        """Without `count` there is no limit, as in a simulation."""
         self._count = count
         self._for_connections = 0
         self._count_at_ms: int | None = None
@@ -60,7 +60,7 @@ class DescriptorBudget:
         self._report_at_ms = 0
 
     def admits(self, connections: Iterable[Evictable], number: int, now_ms: int) -> bool:
-        """Whether one more may be served beside these, `number` of them, oldest first. May close some of them."""
+        """True if one more may be served beside these `number` connections, oldest first. May close some of them."""
         if self._count is None:
             return True
         self._since_count += 1

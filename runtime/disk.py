@@ -1,6 +1,6 @@
 """The machine's disk. Every call goes straight to the operating system and raises its OSError.
 
-Caches nothing. Knows paths and bytes; what the files mean is `storage`'s.
+Caches nothing. Knows paths and bytes; the meaning of the files is the business of `storage`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Callable
 from runtime.world import Bytes
 
 _sync_data = getattr(os, "fdatasync", os.fsync)
-"""fdatasync also makes a changed size durable and spares the journal a commit for the times of the file."""
+"""fdatasync also makes a changed size durable, and saves the journal a commit for the times of the file."""
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
-"""Linux makes one up when it starts; containers see that of their host."""
+"""Linux draws one when it starts; containers see that of their host."""
 
 
 class RealFile:
@@ -49,16 +49,6 @@ class RealFile:
             pieces.append(data)
             taken += len(data)
         return b"".join(pieces)
-
-    def pread_into(self, buffer: memoryview, offset: int) -> int:
-        descriptor = self.fileno()
-        taken = 0
-        while taken < len(buffer):
-            count = os.preadv(descriptor, [buffer[taken:]], offset + taken)
-            if count == 0:
-                break
-            taken += count
-        return taken
 
     def pwrite(self, data: Bytes, offset: int) -> None:
         descriptor = self.fileno()

@@ -1,9 +1,7 @@
-"""Incoming frames (int32 size, then that many bytes), cut out of one connection. Knows nothing of what is in
-them.
+"""Incoming frames (int32 size, then that many bytes), cut out of one connection. Knows nothing of their content.
 
-Small frames are over-read, many at once, into a scratch buffer and copied out; what is missing of a large one
-is read straight into its place. Every frame is its own bytearray, so its reader may keep it, change it or
-slice it freely.
+Small frames are over-read, many at once, into a scratch buffer and copied out; the missing part of a large one is read
+straight into its place. Every frame is a bytearray of its own, so its reader may keep it, change it or slice it freely.
 """
 
 from __future__ import annotations
@@ -12,18 +10,26 @@ from runtime.world import Connection
 
 SCRATCH_BYTES = 128 * 1024
 EXACT_READ_BYTES = 32 * 1024
-"""From so many missing bytes on, a frame is read into its place; below, over-reading saves a call for the
-next one."""
+"""A frame with at least this many missing bytes is read into its place; below, over-reading saves a call for the
+next."""
 
 TRUSTED_BYTES = 64 * 1024
-"""The memory that a frame is given before any of it came. A larger one doubles it as its bytes arrive."""
+"""The memory that a frame gets before any of it has arrived. A larger one doubles it as its bytes arrive."""
 
 MOST_TRUSTED_BYTES = 2 * 1024 * 1024
 """The same for a connection that completed frames of that size before: growing in steps copies what is there."""
 
 
+HTTP_SIZE = int.from_bytes(b"HTTP")
+"""Size of the frame that the first bytes of an HTTP response seem to announce."""
+
+
 class FrameError(Exception):
-    """The peer announced a frame that is negative or too large; the rest of its bytes means nothing."""
+    """The peer announced a frame with a negative or too large size; its further bytes mean nothing."""
+
+    def __init__(self, size: int, most_bytes: int) -> None:
+        super().__init__(f"the size of a frame must be 0 to {most_bytes} bytes; got {size}")
+        self.is_http = size == HTTP_SIZE
 
 
 class FrameReader:
@@ -54,11 +60,11 @@ class FrameReader:
         return 0 if self._partial is None else len(self._partial)
 
     def forget(self) -> None:
-        """Let go of the frame under way: the connection is closed."""
+        """Release the frame under way: the connection is closed."""
         self._partial = None
 
     async def read(self) -> list[bytearray]:
-        """Receive once; the frames completed by it, in order, perhaps none.
+        """Receive once and return the frames that are complete now, in order; perhaps none.
 
         Raises ConnectionLost at the end and FrameError for a bad size.
         """
@@ -96,7 +102,7 @@ class FrameReader:
         while end - position >= 4:
             size = int.from_bytes(received[position : position + 4], "big", signed=True)
             if not 0 <= size <= self.max_frame_bytes:
-                raise FrameError(f"a frame of {size} bytes, at most {self.max_frame_bytes} are allowed")
+                raise FrameError(size, self.max_frame_bytes)
             position += 4
             if size > end - position:
                 self._start(size, received[position:])

@@ -1,8 +1,8 @@
-"""A small HTTP server for what a node tells of itself: GET and HEAD, HTTP/1.1, nothing is uploaded.
+"""A small HTTP server for the pages of a node: GET and HEAD, HTTP/1.1, no uploads.
 
-`Reader` is the core: bytes in, requests out. `HttpServer` moves them over a node's network. Knows no page: what is told
-is its handler's. Whoever asks is hostile: heads are bounded, in bytes and in time, and when all places are taken a new
-connection gets the place of another one.
+`Reader` is the core: bytes in, requests out. `HttpServer` moves them over the network. The content of pages is the
+handler's. Clients may be hostile: heads are bounded, in bytes and in time, and if all connections are taken, a new one
+gets the place of another.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ log = logging.getLogger(__name__)
 MAX_HEAD_BYTES = 16 << 10
 MAX_CONNECTIONS = 64
 IDLE_SECONDS = 75.0
-"""How long a connection may say nothing between requests, or not read what it is told."""
+"""Longest pause between requests, and longest wait for a peer that does not read its response."""
 HEAD_SECONDS = 10.0
-"""How long a request may take to arrive, from its first byte on; the first one from when the connection was made."""
+"""Longest time in which a request may arrive, from its first byte; the first request, from the start of the
+connection."""
 ACCEPT_RETRY_SECONDS = 0.1
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 
 
 class HttpRequest(NamedTuple):
-    """What somebody asks for."""
+    """One GET or HEAD request."""
 
     method: str
     path: str
@@ -46,7 +47,7 @@ class HttpRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """What it is told."""
+    """The response to a request."""
 
     body: bytes
     content_type: str = TEXT
@@ -59,11 +60,11 @@ class HttpResponse:
 
 
 HttpHandler = Callable[[HttpRequest], Awaitable[HttpResponse]]
-"""Is asked for GET and HEAD only. What it raises ends the node, as anywhere."""
+"""Serves GET and HEAD. An exception of it ends the node, as anywhere."""
 
 
 class BadRequest(Exception):
-    """What came is no request that is answered here; the connection ends after the answer."""
+    """The bytes are not a request that this server serves; the connection ends after the response."""
 
     def __init__(self, status: HTTPStatus, text: str) -> None:
         super().__init__(text)
@@ -71,24 +72,30 @@ class BadRequest(Exception):
 
 
 class Reader:
-    """One connection's requests, cut out of its bytes. A core."""
+    """Cuts the requests of one connection out of its bytes. A core."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     @property
     def is_empty(self) -> bool:
-        """Nothing of a next request has come."""
+        """No byte of a next request has arrived."""
         return not self._buffer
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         self._buffer += data
 
     def next(self) -> HttpRequest | None:
-        """The next request, if all of its head is here. Raises `BadRequest`."""
+        """The next request, if its head is complete. Raises `BadRequest`; at once if the bytes begin no request: then
+        a client of another protocol, such as Kafka's, learns quickly that it has the wrong port.
+        """
+        if self._buffer and not chr(self._buffer[0]).isalpha():
+            raise BadRequest(HTTPStatus.BAD_REQUEST, "not an HTTP/1.1 request")
         end = self._buffer.find(b"\r\n\r\n")
         if end > MAX_HEAD_BYTES or (end < 0 and len(self._buffer) > MAX_HEAD_BYTES):
-            raise BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"more than {MAX_HEAD_BYTES} bytes of head")
+            raise BadRequest(
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a request head must have at most {MAX_HEAD_BYTES} bytes"
+            )
         if end < 0:
             return None
         head = self._buffer[:end].decode("latin-1")
@@ -136,11 +143,11 @@ def render(response: HttpResponse, *, with_body: bool = True, keep_alive: bool =
 
 @dataclass(slots=True, eq=False)
 class _Visitor:
-    """One connection that is served."""
+    """One connection."""
 
     connection: Connection
     waits_since: float | None
-    """For its peer, to send or to read, in trio's time; None while its request is handled."""
+    """Start of the wait for the peer to send or to read, by trio's clock; None while its request is handled."""
 
 
 class HttpServer:
@@ -173,7 +180,7 @@ class HttpServer:
             listener.close()
 
     def _make_room(self) -> None:
-        """Close the connection whose peer has kept us waiting longest, of the host that has the most."""
+        """Close one connection of the host that has most: the one that has waited longest for its peer."""
         hosts = Counter(each.connection.peer_host for each in self._visitors)
 
         def claim(visitor: _Visitor) -> tuple[bool, int, float]:
@@ -188,7 +195,7 @@ class HttpServer:
         try:
             await self._converse(visitor)
         except ConnectionLost:
-            pass  # whoever asked is gone, and may ask again
+            pass  # the client is gone, and may ask again
         finally:
             self._visitors.pop(visitor, None)
             visitor.connection.close()
@@ -223,7 +230,7 @@ class HttpServer:
                 deadline = min(deadline, trio.current_time() + HEAD_SECONDS)
 
     async def _send(self, connection: Connection, data: Bytes) -> bool:
-        """False if nobody takes it."""
+        """False if the peer does not read it in time."""
         rest = memoryview(data)
         with trio.move_on_after(IDLE_SECONDS):
             while rest:

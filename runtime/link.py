@@ -1,7 +1,7 @@
 """One open connection of a channel, and the calls that wait on it for their answers.
 
-Whoever waits is a task that is woken (`Waiter`), or somebody who is told in the very turn in which the answer comes
-(`Talk`, `Hears`). Knows correlation ids, and of what is sent nothing else.
+A call is a task that is woken (`Waiter`), or an object that is called in the turn in which the answer arrives (`Talk`,
+`PendingCall`). Knows correlation ids, and nothing else of the content.
 """
 
 from __future__ import annotations
@@ -12,28 +12,24 @@ from typing import Any, Protocol
 
 import trio
 
+from protocol.client_exchange import MAX_HANDSHAKE_BYTES
 from protocol.errors import MalformedMessage
 from runtime.frames import FrameError, FrameReader
 from runtime.outgoing import Outgoing
 from runtime.world import Chunk, Connection, ConnectionLost
 
 MAX_RESPONSE_BYTES = 2**31 - 1
-"""The protocol's own bound; memory is taken only as the bytes come."""
-
-MAX_HANDSHAKE_BYTES = 1024 * 1024
-"""Of an answer before the peer has shown that it speaks the protocol: what a server of something else sends would pass
-for the size of a huge frame, and be waited for."""
+"""The protocol's own bound; memory is allocated only as the bytes arrive."""
 
 SCRATCH_BYTES = 32 * 1024
 
 
 class ChannelError(Exception):
-    """A call got no answer."""
+    """A call that got no answer."""
 
 
 class NotSent(ChannelError):
-    """The request certainly did not reach the peer. `refused`: the peer's host answered that nobody
-    listens."""
+    """The request certainly did not reach the peer. `refused`: the connection was refused by the peer's host."""
 
     def __init__(self, reason: str, *, refused: bool = False) -> None:
         super().__init__(reason)
@@ -48,21 +44,21 @@ class CallTimedOut(ChannelError):
     """No answer in time: the request may have been processed, or may yet be."""
 
 
-class Hears(Protocol):
-    """One call under way: it hears of its end once."""
+class PendingCall(Protocol):
+    """One call under way. Either `take` or `fail` is called, once."""
 
     @property
     def deadline(self) -> float:
-        """By trio's clock; at it the connection is given up."""
+        """By trio's clock. At the deadline the connection is closed."""
 
     def take(self, frame: bytearray) -> None:
         """The answer."""
 
     def fail(self, error: Exception) -> None:
-        """There will be none."""
+        """There will be no answer."""
 
     def overdue(self) -> CallTimedOut:
-        """The deadline is over: how to say so."""
+        """The error of a call whose deadline is over."""
 
 
 class Waiter:
@@ -71,7 +67,7 @@ class Waiter:
     __slots__ = ("error", "frame", "woken")
 
     deadline = math.inf
-    """Whoever waits looks at the clock himself."""
+    """The waiting task keeps its own deadline."""
 
     def __init__(self) -> None:
         self.woken = trio.Event()
@@ -91,12 +87,12 @@ class Waiter:
 
 
 class Talk(Waiter):
-    """A request and its answer, the next request, and so on, all in the turns in which the answers come."""
+    """A request and its answer, the next request, and so on, each sent in the turn in which the answer arrives."""
 
     __slots__ = ("_abandoned", "_next", "_send", "asked_at")
 
     def __init__(self, send: Callable[[Any, Talk], object], answer: Callable[[bytearray], Any]) -> None:
-        """`send` sends a request; `answer` gives the next one for a frame, or None."""
+        """`send` sends a request; `answer` returns the next request for a frame, or None."""
         super().__init__()
         self._send = send
         self._next = answer
@@ -117,11 +113,11 @@ class Talk(Waiter):
             else:
                 self.ask(request)
         except Exception as error:
-            # Whatever it is, it belongs to who waits for the answers, not to the link that read this one.
+            # The error belongs to the task that waits for the answers, not to the link that read this one.
             self.fail(error)
 
     def abandon(self) -> None:
-        """Nobody wants the next answer any more."""
+        """Ignore further answers."""
         self._abandoned = True
 
 
@@ -133,22 +129,22 @@ class Link:
         self._outgoing = Outgoing(connection)
         self._nursery = nursery
         self._on_lost = on_lost
-        self._waiters: dict[int, Hears] = {}
+        self._waiters: dict[int, PendingCall] = {}
         self._emptied = trio.Event()
-        """Set once nothing is queued any more."""
+        """Set when the queue is empty."""
         self._reader = FrameReader(connection, MAX_HANDSHAKE_BYTES, bytearray(SCRATCH_BYTES + 4))
         self.versions: dict[int, tuple[int, int]] = {}
         """Empty until the handshake is over."""
         self.closed = False
         self._patience = trio.CancelScope()
-        """Receiving is interrupted at its deadline to look who has waited too long."""
+        """Receiving is interrupted at its deadline to look for overdue calls."""
 
     @property
     def in_flight(self) -> int:
         return len(self._waiters)
 
     def settle(self, versions: dict[int, tuple[int, int]]) -> None:
-        """The handshake is over: anybody may call."""
+        """The handshake is over: calls are allowed."""
         self._reader.max_frame_bytes = MAX_RESPONSE_BYTES
         self.versions = versions
 
@@ -160,22 +156,21 @@ class Link:
                     await self._receive()
                 if patience.cancelled_caught:
                     self._patience = trio.CancelScope()
-                    self.look_at(self._give_up_overdue())
+                    self.look_at(self._fail_overdue())
         except FrameError as error:
-            hint = "" if self.versions else ": whoever listens there does not speak this protocol, or not in the clear"
-            self._lose(FrameError(f"{error}{hint}"))
+            self._lose(error if self.versions else MalformedMessage(_hint(error)))
         except (ConnectionLost, MalformedMessage) as error:
             self._lose(error)
         finally:
             self.close("the channel is closing")
 
     def look_at(self, deadline: float) -> None:
-        """Have those who wait too long given up at the latest then."""
+        """Look for overdue calls at that time, or earlier."""
         if deadline < self._patience.deadline:  # noqa: PLR1730 - setting it is what costs
             self._patience.deadline = deadline
 
-    def post(self, correlation_id: int, chunks: list[Chunk], waiter: Hears) -> None:
-        """Send one request, of which `waiter` hears; raises NotSent if it certainly did not go."""
+    def post(self, correlation_id: int, chunks: list[Chunk], waiter: PendingCall) -> None:
+        """Send one request and register `waiter` for its answer. Raises NotSent if it was certainly not sent."""
         if self.closed:
             raise NotSent("the connection just closed")
         size_bytes = sum(map(len, chunks))
@@ -183,7 +178,7 @@ class Link:
         try:
             self._outgoing.send([size_bytes.to_bytes(4, "big"), *chunks], size_bytes + 4)
         except ConnectionLost as lost:
-            # The peer's end of this frame is missing for ever, so it cannot act on it.
+            # The peer never gets the end of this frame, so it cannot act on it.
             del self._waiters[correlation_id]
             self._lose(lost)
             raise NotSent(str(lost)) from lost
@@ -194,7 +189,7 @@ class Link:
 
     async def post_unanswered(self, correlation_id: int, chunks: list[Chunk]) -> None:
         """Send one request that gets no answer, and wait until the system has all of it. Raises NotSent, or
-        ConnectionFailed if the connection ends meanwhile.
+        ConnectionFailed if the connection ends before.
         """
         self.post(correlation_id, chunks, Waiter())
         del self._waiters[correlation_id]
@@ -204,7 +199,7 @@ class Link:
                 raise ConnectionFailed("the connection ended while a request was being sent")
 
     def close(self, reason: str) -> None:
-        """Close; every call that still waits fails."""
+        """Close; every pending call fails."""
         if not self.closed:
             self.closed = True
             self._connection.close()
@@ -219,9 +214,9 @@ class Link:
             for frame in await read():
                 self._answered(frame)
 
-    def _give_up_overdue(self) -> float:
-        """When to look again. Who is overdue takes the connection along: it may be half dead, and answers keep their
-        order.
+    def _fail_overdue(self) -> float:
+        """Fail an overdue call, and return when to look again. The connection is closed, too: it may be half dead, and
+        answers keep their order.
         """
         if not self._waiters:
             return math.inf
@@ -238,7 +233,7 @@ class Link:
     def _answered(self, frame: bytearray) -> None:
         waiter = self._waiters.pop(int.from_bytes(frame[:4], "big", signed=True), None)
         if waiter is None or len(frame) < 4:
-            raise MalformedMessage("an answer to no request")
+            raise MalformedMessage("an answer with an unknown correlation id")
         waiter.take(frame)
 
     async def _drain(self) -> None:
@@ -253,3 +248,10 @@ class Link:
         if not self.closed:
             self.close(str(error))
             self._on_lost()
+
+
+def _hint(error: FrameError) -> str:
+    """The probable reason why the first response is not one of Kafka."""
+    if error.is_http:
+        return "the server answers in HTTP; use the port of a Kafka listener"
+    return f"{error}: that server does not speak the Kafka protocol, or not in plaintext"

@@ -1,8 +1,8 @@
-"""Finding out whether a process that listens somewhere is gone.
+"""Finds out whether the process behind a listener is gone.
 
-Only a refused connection says so. A dying process closes its descriptors one after the other, so for a moment its
-listener may still take connections while others of its connections have ended: such a connection is closed soon
-after, and then the question is asked again.
+Only a refused connection proves it. A dying process closes its descriptors one after the other, so for a moment its
+listener may still accept connections while other connections have ended: such a connection is closed soon after, and
+then the dial is repeated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PAUSE_MS = 5
 
 
 async def process_is_gone(world: World, host: str, port: int, patience_ms: int) -> bool:
-    """True if nobody listens at (host, port). False for everything else, after at most `patience_ms`."""
+    """True if a dial to (host, port) is refused; False otherwise, after at most `patience_ms`."""
     with trio.move_on_after(patience_ms / 1000):
         while True:
             try:
@@ -25,7 +25,7 @@ async def process_is_gone(world: World, host: str, port: int, patience_ms: int) 
             except DialFailed:
                 return False
             try:
-                # A living server says nothing before it is asked.
+                # A living server sends nothing before it gets a request.
                 await connection.receive_into(memoryview(bytearray(1)))
             except ConnectionLost:
                 await trio.sleep(PAUSE_MS / 1000)

@@ -1,13 +1,14 @@
-"""Numbers of a node as Prometheus reads them: families of samples, gathered when somebody asks.
+"""The metrics of a node in the format of Prometheus: families of samples, gathered at a scrape.
 
-Nothing is counted here and nothing costs anything until a scrape. The text is written by prometheus-client, which is
-imported at the first scrape: most nodes' memory never sees it. A long page is written in stretches, so that others get
-their turn. Names are Kafka's, as its JMX exporters write them: `kafka_server_replicamanager_leadercount`.
+Nothing is counted here, so nothing costs anything until a scrape. prometheus-client writes the text; it is imported at
+the first scrape, so most nodes never load it. A long page is written in stretches, so that other tasks run in between.
+Names are Kafka's, as its JMX exporters write them: `kafka_server_replicamanager_leadercount`.
 """
 
 from __future__ import annotations
 
 import math
+import platform
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
 from typing import Any, Literal, NamedTuple, cast
@@ -20,38 +21,39 @@ from runtime.observatory import Page
 from runtime.request_times import BOUNDS_MS, ApiCounter, Spread
 from runtime.server import Server
 from runtime.turns import BUDGET_SECONDS
-from runtime.world import World
+from runtime.version import version
+from runtime.world import Disk, World
 
 Kind = Literal["gauge", "counter", "histogram"]
 Labels = Sequence[str]
 """Values, in the order of the family's names."""
 
 SAMPLES_IN_A_STRETCH = 1_000
-"""After so many others get their turn."""
+"""Samples after which other tasks run."""
 CLOCK_TICKS = 100
-"""A second of /proc/PID/stat, on every Linux that Python runs on."""
+"""Units of a second in /proc/PID/stat, on every Linux that Python runs on."""
 PAGE_BYTES = 4096
 
 
 class Family(NamedTuple):
-    """One metric: what it is called, and its value for each set of labels: a `Spread` (told in ms) in histograms."""
+    """One metric: its name, and its value for each set of labels; in histograms a `Spread`, exported in ms."""
 
     kind: Kind
     name: str
-    """A counter's without `_total`, which is written behind it."""
-    told: str
+    """Without the suffix `_total`, which counters get when they are written."""
+    help: str
     labels: Sequence[str] = ()
     samples: Iterable[tuple[Labels, float | Spread]] = ()
 
     @classmethod
-    def of(cls, kind: Kind, name: str, told: str, value: float | Spread) -> Family:
+    def of(cls, kind: Kind, name: str, help: str, value: float | Spread) -> Family:
         """A family of one sample without labels."""
-        return cls(kind, name, told, (), [((), value)])
+        return cls(kind, name, help, (), [((), value)])
 
 
 Gather = Callable[[], Iterable[Family]]
 Prepare = Callable[[], Awaitable[None]]
-"""What has to be asked elsewhere before `Gather` can tell it."""
+"""Collects from elsewhere what `Gather` needs."""
 
 
 def metrics_page(gather: Gather, prepare: Prepare | None = None) -> Page:
@@ -73,25 +75,25 @@ def metrics_page(gather: Gather, prepare: Prepare | None = None) -> Page:
 
 
 def render(family: Family) -> Iterator[bytes]:
-    """A family as Prometheus reads it, in stretches."""
+    """The text of a family, in stretches."""
     samples = iter(family.samples)
     stretch = list(islice(samples, SAMPLES_IN_A_STRETCH))
     yield _written(family, stretch)
     while stretch := list(islice(samples, SAMPLES_IN_A_STRETCH)):
-        # Its name and type were told before.
+        # The first stretch has the lines HELP and TYPE.
         yield _written(family, stretch).split(b"\n", 2)[2]
 
 
 def _written(family: Family, samples: Iterable[tuple[Labels, float | Spread]]) -> bytes:
     from prometheus_client.exposition import generate_latest
 
-    # All that it uses of a registry is `collect`: no global one, no threads, no locks.
+    # It calls `collect` alone of a registry: no global one, no threads, no locks.
     text: bytes = generate_latest(cast(Any, _Registry(family, samples)))
     return text
 
 
 class _Registry:
-    """What prometheus-client takes for its registry."""
+    """Stands in for the registry of prometheus-client."""
 
     def __init__(self, family: Family, samples: Iterable[tuple[Labels, float | Spread]]) -> None:
         self._family = family
@@ -106,7 +108,7 @@ class _Registry:
             "histogram": HistogramMetricFamily,
         }
         family = self._family
-        metric = makers[family.kind](family.name, family.told, labels=family.labels)
+        metric = makers[family.kind](family.name, family.help, labels=family.labels)
         for labels, value in self._samples:
             if isinstance(value, Spread):
                 metric.add_metric(labels, _buckets(value), value.total * 1000)
@@ -127,7 +129,7 @@ PHASES: tuple[tuple[str, str, Callable[[ApiCounter], float]], ...] = (
     ("requestqueuetimems", "until the handler began", lambda each: each.queue),
     ("localtimems", "in the handler", lambda each: each.local),
     ("remotetimems", "waiting for others: replicas, brokers, a deadline", lambda each: each.remote),
-    ("throttletimems", "held back by a quota", lambda each: each.throttle),
+    ("throttletimems", "held back by a quota", lambda each: 0.0),
     ("responsequeuetimems", "waiting for its turn to be sent", lambda each: each.response_queue),
     ("responsesendtimems", "in the system call that sent it", lambda each: each.send),
 )
@@ -142,8 +144,8 @@ def request_families(counters: Mapping[str, ApiCounter]) -> Iterator[Family]:
         ("requestbytes", "Bytes of requests.", lambda each: each.request_bytes),
         ("answers", "Answers that were given.", lambda each: each.answers),
     )
-    for name, told, value in values:
-        yield Family("counter", prefix + name, told, label, [(api, value(counter)) for api, counter in used])
+    for name, text, value in values:
+        yield Family("counter", prefix + name, text, label, [(api, value(counter)) for api, counter in used])
     bounds: tuple[tuple[str, str, Callable[[ApiCounter], int]], ...] = (
         ("failures", "Requests that ended with an error of the program.", lambda each: each.failures),
         (
@@ -152,23 +154,23 @@ def request_families(counters: Mapping[str, ApiCounter]) -> Iterator[Family]:
             lambda each: each.over_budget,
         ),
     )
-    for name, told, value in bounds:
+    for name, text, value in bounds:
         samples = [(api, value(counter)) for api, counter in used]
-        yield Family("counter", f"barnabas_request_{name}", told, label, samples)
-    told = "The longest of those, in milliseconds."
+        yield Family("counter", f"barnabas_request_{name}", text, label, samples)
+    text = "The longest of those, in milliseconds."
     longest = [(api, counter.longest * 1000) for api, counter in used]
-    yield Family("gauge", "barnabas_request_longest_step_ms", told, label, longest)
+    yield Family("gauge", "barnabas_request_longest_step_ms", text, label, longest)
     errors = [
         ((*api, _error_name(code)), count) for api, counter in used for code, count in sorted(counter.errors.items())
     ]
-    told = "Errors in answers, wherever in an answer they stand."
-    yield Family("counter", prefix + "errors", told, ("request", "error"), errors)
+    text = "Errors in answers, at any place in an answer."
+    yield Family("counter", prefix + "errors", text, ("request", "error"), errors)
     timed = [(api, counter) for api, counter in used if counter.total.count]
-    told = "Milliseconds from a request's arrival until its answer was sent. Of busy APIs some requests are timed."
-    yield Family("histogram", prefix + "totaltimems", told, label, [(api, counter.total) for api, counter in timed])
-    for name, told, phase in PHASES:
-        told = f"Milliseconds of the requests that were timed (totaltimems_count), summed up: {told}."
-        yield Family("counter", prefix + name, told, label, [(api, phase(counter) * 1000) for api, counter in timed])
+    text = "Milliseconds from a request's arrival until its answer was sent. Of busy APIs some requests are timed."
+    yield Family("histogram", prefix + "totaltimems", text, label, [(api, counter.total) for api, counter in timed])
+    for name, text, phase in PHASES:
+        text = f"Milliseconds of the requests that were timed (totaltimems_count), summed up: {text}."
+        yield Family("counter", prefix + name, text, label, [(api, phase(counter) * 1000) for api, counter in timed])
 
 
 def _error_name(code: int) -> str:
@@ -179,7 +181,10 @@ def _error_name(code: int) -> str:
 
 
 def process_families(world: World) -> Iterator[Family]:
-    """What the process takes, as far as this machine tells."""
+    """Build, CPU time, memory, threads and file descriptors of the process, as far as this machine reports them."""
+    build = (version(), platform.python_version())
+    text = "1, with the versions of Barnabas and Python as labels."
+    yield Family("gauge", "barnabas_build_info", text, ("version", "python"), [(build, 1)])
     try:
         fields = world.disk.read_bytes("/proc/self/stat").rpartition(b")")[2].split()
         pages = world.disk.read_bytes("/proc/self/statm").split()
@@ -190,17 +195,49 @@ def process_families(world: World) -> Iterator[Family]:
     resident = int(pages[1]) * PAGE_BYTES
     yield Family.of("gauge", "process_resident_memory_bytes", "Memory of this process, shared pages too.", resident)
     yield Family.of("gauge", "process_threads", "Threads of this process.", int(fields[17]))
+    yield from _descriptor_families(world)
+    booted = _number_after(world, "/proc/stat", b"\nbtime ")
+    if booted is not None:
+        started = booted + int(fields[19]) / CLOCK_TICKS
+        yield Family.of("gauge", "process_start_time_seconds", "Start of this process, in s since 1970.", started)
+
+
+def _descriptor_families(world: World) -> Iterator[Family]:
+    text = "Open file descriptors of this process."
+    yield Family.of("gauge", "process_open_fds", text, len(world.disk.list("/proc/self/fd")))
+    limit = _number_after(world, "/proc/self/limits", b"\nMax open files ")
+    if limit is not None:
+        yield Family.of("gauge", "process_max_fds", "Limit of open file descriptors of this process.", limit)
+
+
+def _number_after(world: World, path: str, label: bytes) -> int | None:
+    """The first word after the label in a file of /proc; None if it is not a number, such as `unlimited`."""
+    words = world.disk.read_bytes(path).partition(label)[2].split(maxsplit=1)
+    return int(words[0]) if words and words[0].isdigit() else None
+
+
+def space_families(disk: Disk, directories: Iterable[str]) -> Iterator[Family]:
+    """Size and free space of the volumes of log directories; a directory that cannot be read is left out."""
+    spaces = []
+    for directory in directories:
+        try:
+            spaces.append(((directory,), disk.space_bytes(directory)))
+        except OSError:
+            continue
+    for index, (name, text) in enumerate((("total", "Size of its volume."), ("usable", "Free space on its volume."))):
+        samples = [(labels, space[index]) for labels, space in spaces]
+        yield Family("gauge", f"barnabas_logdir_{name}_bytes", text, ("logDirectory",), samples)
 
 
 class BusyClock:
-    """How much of the time this thread worked, or wanted to, between two scrapes. The kernel counts it anyway."""
+    """The share of time in which this thread ran, or was ready to, between two scrapes. The kernel counts it anyway."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._before: tuple[float, int] | None = None
 
     def busy_share(self) -> float | None:
-        """Since this was asked before; None if it was not, or if the machine does not say."""
+        """The share since the last call; None at the first, and if the machine does not report it."""
         try:
             on_cpu, waiting, *_ = self._world.disk.read_bytes("/proc/thread-self/schedstat").split()
         except (OSError, ValueError):
@@ -213,19 +250,19 @@ class BusyClock:
 
 
 def busy_families(clock: BusyClock) -> Iterator[Family]:
-    """One thread is Kafka's network threads and request handlers."""
+    """The idle shares of Kafka's network threads and request handlers; here one thread is both."""
     share = clock.busy_share()
     if share is None:
         return
-    for name, told in (
+    for name, text in (
         ("kafka_network_socketserver_networkprocessoravgidlepercent", "Share of the time since the last scrape"),
         ("kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent", "The same: one thread does both"),
     ):
-        yield Family.of("gauge", name, f"{told} in which the node's thread had nothing to do.", 1 - share)
+        yield Family.of("gauge", name, f"{text} in which the node's thread had nothing to do.", 1 - share)
 
 
 def server_families(server: Server) -> Iterator[Family]:
-    """What connections hold of the node's memory, and who waits for a turn."""
+    """The memory that connections hold, and connections that wait for a turn."""
     memory = server.memory
     values: tuple[tuple[Kind, str, str, int], ...] = (
         ("gauge", "barnabas_memory_request_bytes", "Requests that arrive or are not answered.", memory.request_bytes),
@@ -233,5 +270,5 @@ def server_families(server: Server) -> Iterator[Family]:
         ("counter", "barnabas_memory_closed", "Connections closed because of what they held.", memory.closed),
         ("gauge", "barnabas_turns_waiting", "Connections that wait for their turn.", server.turns.waiting),
     )
-    for kind, name, told, value in values:
-        yield Family.of(kind, name, told, value)
+    for kind, name, text, value in values:
+        yield Family.of(kind, name, text, value)

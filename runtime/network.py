@@ -1,8 +1,8 @@
 """The machine's network: TCP on plain nonblocking sockets, waiting with trio. Knows nothing of frames.
 
-Two promises the users build on: `receive_into` fills the buffer in the receiver's own turn, right before it
-returns (so idle connections may share one buffer), and every connection yields to other tasks at least once
-in `EAGER_RECEIVES` receives, however fast the peer sends.
+Two promises that callers rely on: `receive_into` fills the buffer in the receiver's own turn, right before it returns
+(so idle connections may share one buffer), and every connection yields to other tasks at least once in
+`EAGER_RECEIVES` receives, however fast the peer sends.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from runtime.world import Bytes, Connection, ConnectionLost, DialFailed, DialRef
 
 EAGER_RECEIVES = 16
 VAIN_RECEIVES = 3
-"""After so many receives in a row that found nothing yet, a connection waits before it receives: its peer asks one
-thing at a time. Now and then (`EAGER_RECEIVES`) it tries all the same."""
+"""Receives in a row that found nothing, after which a connection waits before it receives: its peer sends one request
+at a time. Once in `EAGER_RECEIVES` it tries all the same."""
 BACKLOG = 1024
-ADDRESS_PATIENCE_SECONDS = 0.25
-"""How long one address of a name may stay silent before the next is tried beside it."""
+ADDRESS_DELAY_SECONDS = 0.25
+"""Delay between the attempts at two addresses of a name (RFC 8305: Connection Attempt Delay)."""
 
 _VIEWS_AT_ONCE = min(os.sysconf("SC_IOV_MAX"), 1024)
 _NOT_OUR_FAMILY = {errno.ENETUNREACH, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
-"""This machine has no way into that address family: no news about the peer."""
+"""This machine has no route in that address family: no evidence about the peer."""
 
 
 class SocketConnection:
@@ -72,7 +72,7 @@ class SocketConnection:
                 return count
 
     def _receive_now(self, buffer: memoryview) -> int:
-        """0 if there is nothing yet."""
+        """Bytes received; 0 if none has arrived."""
         if self._descriptor < 0:
             raise ConnectionLost("closed here")
         try:
@@ -176,8 +176,8 @@ class RealNetwork:
     """The machine's TCP/IP."""
 
     async def dial(self, host: str, port: int) -> Connection:
-        """All addresses of the name are tried, in the order of the system's preference: the next one when one has
-        failed, or said nothing for a moment; the first to answer wins (RFC 8305)."""
+        """Try all addresses of the name, in the order that the system prefers: the next one when one has failed or has
+        not answered for a moment. The first connection wins (RFC 8305)."""
         try:
             found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
@@ -201,7 +201,7 @@ class RealNetwork:
 
 
 class _Race:
-    """A dial to one of many addresses."""
+    """A dial to many addresses of one name."""
 
     def __init__(self, host: str, port: int, addresses: Sequence[tuple[int, tuple[Any, ...]]]) -> None:
         self._host = host
@@ -217,7 +217,7 @@ class _Race:
                 for family, address in self._addresses:
                     failed = trio.Event()
                     nursery.start_soon(self._try, family, address, failed, nursery.cancel_scope)
-                    with trio.move_on_after(ADDRESS_PATIENCE_SECONDS):
+                    with trio.move_on_after(ADDRESS_DELAY_SECONDS):
                         await failed.wait()
         except BaseException:
             if self._winner is not None:
@@ -242,15 +242,15 @@ class _Race:
 
 
 def _dial_error(host: str, port: int, failures: Sequence[OSError]) -> DialFailed:
-    told = [failure for failure in failures if failure.errno not in _NOT_OUR_FAMILY]
+    evidence = [failure for failure in failures if failure.errno not in _NOT_OUR_FAMILY]
     text = f"{host}:{port}: " + ("; ".join(map(str, failures)) or "no address")
-    if told and all(isinstance(failure, ConnectionRefusedError) for failure in told):
+    if evidence and all(isinstance(failure, ConnectionRefusedError) for failure in evidence):
         return DialRefused(text)
     return DialFailed(text)
 
 
 async def canonical_names(host: str) -> list[str]:
-    """The names that the addresses of `host` have themselves, each once; `host` alone if they have none."""
+    """The canonical names of the addresses of `host`, each once; `host` alone if they have none."""
     try:
         found = await trio.socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         names = [(await trio.socket.getnameinfo((str(entry[4][0]), 0), 0))[0] for entry in found]
@@ -268,7 +268,7 @@ async def _connect(family: int, address: tuple[Any, ...]) -> SocketConnection:
             await trio.lowlevel.wait_writable(dialling)
             code = dialling.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code == 0 and dialling.getsockname() == dialling.getpeername():
-            # A dial to a port of the ephemeral range where nobody listens can meet itself.
+            # A dial to a port of the ephemeral range without a listener can connect to itself.
             code = errno.ECONNREFUSED
         if code != 0:
             raise OSError(code, os.strerror(code))

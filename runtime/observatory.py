@@ -1,9 +1,9 @@
-"""What a node tells of itself over HTTP: whether it lives, whether it is ready, and the pages that its parts add.
+"""The HTTP pages of a node: health, readiness, and the pages that its parts add.
 
-    /healthz   200 as long as the node's one thread goes round
-    /readyz    200 when the node does its work, else 503 and what is missing
+    /healthz   200 as long as the event loop runs
+    /readyz    200 if the node does its work, else 503 and what is missing
 
-Knows no node: it asks the functions that it was given.
+Knows no node: it calls the functions that it was given.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Observatory:
     """The pages of one node."""
 
     def __init__(self, what_is_missing: Callable[[], str]) -> None:
-        """`what_is_missing` until the node does its work: one line, or nothing."""
+        """`what_is_missing` returns one line until the node does its work, then an empty text."""
         self._what_is_missing = what_is_missing
         self.pages: dict[str, Page] = {"/healthz": self._healthz, "/readyz": self._readyz}
-        """By path; parts of the node may add theirs."""
+        """By path; parts of the node add theirs."""
 
     async def handle(self, request: HttpRequest) -> HttpResponse:
         page = self.pages.get(request.path)
@@ -39,12 +39,12 @@ class Observatory:
         listed = "".join(f"{path}\n" for path in sorted(self.pages))
         if request.path == "/":
             return HttpResponse.text(listed)
-        return HttpResponse.text(f"{request.path} is not here; there are\n{listed}", HTTPStatus.NOT_FOUND)
+        return HttpResponse.text(f"no page {request.path}; the pages are\n{listed}", HTTPStatus.NOT_FOUND)
 
     async def serve(
         self, world: World, at: Endpoint | None, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Started when it listens; OSError if it cannot. Does nothing if there is no place to listen at."""
+        """Serve at `at`; started when it listens. Raises OSError if it cannot listen. Does nothing if `at` is None."""
         if at is None:
             task_status.started()
             return

@@ -1,7 +1,6 @@
 """Outgoing bytes of one connection: sent at once if the socket takes them, else queued in order.
 
-Knows nothing of requests. It never waits by itself: whoever owns it runs one `drain` while something is
-queued.
+Knows nothing of requests. It never waits by itself: its owner runs one `drain` while bytes are queued.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from collections.abc import Callable, Sequence
 from runtime.world import Bytes, Chunk, Connection, ConnectionLost, FileRegion
 
 JOIN_BYTES = 64 * 1024
-"""Up to here it is cheaper to copy chunks together than to hand the system a list of them."""
+"""Up to this size it is cheaper to join chunks than to give the system a list of them."""
 
 READ_BYTES = 8 * 1024
-"""The same where there are regions of files among them. What saves most is the peer's: it wakes once, not for a head, a
-body and a tail."""
+"""The same limit if regions of files are among them. The peer saves most: it wakes once, and not for a head, a body and
+a tail."""
 
 VIEWS_AT_ONCE = 256
 
@@ -31,12 +30,12 @@ class Outgoing:
         self._queue: deque[Chunk] = deque()
         self.unsent_bytes = 0
         self.draining = False
-        """A task is in `drain`, which sends whatever is added meanwhile."""
+        """A task is in `drain`; it also sends what is added meanwhile."""
 
     def send(self, chunks: Sequence[Chunk], size_bytes: int) -> None:
-        """Send `chunks`, `size_bytes` in all, behind what is queued; what does not fit stays queued.
+        """Send `chunks`, `size_bytes` in all, after the queued ones. Bytes that do not fit stay queued.
 
-        Raises ConnectionLost; then nothing more can be sent.
+        Raises ConnectionLost; then no more can be sent.
         """
         if self._queue:
             self._queue.extend(chunks)
@@ -55,7 +54,7 @@ class Outgoing:
         self._send_queued()
 
     async def drain(self, taken: Callable[[], None] = lambda: None) -> None:
-        """Send until nothing is queued; `taken` is called whenever the peer took some. Raises ConnectionLost."""
+        """Send until the queue is empty. Calls `taken` whenever the peer took some. Raises ConnectionLost."""
         self.draining = True
         try:
             while self._queue:
@@ -73,7 +72,7 @@ class Outgoing:
         return sum([len(chunk) for chunk in self._queue if not isinstance(chunk, FileRegion)])
 
     def clear(self) -> None:
-        """Forget what is queued: the connection is gone."""
+        """Drop the queue: the connection is gone."""
         self._queue.clear()
         self.unsent_bytes = 0
 
@@ -97,7 +96,7 @@ class Outgoing:
         try:
             sent = self._connection.send_file_now(region.file, region.offset, region.count)
         except (OSError, EOFError) as error:
-            # The frame's size is out already, so there is no way to say this but to close.
+            # The size of the frame is sent already, so the connection has to be closed.
             raise ConnectionLost(f"cannot read {region.file.path}: {error}") from error
         self._queue.popleft()
         if sent < region.count:
@@ -128,7 +127,7 @@ class Outgoing:
 
 
 def _joined(chunks: Sequence[Chunk], size_bytes: int) -> bytes | None:
-    """All in one piece; None if that is too much to read. Raises ConnectionLost."""
+    """The chunks in one piece; None if that is too much to read. Raises ConnectionLost."""
     try:
         return b"".join(chunks)  # type: ignore[arg-type]  # a FileRegion ends in the TypeError
     except TypeError:

@@ -1,8 +1,7 @@
 """The process around a node: arguments, log, signals, memory, exit code.
 
-`run_process` is what `python -m broker` and `python -m kraft` are; the launcher of a local cluster loads
-programs itself and calls `run_program` after it forked. Knows no node: what runs is a `Program` that the
-role's `load` made.
+`python -m broker` and `python -m kraft` call `run_process`; the launcher of a local cluster loads programs itself and
+calls `run_program` after it forked. Knows no node: it runs a `Program` that the `load` of the role made.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ EXIT_WRONG_ARGUMENT = 2
 
 LOG_FILE_BYTES = 10 << 20
 LOG_FILES_KEPT = 4
-"""Older files of a log beside the one that is written: a node's log never takes more than 50 MiB."""
+"""Older files of a log that are kept: the log of a node never takes more than 50 MiB."""
 
 GC_THRESHOLDS = (10_000, 50, 100)
-"""Measured: with what start-up left frozen, pauses stay at a few milliseconds."""
+"""Measured: with the objects of start-up frozen, pauses stay at a few milliseconds."""
 
 SWITCH_SECONDS = 0.0005
-"""How long a worker thread that is back from the disk waits for the interpreter while the event loop is busy. It has
-little to do; with Python's own 5 ms each of its system calls would cost it so much."""
+"""Time that a thread waits for the interpreter when it returns from the disk while the event loop is busy. It has
+little to do, and with Python's default each of its system calls would cost 5 ms."""
 
 _PR_SET_NAME = 15
 
@@ -57,25 +56,25 @@ class Run(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A node whose settings are read and fit."""
+    """A node whose settings are loaded and checked."""
 
     name: str
-    """`broker-1`: what its log and its process are called."""
+    """`broker-1`: the name of its process and in its log."""
     run: Run
     warnings: Sequence[str] = ()
-    """Told when it starts."""
+    """Logged when it starts."""
 
 
 Load = Callable[[str, str, Mapping[str, str]], Program]
-"""From the text of a configuration file, its name, and overrides. Raises `SettingsError`."""
+"""Takes the text of a configuration file, its name, and overrides. Raises `SettingsError`."""
 
 
 class CannotRun(Exception):
-    """The node cannot run as things are; the message says in one line why, and needs no traceback."""
+    """The node cannot run in this environment. The message gives the reason in one line; it needs no traceback."""
 
 
 class ArgumentError(Exception):
-    """The command line cannot be understood; one line."""
+    """A mistake on the command line; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +98,14 @@ class Arguments:
             if option in ("--set", "--log-file"):
                 value = value if equals else next(words, "")
                 if not value:
-                    raise ArgumentError(f"{option} takes a value; {usage}")
+                    raise ArgumentError(f"{option} needs a value; {usage}")
                 if option == "--log-file":
                     log_file = value
                 else:
                     key, text = split_override(value)
                     overrides[key] = text
             elif word.startswith("-") or config is not None:
-                raise ArgumentError(f"{word} is not understood; {usage}")
+                raise ArgumentError(f"unknown argument {word}; {usage}")
             else:
                 config = word
         if config is None:
@@ -118,12 +117,12 @@ def split_override(text: str) -> tuple[str, str]:
     """`KEY=VALUE` as (key, value). Raises `ArgumentError`."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise ArgumentError(f"--set {text}: not KEY=VALUE, as in --set num.partitions=3")
+        raise ArgumentError(f"--set must be KEY=VALUE, for example num.partitions=3; got {text!r}")
     return key.strip(), value.strip()
 
 
 def run_process(role: str, argv: Sequence[str], load: Load) -> int:
-    """All of a node's process; gives its exit code. Mistakes of the user are told in one line, exit code
+    """Run the process of a node; returns its exit code. A mistake of the user is reported in one line, with exit code
     2.
     """
     try:
@@ -147,7 +146,7 @@ def read_config(path: str) -> str:
 
 
 def run_program(program: Program, log_file: str | None = None) -> int:
-    """Runs a node until SIGTERM or SIGINT; gives the exit code. Logs to `log_file`, rotated, or to stderr."""
+    """Run a node until SIGTERM or SIGINT; returns the exit code. Logs to `log_file`, rotated, or to stderr."""
     started_at = time.monotonic()
     start_logging(log_file)
     name_process(program.name)
@@ -158,14 +157,14 @@ def run_program(program: Program, log_file: str | None = None) -> int:
     try:
         trio.run(_run_until_signal, program, started_at, instruments=[Watchdog()])
     except (SettingsError, CannotRun, OSError) as error:
-        # What the machine refuses (a port, a directory) needs no traceback to be understood.
+        # If the machine refuses something (a port, a directory), a traceback would not help.
         log.error("%s cannot run: %s", program.name, error, exc_info=log.isEnabledFor(logging.DEBUG))
         return EXIT_FAILED
     except BaseExceptionGroup as group:
         log.error("%s failed: %s", program.name, _leaves(group), exc_info=_unexpected(group))
         return EXIT_FAILED
     except Exception as error:
-        # A mistake of ours: the log is where it is looked for, and the exit code says that it failed.
+        # A mistake of ours: operators look for it in the log, and the exit code reports the failure.
         log.exception("%s failed: %s", program.name, error)
         return EXIT_FAILED
     log.info("%s stopped", program.name)
@@ -175,7 +174,7 @@ def run_program(program: Program, log_file: str | None = None) -> int:
 async def _run_until_signal(program: Program, started_at: float) -> None:
     stop, serving = trio.Event(), trio.Event()
     async with trio.open_nursery() as nursery:
-        # Before anything of the node runs: a signal that comes earlier would end the process without a word.
+        # Before the node starts: an earlier signal would end the process silently.
         await nursery.start(_listen_for_signals, stop, serving, nursery.cancel_scope)
         async with trio.open_nursery() as node:
             await node.start(program.run, stop)
@@ -192,9 +191,9 @@ async def _listen_for_signals(
     *,
     task_status: trio.TaskStatus[None],
 ) -> None:
-    """The first signal asks the node to leave in good order, the second ends it at once.
+    """The first signal shuts the node down cleanly, the second ends it at once.
 
-    A node that does not serve yet has nothing to hand over and may wait for others: it ends at the first.
+    A node that does not serve yet has nothing to hand over, and may be waiting for others: it ends at the first.
     """
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         task_status.started()
@@ -212,32 +211,32 @@ async def _listen_for_signals(
 
 
 def settle_memory() -> None:
-    """What start-up made stays: the collector need not walk it again."""
+    """Freeze the objects of start-up: the collector need not visit them again."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
 
 
 def name_process(name: str) -> None:
-    """What `ps -o comm` and `top` show; Linux only."""
+    """Set the name that `ps -o comm` and `top` show; Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
 def allow_many_files() -> None:
-    """As many open files as the machine lets us have: each partition takes a few, each client one."""
+    """Raise the limit of open files as far as allowed: each partition takes a few, each client one."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):  # what is allowed already has to do
+    with contextlib.suppress(ValueError, OSError):  # the present limit has to do
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def host_name() -> str:
-    """What this machine is called: advertised where a listener names no host."""
+    """The name of this machine: advertised if a listener has no host."""
     return socket.gethostname()
 
 
 class _RotatingLog(logging.handlers.RotatingFileHandler):
-    """A rotated log that also takes what is written past it, to standard output and standard error."""
+    """A rotated log that also gets everything that is written to standard output and standard error."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path, maxBytes=LOG_FILE_BYTES, backupCount=LOG_FILES_KEPT, encoding="utf-8")
@@ -256,8 +255,8 @@ class _RotatingLog(logging.handlers.RotatingFileHandler):
 
 
 class OneLine(logging.Formatter):
-    """One line for each message: time in UTC, level, logger, text. What follows a message (a traceback, a stack) is
-    indented, so that no text of a client can look like another message.
+    """One line for each message: time in UTC, level, logger, text. A traceback or a stack after it is indented, so that
+    no text of a client can look like another message.
     """
 
     def __init__(self) -> None:
@@ -279,7 +278,7 @@ def _indented(text: str) -> str:
 
 
 def start_logging(log_file: str | None) -> None:
-    """To the file, or to standard error."""
+    """Log to the file, or to standard error."""
     handler = _RotatingLog(log_file) if log_file else logging.StreamHandler()
     handler.setFormatter(OneLine())
     root = logging.getLogger()
@@ -289,11 +288,11 @@ def start_logging(log_file: str | None) -> None:
 
 
 def wanted_levels(text: str) -> dict[str, int]:
-    """`INFO,kafka.request.logger=DEBUG`: the level of all loggers (""), and those of single ones, by name. What is not
-    understood is passed over: nobody is kept from starting by it.
+    """Levels by logger from `INFO,kafka.request.logger=DEBUG`; the name "" stands for all loggers. Unknown words are
+    ignored, so that they never prevent a start.
     """
     known = logging.getLevelNamesMapping() | {"WARN": logging.WARNING, "TRACE": logging.DEBUG}
-    # Not even a DEBUG for all is meant to bring a line for each request.
+    # DEBUG for all loggers does not include a line for each request.
     levels = {"": logging.INFO, request_log.name: logging.WARNING}
     for part in text.split(","):
         name, _, level = part.rpartition("=")
@@ -311,5 +310,5 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> str:
 
 
 def _unexpected(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
-    """What of the group deserves a traceback: all but the machine's and the user's refusals."""
+    """The errors of the group that need a traceback: all but refusals of the machine and mistakes of the user."""
     return group.split((SettingsError, CannotRun, OSError))[1]

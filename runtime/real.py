@@ -1,4 +1,4 @@
-"""The real `World`: this machine's network, disk, clocks and threads."""
+"""The real `World`: network, disk, clocks and threads of this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from runtime.world import World
 T = TypeVar("T")
 
 BLOCKING_THREADS = 8
-"""Threads for fsync and recovery; more would only queue up at the same disk."""
+"""Threads for fsync and recovery; more would only queue for the same disk."""
 
 
 class _Threads:
@@ -33,7 +33,7 @@ class _Threads:
 
 
 def real_world(seed: int | None = None) -> World:
-    """The world as it is; `seed` fixes only its chance."""
+    """The world of this machine; `seed` fixes only its random numbers."""
     return World(
         network=RealNetwork(),
         disk=RealDisk(),

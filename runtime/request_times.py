@@ -1,17 +1,17 @@
-"""How long requests take, by what they wait for, and what they are answered with. Counted where they are dispatched.
+"""Core: times and errors of requests, by API, counted where requests are dispatched.
 
-The phases are Kafka's. One thread does all here, so they mean:
+The phases are Kafka's. One thread does all work here, so they mean:
 
     queue            from the arrival of its burst until the handler begins
     local            in the handler
-    remote           until the answer is there: replicas, other brokers, a deadline, more bytes for a fetch
+    remote           until the answer is filled: waiting for replicas, other brokers, a deadline, more bytes for a fetch
     throttle         held back by a quota
-    response queue   until answers before it, and the rest of the burst, are there, too
+    response queue   until earlier answers, and those of the rest of the burst, are filled, too
     send             in the system call that takes it
 
-Sums are kept by API, and how the totals are spread. Of an API that is asked all the time only every thirteenth request
-is timed: it would cost a hundredth of a small one to time them all. Nothing is kept of a single request, unless it is
-logged: then one line each, by the logger that Kafka has for it, at DEBUG.
+Sums and a histogram of total times are kept by API. If an API is busy, only every thirteenth request is timed: timing
+all would cost one percent of a small one. Single requests are not kept; the logger that Kafka has for them writes one
+line for each at DEBUG.
 """
 
 from __future__ import annotations
@@ -29,25 +29,24 @@ request_log = logging.getLogger("kafka.request.logger")
 BOUNDS_MS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000)
 """Upper bounds of the buckets of total times."""
 BOUNDS = tuple(bound / 1000 for bound in BOUNDS_MS)
-"""In seconds, as times are measured."""
-
+"""The same in seconds."""
 
 STRIDE = 13
-"""Of so many requests one is timed, where they are many. A prime: its place in a burst is not always the same."""
+"""One in so many requests of a busy API is timed. A prime, so that the place in a burst varies."""
 BUSY_SECONDS = 0.01
-"""Many are those that come closer together."""
+"""An API is busy if timed requests follow each other faster than this."""
 
 
 class Spread:
-    """How long something took, each time."""
+    """A histogram of durations."""
 
     __slots__ = ("buckets", "total")
 
     def __init__(self) -> None:
         self.buckets = [0] * (len(BOUNDS_MS) + 1)
-        """How many took no longer than each of the bounds, but longer than the one before; the last: longer still."""
+        """Counts between each bound and the one before it; the last: above all bounds."""
         self.total = 0.0
-        """Seconds, summed up."""
+        """Sum in seconds."""
 
     @property
     def count(self) -> int:
@@ -59,7 +58,7 @@ class Spread:
 
 
 class ApiCounter:
-    """Requests of one API. Times in seconds, of all that were timed together."""
+    """The requests of one API. Times are sums in seconds over the timed requests."""
 
     __slots__ = (
         "answers",
@@ -75,7 +74,6 @@ class ApiCounter:
         "requests",
         "response_queue",
         "send",
-        "throttle",
         "timed_at",
         "total",
     )
@@ -85,28 +83,26 @@ class ApiCounter:
         self.request_bytes = 0
         self.answers = 0
         self.errors: Counter[int] = Counter()
-        """By code: how often it stood anywhere in an answer."""
+        """By code: occurrences at any place in an answer."""
         self.failures = 0
-        """Requests that ended with a mistake of ours."""
+        """Requests that ended with an unexpected exception."""
         self.over_budget = 0
         """Requests and steps of requests that held the event loop for longer than `runtime.turns.BUDGET_SECONDS`."""
         self.longest = 0.0
-        """The longest of those."""
+        """The longest of those, in seconds."""
         self.queue = 0.0
         self.local = 0.0
         self.remote = 0.0
-        self.throttle = 0.0
         self.response_queue = 0.0
         self.send = 0.0
         self.total = Spread()
         self.next_timed = 0
-        """The request that is timed next, counted as `requests` are."""
+        """The number, as `requests` counts, of the next request that is timed."""
         self.timed_at = -1.0
-        """When one was timed last."""
-
+        """Time of the last timed request, on the stopwatch."""
 
     def timed(self, now: float) -> None:
-        """Choose the next one. `now` on the stopwatch."""
+        """Choose the next request to time. `now` is on the stopwatch."""
         is_busy = now - self.timed_at < BUSY_SECONDS and not request_log.isEnabledFor(logging.DEBUG)
         self.timed_at = now
         self.next_timed = self.requests + (STRIDE if is_busy else 1)
@@ -118,7 +114,7 @@ _collectors: dict[type[Message], CollectErrors] = {}
 
 
 def error_codes(message: Message) -> list[int]:
-    """All codes in an answer, wherever they stand, but for NONE."""
+    """All error codes in an answer, at any place, except NONE."""
     kind = type(message)
     collect = _collectors.get(kind)
     if collect is None:
@@ -127,7 +123,7 @@ def error_codes(message: Message) -> list[int]:
 
 
 def _compile(kind: type[Message]) -> CollectErrors:
-    """Messages are walked by code that is made for each kind: it runs for every answer."""
+    """Generate code that walks one type of message: it runs for every answer."""
     lines = ["def collect(m0):", "    found = []"]
     _walk(kind, "m0", 1, lines)
     lines.append("    return found")
@@ -138,7 +134,7 @@ def _compile(kind: type[Message]) -> CollectErrors:
 
 
 def _walk(kind: type[Struct], name: str, depth: int, lines: list[str]) -> bool:
-    """Adds the lines that look through a struct; False if it has no codes."""
+    """Add the lines that walk a struct; returns False if it has no error codes."""
     indent, has_codes = "    " * depth, False
     for spec in kind.FIELDS:
         if spec.name.endswith("error_code"):

@@ -1,4 +1,4 @@
-"""Accepting connections and serving them, within limits. What a request means is its handler's.
+"""Accepts connections and serves them, within limits. What a request means is its handler's business.
 
 One `Server` may serve several listeners: they share the limits and the flushing of answers, so that a request
 on one listener which completes others on another needs no wake-up.
@@ -13,21 +13,17 @@ from collections.abc import Callable
 import trio
 
 from runtime.descriptors import DescriptorBudget
-from runtime.exchange import (
-    AnswerSlot,
-    Flusher,
-    Handle,
-    Request,
-    ResponseSlot,
-    ServerConnection,
-    ServerLimits,
-    Service,
-    Steps,
-    Timed,
-)
+from runtime.flusher import Flusher
 from runtime.frames import SCRATCH_BYTES
 from runtime.memory import MemoryBudget
+from runtime.request import AnswerSlot, Request, Timed
+from runtime.responses import ResponseSlot
+from runtime.server_connection import ServerConnection
+from runtime.server_limits import ServerLimits
+from runtime.service import Handle, Service
+from runtime.steps import Steps
 from runtime.turns import Turns
+from runtime.worker import Worker
 from runtime.world import ConnectionLost, Listener, World
 
 __all__ = [
@@ -45,21 +41,21 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 FULL_SECONDS = 2
-"""How long requests of all connections may take all the memory that they are allowed, before the largest is closed."""
+"""Time for which requests may fill the memory that they are allowed, before the largest connection is closed."""
 
 ACCEPT_RETRY_SECONDS = 0.1
-"""Pause after the machine refused an accept (no descriptors left): trying at once would only spin."""
+"""Pause after the machine refused an accept (no descriptors left); without one the retries would only spin."""
 
 
 class Server:
     """All listeners of one node that lead to one handler."""
 
-    def __init__(self, world: World, handle: Handle, limits: ServerLimits) -> None:
+    def __init__(self, world: World, handle: Handle, limits: ServerLimits, worker: Worker | None = None) -> None:
+        """`worker` is that of the node; without it the server has one of its own."""
         self._world = world
         self._limits = limits
         self._flusher = Flusher()
-        scratch = bytearray(SCRATCH_BYTES + 4)
-        self.turns = Turns(world.stopwatch, world.run_blocking)
+        self.turns = Turns(world.stopwatch)
         self.memory = MemoryBudget.of(limits.memory_limit_bytes, limits.queued_max_request_bytes)
         self.memory.holders = lambda: list(self._connections.values())
         self.memory.on_room = self._look_for_room
@@ -68,8 +64,9 @@ class Server:
             limits,
             world.monotonic,
             self._flusher,
-            scratch,
+            bytearray(SCRATCH_BYTES + 4),
             self.turns,
+            worker or Worker(world.run_blocking),
             self.memory,
             world.stopwatch,
             self._overran,
@@ -77,7 +74,7 @@ class Server:
         self.on_long_turn: Callable[[int, float], None] | None = None
         """Called with an API key and seconds when a request held the event loop for longer than its budget."""
         self.on_connection_closed: Callable[[int], None] | None = None
-        """Called with the id of each connection that ended, whoever ended it."""
+        """Called with the id of each connection that ended, whichever side ended it."""
         self._listeners: list[Listener] = []
         self._connections: dict[int, ServerConnection] = {}
         self._per_host: Counter[str] = Counter()
@@ -85,17 +82,17 @@ class Server:
         self._next_id = 0
         self._stopping = False
         self._vacancy = trio.lowlevel.ParkingLot()
-        """Who waits for a connection to end."""
+        """Tasks that wait for a connection to end."""
         self._creation_tokens = float(limits.max_connection_creation_rate)
         self._creation_counted_ms = world.monotonic.now_ms()
 
     @property
     def connections(self) -> int:
-        """How many are open now."""
+        """The number of open connections."""
         return len(self._connections)
 
     async def serve(self, listener: Listener, listener_name: str) -> None:
-        """Serve `listener` until `stop` (returns once its last connection ended) or cancellation."""
+        """Serve `listener` until cancelled, or until `stop`; then it returns when its last connection has ended."""
         self._listeners.append(listener)
         try:
             async with trio.open_nursery() as helpers:
@@ -112,7 +109,7 @@ class Server:
             self._listeners.remove(listener)
 
     async def stop(self) -> None:
-        """Accept and read nothing more, answer what is under way, and close; the caller bounds the time."""
+        """Stop accepting and reading, answer the requests under way, and close. The caller bounds the time."""
         self._stopping = True
         for listener in self._listeners:
             listener.close()
@@ -123,13 +120,12 @@ class Server:
             await self._vacancy.park()
 
     def flush(self) -> None:
-        """Send what was filled since; saves a wake-up where a callback outside any request fills many
-        slots."""
+        """Send filled answers now: saves a wake-up where a callback outside any request fills many slots."""
         self._flusher.flush()
 
     def afterwards(self, work: Callable[[], None]) -> None:
-        """Do `work` once all tasks had their turn that are running now; answers that it gives leave together. It must
-        not raise."""
+        """Call `work` after all tasks that are ready now; the answers that it gives leave together. It must not
+        raise."""
         self._flusher.afterwards(work)
 
     async def _accept(self, listener: Listener, listener_name: str, nursery: trio.Nursery) -> None:
@@ -163,7 +159,7 @@ class Server:
             connection.look_for_room()
 
     async def _make_room(self) -> None:
-        """Requests that do not arrive whole, or are not answered, may not keep others waiting for ever."""
+        """Requests that never arrive whole, or are never answered, must not keep others waiting for ever."""
         was_full = False
         while True:
             await trio.sleep(FULL_SECONDS)
@@ -181,12 +177,10 @@ class Server:
         if self._per_host[host] < limit:
             self._per_host[host] += 1
             return False
-        log.info("refusing a connection from %s: it has %d", host, limit)
+        log.info("refusing a connection from %s: it has reached its limit of %d connections", host, limit)
         return True
 
-    async def _serve_connection(
-        self, serving: ServerConnection, connection_id: int, nursery: trio.Nursery
-    ) -> None:
+    async def _serve_connection(self, serving: ServerConnection, connection_id: int, nursery: trio.Nursery) -> None:
         try:
             if self._stopping:
                 serving.finish()
@@ -233,5 +227,5 @@ async def serve_listener(
     *,
     listener_name: str = "PLAINTEXT",
 ) -> None:
-    """Serve one listener until cancelled: a server of its own."""
+    """Serve one listener with a server of its own, until cancelled."""
     await Server(world, handle, limits).serve(listener, listener_name)

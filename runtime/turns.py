@@ -14,13 +14,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from itertools import count
-from typing import TypeVar
 
 import trio
-
-from runtime.world import RunBlocking
-
-T = TypeVar("T")
 
 ROUND_SECONDS = 0.008
 """The time of all turns of one round together."""
@@ -29,16 +24,16 @@ TURN_SECONDS = 0.004
 """The time after which a turn ends, at the end of a request or of a step."""
 
 BUDGET_SECONDS = 0.020
-"""No request, and no step of one, may hold the event loop for longer. What does is counted by API."""
+"""No request, and no step of one, may hold the event loop for longer. Those that do are counted by API."""
 
 FORGOTTEN_PER_SECOND = 0.1
 """The share of each second by which the time that a connection used is forgotten."""
 
 PENALTY = 100
-"""A connection stands so many times the time that it used further behind in the line."""
+"""The time that a connection used moves it back in the line by so many times as much."""
 
 LONGEST_PENALTY_SECONDS = 1.0
-"""No connection stands further behind because of what it used."""
+"""The most by which a connection is moved back."""
 
 
 class Share:
@@ -51,7 +46,7 @@ class Share:
         self.expected = 0.0
         """The time of its last turn."""
         self.is_node = False
-        """The peer says that it is a broker or a controller."""
+        """The peer is a broker or a controller, by its own account."""
         self._counted_at = 0.0
 
     def charge(self, seconds: float, now: float) -> None:
@@ -60,7 +55,7 @@ class Share:
         self._counted_at = now
 
     def place(self, now: float) -> float:
-        """Where it stands in a line that it enters now; the lowest is first."""
+        """Its place in a line that it enters now; the lowest is first."""
         ahead = 2 * LONGEST_PENALTY_SECONDS if self.is_node else 0.0
         return now + min(PENALTY * self.used, LONGEST_PENALTY_SECONDS) - ahead
 
@@ -68,12 +63,10 @@ class Share:
 class Turns:
     """Decides when a connection may have its turn."""
 
-    def __init__(self, stopwatch: Callable[[], float], run_blocking: RunBlocking) -> None:
+    def __init__(self, stopwatch: Callable[[], float]) -> None:
         self.stopwatch = stopwatch
-        self._run_blocking = run_blocking
-        self._one_at_a_time = trio.Lock()
         self.spent = 0.0
-        """The time of all turns since the last round. Turns are free while it is below `ROUND_SECONDS`."""
+        """The time of all turns since the last round began. Turns are free while it is below `ROUND_SECONDS`."""
         self._line: list[tuple[float, int, Share, trio.Event]] = []
         self._arrivals = count()
         self._bell = trio.Event()
@@ -84,7 +77,7 @@ class Turns:
         return len(self._line)
 
     def charge(self, share: Share, began: float, ended: float) -> None:
-        """A turn of `share` is over."""
+        """Add a turn of `share` to the round."""
         seconds = ended - began
         self.spent += seconds
         share.charge(seconds, ended)
@@ -98,7 +91,7 @@ class Turns:
         await admitted.wait()
 
     async def run(self) -> None:
-        """Begin rounds while anybody waits, until cancelled."""
+        """Begin rounds while a connection waits, until cancelled."""
         while True:
             await self._bell.wait()
             await trio.lowlevel.checkpoint()
@@ -113,8 +106,3 @@ class Turns:
             _, _, share, admitted = heapq.heappop(self._line)
             expected += share.expected
             admitted.set()
-
-    async def work_aside(self, work: Callable[[], T]) -> T:
-        """Run long work of one request away from the event loop. One piece at a time: they would only share a core."""
-        async with self._one_at_a_time:
-            return await self._run_blocking(work)

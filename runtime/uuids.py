@@ -1,4 +1,4 @@
-"""Makes ids for clusters, directories and nodes from the world's chance."""
+"""Core: random ids for clusters, directories and nodes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from protocol.primitives import uuid_to_string
 from runtime.world import Chance
 
 _RESERVED_IDS = 100
-"""Kafka gives ids below this number meanings of their own, such as "lost directory" (KIP-858)."""
+"""Ids below this number have meanings of their own in Kafka, such as "lost directory" (KIP-858)."""
 
 
 def random_uuid(chance: Chance) -> bytes:
-    """A random id that is not reserved, and whose text no command line takes for an option."""
+    """A random id that is not reserved, and whose text cannot be taken for a command-line option."""
     while True:
         drawn = bytearray(chance.randbytes(16))
         drawn[6] = drawn[6] & 0x0F | 0x40

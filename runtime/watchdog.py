@@ -1,9 +1,9 @@
-"""Watches how long the event loop is busy at one go, and shows what it is busy with when that is too long.
+"""Measures the passes of the event loop, and logs the stack of one that takes too long.
 
-One pass of the loop over its tasks is measured from the moment the loop stops waiting until it waits again: two
-readings of a clock for each pass. A thread looks on: a pass that lasts for more than `SAMPLED_SECONDS` is logged with
-the stack of the loop's thread while it still lasts. Requests that hold the loop are counted by API where they are
-served (`runtime.exchange`).
+One pass of the loop over its tasks is measured from the end of a wait to the start of the next: two readings of a
+clock. A thread looks on: a pass that lasts for more than `SAMPLED_SECONDS` is logged with the stack of the loop's
+thread while it still lasts. Requests that hold the loop are counted by API where they are served
+(`runtime.server_connection`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import trio
 log = logging.getLogger(__name__)
 
 SAMPLED_SECONDS = 0.2
-"""The loop's stack is logged when one pass lasts this long, and each time that its duration has doubled."""
+"""The stack is logged when a pass lasts this long, and each time that its duration has doubled."""
 
 LOOK_SECONDS = 0.05
 FRAMES_SHOWN = 12
@@ -32,10 +32,10 @@ class Watchdog(trio.abc.Instrument):
     def __init__(self) -> None:
         self._loop_thread = threading.get_ident()
         self._began = 0.0
-        """When this pass began; 0 while the loop waits."""
+        """Start of this pass; 0 while the loop waits."""
         self._ended = threading.Event()
         self.sampled = 0
-        """Stacks that were logged."""
+        """Number of stacks that were logged."""
 
     def before_run(self) -> None:
         threading.Thread(target=self._look_on, name="watchdog", daemon=True).start()
@@ -68,6 +68,6 @@ class Watchdog(trio.abc.Instrument):
 
 
 def stack_of(frame: FrameType) -> str:
-    """The innermost calls first, on one line."""
+    """The innermost calls on one line, the last one first."""
     calls = traceback.extract_stack(frame)[-FRAMES_SHOWN:]
     return " < ".join(f"{each.name} ({each.filename}:{each.lineno})" for each in reversed(calls))

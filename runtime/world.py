@@ -1,8 +1,8 @@
 """The `World`: the one seam between a node and everything outside it.
 
 A node gets its network, disk, clocks, chance and blocking work from the `World` it is started with, and from
-nowhere else. The real one is made by `runtime.real.real_world`; `runtime.simulated` holds twins of every part that
-behave alike under one seed. Nothing here knows the Kafka protocol.
+nowhere else. `runtime.real.real_world` makes the real one; `runtime.simulated` has a twin of every part, and replays
+from a seed. Nothing here knows the Kafka protocol.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 Bytes = bytes | bytearray | memoryview
-"""What can be sent or written: anything that is a run of bytes."""
+"""Anything that can be sent or written."""
 
 
 class ConnectionLost(Exception):
@@ -22,11 +22,11 @@ class ConnectionLost(Exception):
 
 
 class DialFailed(Exception):
-    """No connection could be made: unreachable, unknown name, or timed out. No evidence that the peer is dead."""
+    """No connection: unreachable, unknown name, or timed out. No evidence that the peer is dead."""
 
 
 class DialRefused(DialFailed):
-    """The peer's host answered that nobody listens there (ECONNREFUSED): the process is gone."""
+    """The host of the peer refused the connection (ECONNREFUSED): the process is gone."""
 
 
 class File(Protocol):
@@ -40,9 +40,6 @@ class File(Protocol):
 
     def pread(self, count: int, offset: int) -> bytes:
         """Up to `count` bytes from `offset`; fewer only at the end of the file."""
-
-    def pread_into(self, buffer: memoryview, offset: int) -> int:
-        """Fill `buffer` from `offset`; gives the bytes read, fewer than asked only at the end of the file."""
 
     def pwrite(self, data: Bytes, offset: int) -> None:
         """Write all of `data` at `offset`. After an OSError any prefix of it may have been written."""
@@ -89,15 +86,15 @@ class Disk(Protocol):
         """(total, usable) bytes of the volume that holds `path`."""
 
     def boot_id(self) -> str:
-        """Another one after each loss of power: as long as it stays, whatever was written is there. Empty: nobody
-        knows."""
+        """Changes with each loss of power: while it stays the same, everything that was written is there. Empty:
+        unknown."""
 
     def lock(self, path: str) -> Callable[[], None]:
-        """Take the exclusive lock file `path` and give its release; BlockingIOError if another process holds it."""
+        """Take the exclusive lock file `path`; returns its release. BlockingIOError if another process holds it."""
 
 
 class Connection(Protocol):
-    """A stream of bytes to one peer. Every call after `close`, or after the peer went, raises `ConnectionLost`."""
+    """A stream of bytes to one peer. Every call after `close`, or after the peer is gone, raises `ConnectionLost`."""
 
     @property
     def peer_host(self) -> str: ...
@@ -106,13 +103,13 @@ class Connection(Protocol):
     def peer_port(self) -> int: ...
 
     async def receive_into(self, buffer: memoryview) -> int:
-        """Wait for bytes; gives how many were put into `buffer` (at least 1). The end raises `ConnectionLost`."""
+        """Wait for bytes; returns how many were put into `buffer` (at least 1). The end raises `ConnectionLost`."""
 
     def send_now(self, views: Sequence[Bytes]) -> int:
-        """Send what fits into the socket now; gives the number of bytes taken, which may be 0."""
+        """Send what fits into the socket now; returns the number of bytes taken, which may be 0."""
 
     def send_file_now(self, file: File, offset: int, count: int) -> int:
-        """Send up to `count` bytes of `file` from `offset` now; gives the number of bytes taken, which may be 0.
+        """Send up to `count` bytes of `file` from `offset` now; returns the number of bytes taken, which may be 0.
 
         Raises EOFError if the file ends before `offset + 1`.
         """
@@ -120,10 +117,10 @@ class Connection(Protocol):
     async def wait_writable(self) -> None: ...
 
     def has_ended(self) -> bool:
-        """Whether the peer closed or reset its side. What it sent before may still be there to be received."""
+        """True if the peer closed or reset its side. Bytes that it sent before may still be received."""
 
     def close(self) -> None:
-        """Close at once; whoever waits on the connection wakes with `ConnectionLost`."""
+        """Close at once; tasks that wait on the connection get `ConnectionLost`."""
 
 
 class Listener(Protocol):
@@ -178,16 +175,16 @@ class CountWork(Protocol):
 
 
 def no_fault(name: str) -> None:
-    """The fault point of the real world: nothing happens."""
+    """The fault point of the real world: does nothing."""
 
 
 def as_written(_name: str, value: int) -> int:
-    """The constants of `World.tuned` as the code has them."""
+    """The `World.tuned` of the real world: constants stay as they are in the code."""
     return value
 
 
 def stopped() -> float:
-    """A stopwatch where nobody measures."""
+    """A stopwatch that measures nothing."""
     return 0.0
 
 
@@ -205,16 +202,16 @@ class World:
     """Called with a name (`log.append.written`) at places where a crash is interesting; a simulation may kill the
     node there by raising."""
     tuned: Callable[[str, int], int] = as_written
-    """An inner constant, by a name and its value: what it is to be here. A simulation draws others, so that what takes
-    long data elsewhere happens there with little."""
+    """Replaces an inner constant, by its name and value. A simulation draws smaller ones, so that rare situations occur
+    there with little data."""
     stopwatch: Callable[[], float] = stopped
-    """Seconds since some fixed point, as exactly as there are: to measure by, and to share out turns."""
+    """Seconds since some fixed point, as precise as possible: for measurements, and for fair turns."""
     memory_bytes: int = 4 << 30
     """The memory of the machine."""
     count_descriptors: Callable[[], tuple[int, int]] | None = None
-    """(open descriptors of this process, how many it may have); None where there is no limit."""
+    """(open descriptors of this process, their limit); None if there is no limit."""
     count_work: CountWork | None = None
-    """Takes every step of every request, where somebody counts their work."""
+    """Takes every step of every request, if their work is counted."""
 
 
 @dataclass(frozen=True, slots=True)

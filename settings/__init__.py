@@ -1,1 +1,1 @@
-"""Settings of nodes and topics under Apache Kafka's own names; does no I/O."""
+"""Core: settings of nodes and topics under Apache Kafka's own names; does no I/O."""

@@ -1,4 +1,4 @@
-"""The settings of a broker. What they share with a controller's is in `node.py`."""
+"""The settings of a broker. Those of all nodes are in `node.py`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _DAY_MS = 24 * 3600 * 1000
 
 LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-"""What `replica.selector.class` may name (KIP-392)."""
+"""The allowed values of `replica.selector.class` (KIP-392)."""
 
 
 class BrokerSettings(NodeSettings):
-    """Every key a broker acts on; topic defaults (`log.…`) are read through `topic_defaults`."""
+    """Every key that a broker acts on; topic defaults (`log.…`) are read through `topic_defaults`."""
 
     broker_rack: str | None = None
     inter_broker_listener_name: str = "PLAINTEXT"
@@ -108,16 +108,16 @@ class BrokerSettings(NodeSettings):
     add_partitions_to_txn_retry_backoff_max_ms: int = 100
 
     def check(self) -> list[str]:
-        """Rules between keys. Gives warnings; raises `SettingsError` (without a place) for what cannot
-        work.
-        """
+        """Check rules between keys. Returns warnings; raises `SettingsError` (without a place) for an error."""
         warnings = super().check()
         if self.node_id in [voter.id for voter in self.controller_quorum_voters]:
-            raise SettingsError("a broker cannot vote; its id is a voter's", "node.id", str(self.node_id))
+            raise SettingsError(
+                "the id of a broker must not be in controller.quorum.voters", "node.id", str(self.node_id)
+            )
         names = [listener.name for listener in self.advertised_listeners]
         if self.inter_broker_listener_name not in names:
             raise SettingsError(
-                "brokers need a listener for each other",
+                "must be the name of a listener of this broker",
                 "inter.broker.listener.name",
                 self.inter_broker_listener_name,
                 " or ".join(names),
@@ -125,7 +125,7 @@ class BrokerSettings(NodeSettings):
         for listener in self.listeners:
             if listener.name in self.controller_listener_names:
                 raise SettingsError(
-                    f"{listener.name} is a controller's listener (controller.listener.names)",
+                    f"a broker must not listen on {listener.name}, a name in controller.listener.names",
                     "listeners",
                     str(listener),
                 )
@@ -135,7 +135,7 @@ class BrokerSettings(NodeSettings):
         ):
             if self.replica_fetch_wait_max_ms > most:
                 raise SettingsError(
-                    f"must not be above {key}",
+                    f"must be at most {key}",
                     "replica.fetch.wait.max.ms",
                     str(self.replica_fetch_wait_max_ms),
                     f"0 to {most}",
@@ -148,7 +148,7 @@ def load_broker_settings(
 ) -> tuple[BrokerSettings, list[str]]:
     """Settings and warnings from the text of a `.properties` file called `name`.
 
-    `overrides` win over the file. `hostname` is what is advertised where a listener names no host. Raises
-    `SettingsError`, one line, for the first value that cannot be used.
+    `overrides` win over the file. `hostname` is advertised for listeners without a host. Raises `SettingsError`, one
+    line, for the first value that cannot be used.
     """
     return load_node(BrokerSettings, "broker", Source(text, name, overrides or {}, hostname))

@@ -1,4 +1,4 @@
-"""The settings of a controller. What they share with a broker's is in `node.py`."""
+"""The settings of a controller. Those of all nodes are in `node.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from settings.node import NodeSettings
 
 
 class ControllerSettings(NodeSettings):
-    """Every key a controller acts on."""
+    """Every key that a controller acts on."""
 
     auto_leader_rebalance_enable: bool = True
     leader_imbalance_check_interval_seconds: int = 300
@@ -22,14 +22,12 @@ class ControllerSettings(NodeSettings):
     controller_quota_window_size_seconds: int = 1
 
     def check(self) -> list[str]:
-        """Rules between keys. Gives warnings; raises `SettingsError` (without a place) for what cannot
-        work.
-        """
+        """Check rules between keys. Returns warnings; raises `SettingsError` (without a place) for an error."""
         warnings = super().check()
         voters = [voter.id for voter in self.controller_quorum_voters]
         if voters and self.node_id not in voters:
             raise SettingsError(
-                "this controller is no voter in controller.quorum.voters",
+                "the id of a controller must be in controller.quorum.voters",
                 "node.id",
                 str(self.node_id),
                 ", ".join(str(voter) for voter in voters),
@@ -37,7 +35,7 @@ class ControllerSettings(NodeSettings):
         for listener in self.listeners:
             if listener.name not in self.controller_listener_names:
                 raise SettingsError(
-                    "a controller listens only on controller.listener.names",
+                    "a controller listens only on names in controller.listener.names",
                     "listeners",
                     str(listener),
                     ", ".join(self.controller_listener_names),

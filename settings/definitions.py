@@ -1,10 +1,9 @@
-"""Every configuration key of Apache Kafka 4.3: type, default, allowed values. Knows nothing of what a key
-does.
+"""Every configuration key of Apache Kafka 4.3: type, default, allowed values. Knows nothing of the effects of a key.
 
 The table is `keys.tsv` beside this file, read on first use. Its column `allowed` is written in a small
 language: `1..` from 1 up, `0..1` from 0 to 1, `a|b` one of these (`~a|b` in any case), `1..9|-1` either,
-`filled` anything but nothing, `replicas` partition:broker pairs or `*`. Where Kafka sets no bound but only
-some values make sense (a session timeout of 0), the table has a bound of ours.
+`filled` a non-empty value, `replicas` partition:broker pairs or `*`. If Kafka sets no bound but only some values make
+sense (not a session timeout of 0), the table has a bound of ours.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import Literal, cast
 from settings.errors import SettingsError
 
 Scope = Literal["broker", "topic", "dynamic", "group", "client-metrics"]
-"""`dynamic`: broker keys which are never in a file, only altered while a broker runs."""
+"""`dynamic`: broker keys that are never in a file, only altered while a broker runs."""
 KeyType = Literal["boolean", "string", "int", "short", "long", "double", "list", "class", "password"]
 Update = Literal["read-only", "per-broker", "cluster-wide"]
 Value = bool | int | float | str | list[str] | None
@@ -40,11 +39,11 @@ class KeyDefinition:
     name: str
     type: KeyType
     default: str | None
-    """None: no value. See `required` for keys that must be given."""
+    """None: no value. See `required` for keys that must be set."""
     required: bool
     allowed: str
     update: Update
-    """Whether a running broker takes a new value, and for whom."""
+    """The scope in which a running broker takes a new value."""
     internal: bool
 
     @property
@@ -53,7 +52,7 @@ class KeyDefinition:
 
     @cached_property
     def attribute(self) -> str:
-        """The name it has in Python: dots become underscores."""
+        """Its name in Python: dots become underscores."""
         return self.name.replace(".", "_")
 
     @cached_property
@@ -68,16 +67,16 @@ class KeyDefinition:
         except ValueError as error:
             raise self.refusal(text, str(error)) from None
         if self.allowed and not self._allows(value):
-            raise self.refusal(text, "out of range" if isinstance(value, int | float) else "not one of these")
+            raise self.refusal(text, "out of range" if isinstance(value, int | float) else "not an allowed value")
         return value
 
     def refusal(self, text: str, problem: str) -> SettingsError:
-        """The error that tells what is wrong with `text` and what this key takes."""
+        """The error for a value that this key does not take."""
         shown = "[hidden]" if self.sensitive else text
         return SettingsError(problem, self.name, shown, self.allowed_in_words())
 
     def allowed_in_words(self) -> str:
-        """`1 or more`, `true or false`, `compact, delete`: for people."""
+        """The allowed values in words: `1 or more`, `true or false`, `a list of compact, delete`."""
         if self.allowed:
             words = [_rule_in_words(rule) for rule in self.allowed.removeprefix("~").split("|")]
             if ".." not in self.allowed and self.type == "list":
@@ -115,7 +114,7 @@ def _parse_whole_number(type_: str, text: str) -> int:
     number = int(text)
     bound = _WHOLE_NUMBERS[type_]
     if not -bound <= number < bound:
-        raise ValueError(f"too big for {'an' if type_ == 'int' else 'a'} {type_}")
+        raise ValueError(f"too large for {'an' if type_ == 'int' else 'a'} {type_}")
     return number
 
 
@@ -155,7 +154,7 @@ def _number_fits(rule: str, number: float) -> bool:
 
 def _rule_in_words(rule: str) -> str:
     if rule == "filled":
-        return "anything but nothing"
+        return "a non-empty value"
     if rule == "replicas":
         return "pairs partition:broker, or *"
     least, dots, most = rule.partition("..")
@@ -166,7 +165,7 @@ def _rule_in_words(rule: str) -> str:
 
 @cache
 def definitions(scope: Scope) -> MappingProxyType[str, KeyDefinition]:
-    """Name to definition of all keys of a scope."""
+    """All keys of a scope by name."""
     found = {}
     for line in Path(__file__).with_name("keys.tsv").read_text("utf-8").splitlines():
         if line.startswith(scope + "\t"):
@@ -190,20 +189,18 @@ def _read_row(line: str) -> KeyDefinition:
 
 
 def find_broker_key(name: str) -> KeyDefinition | None:
-    """The definition of a key of a node's file, also of one for a single listener
-    (`listener.name.x.ssl.…`).
-    """
+    """The definition of a key of a node's file, also of one for a single listener (`listener.name.x.ssl.…`)."""
     known = definitions("broker")
     listener = _LISTENER_PREFIX.match(name)
     return known.get(name[listener.end() :] if listener else name)
 
 
 def is_plugin_key(name: str) -> bool:
-    """Keys that are handed to a plug-in under a prefix: any name is right there."""
+    """True for keys that are passed to a plug-in under a prefix: every name is valid there."""
     return name.startswith(_PLUGIN_PREFIXES)
 
 
 def closest_key(name: str, scope: Scope = "broker") -> str | None:
-    """The known key that `name` most likely means; None if nothing is near."""
+    """The known key closest to `name`; None if none is close."""
     near = difflib.get_close_matches(name.replace("_", "."), definitions(scope), n=1, cutoff=0.75)
     return near[0] if near else None

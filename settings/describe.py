@@ -1,4 +1,4 @@
-"""Tells what holds for a topic, a group or a broker and where each value comes from; says which changes are allowed.
+"""The effective configs of a topic, a group or a broker with the source of each value; the changes that are allowed.
 
 The layers of a broker, strongest first (KIP-226): set for this broker while it runs, set for all brokers
 while they run, its file, Kafka's default. Knows no wire format beyond the numbers that DescribeConfigs gives
@@ -24,7 +24,7 @@ from settings.topic import BROKER_SYNONYMS, broker_default
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, as DescribeConfigs numbers it."""
+    """The source of a value, as DescribeConfigs numbers it."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -55,7 +55,7 @@ _FINER_UNITS = [[name for name, _factor in synonyms] for synonyms in BROKER_SYNO
 
 @dataclass(frozen=True, slots=True)
 class BrokerLayers:
-    """The raw values of a broker by where they were set."""
+    """The raw values of a broker by their source."""
 
     static: Mapping[str, str] = field(default_factory=dict)
     """`NodeSettings.raw`"""
@@ -63,7 +63,7 @@ class BrokerLayers:
     per_broker: Mapping[str, str] = field(default_factory=dict)
 
     def merged(self) -> dict[str, str]:
-        """What counts: the `broker` argument of `TopicConfig.resolve`."""
+        """The effective values: the `broker` argument of `TopicConfig.resolve`."""
         return {**self.static, **self.cluster_default, **self.per_broker}
 
     def by_source(self) -> Iterator[tuple[ConfigSource, Mapping[str, str]]]:
@@ -75,7 +75,7 @@ class BrokerLayers:
 
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
-    """A value under any of the names that can set a key, and where that was done."""
+    """A value under one of the names that can set a key, and its source."""
 
     name: str
     value: str | None
@@ -94,7 +94,7 @@ class ConfigEntry:
     sensitive: bool
     type_number: int
     synonyms: tuple[ConfigSynonym, ...]
-    """Strongest first; the first is what counts."""
+    """Strongest first; the first is in effect."""
 
     @property
     def is_default(self) -> bool:
@@ -102,7 +102,7 @@ class ConfigEntry:
 
 
 def describe_topic_configs(overrides: Mapping[str, str], layers: BrokerLayers) -> list[ConfigEntry]:
-    """Every key of a topic by name; internal ones only where they are set."""
+    """Every key of a topic by name; internal ones only if they are set."""
     broker = layers.merged()
     entries = []
     for name, definition in definitions("topic").items():
@@ -121,7 +121,7 @@ def describe_topic_configs(overrides: Mapping[str, str], layers: BrokerLayers) -
 
 
 def describe_group_configs(overrides: Mapping[str, str], layers: BrokerLayers) -> list[ConfigEntry]:
-    """Every key of a group by name, as it was set or as the broker has it."""
+    """Every key of a group by name, as set for the group or for the broker."""
     broker = layers.merged()
     entries = []
     for name, definition in definitions("group").items():
@@ -137,7 +137,7 @@ def describe_group_configs(overrides: Mapping[str, str], layers: BrokerLayers) -
 
 
 def describe_broker_configs(layers: BrokerLayers) -> list[ConfigEntry]:
-    """Every key of a running broker by name, and whatever else was set on it."""
+    """Every key of a running broker by name, and unknown keys that were set."""
     layers = replace(layers, static=_with_both_ids(layers.static))
     known = definitions("broker")
     set_beyond = [name for name in sorted(layers.merged()) if name not in known]
@@ -145,13 +145,13 @@ def describe_broker_configs(layers: BrokerLayers) -> list[ConfigEntry]:
 
 
 def _with_both_ids(static: Mapping[str, str]) -> Mapping[str, str]:
-    """As Kafka reads a file: `node.id` and `broker.id` stand for each other."""
+    """The values with both `node.id` and `broker.id`, which Kafka treats as synonyms."""
     node_id = static.get("node.id", static.get("broker.id"))
     return static if node_id is None else {"node.id": node_id, "broker.id": node_id, **static}
 
 
 def describe_client_metrics(overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    """Every key of a subscription to clients' metrics by name, as it was set or by default."""
+    """Every key of a subscription to clients' metrics by name, as set or by default."""
     entries = []
     for name, definition in definitions("client-metrics").items():
         value = to_text(definition.parse(overrides[name])) if name in overrides else definition.default
@@ -177,7 +177,7 @@ def _broker_entry(name: str, layers: BrokerLayers) -> ConfigEntry:
     synonyms = _broker_synonyms(names, layers)
     text = layers.merged().get(name, definition.default if definition else None)
     if definition is None:
-        # A name that means nothing to us may be a password of somebody's plug-in.
+        # The value of an unknown name may be a password of a plug-in.
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
         return ConfigEntry(name, None, source, True, True, UNKNOWN_TYPE, tuple(synonyms))
     value = to_text(definition.parse(text)) if text is not None else None
@@ -222,7 +222,7 @@ def _is_secret(name: str) -> bool:
 
 
 def to_text(value: Value) -> str | None:
-    """A typed value as Kafka's tools print it."""
+    """A typed value in the form of Kafka's tools."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -233,22 +233,22 @@ def to_text(value: Value) -> str | None:
 
 
 def validate_broker_config(name: str, value: str, *, for_all: bool) -> None:
-    """Raises `SettingsError` unless running brokers take `value` for `name`: one broker, or all with `for_all`. A name
-    that means nothing here is taken, as Kafka takes it: it may be a plug-in's.
+    """Raises `SettingsError` unless running brokers take `value` for `name`: one broker, or all with `for_all`. Unknown
+    names are accepted, as in Kafka: they may belong to a plug-in.
     """
     definition = _find(name)
     if definition is None:
         return
     if definition.update == "read-only":
-        raise SettingsError("stands in the broker's file and is read when it starts; cannot be altered", name)
+        raise SettingsError("cannot be altered: it is read from the broker's file when it starts", name)
     if for_all and definition.update == "per-broker":
-        raise SettingsError("can be altered for one broker at a time, not for all", name)
+        raise SettingsError("can be altered for one broker at a time, not for all brokers", name)
     definition.parse(value)
 
 
 def unknown_broker_config(name: str) -> str | None:
-    """What to log when a broker is given a config that means nothing here; None if it means something."""
+    """A log line about a config that is unknown here; None for a known one."""
     if _find(name) is not None:
         return None
     near = closest_key(name) or closest_key(name, "dynamic")
-    return f"{name} is no broker config and has no effect" + (f"; did you mean {near}?" if near else "")
+    return f"{name} is not a broker config and has no effect" + (f"; did you mean {near}?" if near else "")

@@ -1,7 +1,6 @@
-"""Settings as altered while a broker runs (KIP-226): what was set for it, over what was set for all, over its
-file.
+"""Settings that are altered while a broker runs (KIP-226): values for this broker over values for all over its file.
 
-Knows only how values combine; who has to hear of a change is the broker's.
+Only combines values; the broker notifies its parts of a change.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from settings.node import NodeSettings
 Node = TypeVar("Node", bound=NodeSettings)
 
 _COMPUTED = frozenset(["listeners", "listener_security_protocol_map", "max_connections_per_ip_overrides"])
-"""Fields that are more than the value of one key; they are read once, at the start."""
+"""Fields that are made of more than the value of one key; they are read once, at the start."""
 
 
 def with_dynamic_configs(settings: Node, layers: BrokerLayers) -> tuple[Node, list[str]]:
-    """The settings that now hold, and one line for each value that is passed over.
+    """The settings in effect, and one line for each value that is ignored.
 
-    A value that does not fit is passed over, as it may come from a newer controller. `raw` becomes all layers
-    together, so that `topic_defaults` follows; `settings` must be what the file gave.
+    A value that is not allowed is ignored, as it may come from a newer controller. `raw` becomes all layers together,
+    so that `topic_defaults` follows; `settings` must be those of the file.
     """
     changes: dict[str, object] = {}
-    passed_over: list[str] = []
+    ignored: list[str] = []
     for name, text in {**layers.cluster_default, **layers.per_broker}.items():
         definition = definitions("broker").get(name)
         if definition is None or definition.update == "read-only" or definition.attribute in _COMPUTED:
@@ -34,9 +33,9 @@ def with_dynamic_configs(settings: Node, layers: BrokerLayers) -> tuple[Node, li
         try:
             value = definition.parse(text)
         except SettingsError as error:
-            passed_over.append(str(error))
+            ignored.append(str(error))
             continue
         if definition.attribute in type(settings).model_fields and value is not None:
             changes[definition.attribute] = value
     fields = {name: getattr(settings, name) for name in type(settings).model_fields}
-    return type(settings)(**{**fields, **changes, "raw": layers.merged()}), passed_over
+    return type(settings)(**{**fields, **changes, "raw": layers.merged()}), ignored

@@ -1,6 +1,6 @@
-"""Keys that are read and checked, but that no code of a node acts on yet; a node that is given one says so.
+"""Keys that are read and checked, but that no code acts on yet; a node logs a warning if one is set.
 
-`tests/settings/test_effects.py` compares the list with the code: whoever gives a key its effect takes it off.
+`tests/settings/test_effects.py` compares the list with the code: remove a key here when it gets an effect.
 """
 
 WITHOUT_EFFECT_YET = frozenset(

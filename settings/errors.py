@@ -1,4 +1,4 @@
-"""The one error of this room: a setting that cannot be used, told in one line. Knows no files and no keys."""
+"""The error for a setting that cannot be used, in one line. Knows no files and no keys."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _LONGEST_VALUE_SHOWN = 80
 
 @dataclass(slots=True)
 class SettingsError(Exception):
-    """A key, its value, what is wrong with it, and what would be right.
+    """A key, its value, the problem, and the allowed values.
 
     `str()` of it is one line: `broker-1.properties line 7: broker.session.timeout.ms=abc: not a whole number;
-    allowed: 1 or more`. Whatever is not known is left out.
+    allowed: 1 or more`. Unknown parts are left out.
     """
 
     problem: str
@@ -23,7 +23,7 @@ class SettingsError(Exception):
     line: int = 0
 
     def at(self, source: str, line: int) -> SettingsError:
-        """The same error, told with its place; a place that is known already stays."""
+        """The same error with its place; a place that is already known stays."""
         if not self.source:
             self.source, self.line = source, line
         return self
@@ -35,8 +35,8 @@ class SettingsError(Exception):
         if self.key:
             parts.append(self.key if self.value is None else f"{self.key}={_shown(self.value)}")
         parts.append(self.problem)
-        told = ": ".join(parts)
-        return f"{told}; allowed: {self.allowed}" if self.allowed else told
+        line = ": ".join(parts)
+        return f"{line}; allowed: {self.allowed}" if self.allowed else line
 
 
 def _shown(value: str) -> str:

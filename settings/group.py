@@ -1,7 +1,7 @@
-"""What holds for one group (KIP-848, KIP-932, KIP-1071): its own overrides over the broker's values.
+"""The configs of one group (KIP-848, KIP-932, KIP-1071): its own overrides over the broker's values.
 
-An override is refused when it is made if it lies beyond the broker's bounds; one that does so later, because the
-bounds moved, counts as the nearest bound. Knows no file, no pydantic and no broker beyond a map of raw strings.
+An override beyond the broker's bounds is refused when it is made; one that is beyond them later, because the bounds
+moved, counts as the nearest bound. Knows no file, no pydantic, and of a broker only a map of raw strings.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from settings.errors import SettingsError
 
 
 class Fallback(NamedTuple):
-    """The broker keys behind a key of groups. None: there is no such key."""
+    """The broker keys behind a group key. None: there is no such key."""
 
     synonym: str | None = None
-    """Its value where the group has none of its own."""
+    """Gives the value of groups without an override."""
     least: str | None = None
     most: str | None = None
 
@@ -62,8 +62,8 @@ _DURATION = re.compile(
 
 
 def group_value(name: str, overrides: Mapping[str, str], broker: Mapping[str, str]) -> Value:
-    """What holds. `broker` is what its file and its dynamic configs set. Raises `SettingsError` for a value that
-    cannot be read.
+    """The effective value. `broker` has the values of its file and its dynamic configs. Raises `SettingsError` for a
+    value that cannot be parsed.
     """
     fallback = GROUP_KEYS[name]
     if name not in overrides:
@@ -73,7 +73,7 @@ def group_value(name: str, overrides: Mapping[str, str], broker: Mapping[str, st
 
 
 def bounded(value: int, fallback: Fallback, broker: Mapping[str, str]) -> int:
-    """`value`, or the bound beyond which it lies."""
+    """`value`, or the nearest bound."""
     if fallback.least is not None:
         value = max(value, _broker_number(fallback.least, broker))
     if fallback.most is not None:
@@ -86,7 +86,7 @@ def validate_group_configs(overrides: Mapping[str, str], broker: Mapping[str, st
     for name, text in overrides.items():
         if name not in GROUP_KEYS:
             near = closest_key(name, "group")
-            raise SettingsError("no such config of groups" + (f"; did you mean {near}?" if near else ""), name)
+            raise SettingsError("unknown group config" + (f"; did you mean {near}?" if near else ""), name)
         value = definitions("group")[name].parse(text)
         if name == "share.auto.offset.reset":
             _check_offset_reset(text.strip())
@@ -98,15 +98,15 @@ def validate_group_configs(overrides: Mapping[str, str], broker: Mapping[str, st
             least = group_value(shorter, overrides, broker)
             assert isinstance(most, int) and isinstance(least, int)
             if most <= least:
-                raise SettingsError(f"has to be greater than {shorter}, which is {least}", longer, str(most))
+                raise SettingsError(f"must be greater than {shorter} ({least})", longer, str(most))
 
 
 def _check_bounds(name: str, value: int, broker: Mapping[str, str]) -> None:
     fallback = GROUP_KEYS[name]
     if fallback.least is not None and value < (least := _broker_number(fallback.least, broker)):
-        raise SettingsError(f"below {fallback.least}, which is {least}", name, str(value))
+        raise SettingsError(f"must be at least {fallback.least} ({least})", name, str(value))
     if fallback.most is not None and value > (most := _broker_number(fallback.most, broker)):
-        raise SettingsError(f"above {fallback.most}, which is {most}", name, str(value))
+        raise SettingsError(f"must be at most {fallback.most} ({most})", name, str(value))
 
 
 def _check_offset_reset(text: str) -> None:
@@ -115,7 +115,7 @@ def _check_offset_reset(text: str) -> None:
     strategy, _, duration = text.partition(":")
     if strategy != "by_duration" or _DURATION.fullmatch(duration) is None:
         raise SettingsError(
-            "no such strategy", "share.auto.offset.reset", text, "earliest, latest or by_duration:PnDTnHnMn.nS"
+            "unknown strategy", "share.auto.offset.reset", text, "earliest, latest or by_duration:PnDTnHnMn.nS"
         )
 
 

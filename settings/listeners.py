@@ -1,6 +1,6 @@
-"""Where nodes listen and where the voters are: the addresses inside configuration values.
+"""Parses the addresses in configuration values: listeners, voters, endpoints.
 
-Takes strings, gives values; resolves no name and opens no socket. Raises `SettingsError` without a place.
+Resolves no name and opens no socket. Raises `SettingsError` without a place.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SERVED_PROTOCOLS = ("PLAINTEXT",)
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A name and an address; an empty host means all interfaces, port 0 any free port."""
+    """A name and an address. An empty host means all interfaces, port 0 any free port."""
 
     name: str
     host: str
@@ -33,7 +33,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Voter:
-    """A controller that votes, and where it listens."""
+    """A controller that votes, and its address."""
 
     id: int
     host: str
@@ -45,7 +45,7 @@ class Voter:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A controller that is known by its address alone."""
+    """An address without a name or id."""
 
     host: str
     port: int
@@ -59,22 +59,22 @@ def _bracketed(host: str) -> str:
 
 
 def parse_listeners(key: str, texts: Sequence[str], protocols: Mapping[str, str]) -> list[Listener]:
-    """`NAME://host:port` each; names and ports are unique, and `protocols` (by name) says how each speaks."""
+    """Parse `NAME://host:port` each; names must be unique. `protocols` has the security protocol of each name."""
     listeners: list[Listener] = []
     for text in texts:
         found = _LISTENER.fullmatch(text)
         if found is None or int(found["port"]) > 65535:
-            raise SettingsError("not an address to listen on", key, text, "NAME://host:port")
+            raise SettingsError("not a listener address", key, text, "NAME://host:port")
         name = found["name"].upper()
         if name not in protocols:
             raise SettingsError(
-                f"listener {name} has no protocol; give it one in listener.security.protocol.map",
+                f"listener {name} has no protocol; set one in listener.security.protocol.map",
                 key,
                 text,
             )
         if protocols[name] not in _SERVED_PROTOCOLS:
             raise SettingsError(
-                f"listener {name} speaks {protocols[name]}, which is not served yet",
+                f"listener {name} has protocol {protocols[name]}, which is not supported",
                 key,
                 text,
                 "listeners of protocol " + ", ".join(_SERVED_PROTOCOLS),
@@ -87,32 +87,34 @@ def parse_listeners(key: str, texts: Sequence[str], protocols: Mapping[str, str]
 
 
 def refuse_shared_ports(key: str, listeners: Sequence[Listener]) -> None:
-    """Two listeners of a node cannot share a port (0 is a free one each)."""
+    """Raises `SettingsError` if two listeners have the same port. Port 0 is another free port for each."""
     _refuse_twice(key, [str(listener.port) for listener in listeners if listener.port], "port")
 
 
 def _refuse_twice(key: str, names: Sequence[str], what: str) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise SettingsError(f"{what} {name} is there twice", key)
+            raise SettingsError(f"{what} {name} must be given only once", key)
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:
-    """`NAME:PROTOCOL,…` by upper-case name."""
+    """Parse `NAME:PROTOCOL,…`; returns protocols by upper-case name."""
     key = "listener.security.protocol.map"
     protocols: dict[str, str] = {}
     for pair in filter(None, (each.strip() for each in text.split(","))):
         name, colon, protocol = (each.strip().upper() for each in pair.partition(":"))
         if not colon or not name or protocol not in SECURITY_PROTOCOLS:
-            raise SettingsError("not a listener and its protocol", key, pair, "NAME:" + "|".join(SECURITY_PROTOCOLS))
+            raise SettingsError(
+                "not a listener name with its protocol", key, pair, "NAME:" + "|".join(SECURITY_PROTOCOLS)
+            )
         if name in protocols:
-            raise SettingsError(f"listener name {name} is there twice", key)
+            raise SettingsError(f"listener name {name} must be given only once", key)
         protocols[name] = protocol
     return protocols
 
 
 def parse_voters(texts: Sequence[str]) -> list[Voter]:
-    """`101@host:port` each, ids unique."""
+    """Parse `101@host:port` each; ids must be unique."""
     key = "controller.quorum.voters"
     voters: list[Voter] = []
     for text in texts:
@@ -126,7 +128,7 @@ def parse_voters(texts: Sequence[str]) -> list[Voter]:
 
 
 def parse_endpoints(key: str, texts: Sequence[str]) -> list[Endpoint]:
-    """`host:port` each."""
+    """Parse `host:port` each."""
     endpoints: list[Endpoint] = []
     for text in texts:
         found = _ENDPOINT.fullmatch(text)

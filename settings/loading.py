@@ -1,8 +1,7 @@
-"""From the text of a properties file to a node's model: every key known or told, every value typed or
-refused.
+"""Turns the text of a properties file into the model of a node: unknown keys are warnings, wrong values errors.
 
-Knows the steps, not the rules: values are checked by `definitions.py`, addresses by `listeners.py`, rules
-between keys by the models' `check`.
+Has the steps, not the rules: `definitions.py` checks values, `listeners.py` addresses, and `check` of the models rules
+between keys.
 """
 
 from __future__ import annotations
@@ -28,14 +27,12 @@ from settings.properties import parse_properties
 Node = TypeVar("Node", bound=NodeSettings)
 
 OVERRIDE = "--set"
-"""Where an override comes from, as errors tell it."""
+"""The source of an override in errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file's text, what errors call it, what wins over it, and the host a listener without one is known
-    by.
-    """
+    """The text of a file, its name in errors, overrides, and the host name that is advertised by default."""
 
     text: str
     name: str
@@ -45,7 +42,7 @@ class Source:
 
 @dataclass(slots=True)
 class _Keys:
-    """The typed keys of one source and where each stood."""
+    """The typed keys of one source, and the place of each."""
 
     source: Source
     raw: dict[str, str] = field(default_factory=dict)
@@ -62,7 +59,7 @@ class _Keys:
 
 
 def load_node(model: type[Node], role: str, source: Source) -> tuple[Node, list[str]]:
-    """The model of a node in `role`, and warnings. Raises `SettingsError`, told with its place."""
+    """The model of a node in `role`, and warnings. Raises `SettingsError` with its place."""
     keys = _read(source)
     try:
         fields = _fields(model, keys, role)
@@ -104,7 +101,7 @@ def _unknown(key: str, place: tuple[str, int]) -> str:
 
 
 def _first_of(error: ValidationError) -> SettingsError:
-    """pydantic's first finding as ours; only rules on single fields of the models come this way."""
+    """The first error of pydantic as ours; only rules on single fields of the models are checked there."""
     first = error.errors(include_url=False)[0]
     key = str(first["loc"][0]).replace("_", ".") if first["loc"] else ""
     if first["type"] == "missing":
@@ -113,8 +110,8 @@ def _first_of(error: ValidationError) -> SettingsError:
 
 
 def _fields(model: type[NodeSettings], keys: _Keys, role: str) -> dict[str, Any]:
-    """The model's arguments: plain values as they are, addresses and lists that depend on each other by
-    hand.
+    """The arguments of the model: plain values as they are; addresses and lists that depend on each other are parsed
+    here.
     """
     fields = {
         key.replace(".", "_"): value
@@ -162,9 +159,9 @@ def _roles(keys: _Keys, role: str) -> list[str]:
     if roles is None:
         raise SettingsError("must be set", "process.roles", allowed=role)
     if len(roles) > 1:
-        raise SettingsError("a node is one or the other; run two", "process.roles", ",".join(roles), role)
+        raise SettingsError("a node is a broker or a controller, not both", "process.roles", ",".join(roles), role)
     if roles != [role]:
-        raise SettingsError(f"this is not a {role}'s file", "process.roles", ",".join(roles), role)
+        raise SettingsError(f"the file of a {role} must have this role", "process.roles", ",".join(roles), role)
     return list(roles)
 
 
@@ -173,15 +170,15 @@ def _log_dirs(keys: _Keys) -> list[str]:
     directories: list[str] = keys.get(key) or ["/tmp/kafka-logs"]
     for directory in directories:
         if not directory or directories.count(directory) > 1:
-            raise SettingsError("empty or twice" if directory else "empty", key, ",".join(directories), "directories")
+            raise SettingsError("empty or repeated directory", key, ",".join(directories), "different directories")
     return directories
 
 
 def _refuse_unguarded(keys: _Keys) -> None:
-    """Starting open to all where the file asks for a guard would be worse than not starting."""
+    """Refuse to start without access control if the file asks for it."""
     if keys.get("authorizer.class.name"):
         raise SettingsError(
-            "there is no authorizer yet, everybody could do everything",
+            "authorizers are not supported; remove the key to run without access control",
             "authorizer.class.name",
             keys.raw["authorizer.class.name"],
         )
@@ -211,7 +208,7 @@ def _listener_fields(keys: _Keys, role: str) -> dict[str, Any]:
     advertised = parse_listeners("advertised.listeners", keys.get("advertised.listeners") or texts, protocols)
     for listener in advertised:
         if listener.name not in [each.name for each in listeners]:
-            raise SettingsError(f"{listener.name} is no listener (listeners)", "advertised.listeners", str(listener))
+            raise SettingsError(f"{listener.name} must be a name in listeners", "advertised.listeners", str(listener))
     return {
         "listeners": listeners,
         "advertised_listeners": [
@@ -224,7 +221,7 @@ def _listener_fields(keys: _Keys, role: str) -> dict[str, Any]:
 
 
 def _inter_broker_listener(keys: _Keys, fields: Mapping[str, Any]) -> str:
-    """The named one, else the one whose name is the security protocol between brokers."""
+    """The name of the listener between brokers; by default that of the security protocol between brokers."""
     name = keys.get("inter.broker.listener.name")
     if name and keys.get("security.inter.broker.protocol"):
         raise SettingsError(
@@ -236,12 +233,12 @@ def _inter_broker_listener(keys: _Keys, fields: Mapping[str, Any]) -> str:
 
 
 def _connection_overrides(keys: _Keys) -> dict[str, int]:
-    """`host:count,…`"""
+    """Parse `host:count,…`."""
     key = "max.connections.per.ip.overrides"
     limits: dict[str, int] = {}
     for pair in filter(None, (each.strip() for each in (keys.get(key) or "").split(","))):
         host, colon, count = pair.rpartition(":")
         if not colon or not host or not count.isascii() or not count.isdigit():
-            raise SettingsError("not an address and its limit", key, pair, "host:count")
+            raise SettingsError("not an address with its limit", key, pair, "host:count")
         limits[host.strip("[]")] = int(count)
     return limits

@@ -1,8 +1,8 @@
-"""What brokers and controllers have in common: who they are, where they listen, where the voters are.
+"""The settings of all nodes: identity, listeners, voters, limits.
 
-The attribute of a key is its name with underscores for dots, the value its type. A key is a field here, in
-`broker.py` or in `controller.py` exactly if the code acts on it (or gives a topic's default, see `topic.py`);
-defaults are Kafka's. Reads no file; `loading.py` fills these models.
+The attribute of a key is its name with underscores for dots. A key is a field here, in `broker.py` or in
+`controller.py`, if and only if the code acts on it, or it is in `effects.py` (for defaults of topics see `topic.py`).
+Defaults are Kafka's. Reads no file; `loading.py` fills these models.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _HOUR_MS = 3600 * 1000
 
 
 HTTP_LISTENER = "barnabas.http.listener"
-"""A key that Kafka does not have: `host:port` where a node reports how it is. Kafka passes over it."""
+"""A key that Kafka does not have: the `host:port` of health, metrics and decisions over HTTP. Kafka ignores it."""
 
 
 MEMORY_LIMIT = "barnabas.memory.limit.bytes"
-"""Another one: bytes of memory that clients may make the node use, at least `LEAST_MEMORY_BYTES`."""
+"""A key that Kafka does not have: bytes of memory that clients may make the node use, at least `LEAST_MEMORY_BYTES`."""
 
 LEAST_MEMORY_BYTES = 64 << 20
 
@@ -37,22 +37,22 @@ class NodeSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     raw: dict[str, str] = Field(default_factory=dict)
-    """What the file and the overrides set, as text: DescribeConfigs tells it from defaults by this."""
+    """The values of the file and the overrides, as text: DescribeConfigs distinguishes them from defaults."""
     not_acted_on: list[str] = Field(default_factory=list)
-    """Kafka's keys that were set but change nothing here; told once when the node starts."""
+    """Kafka's keys that were set but have no effect here; logged once when the node starts."""
 
     node_id: int = Field(ge=0)
     process_roles: list[str]
     log_dirs: list[str] = ["/tmp/kafka-logs"]
     """`log.dirs`, else `log.dir`."""
     metadata_log_dir: str | None = None
-    """Ask `metadata_directory`."""
+    """Use `metadata_directory`."""
 
     listeners: list[Listener]
     advertised_listeners: list[Listener] = []
-    """What others are told to dial; the listeners themselves unless set."""
+    """The addresses for clients and other nodes; by default the listeners themselves."""
     http_listener: Endpoint | None = None
-    """Health, metrics and decisions over HTTP; None: nowhere. Its key is `HTTP_LISTENER`."""
+    """Address of health, metrics and decisions over HTTP; None: not served. Its key is `HTTP_LISTENER`."""
     listener_security_protocol_map: dict[str, str] = {}
     controller_listener_names: list[str]
     socket_listen_backlog_size: int = 50
@@ -114,47 +114,53 @@ class NodeSettings(BaseModel):
 
     @cached_property
     def topic_defaults(self) -> TopicConfig:
-        """What a topic without overrides has on this node (dynamic configs aside)."""
+        """The config of a topic without overrides on this node, without dynamic configs."""
         return TopicConfig.resolve({}, self.raw)
 
     @property
     def all_log_dirs(self) -> list[str]:
-        """Log directories and, where it is none of them, the metadata directory."""
+        """The log directories and, if it is not one of them, the metadata directory."""
         return self.log_dirs + [each for each in [self.metadata_directory] if each not in self.log_dirs]
 
     def check(self) -> list[str]:
-        """Rules between keys. Gives warnings; raises `SettingsError` (without a place) for what cannot
-        work.
-        """
+        """Check rules between keys. Returns warnings; raises `SettingsError` (without a place) for an error."""
         if not self.controller_quorum_voters and not self.controller_quorum_bootstrap_servers:
             raise SettingsError(
-                "must be set: where the controllers are", "controller.quorum.voters", "", "id@host:port,…"
+                "this or controller.quorum.bootstrap.servers must be set",
+                "controller.quorum.voters",
+                "",
+                "id@host:port,…",
             )
         for listener in self.advertised_listeners:
             if listener.host in ("0.0.0.0", "::"):
                 raise SettingsError(
-                    "no client can dial that; set advertised.listeners to an address that they can reach",
+                    "clients cannot connect to this address; set advertised.listeners to one that they can reach",
                     "advertised.listeners" if "advertised.listeners" in self.raw else "listeners",
                     str(listener),
                 )
         if 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise SettingsError(
-                "one request may be bigger than all that may wait",
+                "must not be below socket.request.max.bytes: one request must fit",
                 "queued.max.request.bytes",
                 str(self.queued_max_request_bytes),
                 f"-1 or {self.socket_request_max_bytes} (socket.request.max.bytes) or more",
             )
         if self.broker_heartbeat_interval_ms * 2 > self.broker_session_timeout_ms:
-            return ["broker.heartbeat.interval.ms is above half of broker.session.timeout.ms: one loss fences"]
+            return [
+                f"broker.heartbeat.interval.ms ({self.broker_heartbeat_interval_ms}) is more than half of"
+                f" broker.session.timeout.ms ({self.broker_session_timeout_ms}): one lost heartbeat fences the broker"
+            ]
         return []
 
 
 def acts_on(model: type[NodeSettings], key: str) -> bool:
-    """Whether a key changes anything in a node of this kind."""
+    """True if a key has an effect in a node of this kind."""
     if key in WITHOUT_EFFECT_YET:
         return False
     return key.replace(".", "_") in model.model_fields or key in _READ_IN_OTHER_WAYS or key in _TOPIC_DEFAULTS
 
 
-_READ_IN_OTHER_WAYS = frozenset(["broker.id", "log.dir", "security.inter.broker.protocol", "authorizer.class.name"])
+_READ_IN_OTHER_WAYS = frozenset(
+    ["broker.id", "log.dir", "security.inter.broker.protocol", "authorizer.class.name", "metric.reporters"]
+)
 _TOPIC_DEFAULTS = frozenset(name for synonyms in BROKER_SYNONYMS.values() for name, _factor in synonyms)

@@ -1,6 +1,4 @@
-"""Reads the `.properties` format of Java: keys and values with the line each stood on. Knows no key's
-meaning.
-"""
+"""Reads the `.properties` format of Java: keys and values with their lines. Knows no meaning of a key."""
 
 from __future__ import annotations
 
@@ -13,11 +11,10 @@ _BLANKS = " \t\f"
 
 
 def parse_properties(text: str, name: str) -> dict[str, tuple[str, int]]:
-    """Key to (value, line number); of a key that stands twice the last counts, as in Java.
+    """Key to (value, line number); of a repeated key the last one counts, as in Java.
 
-    Lines that open with `#` or `!` are comments, a backslash at the end joins the next line, and `=`, `:` or
-    blanks part key and value. `name` is what errors call the file. Raises `SettingsError` for a cut `\\uXXXX`
-    escape.
+    Lines that begin with `#` or `!` are comments, a backslash at the end joins the next line, and `=`, `:` or blanks
+    separate key and value. `name` is the name of the file in errors. Raises `SettingsError` for a cut `\\uXXXX` escape.
     """
     found: dict[str, tuple[str, int]] = {}
     for line_number, line in _logical_lines(text):
@@ -30,7 +27,7 @@ def parse_properties(text: str, name: str) -> dict[str, tuple[str, int]]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """(number of the first line, joined line) of everything that is neither blank nor a comment."""
+    """(number of the first line, joined line) of all lines that are neither blank nor comments."""
     joined, first = "", 0
     for number, natural in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), start=1):
         line = natural.lstrip(_BLANKS)
@@ -77,7 +74,7 @@ def _unescape(text: str) -> str:
         if escaped == "u":
             digits = text[position : position + 4]
             if len(digits) != 4 or any(digit not in "0123456789abcdefABCDEF" for digit in digits):
-                raise ValueError(f"\\u{digits} is not a character; four hexadecimal digits belong after \\u")
+                raise ValueError(f"\\u must be followed by four hexadecimal digits; got {digits!r}")
             out.append(chr(int(digits, 16)))
             position += 4
         else:
@@ -86,7 +83,7 @@ def _unescape(text: str) -> str:
 
 
 def render_properties(values: Mapping[str, str]) -> str:
-    """One `key=value` a line, such that `parse_properties` reads the same again."""
+    """One `key=value` per line, in a form that `parse_properties` reads back."""
     lines = []
     for key, value in values.items():
         name = "".join("\\" + each if each in _BLANKS + "=:#!\\" else each for each in key)

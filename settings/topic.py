@@ -1,7 +1,7 @@
-"""What holds for one topic: its own overrides over the broker's values over Kafka's defaults.
+"""The config of one topic: its own overrides over the broker's values over Kafka's defaults.
 
-`TopicConfig` is what the log, the replicas and the cleaner read. This module knows no file, no pydantic and
-no broker beyond a map of raw strings.
+The log, the replicas and the cleaner read `TopicConfig`. This module knows no file, no pydantic, and of a broker only a
+map of raw strings.
 """
 
 from __future__ import annotations
@@ -51,16 +51,12 @@ BROKER_SYNONYMS: Mapping[str, tuple[tuple[str, int], ...]] = {
     "local.retention.ms": (("log.local.retention.ms", 1),),
     "local.retention.bytes": (("log.local.retention.bytes", 1),),
 }
-"""Topic key to the broker keys that give its default, the first one set wins, each with the factor to its
-unit.
-"""
+"""Topic key to the broker keys that give its default, each with the factor to its unit. The first that is set wins."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """The resolved values of a topic; defaults are those of Kafka 4.3. -1 means no limit in the retention
-    fields.
-    """
+    """The effective values of a topic; defaults are those of Kafka 4.3. -1 means no limit in the retention fields."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * 24 * _HOUR_MS
@@ -73,7 +69,7 @@ class TopicConfig:
     flush_messages: int = (1 << 63) - 1
     flush_ms: int = (1 << 63) - 1
     cleanup_policy: frozenset[str] = frozenset(["delete"])
-    """Any of `delete` and `compact`; neither keeps everything. Ask `deletes` and `compacts`."""
+    """Any of `delete` and `compact`; none keeps everything. Use `deletes` and `compacts`."""
     min_insync_replicas: int = 1
     unclean_leader_election_enable: bool = False
     message_timestamp_type: str = "CreateTime"
@@ -97,7 +93,7 @@ class TopicConfig:
     local_retention_ms: int = -2
     local_retention_bytes: int = -2
     barnabas_validate_records: str = "all"
-    """`all`: every record that is produced is checked; `head`: only the heads of batches are. Kafka has no such key."""
+    """`all` checks every record that is produced; `head` checks only the heads of batches. Kafka has no such key."""
 
     @property
     def deletes(self) -> bool:
@@ -109,7 +105,8 @@ class TopicConfig:
 
     @property
     def longest_segment_ms(self) -> int:
-        """How long one segment may be written to: what is compacted within `max.compaction.lag.ms` has to be closed."""
+        """Time after which a segment is closed: records can be compacted within `max.compaction.lag.ms` only in closed
+        ones."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
 
     @property
@@ -120,9 +117,9 @@ class TopicConfig:
     def resolve(cls, overrides: Mapping[str, str], broker: Mapping[str, str] | None = None) -> TopicConfig:
         """Overrides win over the broker's raw values, those over Kafka's defaults.
 
-        `broker` is what the broker's file and its dynamic configs set, under broker keys
-        (`log.segment.bytes`). Unknown names are passed over: a newer controller may have let them in. Raises
-        `SettingsError` for a value that cannot be read.
+        `broker` has the values of the broker's file and its dynamic configs, under broker keys (`log.segment.bytes`).
+        Unknown names are ignored: a newer controller may have accepted them. Raises `SettingsError` for a value that
+        cannot be parsed.
         """
         values: dict[str, Any] = {}
         for name, text in overrides.items():
@@ -146,16 +143,14 @@ def _keys_with_synonyms() -> tuple[tuple[str, KeyDefinition], ...]:
 
 
 def _field_value(name: str, value: Any) -> Any:
-    """Lists become values that can be hashed; the cleanup policy has no order."""
+    """Lists become hashable; the cleanup policy has no order."""
     if isinstance(value, list):
         return frozenset(value) if name == "cleanup.policy" else tuple(value)
     return value
 
 
 def broker_default(topic_key: str, broker: Mapping[str, str]) -> bool | int | float | str | list[str] | None:
-    """The typed value that the broker's raw values give a topic key, in the topic key's unit; None if they
-    don't.
-    """
+    """The default of a topic key from the broker's raw values, in the unit of the topic key; None if there is none."""
     for name, factor in BROKER_SYNONYMS.get(topic_key, ()):
         text = broker.get(name)
         if text is not None:
@@ -166,24 +161,22 @@ def broker_default(topic_key: str, broker: Mapping[str, str]) -> bool | int | fl
 
 
 def validate_topic_config(name: str, value: str) -> None:
-    """Raises `SettingsError` unless `name` is a topic's key and takes `value`."""
+    """Raises `SettingsError` unless `name` is a topic key and takes `value`."""
     definition = definitions("topic").get(name)
     if definition is None:
         near = closest_key(name, "topic")
-        raise SettingsError("no such topic config" + (f"; did you mean {near}?" if near else ""), name)
+        raise SettingsError("unknown topic config" + (f"; did you mean {near}?" if near else ""), name)
     definition.parse(value)
 
 
 def validate_topic_configs(overrides: Mapping[str, str], broker: Mapping[str, str] | None = None) -> TopicConfig:
-    """Checks each override and how all values go together; gives what they resolve to. Raises
-    `SettingsError`.
-    """
+    """Check each override, and all values together; returns the resulting config. Raises `SettingsError`."""
     for name, value in overrides.items():
         validate_topic_config(name, value)
     config = TopicConfig.resolve(overrides, broker)
     if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
         raise SettingsError(
-            "must not be above max.compaction.lag.ms",
+            "must be at most max.compaction.lag.ms",
             "min.compaction.lag.ms",
             str(config.min_compaction_lag_ms),
             f"0 to {config.max_compaction_lag_ms}",
@@ -194,7 +187,7 @@ def validate_topic_configs(overrides: Mapping[str, str], broker: Mapping[str, st
 
 
 def _check_tiering(config: TopicConfig) -> None:
-    """Rules of tiered topics (KIP-405): never compacted, and local data is a part of all data."""
+    """Rules of tiered topics (KIP-405): they are never compacted, and local data is a part of all data."""
     if config.compacts:
         raise SettingsError("a compacted topic cannot be tiered", "remote.storage.enable", "true", "false")
     for local_key, whole_key in (
@@ -204,7 +197,7 @@ def _check_tiering(config: TopicConfig) -> None:
         local, whole = cast(int, getattr(config, local_key)), cast(int, getattr(config, whole_key))
         if whole != -1 and (local == -1 or local > whole):
             raise SettingsError(
-                f"must not be above {whole_key.replace('_', '.')}",
+                f"must be at most {whole_key.replace('_', '.')}",
                 local_key.replace("_", "."),
                 str(local),
                 f"-2 or 0 to {whole}",

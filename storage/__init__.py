@@ -1,1 +1,1 @@
-"""One partition's log on one disk: synchronous, with a single writer."""
+"""Core: one partition's log on one disk: synchronous, with a single writer."""

@@ -1,4 +1,4 @@
-"""Prints the content of log files: `python -m storage.dump FILE…`.
+"""Shell: prints the content of log files: `python -m storage.dump FILE…`.
 
 Reads segments, metadata snapshots, indexes, producer snapshots and checkpoints, of Kafka and of Barnabas, and changes
 nothing. The type of a file follows from its name. For a file of another format it prints one line to stderr, and the

@@ -1,4 +1,4 @@
-"""Finds damaged or unreadable batches in segments, for `barnabas log check`.
+"""Shell: finds damaged or unreadable batches in segments, for `barnabas log check`.
 
 Checks headers, CRCs, records and the order of offsets, in files of Kafka and of Barnabas, and changes nothing.
 """

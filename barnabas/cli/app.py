@@ -1,8 +1,9 @@
-"""All commands put together."""
+"""The command tree of `barnabas`."""
 
 from __future__ import annotations
 
-from typing import Any
+import platform
+from typing import Annotated, Any
 
 import typer
 from typer.main import get_command
@@ -20,10 +21,12 @@ from barnabas.cli import (
     pipeline,
     produce,
     storage,
+    systemd,
     topics,
     transactions,
     why,
 )
+from runtime.version import version
 
 app = typer.Typer(
     name="barnabas",
@@ -32,6 +35,23 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"barnabas {version()} (Python {platform.python_version()})")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options of `barnabas` itself."""
+
+
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.add_typer(topics.app, name="topics")
@@ -46,10 +66,11 @@ app.command("page")(page.page)
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(storage.app, name="storage")
 app.add_typer(log.app, name="log")
+app.command("systemd")(systemd.systemd)
 app.command("broker", context_settings=nodes.PASS_ON)(nodes.broker)
 app.command("controller", context_settings=nodes.PASS_ON)(nodes.controller)
 
 
 def command() -> Any:
-    """The whole as one command object of typer's parser."""
+    """The command tree as typer's parser takes it."""
     return get_command(app)

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from barnabas.cluster.local import LocalCluster
     from barnabas.cluster.status import ClusterStatus
 
-app = typer.Typer(help="Six nodes on this machine, and what any cluster tells of itself.", rich_markup_mode=None)
+app = typer.Typer(help="Run six nodes on this machine; describe any cluster.", rich_markup_mode=None)
 
 NodeName = Annotated[
     str, typer.Argument(metavar="NODE", help="broker-1 to broker-3, controller-101 to controller-103.")
 ]
-Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait.")]
+Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Time limit.")]
+Restarts = Annotated[bool, typer.Option(help="Restart nodes that exit by themselves.")]
 
 
 def _cluster(
@@ -39,42 +40,42 @@ def up(
     base_port: BasePort = None,
     settings: Settings = None,
     timeout: Timeout = 60.0,
-    wait: Annotated[bool, typer.Option(help="Return only when the cluster takes writes.")] = True,
-    restarts: Annotated[bool, typer.Option(help="Start nodes again that end by themselves.")] = True,
+    wait: Annotated[bool, typer.Option(help="Return when the cluster accepts writes.")] = True,
+    restarts: Restarts = True,
 ) -> None:
-    """Start what does not run yet, on the data there is."""
+    """Start the nodes that are not running. Existing data is kept."""
     began = time.monotonic()
     cluster = _cluster(data, base_port, settings, restarts=restarts)
     _warn_of_ports(cluster)
     started = cluster.up()
     if not started:
-        typer.echo(f"all {len(cluster.nodes)} nodes run already: {cluster.bootstrap_servers}")
+        typer.echo(f"all {len(cluster.nodes)} nodes are running already: {cluster.bootstrap_servers}")
     if wait:
         cluster.wait_ready(timeout)
         seconds = time.monotonic() - began
         typer.echo(f"ready after {seconds:.1f} s: bootstrap.servers={cluster.bootstrap_servers}")
-        typer.echo(_what_to_try(data))
+        typer.echo(_first_steps(data))
     elif started:
         typer.echo(f"started {', '.join(started)}")
 
 
 @app.command()
 def down(data: Data = DEFAULT_DATA, timeout: Timeout = 30.0) -> None:
-    """Stop brokers, then controllers; the data stays."""
+    """Stop the brokers, then the controllers. The data stays."""
     began = time.monotonic()
     killed = _cluster(data).down(timeout)
     typer.echo(f"down after {time.monotonic() - began:.1f} s")
     if killed:
-        typer.echo(f"killed, because they did not leave within {timeout:.0f} s: {', '.join(killed)}", err=True)
+        typer.echo(f"killed, because they did not stop within {timeout:.0f} s: {', '.join(killed)}", err=True)
         raise typer.Exit(1)
 
 
 @app.command()
 def status(
     data: Data = DEFAULT_DATA,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Nodes, quorum, partitions, each as the nodes themselves tell."""
+    """Show nodes, quorum and partitions as the nodes report them."""
     found = _cluster(data).status()
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))
@@ -84,22 +85,22 @@ def status(
 
 @app.command()
 def kill(node: NodeName, data: Data = DEFAULT_DATA) -> None:
-    """End a node at once (SIGKILL)."""
+    """Kill a node (SIGKILL)."""
     _cluster(data).kill(node)
 
 
 @app.command()
 def stop(node: NodeName, data: Data = DEFAULT_DATA, timeout: Timeout = 30.0) -> None:
-    """Ask a node to leave in good order (SIGTERM)."""
+    """Shut a node down cleanly (SIGTERM)."""
     if not _cluster(data).stop(node, timeout):
-        typer.echo(f"{node} did not leave within {timeout:.0f} s and was killed", err=True)
+        typer.echo(f"{node} did not stop within {timeout:.0f} s and was killed", err=True)
         raise typer.Exit(1)
 
 
 @app.command()
-def start(node: NodeName, data: Data = DEFAULT_DATA) -> None:
-    """Start a node again, as it was configured."""
-    _cluster(data).start(node)
+def start(node: NodeName, data: Data = DEFAULT_DATA, restarts: Restarts = True) -> None:
+    """Start a node with its previous configuration."""
+    _cluster(data, restarts=restarts).start(node)
 
 
 @app.command()
@@ -110,7 +111,7 @@ def pause(node: NodeName, data: Data = DEFAULT_DATA) -> None:
 
 @app.command()
 def resume(node: NodeName, data: Data = DEFAULT_DATA) -> None:
-    """Let a frozen node go on (SIGCONT)."""
+    """Resume a frozen node (SIGCONT)."""
     _cluster(data).resume(node)
 
 
@@ -118,14 +119,14 @@ def resume(node: NodeName, data: Data = DEFAULT_DATA) -> None:
 def logs(
     node: NodeName,
     data: Data = DEFAULT_DATA,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last lines.")] = 100,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is added.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Number of last lines to print.")] = 100,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing new lines.")] = False,
 ) -> None:
-    """Show what a node says."""
+    """Print a node's log."""
     layout = _cluster(data).layout
     path = layout.log_file(layout.node(node))
     if not path.exists():
-        typer.echo(f"{node} has said nothing yet ({path})", err=True)
+        typer.echo(f"{node} has no log yet ({path})", err=True)
         raise typer.Exit(1)
     with path.open(errors="replace") as file:
         for line in file.readlines()[-lines:] if lines else []:
@@ -155,13 +156,13 @@ def _warn_of_ports(cluster: LocalCluster) -> None:
     if taken is not None:
         typer.echo(
             f"warning: this machine gives ports such as {taken} to outgoing connections, too: "
-            "a node may find its own taken now and then",
+            "it may be taken when a node starts",
             err=True,
         )
 
 
-def _what_to_try(data: Path) -> str:
-    """First steps with a cluster that is up, as they can be typed here."""
+def _first_steps(data: Path) -> str:
+    """Commands to try on a cluster that is up, ready to be typed."""
     where = "" if data == DEFAULT_DATA else f" --data {data}"
     steps = (
         f"{program()} topics create events --partitions 3{where}",
@@ -185,14 +186,14 @@ def _print_status(found: ClusterStatus) -> None:
         nodes.add_row(node.name, state, str(node.port), str(node.pid or ""), str(node.restarts))
     console.print(nodes)
     if found.quorum is None:
-        console.print("no active controller answers")
+        console.print("no active controller responds")
     else:
         quorum = found.quorum
         console.print(
             f"active controller {quorum.leader}, epoch {quorum.epoch}, "
             f"metadata committed up to offset {quorum.high_watermark}"
         )
-    console.print(f"brokers that serve: {', '.join(map(str, found.brokers)) or 'none'}")
+    console.print(f"brokers in service: {', '.join(map(str, found.brokers)) or 'none'}")
     if not found.partitions:
         return
     partitions = Table("topic", "partition", "leader", "epoch", "replicas", "in sync", "high watermark", box=None)

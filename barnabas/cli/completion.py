@@ -1,4 +1,4 @@
-"""What the shell offers after TAB where a topic or a group is named: what the cluster has, if it says so at once."""
+"""Shell completion of topic names and group ids, from the cluster if it answers within a second."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PATIENCE_SECONDS = 1.0
 
 
 def topics(ctx: Any, incomplete: str) -> list[str]:
-    """Names that begin so; none if no cluster answers."""
+    """Topic names with the prefix `incomplete`; empty if no cluster answers."""
 
     async def names(admin: Admin) -> Iterable[str]:
         return await admin.list_topics()

@@ -1,4 +1,4 @@
-"""`barnabas configs`: settings of topics, brokers, groups and metrics subscriptions that the cluster keeps."""
+"""`barnabas configs`: dynamic configs of topics, brokers, groups and client metrics subscriptions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from barnabas.cli import quotas
 from barnabas.cli.connection import AsJson, Connection
 from barnabas.cli.option_group import grouped
 from barnabas.cli.options import pairs_from
-from barnabas.cli.output import Account, say, show_json, show_table
+from barnabas.cli.output import Account, show_json, show_table, show_text
 from barnabas.cli.session import with_admin
 from barnabas.cluster.errors import ClusterError, WrongArgument
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from barnabas.client.admin import Admin, ConfigEntry, ConfigResource
 
 app = typer.Typer(
-    help="Show and change the settings of topics, brokers, groups and metrics subscriptions, and quotas.",
+    help="Describe and alter configs of topics, brokers, groups and client metrics, and quotas.",
     rich_markup_mode=None,
 )
 
@@ -30,17 +30,17 @@ KINDS = {
     "group": "GROUP",
     "client-metrics": "CLIENT_METRICS",
 }
-"""As they are typed, with or without a final s, and as the protocol names them."""
+"""Config resource types: name on the command line (a final s is allowed), name in the protocol."""
 
 Kind = Annotated[str, typer.Argument(metavar="KIND", autocompletion=lambda: list(KINDS), help=", ".join(KINDS))]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name or id; `default`: of all brokers.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name or id of the resource; `default` for all brokers.")]
 Changes = Annotated[list[str], typer.Argument(metavar="KEY=VALUE...")]
 
 
 @app.command("list")
 @grouped
 def list_(kind: Kind, as_json: AsJson = False, *, connection: Connection) -> None:
-    """Show what has settings of its own."""
+    """List resources that have dynamic configs."""
     kind = _kind(kind)
 
     async def work(admin: Admin) -> list[ConfigResource]:
@@ -53,7 +53,7 @@ def list_(kind: Kind, as_json: AsJson = False, *, connection: Connection) -> Non
         show_json([{"type": kind, "name": name} for name in names])
         return
     for name in names:
-        say(name or "default")
+        show_text(name or "default")
 
 
 @app.command()
@@ -61,13 +61,13 @@ def list_(kind: Kind, as_json: AsJson = False, *, connection: Connection) -> Non
 def describe(
     kind: Kind,
     name: Name,
-    keys: Annotated[list[str] | None, typer.Argument(metavar="[KEY]...", help="Only these.")] = None,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Defaults and the node's own file, too.")] = False,
+    keys: Annotated[list[str] | None, typer.Argument(metavar="[KEY]...", help="Show only these keys.")] = None,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Include defaults and the node's own file.")] = False,
     as_json: AsJson = False,
     *,
     connection: Connection,
 ) -> None:
-    """Show what was set, or with --all everything that holds, and where each value comes from."""
+    """Show dynamic configs, or with --all every effective value, with the source of each."""
 
     async def work(admin: Admin) -> dict[str, ConfigEntry]:
         resource = _resource(kind, name)
@@ -88,14 +88,14 @@ def describe(
         ]
         show_table(("key", "value", "source", "read only"), rows)
     account = Account()
-    account.failures({key: ClusterError("there is no such setting") for key in keys or [] if key not in found})
+    account.failures({key: ClusterError("no such config") for key in keys or [] if key not in found})
     account.close()
 
 
 @app.command("set")
 @grouped
 def set_(kind: Kind, name: Name, changes: Changes, *, connection: Connection) -> None:
-    """Set keys to values."""
+    """Set configs."""
     _change(connection, kind, name, "SET", pairs_from("set", changes))
 
 
@@ -108,21 +108,21 @@ def unset(
     *,
     connection: Connection,
 ) -> None:
-    """Take keys back to their defaults."""
+    """Remove configs, which restores their defaults."""
     _change(connection, kind, name, "DELETE", dict.fromkeys(keys))
 
 
 @app.command()
 @grouped
 def append(kind: Kind, name: Name, changes: Changes, *, connection: Connection) -> None:
-    """Add values to lists such as cleanup.policy."""
+    """Append values to list configs such as cleanup.policy."""
     _change(connection, kind, name, "APPEND", pairs_from("append", changes))
 
 
 @app.command()
 @grouped
 def subtract(kind: Kind, name: Name, changes: Changes, *, connection: Connection) -> None:
-    """Take values out of lists."""
+    """Remove values from list configs."""
     _change(connection, kind, name, "SUBTRACT", pairs_from("subtract", changes))
 
 
@@ -135,15 +135,15 @@ def _change(connection: Connection, kind: str, name: str, operation: str, values
 
     _kind(kind)
     with_admin(connection, work)
-    say(f"altered {_kind(kind)} {name}")
+    show_text(f"altered {_kind(kind)} {name}")
 
 
 def _kind(text: str) -> str:
-    """One of `KINDS`. Raises `WrongArgument`."""
+    """The key of `KINDS`. Raises `WrongArgument`."""
     for kind in KINDS:
         if text in (kind, f"{kind}s"):
             return kind
-    raise WrongArgument(f"{text} has no settings; there are {', '.join(KINDS)}")
+    raise WrongArgument(f"KIND must be one of {', '.join(KINDS)}; got {text!r}")
 
 
 def _resource(kind: str, name: str) -> ConfigResource:
@@ -153,12 +153,12 @@ def _resource(kind: str, name: str) -> ConfigResource:
     if kind in ("broker", "broker-logger") and name == "default":
         name = ""
     elif kind in ("broker", "broker-logger") and not name.isdecimal():
-        raise WrongArgument(f"{name} is no id of a broker")
+        raise WrongArgument(f"NAME must be a broker id or default; got {name!r}")
     return ConfigResource(ResourceType[KINDS[kind]], name)
 
 
 def _was_set(kind: str, name: str, entry: ConfigEntry) -> bool:
-    """It was altered, and is not just what stands in a file or is built in."""
+    """True for a dynamic config, false for a value from a file or a default."""
     own = {
         "topic": {"DYNAMIC_TOPIC_CONFIG"},
         "broker": {"DYNAMIC_DEFAULT_BROKER_CONFIG"} if name == "default" else {"DYNAMIC_BROKER_CONFIG"},

@@ -1,4 +1,4 @@
-"""Which cluster a command talks to, and with which client settings: options that all such commands share."""
+"""Options that name the cluster and the client settings, shared by all commands that connect."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ ClientConfig = Annotated[
         metavar="FILE",
         envvar="BARNABAS_CLIENT_CONFIG",
         show_envvar=False,
-        help="Client settings under Kafka's names, as .properties.",
+        help="Properties file with client settings, under Kafka's names.",
     ),
 ]
 Properties = Annotated[
     list[str] | None,
-    typer.Option("-X", "--property", metavar="NAME=VALUE", help="A client setting; may be repeated."),
+    typer.Option("-X", "--property", metavar="NAME=VALUE", help="Client setting, e.g. linger.ms=50; repeatable."),
 ]
 Timeout = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="How long the cluster may take to answer.")
+    float, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="Time limit for the cluster to answer.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", "-J", help="For programs.")]
+AsJson = Annotated[bool, typer.Option("--json", "-J", help="Print JSON.")]
 
 
 @dataclass(frozen=True)
 class Connection:
-    """The brokers to begin with, and what the clients of a command are told."""
+    """Bootstrap servers and client settings of one command."""
 
     bootstrap: Bootstrap = None
     data: Data = DEFAULT_DATA
@@ -47,9 +47,19 @@ class Connection:
     def timeout_ms(self) -> int:
         return round(self.timeout * 1000)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the bootstrap servers are those of the local cluster in `data`."""
+        return self.bootstrap is None and "bootstrap_servers" not in self._of_file()
+
+    def bootstrap_addresses(self) -> list[tuple[str, int]]:
+        """Raises `WrongArgument`."""
+        in_file = self._of_file().get("bootstrap_servers")
+        return bootstrap_from(in_file if self.bootstrap is None else self.bootstrap, self.data)
+
     def settings(self, known: Collection[str], **own: Any) -> dict[str, Any]:
-        """What a client with the settings `known` is opened with: the file's, then `own` unless None, then what -X
-        says. What only other kinds of clients know is left out. Raises `WrongArgument`.
+        """Settings for a client that has the settings `known`, by precedence: -X, then `own` unless None, then the
+        file. Settings that only other kinds of clients have are ignored. Raises `WrongArgument`.
         """
         given = self._of_file()
         settings: dict[str, Any] = {name: value for name, value in given.items() if name in known}
@@ -62,7 +72,7 @@ class Connection:
             if name in known:
                 settings[name] = value.strip()
             elif name not in (every := _every_setting()):
-                raise WrongArgument(f"-X {text}: there is no such setting{_near(name, every)}")
+                raise WrongArgument(f"-X {text}: no such client setting{_near(name, every)}")
         if self.bootstrap is not None or "bootstrap_servers" not in settings:
             addresses = bootstrap_from(self.bootstrap, self.data)
             settings["bootstrap_servers"] = tuple(_address(host, port) for host, port in addresses)
@@ -85,7 +95,7 @@ class Connection:
 
 
 def _every_setting() -> Collection[str]:
-    """What any kind of client knows."""
+    """Settings of producers, consumers and admin clients."""
     from barnabas.client.admin.settings import AdminSettings
     from barnabas.client.consumer.settings import ConsumerSettings
     from barnabas.client.producer.settings import ProducerSettings

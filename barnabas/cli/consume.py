@@ -1,4 +1,4 @@
-"""`barnabas consume`: records become lines, or JSON."""
+"""`barnabas consume`: prints records as lines or JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from barnabas.cli.option_group import grouped
 from barnabas.cli.output import complain
 from barnabas.cli.reading import Reader, Shown
 from barnabas.cli.record_text import KINDS, json_of, text_of
-from barnabas.cli.session import run_until_done
+from barnabas.cli.session import run_connected
 from barnabas.cli.start_offsets import Place, Span, parse_span
 from barnabas.cluster.errors import WrongArgument
 from runtime.visible import visible_bytes
@@ -24,10 +24,10 @@ from runtime.visible import visible_bytes
 
 @dataclass(frozen=True)
 class Extent:
-    """Which records are read."""
+    """Options for the records to read."""
 
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this one; may be repeated.")
+        list[int] | None, typer.Option("--partition", "-p", min=0, help="Read this partition only; repeatable.")
     ] = None
     offset: Annotated[
         list[str] | None,
@@ -35,75 +35,78 @@ class Extent:
             "--offset",
             "-o",
             metavar="WHERE",
-            help="beginning, end, N, -N from the end, s@TIME; e@TIME is where to stop. end unless set; with --group "
-            "what is not stored is meant.",
+            help="Start at beginning, end (the default), offset N, -N records before the end, or s@TIME; stop at "
+            "e@TIME. With --group: beginning or end, for partitions without a committed offset.",
         ),
     ] = None
-    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="As --offset beginning.")] = False
+    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Same as --offset beginning.")] = False
     max_messages: Annotated[
-        int | None, typer.Option("--max-messages", "-n", "-c", min=0, help="End after so many.")
+        int | None, typer.Option("--max-messages", "-n", "-c", min=0, help="Exit after N records.", metavar="N")
     ] = None
-    exit_at_end: Annotated[
-        bool, typer.Option("--exit", "-e", help="End with the last record that is there when it begins.")
-    ] = False
+    exit_at_end: Annotated[bool, typer.Option("--exit", "-e", help="Exit at the end offsets found at the start.")] = (
+        False
+    )
     group: Annotated[
-        str | None, typer.Option("--group", "-G", help="Share the partitions with the group, and commit.")
+        str | None,
+        typer.Option("--group", "-G", help="Consume as a member of this group and commit offsets.", metavar="ID"),
     ] = None
     committed: Annotated[
-        bool, typer.Option("--read-committed", help="Nothing of transactions that are open or aborted.")
+        bool, typer.Option("--read-committed", help="Skip records of open and aborted transactions.")
     ] = False
 
     def span(self) -> Span:
-        """Where reading begins and ends. Raises `WrongArgument`."""
+        """Start and end of the read. Raises `WrongArgument`."""
         texts = list(self.offset or [])
         if self.from_beginning:
             texts.append("beginning")
         span = parse_span(texts, Place.END if self.group is None else Place.STORED)
         if self.group is None:
             if span.start is Place.STORED:
-                raise WrongArgument("--offset stored: of which --group?")
+                raise WrongArgument("--offset stored needs --group")
             return span
         if span.start not in (Place.BEGINNING, Place.END, Place.STORED) or span.until_ms is not None:
-            raise WrongArgument("--offset: `barnabas groups reset-offsets` moves a group; here beginning or end")
+            raise WrongArgument(
+                "--offset must be beginning or end with --group; `barnabas groups reset-offsets` moves a group"
+            )
         if self.partition is not None:
-            raise WrongArgument("--partition: in a group the coordinator says who reads what")
+            raise WrongArgument("--partition cannot be used with --group, which assigns partitions itself")
         return span
 
 
 @dataclass(frozen=True)
 class Look:
-    """How records are written."""
+    """Options for the output."""
 
     format: Annotated[
         str | None,
         typer.Option(
             "--format",
             "-f",
-            help="%t topic, %p partition, %o offset, %T timestamp, %k key, %K its length, %s value, %S its length, "
-            "%h headers, \\n, \\t, …",
+            help="Format each record as kcat does: %t topic, %p partition, %o offset, %T timestamp, %k key, %K key "
+            "length, %s value, %S value length, %h headers, \\n, \\t, …",
         ),
     ] = None
-    as_json: Annotated[bool, typer.Option("--json", "-J", help="An object for each record.")] = False
+    as_json: Annotated[bool, typer.Option("--json", "-J", help="Print a JSON object per record.")] = False
     key_separator: Annotated[
-        str | None, typer.Option("--key-separator", "-k", "-K", help="Write KEY and this before each value.")
+        str | None, typer.Option("--key-separator", "-k", "-K", help="Print the key and this text before each value.")
     ] = None
-    delimiter: Annotated[str, typer.Option("--delimiter", "-D", help="What ends a record.")] = "\\n"
-    null: Annotated[str, typer.Option("--null", "-Z", metavar="TEXT", help="What stands for no key or value.")] = "null"
+    delimiter: Annotated[str, typer.Option("--delimiter", "-D", help="Text after each record.")] = "\\n"
+    null: Annotated[str, typer.Option("--null", "-Z", metavar="TEXT", help="Text for a null key or value.")] = "null"
     key_deserializer: Annotated[str, typer.Option("--key-deserializer", metavar="KIND", help=", ".join(KINDS))] = (
         "bytes"
     )
-    value_deserializer: Annotated[str, typer.Option("--value-deserializer", metavar="KIND", help="As for keys.")] = (
-        "bytes"
-    )
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Neither a bar nor a sum.")] = False
+    value_deserializer: Annotated[
+        str, typer.Option("--value-deserializer", metavar="KIND", help="Same kinds as for keys.")
+    ] = "bytes"
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress bar and no count.")] = False
 
     def shown(self) -> Shown:
-        """From a record to what is written. Raises `WrongArgument`."""
+        """Function from a record to the bytes to print. Raises `WrongArgument`."""
         for option, kind in (("key", self.key_deserializer), ("value", self.value_deserializer)):
             if kind not in KINDS:
-                raise WrongArgument(f"--{option}-deserializer {kind}: there are {', '.join(KINDS)}")
+                raise WrongArgument(f"--{option}-deserializer must be one of {', '.join(KINDS)}; got {kind!r}")
         if sum((self.format is not None, self.as_json, self.key_separator is not None)) > 1:
-            raise WrongArgument("--format, --json and --key-separator: one of them")
+            raise WrongArgument("--format, --json and --key-separator exclude each other")
         null = raw(self.null)
         # A file or another program gets the bytes as they are.
         show: Show = visible_bytes if sys.stdout.isatty() else bytes
@@ -125,14 +128,16 @@ class Look:
 def consume(
     topics: Annotated[
         list[str],
-        typer.Argument(metavar="TOPIC...", autocompletion=completion.topics, help="With --group also ^PATTERN."),
+        typer.Argument(
+            metavar="TOPIC...", autocompletion=completion.topics, help="Topics; with --group also ^PATTERN."
+        ),
     ],
     *,
     extent: Extent,
     look: Look,
     connection: Connection,
 ) -> None:
-    """Write records to standard output, one per line, until Ctrl-C."""
+    """Print records to standard output, one per line, until Ctrl-C."""
     span = extent.span()
     reader = Reader(topics, span, look.shown(), limit=extent.max_messages, to_end=extent.exit_at_end)
 
@@ -158,14 +163,14 @@ def consume(
             await reader.read(consumer, quiet=look.quiet)
 
     try:
-        run_until_done(work)
+        run_connected(connection, work)
     finally:
         if reader.began and not look.quiet:
             complain(f"{reader.count} record{'s' if reader.count != 1 else ''}")
 
 
 def _reset(span: Span) -> str:
-    """What happens where there is no offset, or one that is gone."""
+    """The auto.offset.reset policy for the span."""
     match span.start:
         case Place.OFFSET:
             return "none"

@@ -1,4 +1,4 @@
-"""`barnabas demo`: a cluster loses a leader and its active controller under load, and no acked record."""
+"""`barnabas demo`: a cluster loses a partition leader and the active controller under load, but no acked record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from barnabas.cli.options import DEFAULT_DATA, BasePort, Data, Settings, overrides_from, program
+from barnabas.cli.option_group import grouped
+from barnabas.cli.options import DEFAULT_DATA, LocalOptions, overrides_from, program
 from barnabas.cli.session import with_cluster
 from barnabas.cluster.errors import WrongArgument
 
@@ -20,27 +21,25 @@ if TYPE_CHECKING:
     from barnabas.demo.play import Audience, Event, Run, Summary
 
 _ROWS_AROUND_EVENTS = 18
-"""Of the view: what is not a list of events."""
+"""Rows of the view other than the list of events."""
 
 
-def demo(  # noqa: PLR0913, PLR0917 - options of a command
+@grouped
+def demo(
     scenario: Annotated[
-        str, typer.Option("--scenario", metavar="NAME", help="kill, pause, all-at-once or rolling.")
+        str, typer.Option("--scenario", metavar="NAME", help="Scenario: kill, pause, all-at-once or rolling.")
     ] = "kill",
-    data: Data = DEFAULT_DATA,
-    base_port: BasePort = None,
-    settings: Settings = None,
+    *,
+    local: LocalOptions,
     seconds: Annotated[
-        float, typer.Option("--seconds", min=1, help="How long the story takes; the cluster's own time comes on top.")
+        float, typer.Option("--seconds", min=1, help="Duration of the script; recovery times of the cluster are added.")
     ] = 20.0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="A summary for programs; the story on standard error.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON summary; events go to standard error.")] = False,
     picture_path: Annotated[
-        Path | None, typer.Option("--picture", metavar="FILE", help="Also draw the end of it, as an SVG.")
+        Path | None, typer.Option("--picture", metavar="FILE", help="Save the final view as an SVG file.")
     ] = None,
 ) -> None:
-    """Show a cluster lose its leader and its controller under load, and no acked record.
+    """Show a cluster lose a leader and its active controller under load, without losing an acked record.
 
     Uses the cluster in --data, or starts one there, and leaves it running.
     """
@@ -49,46 +48,46 @@ def demo(  # noqa: PLR0913, PLR0917 - options of a command
     from barnabas.demo.workload import CLIENT
 
     if scenario not in SCENARIOS:
-        raise WrongArgument(f"--scenario {scenario}: there are {', '.join(SCENARIOS)}")
+        raise WrongArgument(f"--scenario must be one of {', '.join(SCENARIOS)}; got {scenario!r}")
     story = SCENARIOS[scenario]
-    cluster = _cluster(data, base_port, settings)
+    cluster = _cluster(local)
     try:
         with _audience(as_json) as audience:
             run, summary = with_cluster(
                 cluster.bootstrap_servers,
-                data,
+                local.data,
                 lambda client: play(client, cluster, story, seconds, audience),
                 CLIENT,
             )
     finally:
-        if changed := _make_whole(cluster):
-            _note(f"broken off; {', '.join(changed)} had to be put back")
-    _tell_end(summary, cluster, data, as_json)
+        if changed := _restore(cluster):
+            _note(f"interrupted; restored {', '.join(changed)}")
+    _report(summary, cluster, local.data, as_json)
     if picture_path is not None:
         _draw(run, summary, picture_path)
     if not summary.verdict.clean:
         raise typer.Exit(1)
 
 
-def _cluster(data: Path, base_port: int | None, settings: list[str] | None) -> LocalCluster:
-    """The cluster in `data`, with all nodes running. One that runs is taken as it is."""
+def _cluster(local: LocalOptions) -> LocalCluster:
+    """The cluster in `data` with all nodes running; a running cluster keeps its settings."""
     from barnabas.cluster.local import LocalCluster
 
-    present = LocalCluster(data)
+    present = LocalCluster(local.data)
     if any(node.state in ("running", "paused") for node in present.processes()):
-        if settings or base_port not in (None, present.layout.base_port):
-            raise WrongArgument(f"the cluster in {data} runs already; --set and --base-port are for a new one")
-        changed = _make_whole(present)
-        _note(f"uses the cluster that runs in {data}" + (f"; went on: {', '.join(changed)}" if changed else ""))
+        if local.settings or local.base_port not in (None, present.layout.base_port):
+            raise WrongArgument(f"the cluster in {local.data} is running; --set and --base-port need a new one")
+        restored = _restore(present)
+        _note(f"using the running cluster in {local.data}" + (f"; restored {', '.join(restored)}" if restored else ""))
         return present
-    cluster = LocalCluster(data, base_port, overrides_from(settings))
+    cluster = LocalCluster(local.data, local.base_port, overrides_from(local.settings))
     cluster.up()
-    _note(f"started six nodes in {data}, which take writes after {cluster.wait_ready():.1f} s")
+    _note(f"started six nodes in {local.data}; ready after {cluster.wait_ready():.1f} s")
     return cluster
 
 
-def _make_whole(cluster: LocalCluster) -> list[str]:
-    """Every node runs afterwards, whatever happened; gives the names of those that did not."""
+def _restore(cluster: LocalCluster) -> list[str]:
+    """Restarts nodes that are not running, whatever happened. Returns their names."""
     states = {node.name: node.state for node in cluster.processes()}
     paused = [name for name, state in states.items() if state == "paused"]
     ended = [name for name, state in states.items() if state in ("dead", "stopped")]
@@ -103,7 +102,7 @@ def _make_whole(cluster: LocalCluster) -> list[str]:
 
 @contextmanager
 def _audience(as_json: bool) -> Iterator[Audience]:
-    """A live view on a terminal, else a line for each event."""
+    """A live view on a terminal, otherwise one line per event."""
     from rich.console import Console
     from rich.live import Live
 
@@ -113,22 +112,22 @@ def _audience(as_json: bool) -> Iterator[Audience]:
     console = Console()
     if as_json or not console.is_terminal:
 
-        def hears(event: Event) -> None:
+        def on_event(event: Event) -> None:
             print(line_of(event), file=sys.stderr if as_json else sys.stdout, flush=True)
 
-        yield Audience(hears)
+        yield Audience(on_event)
         return
 
     with Live(console=console, auto_refresh=False) as live:
 
-        def sees(run: Run) -> None:
+        def on_status(run: Run) -> None:
             events_count = max(3, console.height - _ROWS_AROUND_EVENTS)
             live.update(draw(run, console.width, events_count), refresh=True)
 
-        yield Audience(lambda event: None, sees)
+        yield Audience(lambda event: None, on_status)
 
 
-def _tell_end(summary: Summary, cluster: LocalCluster, data: Path, as_json: bool) -> None:
+def _report(summary: Summary, cluster: LocalCluster, data: Path, as_json: bool) -> None:
     from rich.console import Console
 
     from barnabas.demo.view import draw_summary
@@ -140,7 +139,7 @@ def _tell_end(summary: Summary, cluster: LocalCluster, data: Path, as_json: bool
         console.print()
         console.print(draw_summary(summary))
     where = "" if data == DEFAULT_DATA else f" --data {data}"
-    _note(f"the cluster goes on at {cluster.bootstrap_servers}; {program()} cluster down{where} stops it")
+    _note(f"the cluster keeps running at {cluster.bootstrap_servers}; {program()} cluster down{where} stops it")
 
 
 def _draw(run: Run, summary: Summary, path: Path) -> None:
@@ -148,9 +147,9 @@ def _draw(run: Run, summary: Summary, path: Path) -> None:
 
     command = "make demo" if summary.scenario == "kill" else f"make demo SCENARIO={summary.scenario}"
     path.write_text(picture(run, summary, command))
-    _note(f"drew {path}")
+    _note(f"saved {path}")
 
 
 def _note(text: str) -> None:
-    """For whoever reads along, and never between the lines of a summary for programs."""
+    """Prints a note, to standard error if standard output is JSON."""
     typer.echo(text, err=True)

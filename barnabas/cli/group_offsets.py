@@ -1,4 +1,4 @@
-"""`barnabas groups reset-offsets` and `delete-offsets`: where a group goes on, and forgetting where it was."""
+"""`barnabas groups reset-offsets` and `delete-offsets`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from barnabas.cli.connection import AsJson, Connection
 from barnabas.cli.group_progress import committed_offsets
 from barnabas.cli.offset_reset import Aim, Known, Partition, Reset, Target, one_target, plan, read_csv, write_csv
 from barnabas.cli.option_group import grouped
-from barnabas.cli.output import Account, complain, say, show_json, show_table
+from barnabas.cli.output import Account, complain, show_json, show_table, show_text
 from barnabas.cli.partition_choice import PartitionChoice, by_name
 from barnabas.cli.session import with_admin
 from barnabas.cli.times import parse_duration, parse_time
@@ -29,32 +29,35 @@ if TYPE_CHECKING:
 Group = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=completion.groups)]
 TopicChoices = Annotated[
     list[str] | None,
-    typer.Option("--topic", metavar="TOPIC[:PARTITIONS]", help="As in flights:0,2-4; may be repeated."),
+    typer.Option("--topic", metavar="TOPIC[:PARTITIONS]", help="Topic or partitions, e.g. flights:0,2-4; repeatable."),
 ]
 
 
 @dataclass(frozen=True)
-class Where:
-    """One of these."""
+class ResetTarget:
+    """Options for the new offsets, of which exactly one is given."""
 
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record.")] = False
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end.")] = False
-    to_current: Annotated[bool, typer.Option("--to-current", help="To where it is.")] = False
-    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, metavar="N")] = None
-    shift_by: Annotated[int | None, typer.Option("--shift-by", metavar="N", help="Forwards, or with - back.")] = None
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="Reset to the log start offset.")] = False
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Reset to the log end offset.")] = False
+    to_current: Annotated[bool, typer.Option("--to-current", help="Reset to the current offset.")] = False
+    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, metavar="N", help="Reset to offset N.")] = None
+    shift_by: Annotated[
+        int | None, typer.Option("--shift-by", metavar="N", help="Shift by N records; negative is backward.")
+    ] = None
     to_datetime: Annotated[
-        str | None, typer.Option("--to-datetime", metavar="TIME", help="UTC unless it says otherwise.")
+        str | None,
+        typer.Option("--to-datetime", metavar="TIME", help="Reset to the first record at or after TIME (UTC)."),
     ] = None
     by_duration: Annotated[
-        str | None, typer.Option("--by-duration", metavar="TIME", help="Back from now: 90s, 1h30m, PT1H.")
+        str | None, typer.Option("--by-duration", metavar="TIME", help="Reset to TIME before now: 90s, 1h30m, PT1H.")
     ] = None
     from_file: Annotated[
         Path | None,
-        typer.Option("--from-file", exists=True, dir_okay=False, help="Lines of topic,partition,offset."),
+        typer.Option("--from-file", exists=True, dir_okay=False, help="CSV file with lines topic,partition,offset."),
     ] = None
 
     def target(self, now_ms: int) -> Target:
-        """Raises `WrongArgument` unless it is exactly one."""
+        """Raises `WrongArgument` unless exactly one is given."""
         time_ms: int | None = None
         if self.to_datetime is not None:
             time_ms = parse_time("--to-datetime", self.to_datetime)
@@ -79,25 +82,27 @@ class Where:
 
 @dataclass(frozen=True)
 class Scope:
-    """Which partitions are moved, and whether they are."""
+    """Options for the partitions to reset, and for the output."""
 
     topic: TopicChoices = None
-    all_topics: Annotated[bool, typer.Option("--all-topics", help="All that it has committed offsets of.")] = False
-    execute: Annotated[bool, typer.Option("--execute", help="Do it; else the plan is shown only.")] = False
-    export: Annotated[
-        bool, typer.Option("--export", help="Write the plan as --from-file reads it, and do nothing.")
+    all_topics: Annotated[bool, typer.Option("--all-topics", help="Reset all topics with committed offsets.")] = False
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Commit the new offsets; without it, only print the plan.")
     ] = False
+    export: Annotated[bool, typer.Option("--export", help="Print the plan as CSV for --from-file; change nothing.")] = (
+        False
+    )
     as_json: AsJson = False
 
 
 @grouped
-def reset_offsets(group: Group, *, where: Where, scope: Scope, connection: Connection) -> None:
-    """Plan, and with --execute make, a group go on elsewhere. Nobody may be in the group then."""
+def reset_offsets(group: Group, *, where: ResetTarget, scope: Scope, connection: Connection) -> None:
+    """Plan new committed offsets of a group, and commit them with --execute. The group must be empty."""
     target = where.target(time.time_ns() // 1_000_000)
     if scope.export and scope.execute:
-        raise WrongArgument("--export and --execute: one of them")
+        raise WrongArgument("--export and --execute exclude each other")
     if target.aim is not Aim.GIVEN and scope.all_topics == bool(scope.topic):
-        raise WrongArgument("which partitions? --topic TOPIC[:PARTITIONS], or --all-topics")
+        raise WrongArgument("needs --topic TOPIC[:PARTITIONS] or --all-topics")
     choices = [PartitionChoice.parse("--topic", text) for text in scope.topic or []]
 
     async def work(admin: Admin) -> tuple[list[Reset], Results[TopicPartition, None] | None]:
@@ -109,7 +114,7 @@ def reset_offsets(group: Group, *, where: Where, scope: Scope, connection: Conne
     if results is not None:
         account.failures(by_name(results.errors))
     if scope.export:
-        say("\n".join(write_csv(resets)))
+        show_text("\n".join(write_csv(resets)))
     elif scope.as_json:
         show_json({"executed": scope.execute, "offsets": list(map(_reset_json, resets)), "errors": account.errors})
     else:
@@ -118,19 +123,21 @@ def reset_offsets(group: Group, *, where: Where, scope: Scope, connection: Conne
     for each in resets:
         if each.wanted != each.after:
             complain(
-                f"{each.partition.topic}:{each.partition.partition}: there is no offset {each.wanted}; "
-                f"{each.after} is the nearest"
+                f"{each.partition.topic}:{each.partition.partition}: offset {each.wanted} is out of range; "
+                f"using {each.after}, the nearest"
             )
+    if all(each.before is None for each in resets):
+        complain(f"group {group} has no committed offsets in these partitions; it need not exist")
     if not (scope.execute or scope.export):
-        complain("nothing was changed; --execute does it")
+        complain("nothing was changed; run it again with --execute")
     account.close()
 
 
 @grouped
 def delete_offsets(group: Group, topic: TopicChoices = None, *, connection: Connection) -> None:
-    """Forget where a group is in topics that it does not read now."""
+    """Delete a group's committed offsets of topics that it is not subscribed to."""
     if not topic:
-        raise WrongArgument("which? --topic TOPIC[:PARTITIONS]")
+        raise WrongArgument("needs --topic TOPIC[:PARTITIONS]")
     choices = [PartitionChoice.parse("--topic", text) for text in topic]
 
     async def work(admin: Admin) -> Results[TopicPartition, None]:
@@ -142,13 +149,13 @@ def delete_offsets(group: Group, topic: TopicChoices = None, *, connection: Conn
             if each.topic == choice.topic and (choice.partitions is None or each.partition in choice.partitions)
         ]
         if not partitions:
-            raise ClusterError(f"{group} has committed nothing there")
+            raise ClusterError(f"{group} has no committed offset in them")
         return await admin.delete_consumer_group_offsets(group, partitions, raise_errors=False)
 
     results = with_admin(connection, work)
     account = Account()
     for name in by_name(results.succeeded):
-        say(f"forgot {name}")
+        show_text(f"deleted {name}")
     account.failures(by_name(results.errors))
     account.close()
 
@@ -156,7 +163,7 @@ def delete_offsets(group: Group, topic: TopicChoices = None, *, connection: Conn
 async def _known(
     admin: Admin, group: str, target: Target, choices: Sequence[PartitionChoice]
 ) -> dict[Partition, Known]:
-    """What the plan needs. ClusterError for a partition that there is not."""
+    """Offsets that the plan needs. Raises `ClusterError` for an unknown partition."""
     from barnabas.client.admin import OffsetSpec
 
     committed = await committed_offsets(admin, group)

@@ -1,4 +1,4 @@
-"""How far a group is in each partition that it has committed offsets of, or reads now."""
+"""Committed offset, end offset and lag of a group in each partition that it has committed or is assigned."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One partition."""
+    """Offsets of a group in one partition."""
 
     topic: str
     partition: int
     committed: int | None
-    """None: nothing is committed."""
+    """None if nothing is committed."""
     end: int | None
-    """None: nobody could say where its end is."""
+    """None if the partition's leader did not answer."""
 
     @property
     def lag(self) -> int | None:
-        """How many offsets are still to come; None if that is not known."""
+        """Offsets between the committed one and the end; None if either is unknown."""
         return None if self.committed is None or self.end is None else max(0, self.end - self.committed)
 
     def to_json(self) -> dict[str, Any]:
@@ -38,13 +38,13 @@ class Progress:
 
 
 async def committed_offsets(admin: Admin, group: str) -> dict[TopicPartition, int]:
-    """Where something is committed, in order. Raises KafkaError."""
+    """Committed offsets by partition, sorted. Raises `KafkaError`."""
     found = (await admin.list_consumer_group_offsets(group))[group]
     return {partition: offset.offset for partition, offset in sorted(found.items()) if offset is not None}
 
 
 async def progress_of(admin: Admin, group: str, assigned: Iterable[TopicPartition] = ()) -> list[Progress]:
-    """Of all partitions with a committed offset, and those `assigned`. Raises KafkaError."""
+    """Progress of all partitions with a committed offset and of those `assigned`. Raises `KafkaError`."""
     from barnabas.client.admin import OffsetSpec
 
     committed = await committed_offsets(admin, group)

@@ -1,4 +1,4 @@
-"""`barnabas groups`: who reads what, how far they are, and moving or forgetting that."""
+"""`barnabas groups`: groups, their members, offsets and lag."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from barnabas.cli import completion, group_offsets
 from barnabas.cli.connection import AsJson, Connection
 from barnabas.cli.group_progress import Progress, progress_of
 from barnabas.cli.option_group import grouped
-from barnabas.cli.output import Account, Styled, say, show_json, show_table
+from barnabas.cli.output import Account, Styled, show_json, show_table, show_text
 from barnabas.cli.session import with_admin
 from barnabas.cluster.errors import WrongArgument
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
     from barnabas.client.cluster import TopicPartition
 
-app = typer.Typer(help="Show, move and remove groups and their offsets.", rich_markup_mode=None)
+app = typer.Typer(help="List, describe, reset and delete groups and their offsets.", rich_markup_mode=None)
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=completion.groups)]
 Groups = Annotated[list[str], typer.Argument(metavar="GROUP...", autocompletion=completion.groups)]
@@ -36,16 +36,17 @@ Groups = Annotated[list[str], typer.Argument(metavar="GROUP...", autocompletion=
 @grouped
 def list_(
     state: Annotated[
-        list[str] | None, typer.Option("--state", help="Only groups in it: Stable, Empty, …; may be repeated.")
+        list[str] | None, typer.Option("--state", help="List only groups in this state: Stable, Empty, …; repeatable.")
     ] = None,
     kind: Annotated[
-        list[str] | None, typer.Option("--type", help="Only classic, consumer, …; may be repeated.")
+        list[str] | None,
+        typer.Option("--type", help="List only groups of this type: classic, consumer, …; repeatable."),
     ] = None,
     as_json: AsJson = False,
     *,
     connection: Connection,
 ) -> None:
-    """Show all groups."""
+    """List groups."""
 
     async def work(admin: Admin) -> list[GroupListing]:
         return await admin.list_groups(states=state or (), types=kind or ())
@@ -67,15 +68,15 @@ def list_(
 @grouped
 def describe(
     groups: Groups,
-    members: Annotated[bool, typer.Option("--members", help="Who is in it, and with which partitions.")] = False,
-    state: Annotated[bool, typer.Option("--state", help="Its state, coordinator and assignor.")] = False,
+    members: Annotated[bool, typer.Option("--members", help="Show members and their assignments.")] = False,
+    state: Annotated[bool, typer.Option("--state", help="Show state, coordinator and assignor.")] = False,
     as_json: AsJson = False,
     *,
     connection: Connection,
 ) -> None:
-    """Show how far groups are in each partition, who reads it, and what is left."""
+    """Show committed offset, end offset, lag and owner of each partition."""
     if members and state:
-        raise WrongArgument("--members and --state: one of them")
+        raise WrongArgument("--members and --state exclude each other")
     ids = list(dict.fromkeys(groups))
 
     async def work(admin: Admin) -> tuple[Results[str, ConsumerGroupDescription], dict[str, list[Progress]]]:
@@ -104,7 +105,7 @@ def describe(
 @app.command()
 @grouped
 def delete(groups: Groups, *, connection: Connection) -> None:
-    """Remove groups that nobody is in, with their offsets."""
+    """Delete empty groups and their offsets."""
 
     async def work(admin: Admin) -> Results[str, None]:
         return await admin.delete_groups(groups, raise_errors=False)
@@ -112,7 +113,7 @@ def delete(groups: Groups, *, connection: Connection) -> None:
     results = with_admin(connection, work)
     account = Account()
     for name in results.succeeded:
-        say(f"deleted {name}")
+        show_text(f"deleted {name}")
     account.failures(results.errors)
     account.close()
 
@@ -122,15 +123,16 @@ def delete(groups: Groups, *, connection: Connection) -> None:
 def remove_members(
     group: Group,
     instance: Annotated[
-        list[str] | None, typer.Option("--instance", metavar="ID", help="group.instance.id; may be repeated.")
+        list[str] | None,
+        typer.Option("--instance", metavar="ID", help="Static member to remove, by group.instance.id; repeatable."),
     ] = None,
-    everybody: Annotated[bool, typer.Option("--all", help="Everybody who is in it now.")] = False,
+    everybody: Annotated[bool, typer.Option("--all", help="Remove all current members.")] = False,
     *,
     connection: Connection,
 ) -> None:
-    """Put members out of a group, so that others take their partitions on."""
+    """Remove members from a group; their partitions go to the others."""
     if everybody == bool(instance):
-        raise WrongArgument("who? --instance ID, or --all")
+        raise WrongArgument("needs --instance ID or --all")
 
     async def work(admin: Admin) -> Results[MemberToRemove, None]:
         members = None if everybody else instance
@@ -139,7 +141,7 @@ def remove_members(
     results = with_admin(connection, work)
     account = Account()
     for member in results.succeeded:
-        say(f"removed {member}")
+        show_text(f"removed {member}")
     account.failures(results.errors)
     account.close()
 

@@ -1,4 +1,4 @@
-"""`barnabas transactions find-hanging` and `abort`: transactions that a partition holds open for ever (KIP-664)."""
+"""`barnabas transactions find-hanging` and `abort`: transactions that stay open in a partition for ever (KIP-664)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 from barnabas.cli import completion
 from barnabas.cli.connection import AsJson, Connection
 from barnabas.cli.option_group import grouped
-from barnabas.cli.output import say, show_json, show_table
+from barnabas.cli.output import show_json, show_table, show_text
 from barnabas.cli.partition_choice import PartitionChoice
 from barnabas.cli.session import with_admin
 from barnabas.cli.times import iso_time, parse_duration
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Producers = Results[TopicPartition, tuple[ProducerState, ...]]
 
 BrokerId = Annotated[
-    int | None, typer.Option("--broker", metavar="ID", min=0, help="As that replica sees it; the leader unless set.")
+    int | None, typer.Option("--broker", metavar="ID", min=0, help="Ask this replica instead of the leader.")
 ]
 
 
@@ -35,18 +35,25 @@ def find_hanging(
     topics: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[TOPIC[:PARTITIONS]]...", autocompletion=completion.topics, help="All partitions unless named."
+            metavar="[TOPIC[:PARTITIONS]]...",
+            autocompletion=completion.topics,
+            help="Topics or partitions; all by default.",
         ),
     ] = None,
     broker: BrokerId = None,
     max_timeout: Annotated[
-        str, typer.Option("--max-timeout", metavar="TIME", help="The brokers' transaction.max.timeout.ms.")
+        str,
+        typer.Option(
+            "--max-timeout",
+            metavar="TIME",
+            help="The brokers' transaction.max.timeout.ms: report transactions that are idle longer.",
+        ),
     ] = "15m",
     as_json: AsJson = False,
     *,
     connection: Connection,
 ) -> None:
-    """Find transactions that partitions hold open and no coordinator will ever end."""
+    """List transactions that are open in a partition although no coordinator will end them."""
     longest_ms = parse_duration("--max-timeout", max_timeout)
     choices = [PartitionChoice.parse("TOPIC", text) for text in topics or []]
 
@@ -77,14 +84,14 @@ def find_hanging(
 @grouped
 def abort(
     topic: Annotated[str, typer.Argument(metavar="TOPIC:PARTITION", autocompletion=completion.topics)],
-    start_offset: Annotated[int, typer.Option("--start-offset", min=0, help="Where the transaction begins.")],
+    start_offset: Annotated[int, typer.Option("--start-offset", min=0, help="First offset of the transaction.")],
     *,
     connection: Connection,
 ) -> None:
-    """End a hanging transaction in one partition: its records from there on count as aborted."""
+    """Abort a hanging transaction in one partition."""
     choice = PartitionChoice.parse("TOPIC", topic)
     if choice.partitions is None or len(choice.partitions) != 1:
-        raise WrongArgument(f"{topic}: not TOPIC:PARTITION, as in flights:0")
+        raise WrongArgument(f"needs TOPIC:PARTITION, e.g. flights:0; got {topic!r}")
 
     async def work(admin: Admin) -> None:
         from barnabas.client.admin import AbortTransactionSpec
@@ -94,17 +101,17 @@ def abort(
             if each.current_transaction_start_offset == start_offset:
                 break
         else:
-            raise ClusterError(f"{topic}: no transaction is open since offset {start_offset}")
+            raise ClusterError(f"{topic}: no open transaction begins at offset {start_offset}")
         spec = AbortTransactionSpec(partition, each.producer_id, each.producer_epoch, each.coordinator_epoch or 0)
         await admin.abort_transaction(spec)
 
     with_admin(connection, work)
-    say(f"aborted the transaction of {topic} since offset {start_offset}")
+    show_text(f"aborted the transaction in {topic} that began at offset {start_offset}")
 
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """A transaction that a partition holds open."""
+    """A transaction that is open in a partition."""
 
     topic: str
     partition: int
@@ -125,7 +132,7 @@ class _Open:
 
 
 def _opened(found: Producers, longest_ms: int) -> list[_Open]:
-    """Transactions that wrote nothing for longer than any may take."""
+    """Transactions without a write for longer than `longest_ms`."""
     now_ms = time.time_ns() // 1_000_000
     return [
         _Open(
@@ -143,7 +150,7 @@ def _opened(found: Producers, longest_ms: int) -> list[_Open]:
 
 
 async def _without_owners(admin: Admin, opened: Sequence[_Open]) -> list[_Open]:
-    """Those that no coordinator has in an open transaction (KIP-664)."""
+    """Those whose partition is in no coordinator's open transaction (KIP-664)."""
     listings = await admin.list_transactions(producer_ids=sorted({each.producer_id for each in opened}))
     ids = {each.producer_id: each.transactional_id for each in listings}
     described = (await admin.describe_transactions(sorted(set(ids.values())))).succeeded if ids else {}

@@ -1,4 +1,4 @@
-"""What `barnabas cluster` shows of any cluster, as its brokers tell: who they are, quorum, features, directories."""
+"""`barnabas cluster` commands for any Kafka cluster: brokers, quorum, features, log directories."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from barnabas.cli import completion
 from barnabas.cli.connection import AsJson, Connection
 from barnabas.cli.option_group import grouped
-from barnabas.cli.output import Account, Styled, say, show_json, show_table
+from barnabas.cli.output import Account, Styled, show_json, show_table, show_text
 from barnabas.cli.session import with_admin
 from barnabas.cli.times import iso_time
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     )
 
 Broker = Annotated[
-    list[int] | None, typer.Option("--broker", metavar="ID", min=0, help="Only this one; may be repeated.")
+    list[int] | None, typer.Option("--broker", metavar="ID", min=0, help="Ask only this broker; repeatable.")
 ]
 
 
 @grouped
 def describe(as_json: AsJson = False, *, connection: Connection) -> None:
-    """Show the brokers that serve, and where they listen."""
+    """Show brokers and their addresses."""
 
     async def work(admin: Admin) -> ClusterDescription:
         return await admin.describe_cluster(include_fenced_brokers=True)
@@ -57,14 +57,14 @@ def describe(as_json: AsJson = False, *, connection: Connection) -> None:
             }
         )
         return
-    say(f"cluster {found.cluster_id}")
+    show_text(f"cluster {found.cluster_id}")
     rows = [
         (
             each.node_id,
             each.host,
             each.port,
             each.rack,
-            Styled("fenced", "red") if each.is_fenced else "serves",
+            Styled("fenced", "red") if each.is_fenced else "in service",
         )
         for each in found.nodes
     ]
@@ -73,7 +73,7 @@ def describe(as_json: AsJson = False, *, connection: Connection) -> None:
 
 @grouped
 def quorum(as_json: AsJson = False, *, connection: Connection) -> None:
-    """Show who leads the metadata log, and how far voters and observers have come."""
+    """Show the metadata quorum: leader, epoch, and the lag of voters and observers."""
 
     async def work(admin: Admin) -> QuorumInfo:
         return await admin.describe_metadata_quorum()
@@ -90,7 +90,7 @@ def quorum(as_json: AsJson = False, *, connection: Connection) -> None:
             }
         )
         return
-    say(f"leader {found.leader_id}, epoch {found.leader_epoch}, committed up to offset {found.high_watermark}")
+    show_text(f"leader {found.leader_id}, epoch {found.leader_epoch}, committed up to offset {found.high_watermark}")
     ends = {each.replica_id: each.log_end_offset for each in (*found.voters, *found.observers)}
     end = ends.get(found.leader_id, max(ends.values(), default=0))
     rows = [
@@ -109,7 +109,7 @@ def quorum(as_json: AsJson = False, *, connection: Connection) -> None:
 
 @grouped
 def features(as_json: AsJson = False, *, connection: Connection) -> None:
-    """Show which levels the cluster's features have, and which its brokers could have."""
+    """Show finalized and supported feature levels."""
 
     async def work(admin: Admin) -> FeatureMetadata:
         return await admin.describe_features()
@@ -123,8 +123,8 @@ def features(as_json: AsJson = False, *, connection: Connection) -> None:
         least, most = (0, 0) if supported is None else (supported.min_version, supported.max_version)
         rows.append((name, least, most, 0 if finalized is None else finalized.max_version_level))
     if as_json:
-        told = [{"name": name, "min": least, "max": most, "finalized": level} for name, least, most, level in rows]
-        show_json({"epoch": found.finalized_features_epoch, "features": told})
+        levels = [{"name": name, "min": least, "max": most, "finalized": level} for name, least, most, level in rows]
+        show_json({"epoch": found.finalized_features_epoch, "features": levels})
     else:
         show_table(("feature", "lowest", "highest", "finalized"), rows)
 
@@ -133,13 +133,14 @@ def features(as_json: AsJson = False, *, connection: Connection) -> None:
 def log_dirs(
     broker: Broker = None,
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", autocompletion=completion.topics, help="Only of it; may be repeated.")
+        list[str] | None,
+        typer.Option("--topic", autocompletion=completion.topics, help="Show only this topic; repeatable."),
     ] = None,
     as_json: AsJson = False,
     *,
     connection: Connection,
 ) -> None:
-    """Show the log directories of brokers, and what is in them."""
+    """Show the log directories of brokers and the replicas in them."""
 
     async def work(admin: Admin) -> Results[int, dict[str, LogDirDescription]]:
         return await admin.describe_log_dirs(broker)
@@ -147,7 +148,7 @@ def log_dirs(
     results = with_admin(connection, work)
     account = Account()
     account.failures({f"broker {broker_id}": error for broker_id, error in results.errors.items()})
-    told: list[dict[str, Any]] = []
+    directories_json: list[dict[str, Any]] = []
     for broker_id, directories in results.succeeded.items():
         for path, found in directories.items():
             if found.error is not None:
@@ -164,7 +165,7 @@ def log_dirs(
                 for partition, replica in sorted(found.replicas.items())
                 if not topic or partition.topic in topic
             ]
-            told.append(
+            directories_json.append(
                 {
                     "broker": broker_id,
                     "path": path,
@@ -174,11 +175,11 @@ def log_dirs(
                 }
             )
     if as_json:
-        show_json(told)
+        show_json(directories_json)
     else:
         rows = [
             (each["broker"], each["path"], part["topic"], part["partition"], part["size"], part["lag"])
-            for each in told
+            for each in directories_json
             for part in each["replicas"]
         ]
         show_table(("broker", "directory", "topic", "partition", "bytes", "lag"), rows)
@@ -187,7 +188,7 @@ def log_dirs(
 
 @grouped
 def api_versions(broker: Broker = None, as_json: AsJson = False, *, connection: Connection) -> None:
-    """Show which requests brokers answer, and in which versions."""
+    """Show the API keys and versions that brokers support."""
 
     async def work(admin: Admin) -> dict[int, tuple[ApiVersion, ...]]:
         ids = broker or [each.node_id for each in (await admin.describe_cluster()).nodes]
@@ -207,15 +208,15 @@ def api_versions(broker: Broker = None, as_json: AsJson = False, *, connection: 
 
 @grouped
 def unregister(
-    broker: Annotated[int, typer.Argument(metavar="BROKER", min=0, help="Its id.")], *, connection: Connection
+    broker: Annotated[int, typer.Argument(metavar="BROKER", min=0, help="Broker id.")], *, connection: Connection
 ) -> None:
-    """Forget a broker that will not come back."""
+    """Unregister a broker that will not return."""
 
     async def work(admin: Admin) -> None:
         await admin.unregister_broker(broker)
 
     with_admin(connection, work)
-    say(f"unregistered broker {broker}")
+    show_text(f"unregistered broker {broker}")
 
 
 def _replica_json(replica: ReplicaState) -> dict[str, Any]:

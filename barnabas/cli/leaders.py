@@ -1,4 +1,4 @@
-"""`barnabas topics elect`: other leaders for partitions."""
+"""`barnabas topics elect`: leader elections."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from barnabas.cli import completion
 from barnabas.cli.connection import AsJson, Connection
 from barnabas.cli.option_group import grouped
-from barnabas.cli.output import Account, say, show_json
+from barnabas.cli.output import Account, show_json, show_text
 from barnabas.cli.partition_choice import PartitionChoice, by_name
 from barnabas.cli.session import with_admin
 from barnabas.cli.topic_records import chosen_partitions
@@ -25,17 +25,20 @@ def elect(
     topics: Annotated[
         list[str] | None, typer.Argument(metavar="[TOPIC[:PARTITIONS]]...", autocompletion=completion.topics)
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All partitions that need it.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All eligible partitions.")] = False,
     unclean: Annotated[
-        bool, typer.Option("--unclean", help="Where no replica is in sync, take any: acked records may be lost.")
+        bool,
+        typer.Option(
+            "--unclean", help="Elect an out-of-sync replica where no replica is in sync; acked records may be lost."
+        ),
     ] = False,
     as_json: AsJson = False,
     *,
     connection: Connection,
 ) -> None:
-    """Give partitions back to their preferred leaders."""
+    """Elect the preferred replicas as leaders."""
     if everything == bool(topics):
-        raise WrongArgument("which? TOPIC[:PARTITIONS], or --all")
+        raise WrongArgument("needs TOPIC[:PARTITIONS] or --all")
     choices = [PartitionChoice.parse("TOPIC", text) for text in topics or []]
 
     async def work(admin: Admin) -> Results[TopicPartition, bool]:
@@ -56,5 +59,5 @@ def elect(
         show_json({"partitions": elected, "errors": account.errors})
     else:
         for name, new in by_name(results.succeeded).items():
-            say(f"{name} has a new leader" if new else f"{name} needs no new leader")
+            show_text(f"{name} has a new leader" if new else f"{name} needs no new leader")
     account.close()

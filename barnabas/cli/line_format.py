@@ -1,7 +1,7 @@
-"""How a record looks as text: a format with the letters of kcat, made into pieces once.
+"""Output format of records, with the letters of kcat.
 
-%t topic · %p partition · %o offset · %T timestamp in ms · %k key · %K its length · %s value · %S its length ·
-%R that length as four bytes · %h headers · %% · and \\n \\r \\t \\0 \\xNN \\\\. A length is -1 for nothing.
+%t topic · %p partition · %o offset · %T timestamp in ms · %k key · %K key length · %s value · %S value length ·
+%R value length as four bytes · %h headers · %% · and \\n \\r \\t \\0 \\xNN \\\\. The length of null is -1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
 
 
 class Showable(Protocol):
-    """What a record that is shown has."""
+    """Fields of a record that the formats need."""
 
     @property
     def topic(self) -> str: ...
@@ -33,23 +33,21 @@ class Showable(Protocol):
 
 
 Show = Callable[[bytes], bytes]
-"""From what a record holds to what is written."""
+"""Filter for keys, values and headers, such as one that escapes control characters."""
 
 Piece = Callable[[Showable, bytes | None, bytes | None], bytes]
-"""A part of the line, of a record, its key and its value, both as they are shown."""
+"""Formats one part of the line from the record, its key and its value."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineFormat:
-    """A format that was understood."""
+    """A parsed format."""
 
     pieces: tuple[Piece, ...]
 
     @classmethod
     def parse(cls, option: str, text: str, null: bytes = b"", show: Show = bytes) -> LineFormat:
-        """`null` stands for a key or value that is not there; all others are written as `show` gives them. Raises
-        `WrongArgument`.
-        """
+        """`null` is printed for a null key or value; others pass through `show`. Raises `WrongArgument`."""
         letters = _letters(null, show)
         pieces: list[Piece] = []
         for found in _TOKEN.finditer(text):
@@ -61,7 +59,9 @@ class LineFormat:
             elif letter in letters:
                 pieces.append(letters[letter])
             else:
-                raise WrongArgument(f"{option}: %{letter}: there are {' '.join('%' + each for each in letters)}")
+                raise WrongArgument(
+                    f"{option}: unknown letter %{letter}; allowed are {' '.join('%' + each for each in letters)}"
+                )
         return cls(tuple(pieces))
 
     def __call__(self, record: Showable, key: bytes | None, value: bytes | None) -> bytes:
@@ -69,7 +69,7 @@ class LineFormat:
 
 
 def unescape(option: str, text: str) -> bytes:
-    r"""The bytes of a text with `\n`, `\t`, `\x00` and the like in it. Raises `WrongArgument`."""
+    r"""Replaces escapes such as `\n`, `\t` and `\x00`. Raises `WrongArgument`."""
     parts = []
     for found in re.finditer(r"\\(x[0-9a-fA-F]{2}|.?)|([^\\]+)", text, re.DOTALL):
         escape, plain = found.groups()
@@ -80,7 +80,7 @@ def unescape(option: str, text: str) -> bytes:
         elif escape in _ESCAPES:
             parts.append(_ESCAPES[escape])
         else:
-            raise WrongArgument(f"{option}: \\{escape}: there are \\n \\r \\t \\0 \\xNN \\\\")
+            raise WrongArgument(f"{option}: unknown escape \\{escape}; allowed are \\n \\r \\t \\0 \\xNN \\\\")
     return b"".join(parts)
 
 
@@ -114,5 +114,5 @@ def _constant(data: bytes) -> Piece:
 
 
 def raw(text: str) -> bytes:
-    """The bytes of a text from the command line, also where those were no UTF-8."""
+    """The bytes of a command-line argument, which need not be UTF-8."""
     return text.encode(errors="surrogateescape")

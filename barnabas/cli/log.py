@@ -1,4 +1,4 @@
-"""`barnabas log`: look into the files of a log directory."""
+"""`barnabas log`: inspects the files of a log directory."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Look into the files of a log directory.", rich_markup_mode=None)
+app = typer.Typer(help="Inspect the files of a log directory.", rich_markup_mode=None)
 
 
 @app.command()
 def dump(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", exists=True, dir_okay=False)],
-    batches: Annotated[bool, typer.Option("--batches", help="Only the batches, not the records in them.")] = False,
+    batches: Annotated[bool, typer.Option("--batches", help="Print batches without their records.")] = False,
 ) -> None:
-    """Print segments, indexes, checkpoints and snapshots in words."""
+    """Print segments, indexes, checkpoints and snapshots as text."""
     from storage.dump import main
 
     raise typer.Exit(main([str(file) for file in files] + (["--batches"] if batches else [])))
@@ -25,10 +25,9 @@ def dump(
 def check(
     places: Annotated[list[Path], typer.Argument(metavar="PLACE...", exists=True)],
 ) -> None:
-    """Report each batch that is damaged, or that no reader could read. A place is a segment or a directory with some.
+    """Report batches that are damaged or unreadable, in a segment or in all segments below a directory.
 
-    The exit status is 1 if there is one. Check the segments of a broker that is stopped: what is being written looks
-    damaged.
+    Exit code 1 if there are any. Stop the broker first: a segment that is being written looks damaged.
     """
     from storage.log_check import main
 

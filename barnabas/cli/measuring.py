@@ -1,4 +1,4 @@
-"""What measurements of producers and consumers share: the clock, the pace, and the way of each record timed."""
+"""Clock, rate limit and acknowledgement timing, shared by the `barnabas perf` commands."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ Counted = Callable[[int, int, int], None]
 
 
 def now_us() -> int:
-    """Only differences mean anything."""
+    """Monotonic time in microseconds."""
     return time.monotonic_ns() // 1_000
 
 
 def cpu_us() -> int:
-    """What this process has spent, on all its threads."""
+    """CPU time of this process, all threads."""
     return time.process_time_ns() // 1_000
 
 
 class Pace:
-    """Keeps to so many records a second, counted from the first."""
+    """Limits the rate, measured from the first record."""
 
     def __init__(self, per_second: float) -> None:
-        """0 or less: there is nothing to keep to."""
+        """0 or less means no limit."""
         self._per_second = per_second
         self._began_us = now_us()
 
     async def wait(self, number: int) -> None:
-        """Until it is the turn of the record `number`."""
+        """Sleeps until record `number` is due."""
         if self._per_second <= 0:
             return
         import trio
@@ -48,14 +48,14 @@ class Pace:
 
 
 class Acks:
-    """Times how long each record takes until its fate is known."""
+    """Measures the time from sending each record to its acknowledgement."""
 
     def __init__(self, counted: Counted) -> None:
         self._counted = counted
         self._error: Exception | None = None
 
     def expect(self, future: FutureRecordMetadata, sent_us: int, size_bytes: int) -> None:
-        """ClusterError if an earlier record has failed."""
+        """Raises `ClusterError` if an earlier record failed."""
         self.check()
 
         def decided(metadata: RecordMetadata, error: Exception | None) -> None:
@@ -70,14 +70,14 @@ class Acks:
             future.callback = decided
 
     def check(self) -> None:
-        """ClusterError if a record has failed."""
+        """Raises `ClusterError` if a record failed."""
         if self._error is not None:
-            told = refusal(self._error)
-            raise type(told)(f"a record was not taken: {in_one_line(self._error)}")
+            error = refusal(self._error)
+            raise type(error)(f"a record was not accepted: {in_one_line(self._error)}")
 
 
 async def assign_all(consumer: Consumer, topics: Sequence[str], *, at_end: bool) -> None:
-    """All partitions of the topics, from their first record or from their end as it is now."""
+    """Assigns all partitions of the topics, from the log start or from the current end."""
     from barnabas.cli.topic_check import partitions_count
     from barnabas.client.cluster import TopicPartition
 
@@ -91,7 +91,7 @@ async def assign_all(consumer: Consumer, topics: Sequence[str], *, at_end: bool)
 
 
 async def until_read(consumer: Consumer, key: bytes, timeout_ms: int) -> ConsumerRecord:
-    """The record with that key. `NoAnswer` if it does not come."""
+    """Polls until the record with that key arrives. Raises `NoAnswer` after the timeout."""
     deadline_us = now_us() + timeout_ms * 1_000
     while now_us() < deadline_us:
         for record in await consumer.poll(timeout_ms=POLL_MS):
@@ -101,12 +101,12 @@ async def until_read(consumer: Consumer, key: bytes, timeout_ms: int) -> Consume
 
 
 def parts(count: int, size: int) -> Iterator[range]:
-    """0 to `count`, in parts of `size`; 0: in one."""
+    """Splits 0 to `count` into ranges of `size`; one range if `size` is 0."""
     step = size or count
     for first in range(0, count, step):
         yield range(first, min(first + step, count))
 
 
 def size_of(record: ConsumerRecord) -> int:
-    """Bytes of key and value."""
+    """Size of key and value in bytes."""
     return len(record.key or b"") + len(record.value or b"")

@@ -1,6 +1,4 @@
-"""`barnabas broker` and `barnabas controller`: their help; `main.py` turns into the node before it comes
-here.
-"""
+"""Help of `barnabas broker` and `barnabas controller`; `main.py` becomes the node before these functions run."""
 
 from __future__ import annotations
 
@@ -15,16 +13,18 @@ PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 _Config = Annotated[Path, typer.Argument(help="The node's .properties file.")]
 _Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Wins over the file; may be repeated.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting of the file; repeatable.")
 ]
-_LogFile = Annotated[Path | None, typer.Option("--log-file", help="Log there, rotated, instead of to standard error.")]
+_LogFile = Annotated[
+    Path | None, typer.Option("--log-file", help="Log to this file, with rotation, instead of standard error.")
+]
 
 
 def broker(config: _Config, set_: _Set = None, log_file: _LogFile = None) -> None:
-    """Run a broker in this terminal until SIGTERM or Ctrl-C."""
-    raise WrongArgument("barnabas broker CONFIG comes first on the command line")
+    """Run a broker in the foreground until SIGTERM or Ctrl-C."""
+    raise WrongArgument("`barnabas broker CONFIG` must be the first words of the command")
 
 
 def controller(config: _Config, set_: _Set = None, log_file: _LogFile = None) -> None:
-    """Run a controller in this terminal until SIGTERM or Ctrl-C."""
-    raise WrongArgument("barnabas controller CONFIG comes first on the command line")
+    """Run a controller in the foreground until SIGTERM or Ctrl-C."""
+    raise WrongArgument("`barnabas controller CONFIG` must be the first words of the command")

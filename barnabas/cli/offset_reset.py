@@ -1,6 +1,6 @@
-"""Where a group goes on after its offsets are moved: what was asked for, and what that is in each partition.
+"""Core: plans of `groups reset-offsets`: the target and the resulting offset of each partition.
 
-A core: it is given what is known of partitions, and asks nobody.
+Core: it gets the known offsets as arguments and sends no request.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from barnabas.cluster.errors import WrongArgument
 
 
 class Partition(NamedTuple):
-    """Sorts by topic, then number."""
+    """Sorted by topic, then number."""
 
     topic: str
     partition: int
 
 
 class Aim(Enum):
-    """What is asked for."""
+    """The kinds of reset."""
 
     EARLIEST = auto()
     LATEST = auto()
     CURRENT = auto()
-    """Where the group is, or the end where it has committed nothing: makes that explicit."""
+    """The committed offset; the log end if nothing is committed."""
     OFFSET = auto()
     SHIFT = auto()
     TIME = auto()
-    """The first record that is not older."""
+    """The first record at or after the time."""
     GIVEN = auto()
-    """An offset for each partition."""
+    """An explicit offset for each partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An aim with its number: an offset, how far to shift, or milliseconds since 1970."""
+    """A kind of reset with its number: an offset, a shift, or milliseconds since 1970."""
 
     aim: Aim
     value: int = 0
@@ -46,30 +46,30 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of one partition."""
+    """Known offsets of one partition."""
 
     first: int
-    """The offset of its first record."""
+    """Log start offset."""
     end: int
     committed: int | None
-    """None: the group has committed nothing."""
+    """None if the group has committed nothing."""
     at_time: int | None = None
-    """The first record that is not older than the time asked for; None: all are older."""
+    """Offset of the first record at or after the time of the target; None if all are older."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """One partition's part of the plan."""
+    """The plan for one partition."""
 
     partition: Partition
     before: int | None
     after: int
     wanted: int
-    """Other than `after` if there is no such offset: then the nearest is taken."""
+    """Differs from `after` if the partition does not have this offset: the nearest is used."""
 
 
 def plan(target: Target, known: Mapping[Partition, Known]) -> list[Reset]:
-    """The partitions in order. Raises `WrongArgument` where there is nothing to start from."""
+    """The plan, sorted by partition. Raises `WrongArgument` if a partition has no committed offset to shift."""
     resets = []
     for partition in sorted(known):
         each = known[partition]
@@ -103,9 +103,7 @@ def _wanted(target: Target, partition: Partition, known: Known) -> int:
 
 
 def read_csv(text: str, name: str) -> dict[Partition, int]:
-    """Lines of `topic,partition,offset`; empty ones and those that begin with # are passed over. Raises
-    `WrongArgument`.
-    """
+    """Reads lines of `topic,partition,offset`; skips empty lines and comments (#). Raises `WrongArgument`."""
     found: dict[Partition, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -115,7 +113,7 @@ def read_csv(text: str, name: str) -> dict[Partition, int]:
             raise WrongArgument(f"{name}, line {number}: not topic,partition,offset")
         partition = Partition(parts[0], int(parts[1]))
         if partition in found:
-            raise WrongArgument(f"{name}, line {number}: {parts[0]}:{parts[1]} stands there twice")
+            raise WrongArgument(f"{name}, line {number}: {parts[0]}:{parts[1]} is there twice")
         found[partition] = int(parts[2])
     if not found:
         raise WrongArgument(f"{name}: no line of topic,partition,offset")
@@ -123,17 +121,17 @@ def read_csv(text: str, name: str) -> dict[Partition, int]:
 
 
 def write_csv(resets: Iterable[Reset]) -> list[str]:
-    """Lines that `read_csv` reads."""
+    """Lines in the format of `read_csv`."""
     return [f"{reset.partition.topic},{reset.partition.partition},{reset.after}" for reset in resets]
 
 
 def one_target(targets: Sequence[tuple[str, Target | None]]) -> Target:
-    """The only one that was given; each with the name of its option. Raises `WrongArgument`."""
+    """The one target that is given, of pairs of option name and target. Raises `WrongArgument`."""
     given = [(option, target) for option, target in targets if target is not None]
     if not given:
-        raise WrongArgument(f"where to? One of {', '.join(option for option, _ in targets)}")
+        raise WrongArgument(f"needs one of {', '.join(option for option, _ in targets)}")
     if len(given) > 1:
-        raise WrongArgument(f"{given[0][0]} and {given[1][0]}: one of them")
+        raise WrongArgument(f"{given[0][0]} and {given[1][0]} exclude each other")
     found = given[0][1]
     assert found is not None
     return found

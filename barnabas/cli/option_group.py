@@ -1,14 +1,12 @@
-"""Options that belong together are one dataclass: a command that takes one has each of its fields as an option.
+"""Groups of options: a command with a dataclass as parameter gets an option for each of its fields.
 
-    @dataclass(frozen=True)
-    class Connection:
-        bootstrap: Annotated[str | None, typer.Option("--bootstrap-server")] = None
+@dataclass(frozen=True)
+class Connection:
+    bootstrap: Annotated[str | None, typer.Option("--bootstrap-server")] = None
 
-    @app.command("list")
-    @grouped
-    def list_(internal: Internal = False, *, connection: Connection) -> None: ...
-
-Knows nothing of what the options mean.
+@app.command("list")
+@grouped
+def list_(internal: Internal = False, *, connection: Connection) -> None: ...
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ T = TypeVar("T")
 
 
 def grouped(function: Callable[P, T]) -> Callable[..., T]:
-    """The same command for the parser: parameters that are dataclasses are replaced by their fields, in their order."""
+    """Decorator that replaces dataclass parameters by their fields, in order, for the parser."""
     hints = get_type_hints(function, include_extras=True)
     options: list[Parameter] = []
     groups: dict[str, type[Any]] = {}
@@ -36,16 +34,16 @@ def grouped(function: Callable[P, T]) -> Callable[..., T]:
         else:
             options.append(_option(name, hints[name], parameter.default))
     names = [option.name for option in options]
-    assert len(set(names)) == len(names), f"{function.__name__} has an option twice: {names}"
+    assert len(set(names)) == len(names), f"{function.__name__} has a duplicate option: {names}"
 
     @functools.wraps(function)
     def command(**given: Any) -> T:
         for name, group in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
-        return function(**given)  # type: ignore[call-arg]  # as its signature, read above, has it
+        return function(**given)  # type: ignore[call-arg]  # matches the signature read above
 
     del command.__wrapped__
-    command.__signature__ = Signature(options)  # type: ignore[attr-defined]  # what typer reads (PEP 362)
+    command.__signature__ = Signature(options)  # type: ignore[attr-defined]  # typer reads it (PEP 362)
     command.__annotations__ = {option.name: option.annotation for option in options}
     return command
 

@@ -1,4 +1,4 @@
-"""What commands write: tables for people, one JSON document for programs, complaints on standard error."""
+"""Output of commands: tables for people, one JSON document for programs, errors on standard error."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from runtime.visible import visible, visible_lines
 
 Cell = str | int | float | bool | None
 Json = object
-"""Whatever `json` writes."""
+"""A value that `json` can write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Styled:
-    """A cell that stands out on a terminal."""
+    """A table cell with a rich style, applied on terminals."""
 
     text: str
     style: str
@@ -27,12 +27,12 @@ class Styled:
 
 
 def show_json(value: Json) -> None:
-    """One document on standard output."""
+    """Prints one JSON document."""
     sys.stdout.write(visible_lines(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")
 
 
 def show_table(titles: Sequence[str], rows: Iterable[Sequence[Cell | Styled]]) -> None:
-    """Columns; on anything but a terminal each row is one line, however long, for cut, grep and awk."""
+    """Prints a table. If standard output is no terminal, each row is one line of any length, for grep and awk."""
     rows = list(rows)
     if sys.stdout.isatty():
         _show_rich(titles, rows)
@@ -44,26 +44,26 @@ def show_table(titles: Sequence[str], rows: Iterable[Sequence[Cell | Styled]]) -
         sys.stdout.write("  ".join(cells).rstrip() + "\n")
 
 
-def say(text: str) -> None:
-    """A line or more on standard output. What the cluster calls its things cannot steer the terminal."""
+def show_text(text: str) -> None:
+    """Prints lines. Control characters are escaped: names from the cluster cannot steer the terminal."""
     print(visible_lines(text))
 
 
 def complain(text: str) -> None:
-    """One line on standard error."""
+    """Prints lines to standard error, escaped as in `show_text`."""
     sys.stdout.flush()
     print(visible_lines(text), file=sys.stderr)
 
 
 @dataclass(slots=True)
 class Account:
-    """How each of several things went: what failed is told as it happens, and decides the exit code at the end."""
+    """Failures of a command on several items. Each is printed at once; together they decide the exit code."""
 
     errors: list[dict[str, Json]] = field(default_factory=list)
     _codes: list[int] = field(default_factory=list)
 
     def failure(self, name: str, error: Exception) -> None:
-        """`name` was not done, because of `error`."""
+        """Prints and records the failure of the item `name`."""
         from barnabas.cli.session import exit_code, in_one_line
 
         self._codes.append(exit_code(error))
@@ -71,12 +71,12 @@ class Account:
         complain(f"{name}: {in_one_line(error)}")
 
     def failures(self, errors: Mapping[Any, Exception]) -> None:
-        """What was not done, by name, and why."""
+        """Prints and records failures by item."""
         for name, error in errors.items():
             self.failure(str(name), error)
 
     def close(self) -> None:
-        """Ends the command if anything failed: with 1, or with 3 if all that failed was not answered in time."""
+        """Exits if any item failed: with 3 if all failures are timeouts, otherwise with 1."""
         import typer
 
         if self._codes:
@@ -84,7 +84,7 @@ class Account:
 
 
 def error_json(error: BaseException | None) -> Json:
-    """None, or Kafka's name of the error and what was said."""
+    """The error as JSON: Kafka's name for it and the message."""
     if error is None:
         return None
     code = getattr(error, "code", None)

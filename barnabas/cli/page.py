@@ -1,13 +1,15 @@
-"""`barnabas page`: a cluster live in the browser, and with `--allow-faults` the buttons that break it."""
+"""`barnabas page`: a live view of a cluster in the browser; with `--allow-faults`, buttons that inject faults."""
 
 from __future__ import annotations
 
 import secrets
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
-from barnabas.cli.options import DEFAULT_DATA, BasePort, Data, Settings, bootstrap_from, overrides_from
+from barnabas.cli.option_group import grouped
+from barnabas.cli.options import LocalOptions, bootstrap_from, overrides_from
 from barnabas.cli.session import run_until_done
 from barnabas.cluster.errors import ClusterError, WrongArgument
 
@@ -20,61 +22,80 @@ Bootstrap = Annotated[
         "--bootstrap-server",
         "-b",
         metavar="HOST:PORT,…",
-        help="Brokers of any cluster, to be looked at; the cluster in --data unless set.",
+        help="Bootstrap servers of any cluster to view; default: the local cluster in --data.",
     ),
 ]
 
 
-def page(  # noqa: PLR0913, PLR0917 - options of a command
-    bootstrap: Bootstrap = None,
-    data: Data = DEFAULT_DATA,
-    base_port: BasePort = None,
-    settings: Settings = None,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Where the page is.")] = DEFAULT_PORT,
+@dataclass(frozen=True)
+class Serving:
+    """Options for the page's own address."""
+
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to serve the page on.")] = DEFAULT_PORT
     host: Annotated[
-        str, typer.Option("--host", help="The address to listen at; others than loopback let anybody look on.")
-    ] = "127.0.0.1",
+        str, typer.Option("--host", help="Address to serve the page on; any but loopback lets others view it.")
+    ] = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Actions:
+    """Options for what the page may do to the cluster."""
+
     allow_faults: Annotated[
         bool,
-        typer.Option("--allow-faults", help="Buttons that break things; starts the cluster in --data if none runs."),
-    ] = False,
+        typer.Option("--allow-faults", help="Show fault buttons; starts the cluster in --data if it is not running."),
+    ] = False
     load: Annotated[
-        bool, typer.Option("--load", help="Begin with a load: 500 records/s, acks=all, every one accounted for.")
-    ] = False,
-    tour: Annotated[bool, typer.Option("--tour", help="Begin with the tour: everything is broken in turn.")] = False,
-) -> None:
+        bool, typer.Option("--load", help="Start the load: 500 records/s, acks=all, every record accounted for.")
+    ] = False
+    tour: Annotated[bool, typer.Option("--tour", help="Start the tour of faults.")] = False
+
+
+@grouped
+def page(bootstrap: Bootstrap = None, *, local: LocalOptions, serving: Serving, actions: Actions) -> None:
     """Show the cluster live on a page, until Ctrl-C."""
-    if (allow_faults or load or tour) and bootstrap is not None:
-        raise WrongArgument("--allow-faults, --load and --tour are for the cluster in --data, not for --bootstrap")
-    if (load or tour) and not allow_faults:
-        raise WrongArgument("--load and --tour act on the cluster: that needs --allow-faults")
-    if (base_port is not None or settings) and not allow_faults:
-        raise WrongArgument("--base-port and --set are for a cluster that this command starts: --allow-faults")
+    if (actions.allow_faults or actions.load or actions.tour) and bootstrap is not None:
+        raise WrongArgument("--allow-faults, --load and --tour need the local cluster; leave out --bootstrap")
+    if (actions.load or actions.tour) and not actions.allow_faults:
+        raise WrongArgument("--load and --tour need --allow-faults")
+    if (local.base_port is not None or local.settings) and not actions.allow_faults:
+        raise WrongArgument("--base-port and --set need --allow-faults: they are for a cluster that the page starts")
     _require_packages()
     from barnabas.page.server import open_port
     from barnabas.page.show import Show, show
 
-    listener, place = open_port(host, port)
-    options = Show(listener, place, secrets.token_urlsafe(16), allow_faults=allow_faults, load=load, tour=tour)
+    listener, address = open_port(serving.host, serving.port)
+    options = Show(
+        listener,
+        address,
+        secrets.token_urlsafe(16),
+        allow_faults=actions.allow_faults,
+        load=actions.load,
+        tour=actions.tour,
+    )
     options.note = _note
     if bootstrap is not None:
-        options.bootstrap = bootstrap_from(bootstrap, data)
+        options.bootstrap = bootstrap_from(bootstrap, local.data)
     else:
-        from barnabas.page.local_side import look_on, open_to_faults
+        from barnabas.page.local_side import open_for_faults, open_read_only
 
-        overrides = overrides_from(settings)
-        options.open_side = lambda: open_to_faults(data, base_port, overrides, _note) if allow_faults else look_on(data)
-    if not place.is_loopback:
-        _note(f"warning: whoever reaches {place.address} sees the cluster; nothing here is encrypted")
-    run_until_done(lambda: show(options, lambda where: _tell(where, options.token, allow_faults)))
+        overrides = overrides_from(local.settings)
+        options.open_side = lambda: (
+            open_for_faults(local.data, local.base_port, overrides, _note)
+            if actions.allow_faults
+            else open_read_only(local.data)
+        )
+    if not address.is_loopback:
+        _note(f"warning: anybody who reaches {address.url} can view the cluster; the connection is not encrypted")
+    run_until_done(lambda: show(options, lambda url: _print_url(url, options.token, actions.allow_faults)))
 
 
-def _tell(where: str, token: str, allow_faults: bool) -> None:
+def _print_url(url: str, token: str, allow_faults: bool) -> None:
     if allow_faults:
-        typer.echo(f"{where}/#token={token}")
+        typer.echo(f"{url}/#token={token}")
     else:
-        typer.echo(where)
-        _note("the page only looks on; --allow-faults gives it buttons")
+        typer.echo(url)
+        _note("the page is read-only; --allow-faults shows buttons")
 
 
 def _require_packages() -> None:
@@ -82,7 +103,9 @@ def _require_packages() -> None:
         import hypercorn
         import quart_trio
     except ModuleNotFoundError as error:
-        raise ClusterError(f"the page needs {error.name}: pip install 'barnabas[page]'") from None
+        raise ClusterError(
+            f"the page needs the package {error.name}: install the extra `page`, in a checkout `pip install '.[page]'`"
+        ) from None
     del hypercorn, quart_trio
 
 

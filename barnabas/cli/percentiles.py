@@ -1,6 +1,6 @@
-"""Many durations in little room: counts in buckets at most one part in 128 wide, so percentiles are right to 1%.
+"""Latency histogram: logarithmic buckets with a relative width of at most 1/128, so percentiles are within 1 %.
 
-A core: it is given durations and never looks at a clock.
+Core: it gets durations and reads no clock.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _HALF = 1 << (_PRECISION_BITS - 1)
 
 
 class Histogram:
-    """Durations in whole microseconds; what is below 256 µs is kept exactly."""
+    """Durations in microseconds; values below 256 µs are exact."""
 
     __slots__ = ("_buckets", "count", "max_us", "total_us")
 
@@ -23,7 +23,7 @@ class Histogram:
         self.max_us = 0
 
     def add(self, duration_us: int, times: int = 1) -> None:
-        """`duration_us` below 0 counts as 0."""
+        """Adds `times` durations; negative ones count as 0."""
         duration_us = max(0, duration_us)
         bucket = _bucket_of(duration_us)
         self._buckets[bucket] = self._buckets.get(bucket, 0) + times
@@ -33,11 +33,11 @@ class Histogram:
 
     @property
     def mean_us(self) -> float:
-        """0 if there is nothing."""
+        """0 if the histogram is empty."""
         return self.total_us / self.count if self.count else 0.0
 
     def percentiles_us(self, shares: Sequence[float]) -> list[int]:
-        """For each share (0 to 1, rising) the duration that so many are not longer than; 0 if there is nothing."""
+        """Percentiles for ascending shares of 1; 0 if the histogram is empty."""
         found: list[int] = []
         wanted = list(shares)
         seen = 0
@@ -49,12 +49,12 @@ class Histogram:
 
 
 def _bucket_of(duration_us: int) -> int:
-    """Buckets are numbered in the order of what they hold."""
+    """The bucket's index; ascending with the duration."""
     shift = max(0, duration_us.bit_length() - _PRECISION_BITS)
     return shift * _HALF + (duration_us >> shift)
 
 
 def _top_of(bucket: int) -> int:
-    """The longest duration of a bucket."""
+    """Upper bound of a bucket, inclusive."""
     shift = max(0, bucket // _HALF - 1)
     return ((bucket - shift * _HALF + 1) << shift) - 1

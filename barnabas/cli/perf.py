@@ -1,4 +1,4 @@
-"""`barnabas perf`: how fast records go in, come out, and through."""
+"""`barnabas perf`: produce, consume and end-to-end latency benchmarks."""
 
 from __future__ import annotations
 
@@ -17,43 +17,46 @@ from barnabas.cli.option_group import grouped
 from barnabas.cli.output import complain, show_json
 from barnabas.cli.percentiles import Histogram
 from barnabas.cli.progress import progress
-from barnabas.cli.session import NoAnswer, run_until_done
+from barnabas.cli.session import NoAnswer, run_connected
 from barnabas.cli.throughput import Result, Throughput
 from barnabas.cluster.errors import WrongArgument
 
 if TYPE_CHECKING:
     from barnabas.client.producer import Producer
 
-app = typer.Typer(help="Measure how fast records go in, come out, and through.", rich_markup_mode=None)
+app = typer.Typer(help="Measure producer and consumer throughput, and latency.", rich_markup_mode=None)
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=completion.topics)]
-Records = Annotated[int, typer.Option("--records", "-n", min=1, help="How many.")]
-Size = Annotated[int, typer.Option("--size", "-s", min=0, metavar="BYTES", help="Of each value.")]
+Records = Annotated[int, typer.Option("--records", "-n", min=1, metavar="N", help="Number of records.")]
+Size = Annotated[int, typer.Option("--size", "-s", min=0, metavar="BYTES", help="Size of each value.")]
 
 
 @dataclass(frozen=True)
 class Report:
-    """What is told, and when."""
+    """Options for the report."""
 
     percentiles: Annotated[
-        str, typer.Option("--percentiles", metavar="LIST", help="Of the latencies, with commas.")
+        str, typer.Option("--percentiles", metavar="LIST", help="Latency percentiles to print, comma-separated.")
     ] = "50,95,99,99.9"
     interval: Annotated[
-        float, typer.Option("--interval", min=0, metavar="SECONDS", help="A line so often; 0: only the end.")
+        float,
+        typer.Option(
+            "--interval", min=0, metavar="SECONDS", help="Print progress every SECONDS; 0 prints the summary only."
+        ),
     ] = 5.0
     as_json: AsJson = False
 
     def shares(self) -> list[float]:
-        """Rising shares of 1. Raises `WrongArgument`."""
+        """Percentiles as ascending shares of 1. Raises `WrongArgument`."""
         try:
             found = sorted(float(text) / 100 for text in self.percentiles.split(","))
         except ValueError:
             found = [-1.0]
         if not all(0 <= share <= 1 for share in found):
-            raise WrongArgument(f"--percentiles {self.percentiles}: not numbers from 0 to 100 with commas, as in 50,99")
+            raise WrongArgument(f"--percentiles must be numbers from 0 to 100, e.g. 50,99; got {self.percentiles!r}")
         return found
 
-    def tell(self, result: Result) -> None:
+    def show(self, result: Result) -> None:
         if self.as_json:
             show_json(result.to_json())
             return
@@ -63,19 +66,19 @@ class Report:
 
 @dataclass(frozen=True)
 class Load:
-    """What is sent."""
+    """Options for the records to send."""
 
     records: Records = 100_000
     size: Size = 100
     throughput: Annotated[
-        float, typer.Option("--throughput", "-t", metavar="N", help="At most so many records a second; -1: all it can.")
+        float, typer.Option("--throughput", "-t", metavar="N", help="Limit to N records per second; -1 for no limit.")
     ] = -1
     payloads: Annotated[
         Path | None,
-        typer.Option("--payloads", exists=True, dir_okay=False, help="Values are this file's lines, again and again."),
+        typer.Option("--payloads", exists=True, dir_okay=False, help="File whose lines are the values, in rotation."),
     ] = None
     transaction_size: Annotated[
-        int, typer.Option("--transaction-size", metavar="N", min=0, help="So many records a transaction; 0: none.")
+        int, typer.Option("--transaction-size", metavar="N", min=0, help="Records per transaction; 0 for none.")
     ] = 0
 
 
@@ -88,7 +91,7 @@ def produce(
     report: Report,
     connection: Connection,
 ) -> None:
-    """Send records as fast as they are taken; the latency is from handing one over to its ack."""
+    """Measure producer throughput and the latency from send to ack."""
     shares = report.shares()
     values = _values(load.size, load.payloads)
 
@@ -129,7 +132,7 @@ def produce(
         durations = {"latency": account.durations}
         return Result(account.records, account.size_bytes, elapsed_us, cpu_us, durations, shares)
 
-    report.tell(run_until_done(work))
+    report.show(run_connected(connection, work))
 
 
 @app.command()
@@ -138,16 +141,16 @@ def consume(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", autocompletion=completion.topics)],
     records: Records = 100_000,
     group: Annotated[
-        str | None, typer.Option("--group", "-G", help="As a member of it; all partitions without one.")
+        str | None, typer.Option("--group", "-G", help="Consume as a member of this group; without it, all partitions.")
     ] = None,
     idle: Annotated[
-        float, typer.Option("--idle", metavar="SECONDS", min=0.1, help="End when nothing comes for so long.")
+        float, typer.Option("--idle", metavar="SECONDS", min=0.1, help="Exit if no record arrives for SECONDS.")
     ] = 10.0,
     *,
     report: Report,
     connection: Connection,
 ) -> None:
-    """Read from the beginning as fast as records come."""
+    """Measure consumer throughput, from the beginning of the topics."""
     shares = report.shares()
 
     async def work() -> Result:
@@ -171,26 +174,26 @@ def consume(
                 for topic in topics:
                     await partitions_count(consumer, topic)
                 consumer.subscribe(topics=topics)
-            heard_us, first_us = measuring.now_us(), 0
+            last_us, first_us = measuring.now_us(), 0
             with progress("read", records, quiet=report.as_json) as advance:
-                while account.records < records and measuring.now_us() - heard_us < idle * 1e6:
+                while account.records < records and measuring.now_us() - last_us < idle * 1e6:
                     found = await consumer.poll(timeout_ms=measuring.POLL_MS)
                     if not found:
                         continue
-                    heard_us = measuring.now_us()
-                    first_us = first_us or heard_us
+                    last_us = measuring.now_us()
+                    first_us = first_us or last_us
                     account.add(len(found), sum(map(measuring.size_of, found)))
                     advance(len(found))
-                    if line := account.window(heard_us):
+                    if line := account.window(last_us):
                         complain(line)
             cpu_us = measuring.cpu_us() - began_cpu_us
         more = {"until the first records": (first_us - began_us) / 1000} if first_us else {}
-        return Result(account.records, account.size_bytes, heard_us - began_us, cpu_us, {}, shares, more)
+        return Result(account.records, account.size_bytes, last_us - began_us, cpu_us, {}, shares, more)
 
-    result = run_until_done(work)
-    report.tell(result)
+    result = run_connected(connection, work)
+    report.show(result)
     if result.records < records:
-        raise NoAnswer(f"only {result.records} of {records} records came; nothing for {idle:g} s")
+        raise NoAnswer(f"only {result.records} of {records} records arrived; none for {idle:g} s")
 
 
 @app.command()
@@ -203,7 +206,7 @@ def latency(
     report: Report,
     connection: Connection,
 ) -> None:
-    """Send one record at a time and wait until it is read: the way through, end to end."""
+    """Measure end-to-end latency: send one record at a time and wait until it is consumed."""
     shares = report.shares()
 
     async def work() -> Result:
@@ -233,7 +236,7 @@ def latency(
         durations = {"until acked": acked, "until read": through}
         return Result(records, records * size, elapsed_us, cpu_us, durations, shares)
 
-    report.tell(run_until_done(work))
+    report.show(run_connected(connection, work))
 
 
 @asynccontextmanager
@@ -246,11 +249,11 @@ async def _maybe_transaction(producer: Producer, size: int) -> AsyncIterator[Non
 
 
 def _values(size: int, payloads: Path | None) -> Sequence[bytes]:
-    """What is sent in turn: bytes that no codec makes smaller, or the lines of a file. Raises `WrongArgument`."""
+    """Values to send in rotation: incompressible bytes, or the lines of a file. Raises `WrongArgument`."""
     if payloads is not None:
         lines = payloads.read_bytes().splitlines()
         if not lines:
-            raise WrongArgument(f"--payloads {payloads}: there is no line")
+            raise WrongArgument(f"--payloads {payloads}: the file is empty")
         return lines
     import random
 

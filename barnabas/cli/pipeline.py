@@ -1,6 +1,4 @@
-"""`barnabas pipeline`: its commands are imported when one of them is asked for, since most who type `barnabas` want
-another.
-"""
+"""`barnabas pipeline`: its commands are imported on first use, so that all other commands start fast."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from typer.main import get_command
 
 
 class Commands(TyperGroup):
-    """The group, whose commands are in `pipeline_commands`."""
+    """A group that takes its commands from `pipeline_commands` on first use."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         self._import()
@@ -32,7 +30,7 @@ class Commands(TyperGroup):
 
 app = typer.Typer(
     cls=Commands,
-    help="Move data between topics and Parquet by Spark, exactly once.",
-    epilog="Needs Spark and a JDK: pip install 'barnabas[pipeline]'.",
+    help="Move data between topics and Parquet with Spark, exactly once.",
+    epilog="Needs PySpark and a JDK 17; in a checkout of Barnabas: pip install '.[pipeline]'.",
     rich_markup_mode=None,
 )

@@ -1,4 +1,4 @@
-"""`barnabas pipeline audit`: whether a cluster lost, repeated or changed anything, by the files of its brokers."""
+"""`barnabas pipeline audit`: whether a cluster lost, repeated or changed records, judged by its brokers' files."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import typer
 from barnabas.cli.option_group import grouped
 from barnabas.cli.output import show_json, show_table
 from barnabas.cli.pipeline_options import SparkOptions
-from barnabas.cli.pipeline_segments import Directories, LogBootstrap, Topic
-from barnabas.cli.pipeline_session import spark_session, tell
+from barnabas.cli.pipeline_segments import Directories, LogBootstrap, Topics
+from barnabas.cli.pipeline_session import show_account, spark_session
 
 COLUMNS = (
     *("topic", "partition", "start", "end", "records", "aborted", "markers", "compacted", "lost"),
@@ -22,24 +22,24 @@ COLUMNS = (
 @grouped
 def command(
     directories: Directories,
-    topic: Topic = None,
+    topic: Topics = None,
     bootstrap: LogBootstrap = None,
     acks: Annotated[
         str | None,
         typer.Option(
             "--acks",
             metavar="PATH",
-            help="What producers were told: Parquet or JSON lines of topic, partition, offset (and value), or a run of"
-            " the fault injection suite.",
+            help="Acknowledged records to look for: Parquet or JSON lines of topic, partition, offset (and value), or"
+            " the directory of a fault injection run.",
         ),
     ] = None,
     *,
     spark: SparkOptions,
 ) -> None:
-    """Checks a cluster by the files of all its brokers, below the high watermark, and believes none of them.
+    """Audit a cluster by the files of all its brokers, up to the high watermark.
 
-    Each offset has to be accounted for, replicas to be equal, sequences of producers to be whole, and acknowledged
-    records to be there. Exit code 1 if something is not.
+    Checks that each offset is accounted for, that replicas are equal, that producers' sequences have no gap, and that
+    acknowledged records are there. Exit code 1 if any check fails.
     """
     with spark_session(spark, "audit") as session:
         from barnabas.pipeline.jobs import audit as jobs
@@ -53,9 +53,9 @@ def command(
         show_json(account)
     else:
         show_table(COLUMNS, jobs.table(found.accounts))
-        told = {"partitions": len(found.accounts), "records": sum(each.records for each in found.accounts)}
+        totals = {"partitions": len(found.accounts), "records": sum(each.records for each in found.accounts)}
         of_acks = {f"acks {name}": count for name, count in (account["acks"] or {}).items()}
-        tell({**told, **of_acks, "sound": found.is_sound, "seconds": account["seconds"]}, False)
+        show_account({**totals, **of_acks, "sound": found.is_sound, "seconds": account["seconds"]}, False)
         for finding in found.findings:
             typer.echo(str(finding), err=True)
     if not found.is_sound:

@@ -1,4 +1,4 @@
-"""Options that the commands of the pipeline share: which cluster, which Spark, where progress is kept."""
+"""Options that several commands of the pipeline share."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
+from barnabas.cli import completion
 from barnabas.cli.connection import AsJson
 from barnabas.cli.options import DEFAULT_DATA, Data, bootstrap_from, pairs_from
+from barnabas.cli.times import parse_time
 
 Bootstrap = Annotated[
     str | None,
@@ -19,7 +21,7 @@ Bootstrap = Annotated[
         envvar="BARNABAS_BOOTSTRAP_SERVER",
         show_envvar=False,
         metavar="HOST:PORT,…",
-        help="Brokers to begin with; the cluster in --data unless set.",
+        help="Bootstrap servers; default: the cluster in --data.",
     ),
 ]
 Checkpoint = Annotated[
@@ -27,23 +29,43 @@ Checkpoint = Annotated[
     typer.Option(
         "--checkpoint",
         metavar="DIR",
-        help="Where the job keeps how far it is; the same command goes on from there.",
+        help="Keep the job's progress in this directory; the same command resumes from it.",
     ),
 ]
 Master = Annotated[
     str | None,
-    typer.Option("--master", envvar="SPARK_MASTER", show_envvar=False, metavar="URL", help="Of Spark; local[*]."),
+    typer.Option(
+        "--master", envvar="SPARK_MASTER", show_envvar=False, metavar="URL", help="Spark master; default: local[*]."
+    ),
 ]
 Conf = Annotated[
     list[str] | None,
-    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated."),
+    typer.Option("--conf", metavar="KEY=VALUE", help="Set a Spark property; may be repeated."),
+]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=completion.topics)]
+ValueSchema = Annotated[
+    str | None,
+    typer.Option(
+        "--value-schema",
+        metavar="COLUMNS",
+        help="Read values as JSON with these columns, e.g. 'year INT, dest STRING'; default: keep bytes.",
+    ),
+]
+Trigger = Annotated[
+    str | None,
+    typer.Option("--trigger", metavar="TIME", help="With --follow: start a batch this often, e.g. '10 seconds'."),
+]
+Compression = Annotated[
+    str,
+    typer.Option("--compression", "-z", metavar="NAME", help="Compression of batches: none, gzip, snappy, lz4, zstd."),
+]
+RecordsPerFile = Annotated[
+    int, typer.Option("--records-per-file", min=1, metavar="N", help="Maximum number of offsets per Parquet file.")
 ]
 
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """Which cluster."""
-
     bootstrap: Bootstrap = None
     data: Data = DEFAULT_DATA
 
@@ -57,7 +79,7 @@ class ClusterOptions:
 
 @dataclass(frozen=True)
 class SparkOptions:
-    """Which Spark, and how the account of the job is told."""
+    """The Spark session of a command, and the form of its output."""
 
     master: Master = None
     conf: Conf = None
@@ -67,3 +89,8 @@ class SparkOptions:
     def settings(self) -> dict[str, str]:
         """Raises `WrongArgument`."""
         return pairs_from("--conf", self.conf)
+
+
+def optional_time(option: str, text: str | None) -> int | None:
+    """Milliseconds since 1970. Raises `WrongArgument`."""
+    return None if text is None else parse_time(option, text)

@@ -1,8 +1,9 @@
-"""`barnabas pipeline segments`: the logs in brokers' directories, read by no broker."""
+"""`barnabas pipeline segments`: read the log segments in brokers' directories without a broker."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -10,13 +11,15 @@ import typer
 from barnabas.cli.option_group import grouped
 from barnabas.cli.output import show_json, show_table
 from barnabas.cli.pipeline_options import SparkOptions
-from barnabas.cli.pipeline_session import spark_session, tell
+from barnabas.cli.pipeline_session import show_account, spark_session
 
 Directories = Annotated[
     list[str],
-    typer.Argument(metavar="DIR", help="Log dirs of brokers, or what has some in it, or single partitions."),
+    typer.Argument(metavar="DIR", help="Log directories of brokers, directories above them, or single partitions."),
 ]
-Topic = Annotated[str | None, typer.Option("--topic", metavar="TOPIC,…", help="All but internal ones unless set.")]
+Topics = Annotated[
+    str | None, typer.Option("--topic", metavar="TOPIC,…", help="Topics to read; default: all but internal ones.")
+]
 LogBootstrap = Annotated[
     str | None,
     typer.Option(
@@ -24,31 +27,39 @@ LogBootstrap = Annotated[
         "--bootstrap-server",
         "-b",
         metavar="HOST:PORT,…",
-        help="Of the cluster, while it is up: says how far logs count. Their checkpoints do unless set.",
+        help="Bootstrap servers. If set, high watermarks are asked of the cluster, not read from checkpoint files.",
     ),
 ]
 COLUMNS = ("topic", "partition", "node", "from", "until", "records", "aborted", "markers", "batches", "bytes", "tasks")
 
 
-@grouped
-def command(  # noqa: PLR0913, PLR0917 - options of a command
-    directories: Directories,
-    topic: Topic = None,
-    bootstrap: LogBootstrap = None,
-    to: Annotated[str | None, typer.Option("--to", metavar="DIR", help="Write the records there as Parquet.")] = None,
+@dataclass(frozen=True)
+class ReadingOptions:
     uncommitted: Annotated[
-        bool, typer.Option("--uncommitted", help="Also records of transactions that are open or were aborted.")
-    ] = False,
-    skip_corrupt: Annotated[bool, typer.Option("--skip-corrupt", help="With --to: write what can be read.")] = False,
+        bool, typer.Option("--uncommitted", help="Include records of open and aborted transactions.")
+    ] = False
+    skip_corrupt: Annotated[
+        bool, typer.Option("--skip-corrupt", help="With --to: skip unreadable batches and write the rest.")
+    ] = False
     split_bytes: Annotated[
-        int, typer.Option("--split-bytes", min=1, metavar="N", help="Larger segments are several tasks.")
-    ] = 128 * 1024 * 1024,
+        int, typer.Option("--split-bytes", min=1, metavar="N", help="Split larger segments into several tasks.")
+    ] = 128 * 1024 * 1024
+
+
+@grouped
+def command(
+    directories: Directories,
+    topic: Topics = None,
+    bootstrap: LogBootstrap = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="DIR", help="Write the records as Parquet.")] = None,
     *,
+    reading: ReadingOptions,
     spark: SparkOptions,
 ) -> None:
-    """What is in the logs of stopped or running brokers, read in parallel from their files.
+    """Read the logs of stopped or running brokers in parallel, from their files.
 
-    Counts what a reader would be given, below the high watermark, and tells what is torn or corrupt: exit code 1 then.
+    Counts the records that a consumer would get, up to the high watermark. Reports torn and corrupt batches, with exit
+    code 1.
     """
     with spark_session(spark, "segments") as session:
         from barnabas.client.offset_lookup import Isolation
@@ -56,17 +67,16 @@ def command(  # noqa: PLR0913, PLR0917 - options of a command
         from barnabas.pipeline.segment_plan import SegmentOptions
 
         began = time.monotonic()
-        isolation = Isolation.READ_UNCOMMITTED if uncommitted else Isolation.READ_COMMITTED
         options = SegmentOptions(
             tuple(directories),
             subscribe=topic or "",
             bootstrap=bootstrap or "",
-            isolation=isolation,
-            split_bytes=split_bytes,
-            skip_corrupt=skip_corrupt,
+            isolation=Isolation.READ_UNCOMMITTED if reading.uncommitted else Isolation.READ_COMMITTED,
+            split_bytes=reading.split_bytes,
+            skip_corrupt=reading.skip_corrupt,
         )
         account = jobs.account(*jobs.surveyed(session, options))
-        if to is not None and (skip_corrupt or not account["faults"]):
+        if to is not None and (reading.skip_corrupt or not account["faults"]):
             account["written"] = jobs.export(session, options, to)
             account["to"] = to
     account["seconds"] = round(time.monotonic() - began, 2)
@@ -74,7 +84,7 @@ def command(  # noqa: PLR0913, PLR0917 - options of a command
         show_json(account)
     else:
         show_table(COLUMNS, [tuple(row[name] for name in COLUMNS) for row in account["partitions"]])
-        tell({name: account.get(name) for name in ("records", "written", "to", "seconds")}, False)
+        show_account({name: account.get(name) for name in ("records", "written", "to", "seconds")}, False)
         for fault in account["faults"]:
             typer.echo(fault, err=True)
     if account["faults"]:

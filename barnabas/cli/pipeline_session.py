@@ -1,13 +1,12 @@
-"""Runs what a command asks of Spark: opens the session, shows how far it is, tells refusals in one line."""
+"""The Spark session of a command: opened, its progress shown, its errors printed in one line, closed."""
 
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import sys
-import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -18,19 +17,17 @@ from barnabas.cluster.errors import ClusterError, WrongArgument
 if TYPE_CHECKING:
     from barnabas.cli.pipeline_options import SparkOptions
 
-PATIENCE = "spark.python.authenticate.socketTimeout"
-"""How long Spark waits for a Python worker that starts; its own 15 s are few on a machine that is busy."""
-LOOK_SECONDS = 0.3
-"""How often the bar asks Spark how far it is."""
+REFRESH_SECONDS = 0.3
+"""How often the progress bar asks Spark for the state of its tasks."""
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """What a job refuses ends the command with 1, what was typed wrong with 2, each in one line."""
+def errors_in_one_line() -> Iterator[None]:
+    """Errors of a job become a ClusterError (exit code 1), wrong arguments a WrongArgument (exit code 2)."""
     from barnabas.cli.session import Terminated, refusal
     from barnabas.pipeline.errors import PipelineError, WrongUse
-    from barnabas.pipeline.refusals import refusal as refusal_of_spark
-    from barnabas.pipeline.refusals import spark_errors
+    from barnabas.pipeline.spark_errors import refusal as refusal_of_spark
+    from barnabas.pipeline.spark_errors import spark_errors
     from protocol.errors import KafkaError
 
     def terminate(_number: int, _frame: Any) -> None:
@@ -55,18 +52,19 @@ def told() -> Iterator[None]:
 
 @contextmanager
 def spark_session(options: SparkOptions, name: str) -> Iterator[Any]:
-    """A session for a command; one that was there before stays open. Refusals are `told`."""
-    settings = {PATIENCE: "120s", **options.settings}
+    """A session for a command; an active one is used and stays open. Errors as in `errors_in_one_line`."""
+    settings = options.settings
     for logger in (None, "py4j", "barnabas"):
-        # A failure is told once, by us; whoever wants to hear more gives logging a handler. Of an interrupt within a
-        # call to Spark its library tells pages, by the root logger.
+        # The command prints each failure once. If a call to Spark is interrupted, py4j would print pages by way of the
+        # root logger. An application that wants these messages installs a handler of its own.
         logging.getLogger(logger).addHandler(logging.NullHandler())
-    with told():
-        from barnabas.pipeline.session import active_session, open_session
+    with errors_in_one_line():
+        from barnabas.pipeline.session import WORKER_START_TIMEOUT, active_session, open_session, silent_stderr
 
+        settings = {WORKER_START_TIMEOUT: "120s", **settings}
         present = active_session()
         if present is None:
-            with hushed():
+            with silent_stderr():
                 session = open_session(options.master or "local[*]", f"barnabas {name}", settings)
         else:
             session = present
@@ -74,16 +72,21 @@ def spark_session(options: SparkOptions, name: str) -> Iterator[Any]:
             try:
                 yield session
             except Exception:
-                # Of whatever kind: a JVM of ours does not outlive the command.
+                # Whatever failed, the JVM that this command started must not outlive it.
                 _close(session, present)
                 raise
-        # Who was interrupted may have been so within a call to Spark, whose answer the next call would take for its
-        # own: then nobody calls any more, and the JVM ends with us.
+        # Not after an interrupt: it may have broken off a call to Spark, and the next call would read that call's
+        # answer. The JVM then ends with this process.
         _close(session, present)
 
 
-def tell(account: Mapping[str, Any], as_json: bool) -> None:
-    """What a job did: one JSON document, or a table of names and values."""
+def show_result(options: SparkOptions, began: float, account: Mapping[str, Any]) -> None:
+    """The account of a job that began at `began` (monotonic seconds)."""
+    show_account({**account, "seconds": round(time.monotonic() - began, 2)}, options.as_json)
+
+
+def show_account(account: Mapping[str, Any], as_json: bool) -> None:
+    """One JSON document, or a table of names and values without those that are None."""
     if as_json:
         show_json(dict(account))
         return
@@ -111,24 +114,8 @@ def _close(session: Any, present: Any | None) -> None:
 
 
 @contextmanager
-def hushed() -> Iterator[None]:
-    """A JVM that starts within the block says nothing on our standard error: not how it logs, and no page of a trace.
-    What goes wrong we are told as an exception.
-    """
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with tempfile.TemporaryFile() as file:
-        os.dup2(file.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-
-
-@contextmanager
 def _bar(session: Any, name: str, *, quiet: bool) -> Iterator[None]:
-    """On standard error, if somebody looks on: the tasks of the stages that run now."""
+    """A progress bar of the active stages' tasks, if standard error is a terminal."""
     if quiet or not sys.stderr.isatty():
         yield
         return
@@ -140,31 +127,31 @@ def _bar(session: Any, name: str, *, quiet: bool) -> Iterator[None]:
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(name, total=None)
 
-        def look() -> None:
-            while not over.wait(LOOK_SECONDS):
+        def refresh() -> None:
+            while not over.wait(REFRESH_SECONDS):
                 done, total = _tasks(session.sparkContext.statusTracker())
                 bar.update(task, completed=done, total=total or None)
 
-        watcher = threading.Thread(target=_while_there, args=(look,), daemon=True)
+        watcher = threading.Thread(target=_until_session_ends, args=(refresh,), daemon=True)
         watcher.start()
         try:
             yield
         finally:
             over.set()
-            watcher.join(LOOK_SECONDS * 4)
+            watcher.join(REFRESH_SECONDS * 4)
 
 
 def _tasks(tracker: Any) -> tuple[int, int]:
-    """(done, all) of the stages that run now."""
+    """(completed, total) of the active stages."""
     stages = [stage for number in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(number)) is not None]
     return sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
 
 
-def _while_there(look: Callable[[], None]) -> None:
-    """A bar is no reason to fail: without its session it stands still."""
+def _until_session_ends(refresh: Callable[[], None]) -> None:
+    """Ignores errors of the session: a progress bar must not fail a command."""
     from py4j.protocol import Py4JError
 
     try:
-        look()
+        refresh()
     except (Py4JError, OSError):
         return

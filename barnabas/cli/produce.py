@@ -1,4 +1,4 @@
-"""`barnabas produce`: lines, files or JSON become records."""
+"""`barnabas produce`: sends lines, files or JSON as records."""
 
 from __future__ import annotations
 
@@ -16,53 +16,56 @@ from barnabas.cli import completion
 from barnabas.cli.connection import Connection
 from barnabas.cli.line_format import raw, unescape
 from barnabas.cli.option_group import grouped
-from barnabas.cli.output import complain, say
+from barnabas.cli.output import complain, show_text
 from barnabas.cli.progress import Advance, progress
 from barnabas.cli.record_text import KINDS, Headers, Outgoing, WrongText, parse_json, parse_text
-from barnabas.cli.session import refusal, run_until_done
+from barnabas.cli.session import refusal, run_connected
 from barnabas.cluster.errors import ClusterError, WrongArgument
 
 if TYPE_CHECKING:
     from barnabas.client.producer import FutureRecordMetadata, Producer, RecordMetadata
 
 AWAITED = 10_000
-"""How many records may be on their way before the oldest must have arrived."""
+"""Limit of records in flight."""
 
 
 @dataclass(frozen=True)
 class Input:
-    """How bytes that come in are records."""
+    """Options for parsing the input."""
 
     key_separator: Annotated[
-        str | None, typer.Option("--key-separator", "-k", "-K", help="Lines are KEY, this, VALUE.")
+        str | None, typer.Option("--key-separator", "-k", "-K", help="Split lines into key and value at this text.")
     ] = None
-    delimiter: Annotated[str, typer.Option("--delimiter", "-D", help="What ends a record.")] = "\\n"
+    delimiter: Annotated[str, typer.Option("--delimiter", "-D", help="Text that ends a record.")] = "\\n"
     as_json: Annotated[
-        bool, typer.Option("--json", "-J", help="Each line is an object as `consume --json` writes it.")
+        bool, typer.Option("--json", "-J", help="Read a JSON object per line, as `consume --json` prints it.")
     ] = False
-    key: Annotated[str | None, typer.Option("--key", help="The key of all records.")] = None
+    key: Annotated[str | None, typer.Option("--key", help="Key for all records.")] = None
     header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="May be repeated.")
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="Header for all records; repeatable."),
     ] = None
-    empty_is_null: Annotated[bool, typer.Option("--null", "-Z", help="No bytes are no value: a tombstone.")] = False
+    empty_is_null: Annotated[bool, typer.Option("--null", "-Z", help="Send empty keys and values as null.")] = False
     key_serializer: Annotated[str, typer.Option("--key-serializer", metavar="KIND", help=", ".join(KINDS))] = "bytes"
-    value_serializer: Annotated[str, typer.Option("--value-serializer", metavar="KIND", help="As for keys.")] = "bytes"
+    value_serializer: Annotated[
+        str, typer.Option("--value-serializer", metavar="KIND", help="Same kinds as for keys.")
+    ] = "bytes"
 
     def parser(self) -> Callable[[bytes], Outgoing]:
-        """From the bytes of a record to what is sent. Raises `WrongArgument`, what it gives raises `WrongText`."""
+        """Function that parses the bytes of a record and raises `WrongText`. Raises `WrongArgument`."""
         for option, kind in (("key", self.key_serializer), ("value", self.value_serializer)):
             if kind not in KINDS:
-                raise WrongArgument(f"--{option}-serializer {kind}: there are {', '.join(KINDS)}")
+                raise WrongArgument(f"--{option}-serializer must be one of {', '.join(KINDS)}; got {kind!r}")
         headers = self._headers()
         if self.as_json:
             if self.key_separator is not None or self.key is not None:
-                raise WrongArgument("--json: the objects say the keys")
+                raise WrongArgument("--json excludes --key and --key-separator: the objects contain the keys")
             return lambda line: self._from_json(line, headers)
         if self.key_separator is None:
             key = None if self.key is None else self._parse("key", self.key_serializer, raw(self.key))
             return lambda line: Outgoing(key, self._value(line), headers)
         if self.key is not None:
-            raise WrongArgument("--key and --key-separator: one of them")
+            raise WrongArgument("--key and --key-separator exclude each other")
         separator = _not_empty("--key-separator", self.key_separator)
         return lambda line: self._split(line, separator, headers)
 
@@ -71,7 +74,7 @@ class Input:
         for text in self.header or []:
             name, equals, value = text.partition("=")
             if not equals or not name:
-                raise WrongArgument(f"--header {text}: not NAME=VALUE")
+                raise WrongArgument(f"--header must be NAME=VALUE; got {text!r}")
             headers.append((name, raw(value)))
         return tuple(headers)
 
@@ -99,18 +102,20 @@ class Input:
 
 @dataclass(frozen=True)
 class Delivery:
-    """Where records go, and when they have arrived."""
+    """Options for sending."""
 
-    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Only this one.")] = None
-    acks: Annotated[str | None, typer.Option("--acks", "-a", help="all, 1 or 0.")] = None
-    compression: Annotated[str | None, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.")] = (
-        None
-    )
-    transactional_id: Annotated[
-        str | None, typer.Option("--transactional-id", metavar="ID", help="All records in one transaction, or none.")
+    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Send to this partition.")] = None
+    acks: Annotated[str | None, typer.Option("--acks", "-a", help="Acks: all, 1 or 0.")] = None
+    compression: Annotated[
+        str | None, typer.Option("--compression", "-z", help="Codec: none, gzip, snappy, lz4 or zstd.")
     ] = None
-    report: Annotated[bool, typer.Option("--report", help="Write where each record is, as JSON lines.")] = False
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Neither a bar nor a sum.")] = False
+    transactional_id: Annotated[
+        str | None, typer.Option("--transactional-id", metavar="ID", help="Send all records in one transaction.")
+    ] = None
+    report: Annotated[
+        bool, typer.Option("--report", help="Print partition and offset of each record as JSON lines.")
+    ] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress bar and no count.")] = False
 
 
 @grouped
@@ -118,14 +123,14 @@ def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=completion.topics)],
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILE]...", exists=True, dir_okay=False, help="Each is one record, whole."),
+        typer.Argument(metavar="[FILE]...", exists=True, dir_okay=False, help="Files, each sent as one record."),
     ] = None,
     *,
     source: Input,
     delivery: Delivery,
     connection: Connection,
 ) -> None:
-    """Send lines of standard input, or files, as records, and wait until all have arrived (acks=all)."""
+    """Send lines of standard input, or files, as records; return when all are acked (acks=all)."""
     parse = source.parser()
     delimiter = _not_empty("--delimiter", source.delimiter)
     shipment = _Shipment(topic, delivery.report)
@@ -144,11 +149,11 @@ def produce(
             max_block_ms=connection.timeout_ms,
             allow_auto_create_topics=False,
         )
-        # What is wrong with the settings is told before anything is asked.
+        # Wrong settings are reported before any request.
         opening = Producer(**settings)
         count = await existing_partitions(connection, topic)
         if delivery.partition is not None and delivery.partition >= count:
-            raise WrongArgument(f"--partition {delivery.partition}: {topic} has {count}, 0 to {count - 1}")
+            raise WrongArgument(f"--partition must be 0 to {count - 1} for topic {topic}; got {delivery.partition}")
         quiet = delivery.quiet or (not files and sys.stdin.isatty())
         with progress(f"to {topic}", _total_bytes(files), unit="bytes", quiet=quiet) as advance:
             records = _records(files or [], delimiter, parse, advance)
@@ -159,13 +164,13 @@ def produce(
                     async with producer.transaction():
                         await shipment.send_all(producer, records, delivery.partition)
 
-    run_until_done(work)
+    run_connected(connection, work)
     if not delivery.quiet:
         complain(f"{shipment.arrived} record{'s' if shipment.arrived != 1 else ''} sent to {topic}")
 
 
 class _Shipment:
-    """Records on their way, in the order in which they were read."""
+    """Records in flight, in input order."""
 
     def __init__(self, topic: str, report: bool) -> None:
         self.arrived = 0
@@ -175,8 +180,8 @@ class _Shipment:
         self._under_way: deque[FutureRecordMetadata] = deque()
 
     async def send_all(self, producer: Producer, records: AsyncIterator[Outgoing], partition: int | None) -> None:
-        """Until the last one has arrived. Raises `ClusterError` for the first that does not arrive or cannot be
-        sent; what came before it has arrived then.
+        """Sends all records and waits for their acks. Raises `ClusterError` for the first that fails, when all
+        records before it are acked.
         """
         wrong: ClusterError | None = None
         try:
@@ -215,12 +220,12 @@ class _Shipment:
                 raise _of_record(self.arrived + 1, error) from None
             self.arrived += 1
             if self._report:
-                say(_report_line(metadata))
+                show_text(_report_line(metadata))
 
 
 def _of_record(number: int, error: Exception) -> ClusterError:
-    told = refusal(error)
-    return type(told)(f"record {number}: {told}")
+    failure = refusal(error)
+    return type(failure)(f"record {number}: {failure}")
 
 
 async def _records(
@@ -249,7 +254,7 @@ def _parsed(parse: Callable[[bytes], Outgoing], data: bytes, place: str) -> Outg
 
 
 def _total_bytes(files: list[Path] | None) -> int | None:
-    """Of the files, or of standard input if that is one."""
+    """Size of the files, or of standard input if it is a file; None if unknown."""
     import os
     import stat
     from io import UnsupportedOperation
@@ -277,5 +282,5 @@ def _report_line(metadata: RecordMetadata) -> str:
 def _not_empty(option: str, text: str) -> bytes:
     data = unescape(option, text)
     if not data:
-        raise WrongArgument(f"{option}: cannot be empty")
+        raise WrongArgument(f"{option} cannot be empty")
     return data

@@ -1,4 +1,4 @@
-"""A bar on standard error while something takes long, if somebody looks on."""
+"""Progress bar on standard error, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Advance = Callable[[int], None]
-"""So much more is done."""
+"""Takes the number of units done since the last call."""
 
 
 @contextmanager
 def progress(title: str, total: int | None, *, unit: str = "records", quiet: bool = False) -> Iterator[Advance]:
-    """`total` is None while nobody knows it; `unit` is `bytes` or the name of what is counted."""
+    """`total` is None if unknown; `unit` is `bytes` or the plural of the counted items."""
     if quiet or not sys.stderr.isatty():
         yield lambda count: None
         return

@@ -1,4 +1,4 @@
-"""Records from a consumer to standard output, from where reading begins to where it ends."""
+"""Prints the records of a span of offsets from a consumer."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 POLL_MS = 500
 Shown = Callable[["ConsumerRecord"], bytes]
-"""From a record to what is written."""
+"""Formats a record."""
 
 
 class Reader:
-    """Writes what it reads, and knows when that is enough."""
+    """Polls a consumer and prints records until a limit is reached."""
 
     def __init__(self, topics: Sequence[str], span: Span, shown: Shown, *, limit: int | None, to_end: bool) -> None:
-        """`limit`: end after so many records; `to_end`: end with the last record that is there when it begins."""
+        """`limit`: number of records to print; `to_end`: stop at the end offsets found at the start."""
         self.count = 0
         self.began = False
         self._topics = list(dict.fromkeys(topics))
@@ -34,10 +34,10 @@ class Reader:
         self._limit = limit
         self._to_end = to_end
         self._stops: dict[TopicPartition, int] = {}
-        """Where partitions end that are not read for ever."""
+        """Stop offsets of partitions, if they have one."""
 
     async def assign(self, consumer: Consumer, wanted: Sequence[int] | None) -> None:
-        """All partitions, or those that are `wanted`, from where the span begins."""
+        """Assigns all or the `wanted` partitions and seeks to the start of the span."""
         from barnabas.client.cluster import TopicPartition
 
         partitions = []
@@ -53,11 +53,11 @@ class Reader:
             consumer.seek(partition, offset)
 
     async def subscribe(self, consumer: Consumer) -> None:
-        """In a group: topics, or one pattern."""
+        """Subscribes to topics or to one pattern."""
         patterns = [topic for topic in self._topics if topic.startswith("^")]
         if patterns:
             if len(self._topics) > 1:
-                raise WrongArgument(f"{patterns[0]}: a pattern stands alone")
+                raise WrongArgument(f"{patterns[0]}: a pattern must be the only topic")
             consumer.subscribe(pattern=patterns[0])
             return
         for topic in self._topics:
@@ -65,11 +65,11 @@ class Reader:
         consumer.subscribe(topics=self._topics)
 
     async def read(self, consumer: Consumer, *, quiet: bool) -> None:
-        """Until there is enough, or for ever. What was not written is left for who reads on in the group."""
+        """Prints records until a limit is reached. In a group, offsets of printed records only are committed."""
         from barnabas.cli.sink import write_out
 
         self.began = True
-        # On a terminal the records themselves show how it goes.
+        # On a terminal the records themselves are the progress.
         with progress("read", self._limit, quiet=quiet or sys.stdout.isatty()) as advance:
             while (left := self._left()) is None or left > 0:
                 if await self._at_end(consumer):
@@ -100,7 +100,7 @@ class Reader:
         ]
 
     async def _at_end(self, consumer: Consumer) -> bool:
-        """Nothing of what is to be read is left."""
+        """Whether all partitions have reached their stop offsets."""
         if not self._to_end and self._span.until_ms is None:
             return False
         assigned = consumer.assignment()
@@ -145,7 +145,7 @@ class Reader:
 
 
 def _give_back(consumer: Consumer, records: Sequence[ConsumerRecord], written: Sequence[ConsumerRecord]) -> None:
-    """What was not written was not read: a group goes on there."""
+    """Seeks back to the first record that was not printed, so that the group continues there."""
     from barnabas.client.cluster import TopicPartition
 
     last = {TopicPartition(record.topic, record.partition): record.offset for record in written}

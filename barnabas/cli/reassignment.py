@@ -1,4 +1,4 @@
-"""`barnabas topics reassign`: partitions to other brokers."""
+"""`barnabas topics reassign`: moves replicas to other brokers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from barnabas.cli import completion
 from barnabas.cli.connection import AsJson, Connection
 from barnabas.cli.offset_reset import Partition
 from barnabas.cli.option_group import grouped
-from barnabas.cli.output import Account, say, show_json, show_table
+from barnabas.cli.output import Account, show_json, show_table, show_text
 from barnabas.cli.partition_choice import PartitionChoice, by_name
 from barnabas.cli.progress import progress
 from barnabas.cli.replica_plan import Plan, read_plan, spread, write_plan
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Move partitions to other brokers.", rich_markup_mode=None)
 
-PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", exists=True, dir_okay=False, help="As `generate` writes it.")]
+PlanFile = Annotated[
+    Path, typer.Argument(metavar="PLAN", exists=True, dir_okay=False, help="Plan file, as written by `generate`.")
+]
 POLL_SECONDS = 0.5
 
 
@@ -35,12 +37,12 @@ POLL_SECONDS = 0.5
 def generate(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC[:PARTITIONS]...", autocompletion=completion.topics)],
     brokers: Annotated[
-        str | None, typer.Option("--brokers", metavar="ID,…", help="To whom; all that serve unless set.")
+        str | None, typer.Option("--brokers", metavar="ID,…", help="Target brokers; default: all in service.")
     ] = None,
     *,
     connection: Connection,
 ) -> None:
-    """Write a plan that spreads partitions evenly; nothing is moved."""
+    """Print a plan that spreads replicas evenly. Nothing is moved."""
     choices = [PartitionChoice.parse("TOPIC", text) for text in topics]
     wanted = None if brokers is None else _broker_ids(brokers)
 
@@ -49,12 +51,14 @@ def generate(
         racks = {node.node_id: node.rack for node in cluster.nodes}
         for broker in wanted or ():
             if broker not in racks:
-                raise WrongArgument(f"--brokers {broker}: there are {', '.join(map(str, racks))}")
+                raise WrongArgument(
+                    f"--brokers: no broker {broker}; brokers in service are {', '.join(map(str, racks))}"
+                )
         chosen = racks if wanted is None else {broker: racks[broker] for broker in wanted}
         counts = {each: len(replicas) for each, replicas in (await _replicas(admin, choices)).items()}
         return spread(counts, chosen)
 
-    say(write_plan(with_admin(connection, work)))
+    show_text(write_plan(with_admin(connection, work)))
 
 
 @app.command()
@@ -62,13 +66,14 @@ def generate(
 def execute(
     plan: PlanFile,
     back: Annotated[
-        Path | None, typer.Option("--back", dir_okay=False, help="Write a plan there that leads back to how it was.")
+        Path | None,
+        typer.Option("--back", dir_okay=False, help="Write the current assignment to FILE, as a plan for going back."),
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Return when all have moved.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the reassignment is complete.")] = False,
     *,
     connection: Connection,
 ) -> None:
-    """Begin to move partitions as the plan says."""
+    """Start the reassignment of a plan."""
     wanted = read_plan(plan.read_text(), str(plan))
 
     async def work(admin: Admin) -> Results[TopicPartition, None]:
@@ -83,7 +88,7 @@ def execute(
     results = with_admin(connection, work)
     account = Account()
     for name in by_name(results.succeeded):
-        say(f"{name} has moved" if wait else f"{name} moves")
+        show_text(f"{name} has moved" if wait else f"{name} is moving")
     account.failures(by_name(results.errors))
     account.close()
 
@@ -91,7 +96,7 @@ def execute(
 @app.command()
 @grouped
 def verify(plan: PlanFile, as_json: AsJson = False, *, connection: Connection) -> None:
-    """Show whether partitions are where the plan wants them; exit code 1 unless all are."""
+    """Compare the current assignment with a plan; exit code 1 if it differs."""
     wanted = read_plan(plan.read_text(), str(plan))
 
     async def work(admin: Admin) -> tuple[Plan, Mapping[TopicPartition, PartitionReassignment]]:
@@ -119,7 +124,7 @@ def verify(plan: PlanFile, as_json: AsJson = False, *, connection: Connection) -
 @app.command("list")
 @grouped
 def list_(as_json: AsJson = False, *, connection: Connection) -> None:
-    """Show which partitions are on the move."""
+    """List reassignments in progress."""
 
     async def work(admin: Admin) -> Mapping[TopicPartition, PartitionReassignment]:
         return await admin.list_partition_reassignments()
@@ -149,7 +154,7 @@ def list_(as_json: AsJson = False, *, connection: Connection) -> None:
 @app.command()
 @grouped
 def cancel(plan: PlanFile, *, connection: Connection) -> None:
-    """Stop what the plan has begun, and go back."""
+    """Cancel the reassignments of a plan."""
     wanted = read_plan(plan.read_text(), str(plan))
 
     async def work(admin: Admin) -> Results[TopicPartition, None]:
@@ -158,13 +163,13 @@ def cancel(plan: PlanFile, *, connection: Connection) -> None:
     results = with_admin(connection, work)
     account = Account()
     for name in by_name(results.succeeded):
-        say(f"{name} stays")
+        show_text(f"{name}: cancelled")
     account.failures(by_name(results.errors))
     account.close()
 
 
 async def _replicas(admin: Admin, choices: list[PartitionChoice]) -> Plan:
-    """Where the replicas are now. Raises as `chosen_partitions`."""
+    """Current replicas by partition. Raises as `chosen_partitions`."""
     partitions = await chosen_partitions(admin, choices)
     described = await admin.describe_topics(list(dict.fromkeys(each.topic for each in partitions)))
     found = {(name, part.partition): part for name, topic in described.items() for part in topic.partitions}
@@ -204,5 +209,5 @@ def _ids(brokers: Sequence[int]) -> str:
 def _broker_ids(text: str) -> list[int]:
     ids = text.split(",")
     if not all(each.isascii() and each.isdigit() for each in ids):
-        raise WrongArgument(f"--brokers {text}: not ids with commas, as in 1,2,3")
+        raise WrongArgument(f"--brokers {text}: must be broker ids, e.g. 1,2,3")
     return [int(each) for each in ids]

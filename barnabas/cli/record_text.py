@@ -1,6 +1,6 @@
-"""Keys, values and whole records as text and as JSON, both ways: what `consume --json` writes, `produce --json` reads.
+"""Text and JSON forms of keys, values and records. `produce --json` reads the output of `consume --json`.
 
-Bytes that are not UTF-8 are `{"base64": "…"}` in JSON.
+In JSON, bytes that are not UTF-8 are `{"base64": "…"}`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ Headers = Sequence[tuple[str, bytes | None]]
 WHOLE_NUMBERS = ("int", "long", "short")
 NUMBERS = ("float", "double")
 KINDS = ("bytes", "str", *WHOLE_NUMBERS, *NUMBERS, "bool", "json", "uuid", "void")
-"""The client's own serializers by name."""
+"""Names of the client's serializers."""
 
 
 class WrongText(WrongArgument):
-    """What stands there is not what was announced; the message lacks the place."""
+    """The text does not parse. The message does not contain the line number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A record to be sent, as the producer takes it."""
+    """A record to send, in the form of `Producer.enqueue`."""
 
     key: Any
     value: Any
@@ -40,7 +40,7 @@ class Outgoing:
 
 
 class Incoming(Showable, Protocol):
-    """A record that was read, its key and value as the deserializers made them."""
+    """A consumed record with deserialized key and value."""
 
     @property
     def key(self) -> Any: ...
@@ -49,7 +49,7 @@ class Incoming(Showable, Protocol):
 
 
 def parse_text(kind: str, data: bytes) -> Any:
-    """What a serializer of that kind takes. Raises `WrongText`."""
+    """The argument for a serializer of that kind. Raises `WrongText`."""
     if kind == "bytes":
         return data
     try:
@@ -71,11 +71,11 @@ def parse_text(kind: str, data: bytes) -> Any:
                 return float(text)
     except ValueError:
         pass
-    raise WrongText(f"{_short(data)} is no {kind}")
+    raise WrongText(f"not of kind {kind}: {_short(data)}")
 
 
 def text_of(value: Any) -> bytes | None:
-    """How a key or value is written on a line; None for none."""
+    """Text form of a key or value; None for null."""
     match value:
         case None | bytes():
             return value
@@ -88,7 +88,7 @@ def text_of(value: Any) -> bytes | None:
 
 
 def json_of(record: Incoming) -> dict[str, Any]:
-    """The whole record for `json`."""
+    """JSON form of a record."""
     return {
         "topic": record.topic,
         "partition": record.partition,
@@ -101,18 +101,18 @@ def json_of(record: Incoming) -> dict[str, Any]:
 
 
 def parse_json(line: bytes, key_kind: str, value_kind: str) -> Outgoing:
-    """A record out of a JSON object with `value` and maybe `key`, `headers`, `partition` and `timestamp`; topic and
-    offset, which `consume --json` writes, too, are passed over. Raises `WrongText`.
+    """Parses a JSON object with `value` and optional `key`, `headers`, `partition` and `timestamp`. Ignores `topic`
+    and `offset`, which `consume --json` writes. Raises `WrongText`.
     """
     try:
         found = json.loads(line)
     except ValueError as error:
-        raise WrongText(f"no JSON: {error}") from None
+        raise WrongText(f"invalid JSON: {error}") from None
     if not isinstance(found, dict) or "value" not in found:
-        raise WrongText("no JSON object with a value")
+        raise WrongText("must be a JSON object with a value")
     unknown = sorted(found.keys() - {"topic", "offset", "partition", "timestamp", "key", "value", "headers"})
     if unknown:
-        raise WrongText(f"{unknown[0]} is no part of a record")
+        raise WrongText(f"unknown field {unknown[0]}")
     return Outgoing(
         key=_from_json(key_kind, "key", found.get("key")),
         value=_from_json(value_kind, "value", found["value"]),
@@ -147,7 +147,7 @@ def _from_json(kind: str, name: str, value: Any) -> Any:
     wanted = {"bool": bool, **dict.fromkeys(WHOLE_NUMBERS, int), **dict.fromkeys(NUMBERS, float)}.get(kind)
     if wanted is not None and type(value) is wanted:
         return value
-    raise WrongText(f"{name} is no {kind}: {_short(value)}")
+    raise WrongText(f"{name} must be of kind {kind}; got {_short(value)}")
 
 
 def _bytes(name: str, value: Any) -> bytes | None:
@@ -161,16 +161,16 @@ def _bytes(name: str, value: Any) -> bytes | None:
                 return base64.b64decode(text, validate=True)
     except (UnicodeEncodeError, binascii.Error):
         pass
-    raise WrongText(f'{name} is neither text, null nor {{"base64": …}}: {_short(value)}')
+    raise WrongText(f'{name} must be text, null or {{"base64": …}}; got {_short(value)}')
 
 
 def _headers(value: Any) -> Headers:
     if not isinstance(value, list):
-        raise WrongText(f"headers is no list of [name, value]: {_short(value)}")
+        raise WrongText(f"headers must be a list of [name, value]; got {_short(value)}")
     headers = []
     for each in value:
         if not (isinstance(each, list) and len(each) == 2 and isinstance(each[0], str)):
-            raise WrongText(f"a header is no [name, value]: {_short(each)}")
+            raise WrongText(f"a header must be [name, value]; got {_short(each)}")
         headers.append((each[0], _bytes(f"header {each[0]}", each[1])))
     return headers
 
@@ -178,7 +178,7 @@ def _headers(value: Any) -> Headers:
 def _whole(found: dict[str, Any], name: str) -> int | None:
     value = found.get(name)
     if value is not None and (type(value) is not int or value < 0):
-        raise WrongText(f"{name} is no whole number: {_short(value)}")
+        raise WrongText(f"{name} must be a whole number; got {_short(value)}")
     return value
 
 

@@ -1,6 +1,7 @@
-"""Which brokers shall have which partitions: read, written and made. A core.
+"""Core: plans for partition reassignment, read, written and generated.
 
-The file is that of Kafka's tool: `{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}`.
+The file format is that of kafka-reassign-partitions.sh:
+`{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}`.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ def read_plan(text: str, name: str) -> Plan:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise WrongArgument(f"{name}: no JSON: {error}") from None
+        raise WrongArgument(f"{name}: invalid JSON: {error}") from None
     parts = found.get("partitions") if isinstance(found, dict) else None
     if not isinstance(parts, list) or found.get("version", 1) != 1:
-        raise WrongArgument(f'{name}: no object with "version": 1 and "partitions"')
+        raise WrongArgument(f'{name}: must be a JSON object with "version": 1 and "partitions"')
     plan: Plan = {}
     for part in parts:
         partition, replicas = _read_part(part, name)
         if partition in plan:
-            raise WrongArgument(f"{name}: {partition.topic}:{partition.partition} stands there twice")
+            raise WrongArgument(f"{name}: {partition.topic}:{partition.partition} is there twice")
         plan[partition] = replicas
     if not plan:
         raise WrongArgument(f"{name}: no partition")
@@ -38,7 +39,7 @@ def read_plan(text: str, name: str) -> Plan:
 
 
 def write_plan(plan: Mapping[Partition, Sequence[int]]) -> str:
-    """What `read_plan` reads."""
+    """Writes the format of `read_plan`."""
     parts = [
         {"topic": each.topic, "partition": each.partition, "replicas": list(replicas)}
         for each, replicas in sorted(plan.items())
@@ -48,8 +49,8 @@ def write_plan(plan: Mapping[Partition, Sequence[int]]) -> str:
 
 
 def spread(partitions: Mapping[Partition, int], racks: Mapping[int, str | None]) -> Plan:
-    """An even plan for partitions and their numbers of replicas, over brokers and their racks: leaders go round, and
-    replicas lie in as many racks as there are. Raises `WrongArgument` if there are too few brokers.
+    """Spreads partitions with the given replica counts over brokers and racks: leaders round-robin, replicas in as
+    many racks as possible. Raises `WrongArgument` if there are too few brokers.
     """
     ring = _ring(racks)
     plan: Plan = {}
@@ -63,7 +64,7 @@ def spread(partitions: Mapping[Partition, int], racks: Mapping[int, str | None])
 
 
 def _one_of_each_rack_first(brokers: Sequence[int], racks: Mapping[int, str | None]) -> list[int]:
-    """In their order, but whoever's rack was not there yet comes before the others."""
+    """Stable order with the first broker of each rack before the others."""
     seen: dict[str, None] = {}
     first, later = [], []
     for broker in brokers:
@@ -78,7 +79,7 @@ def _one_of_each_rack_first(brokers: Sequence[int], racks: Mapping[int, str | No
 
 
 def _ring(racks: Mapping[int, str | None]) -> list[int]:
-    """Brokers so that neighbours are in different racks as far as can be."""
+    """Brokers in an order whose neighbours are in different racks as far as possible."""
     by_rack: dict[str, list[int]] = {}
     for broker in sorted(racks):
         by_rack.setdefault(racks[broker] or "", []).append(broker)
@@ -94,4 +95,4 @@ def _read_part(part: Any, name: str) -> tuple[Partition, list[int]]:
             if len(set(replicas)) < len(replicas):
                 raise WrongArgument(f"{name}: {topic}:{index} names a broker twice")
             return Partition(topic, index), replicas
-    raise WrongArgument(f"{name}: not a topic, a partition and its replicas: {json.dumps(part)[:80]}")
+    raise WrongArgument(f"{name}: must have topic, partition and replicas; got {json.dumps(part)[:80]}")

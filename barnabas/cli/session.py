@@ -1,4 +1,4 @@
-"""Runs what a command asks of a cluster, until it is done or somebody interrupts it; refusals become one line."""
+"""Runs the requests of a command until they are done or interrupted; errors of the cluster become one line."""
 
 from __future__ import annotations
 
@@ -19,19 +19,53 @@ T = TypeVar("T")
 
 
 class NoAnswer(ClusterError):
-    """Nobody could be reached, or what was asked was not done in time: the same command may succeed later."""
+    """No broker was reached, or the time limit passed. The same command may succeed later."""
 
 
 class Terminated(BaseException):
-    """SIGTERM came, and everything was closed in good order."""
+    """SIGTERM arrived, and all clients were closed cleanly."""
+
+
+def run_connected(connection: Connection, work: Callable[[], Awaitable[T]]) -> T:
+    """Runs `work` as `run_until_done` does. If the cluster does not answer, the error says what its addresses do.
+
+    Raises `NoAnswer` without waiting if the command is about the local cluster and that does not run.
+    """
+    import trio
+
+    from barnabas.cli.reachability import hint, missing_local_cluster
+
+    addresses = connection.bootstrap_addresses()
+    missing = ""
+
+    async def check() -> None:
+        nonlocal missing
+        missing = await trio.to_thread.run_sync(
+            missing_local_cluster, connection.data, addresses, abandon_on_cancel=True
+        )
+        if missing:
+            raise NoAnswer(missing)
+
+    async def checked() -> T:
+        async with trio.open_nursery() as nursery:
+            if connection.is_local:
+                nursery.start_soon(check)
+            result = await work()
+            nursery.cancel_scope.cancel()
+        return result
+
+    try:
+        return run_until_done(checked)
+    except NoAnswer as error:
+        raise NoAnswer(missing or f"{error}{hint(addresses)}") from None
 
 
 def run_until_done(work: Callable[[], Awaitable[T]]) -> T:
-    """What `work` gives. Ctrl-C and SIGTERM cancel it, so that clients close in good order; a second Ctrl-C does not
-    wait for them.
+    """Runs `work` and returns its result. Ctrl-C and SIGTERM cancel it and clients close cleanly; a second Ctrl-C
+    does not wait for them.
 
-    Raises `ClusterError` if the cluster refuses, `NoAnswer` if it does not answer, `WrongArgument` for settings that
-    cannot be; `KeyboardInterrupt` and `Terminated` alone, whichever task they came upon.
+    Raises `ClusterError` if the cluster refuses, `NoAnswer` if it does not answer, `WrongArgument` for invalid
+    settings; `KeyboardInterrupt` and `Terminated` are never wrapped in a group.
     """
     import trio
 
@@ -44,7 +78,7 @@ def run_until_done(work: Callable[[], Awaitable[T]]) -> T:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             task_status.started()
             came.append(await anext(signals))
-        # From here on Ctrl-C breaks off whatever closes.
+        # From here on, Ctrl-C interrupts the closing of clients.
         scope.cancel()
 
     async def session() -> T:
@@ -56,7 +90,7 @@ def run_until_done(work: Callable[[], Awaitable[T]]) -> T:
                 try:
                     result = await work()
                 except Exception as error:
-                    failure = error  # told as it is, and not as something of this nursery
+                    failure = error  # raised below, outside the nursery, which would wrap it in a group
             nursery.cancel_scope.cancel()
         if came:
             raise KeyboardInterrupt if came[0] == signal.SIGINT else Terminated
@@ -69,17 +103,17 @@ def run_until_done(work: Callable[[], Awaitable[T]]) -> T:
     except BaseExceptionGroup as group:
         if group.subgroup(KeyboardInterrupt) is not None:
             raise KeyboardInterrupt from None
-        told = group.split((ClusterError, KafkaError, NoBrokerAvailable, OSError))[0]
-        if told is None:
+        expected = group.split((ClusterError, KafkaError, NoBrokerAvailable, OSError))[0]
+        if expected is None:
             raise
-        first = _first(told)
+        first = _first(expected)
         raise (first if isinstance(first, OSError) else refusal(first)) from None
     except (KafkaError, NoBrokerAvailable) as error:
         raise refusal(error) from None
 
 
 def with_admin(connection: Connection, work: Callable[[Admin], Awaitable[T]]) -> T:
-    """What `work` gives for an administrator of the cluster. Raises as `run_until_done`."""
+    """Runs `work` with an admin client. Raises as `run_connected`."""
 
     async def session() -> T:
         from barnabas.client.admin import Admin, AdminSettings
@@ -88,7 +122,7 @@ def with_admin(connection: Connection, work: Callable[[Admin], Awaitable[T]]) ->
         async with Admin(**connection.settings(known, default_api_timeout_ms=connection.timeout_ms)) as admin:
             return await work(admin)
 
-    return run_until_done(session)
+    return run_connected(connection, session)
 
 
 def with_cluster(
@@ -97,7 +131,7 @@ def with_cluster(
     work: Callable[[Cluster], Awaitable[T]],
     settings: ClusterSettings | None = None,
 ) -> T:
-    """What `work` gives for a view of the cluster that several clients share. Raises as `run_until_done`."""
+    """Runs `work` with cluster metadata that several clients share. Raises as `run_until_done`."""
     addresses = bootstrap_from(bootstrap, data)
 
     async def session() -> T:
@@ -117,7 +151,7 @@ def with_cluster(
 
 
 def refusal(error: BaseException) -> ClusterError:
-    """The same as what a command ends with."""
+    """Converts an error of the client into the error of a command."""
     from barnabas.client.cluster import NoBrokerAvailable
     from barnabas.client.errors import ConfigException, NetworkException, TimeoutException
 
@@ -130,7 +164,7 @@ def refusal(error: BaseException) -> ClusterError:
 
 
 def exit_code(error: Exception) -> int:
-    """What a command ends with that could not do something because of `error`."""
+    """Exit code of a command that failed with `error`."""
     match refusal(error):
         case WrongArgument():
             return 2
@@ -141,7 +175,7 @@ def exit_code(error: Exception) -> int:
 
 
 def in_one_line(error: object) -> str:
-    """What the cluster said, on one line."""
+    """The error's text on one line."""
     return " ".join(str(error).split())
 
 

@@ -1,4 +1,4 @@
-"""Bytes to standard output: who reads them slowly stops nobody else."""
+"""Writes bytes to standard output without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from io import UnsupportedOperation
 
 
 async def write_out(data: bytes) -> None:
-    """All of it has left when this returns; after a cancel any part of it may have. Raises BrokenPipeError if nobody
-    reads any more.
+    """Returns when all bytes are written; after a cancellation, any part may be. Raises `BrokenPipeError` if the
+    reader is gone.
     """
     import trio
 
@@ -19,7 +19,7 @@ async def write_out(data: bytes) -> None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         return
-    # Not through Python's buffer: its lock would outlive a cancelled write.
+    # Bypasses Python's buffer, whose lock would outlive a cancelled write.
     sys.stdout.flush()
     await trio.to_thread.run_sync(_write_all, descriptor, data, abandon_on_cancel=True)
 

@@ -1,4 +1,4 @@
-"""Records out of standard input, without ever blocking who else has something to do."""
+"""Reads records from standard input without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from barnabas.cluster.errors import ClusterError
 
 CHUNK_BYTES = 1 << 16
 LONGEST_BYTES = 1 << 27
-"""A piece that is longer is no record: no broker would take it, and memory is not without end."""
+"""Limit for one record; no broker accepts a larger one."""
 
 
 async def pieces(delimiter: bytes) -> AsyncIterator[bytes]:
-    """What stands between delimiters on standard input; a last piece without one counts, an empty rest does not.
+    """Yields the pieces between delimiters on standard input, and a non-empty rest without one.
 
-    With a line feed as delimiter a carriage return before it is not part of the line. Cancelling leaves nothing behind
-    but a thread that waits for input. Raises `ClusterError` for a piece longer than `LONGEST_BYTES`.
+    If the delimiter is a line feed, a carriage return before it is removed. After a cancellation, a thread that waits
+    for input remains. Raises `ClusterError` for a piece longer than `LONGEST_BYTES`.
     """
     rest = bytearray()
     searched = 0
@@ -43,7 +43,7 @@ def _line(part: bytes, delimiter: bytes) -> bytes:
 
 
 async def _read() -> bytes:
-    """Some bytes, or none at the end. Not through Python's buffer: its lock would outlive a cancelled read."""
+    """Reads some bytes, none at the end. Bypasses Python's buffer, whose lock would outlive a cancelled read."""
     import trio
 
     try:

@@ -1,6 +1,6 @@
-"""Where reading begins and ends, as it is typed: beginning, end, an offset, -N from the end, s@TIME, e@TIME.
+"""Start and end of a read on the command line: beginning, end, an offset, -N from the end, s@TIME, e@TIME.
 
-A core: it says what has to be asked, and does not ask.
+Core: it returns which offsets are needed and sends no request.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from barnabas.cluster.errors import WrongArgument
 
 
 class Place(Enum):
-    """A kind of place in a partition."""
+    """The kinds of start position."""
 
     BEGINNING = auto()
     END = auto()
     OFFSET = auto()
     FROM_END = auto()
-    """So many records before the end."""
+    """N records before the end."""
     TIME = auto()
-    """The first record that is not older."""
+    """The first record at or after the time."""
     STORED = auto()
-    """Where the group is."""
+    """The group's committed offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What part of the partitions is read."""
+    """The range to read from each partition."""
 
     start: Place
     value: int = 0
-    """Offset, number of records, or milliseconds since 1970."""
+    """An offset, a number of records, or milliseconds since 1970."""
     until_ms: int | None = None
-    """Records from then on are not read; None: there is no such time."""
+    """Stop at the first record at or after this time; None for no limit."""
 
 
 _NAMES = {
@@ -48,9 +48,7 @@ _NAMES = {
 
 
 def parse_span(texts: Sequence[str], default: Place) -> Span:
-    """The span of all `--offset` options together: at most one start, and at most one `e@TIME`. Raises
-    `WrongArgument`.
-    """
+    """Combines all `--offset` options: at most one start and one `e@TIME`. Raises `WrongArgument`."""
     starts: list[Span] = []
     untils: list[int] = []
     for text in texts:
@@ -59,7 +57,7 @@ def parse_span(texts: Sequence[str], default: Place) -> Span:
         else:
             starts.append(_parse_start(text))
     if len(starts) > 1 or len(untils) > 1:
-        raise WrongArgument(f"--offset {texts[-1]}: only one start and one end")
+        raise WrongArgument(f"--offset {texts[-1]}: only one start and one end are allowed")
     start = starts[0] if starts else Span(default)
     return Span(start.start, start.value, untils[0] if untils else None)
 
@@ -72,4 +70,4 @@ def _parse_start(text: str) -> Span:
     digits = text.removeprefix("-")
     if digits.isascii() and digits.isdigit():
         return Span(Place.FROM_END if text.startswith("-") else Place.OFFSET, int(digits))
-    raise WrongArgument(f"--offset {text}: there are beginning, end, stored, N, -N, s@TIME, e@TIME")
+    raise WrongArgument(f"--offset {text}: must be beginning, end, stored, N, -N, s@TIME or e@TIME")

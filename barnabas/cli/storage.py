@@ -1,4 +1,4 @@
-"""`barnabas storage`: log directories before a node's first start."""
+"""`barnabas storage`: formats log directories before a node's first start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from barnabas.cluster.errors import ClusterError, WrongArgument
 if TYPE_CHECKING:
     from settings.node import NodeSettings
 
-app = typer.Typer(help="Log directories before a node's first start.", rich_markup_mode=None)
+app = typer.Typer(help="Format log directories before a node's first start.", rich_markup_mode=None)
 
 Config = Annotated[Path, typer.Option("--config", "-c", help="The node's .properties file.")]
 
@@ -22,22 +22,22 @@ Config = Annotated[Path, typer.Option("--config", "-c", help="The node's .proper
 @app.command("format")
 def format_(  # noqa: PLR0913, PLR0917 - each is an option
     config: Config,
-    cluster_id: Annotated[str, typer.Option("--cluster-id", "-t", help="The same for every node of a cluster.")],
+    cluster_id: Annotated[str, typer.Option("--cluster-id", "-t", help="Cluster id, the same for every node.")],
     ignore_formatted: Annotated[
-        bool, typer.Option("--ignore-formatted", "-g", help="Leave this node's formatted directories alone.")
+        bool, typer.Option("--ignore-formatted", "-g", help="Skip directories that are formatted already.")
     ] = False,
     release_version: Annotated[
         str | None,
-        typer.Option("--release-version", "-r", help="Start with this metadata.version, 4.3 for example."),
+        typer.Option("--release-version", "-r", help="Release whose metadata.version to use, e.g. 4.3."),
     ] = None,
     feature: Annotated[
-        list[str] | None, typer.Option("--feature", "-f", metavar="NAME=LEVEL", help="May be repeated.")
+        list[str] | None, typer.Option("--feature", "-f", metavar="NAME=LEVEL", help="Feature level; repeatable.")
     ] = None,
     standalone: Annotated[bool, typer.Option("--standalone", "-s", hidden=True)] = False,
     initial_controllers: Annotated[str | None, typer.Option("--initial-controllers", "-I", hidden=True)] = None,
     no_initial_controllers: Annotated[bool, typer.Option("--no-initial-controllers", "-N", hidden=True)] = False,
 ) -> None:
-    """Make the log directories of a node ready for a cluster."""
+    """Format the log directories of a node."""
     from kraft.format import FormatError, FormatRequest, format_directories
     from kraft.metadata.bootstrap import UnknownLevel, bootstrap_records
     from runtime.disk import RealDisk
@@ -48,9 +48,7 @@ def format_(  # noqa: PLR0913, PLR0917 - each is an option
         ("--no-initial-controllers", no_initial_controllers),
     ):
         if given:
-            raise WrongArgument(
-                f"{option}: voters that change are not there yet; name them in controller.quorum.voters"
-            )
+            raise WrongArgument(f"{option}: dynamic voters are not supported yet; set controller.quorum.voters instead")
     settings = load(config)
     try:
         records = bootstrap_records(_levels(release_version, feature))
@@ -68,7 +66,7 @@ def format_(  # noqa: PLR0913, PLR0917 - each is an option
 
 @app.command()
 def info(config: Config) -> None:
-    """Show whose the log directories of a node are."""
+    """Show cluster id, node id and directory ids of a node's log directories."""
     from protocol.primitives import uuid_to_string
     from runtime.disk import RealDisk
     from storage.log_directory import LogDirectoryError, read_meta_properties
@@ -95,7 +93,7 @@ def info(config: Config) -> None:
 
 @app.command("random-uuid")
 def random_uuid_() -> None:
-    """Make an id for a new cluster."""
+    """Print a random id for a new cluster."""
     from protocol.primitives import uuid_to_string
     from runtime.uuids import random_uuid
 
@@ -105,10 +103,10 @@ def random_uuid_() -> None:
 @app.command("version-mapping")
 def version_mapping(
     release_version: Annotated[
-        str | None, typer.Option("--release-version", "-r", help="4.3 for example; the newest unless set.")
+        str | None, typer.Option("--release-version", "-r", help="Release, e.g. 4.3; default: the newest.")
     ] = None,
 ) -> None:
-    """Show the highest level that each feature can have in a cluster of a release."""
+    """Show the highest feature levels that a release supports."""
     from kraft.metadata.bootstrap import UnknownLevel, metadata_version_level
     from kraft.metadata.features import METADATA_VERSION, METADATA_VERSION_NAMES, SUPPORTED_FEATURES, unmet_dependency
 
@@ -126,9 +124,11 @@ def version_mapping(
 
 @app.command("feature-dependencies")
 def feature_dependencies(
-    features: Annotated[list[str], typer.Option("--feature", "-f", metavar="NAME=LEVEL", help="May be repeated.")],
+    features: Annotated[
+        list[str], typer.Option("--feature", "-f", metavar="NAME=LEVEL", help="Feature level; repeatable.")
+    ],
 ) -> None:
-    """Show which levels of other features a level needs."""
+    """Show the feature levels that a level depends on."""
     from kraft.metadata.bootstrap import UnknownLevel
     from kraft.metadata.features import FEATURE_DEPENDENCIES, SUPPORTED_FEATURES, unsupported_reason
 
@@ -137,16 +137,16 @@ def feature_dependencies(
     except UnknownLevel as error:
         raise WrongArgument(str(error)) from None
     for name, level in levels.items():
-        reason = unsupported_reason(name, level) if name in SUPPORTED_FEATURES else "there is no such feature"
+        reason = unsupported_reason(name, level) if name in SUPPORTED_FEATURES else "unknown feature"
         if reason is not None:
             raise WrongArgument(f"--feature {name}={level}: {reason}")
         needed = FEATURE_DEPENDENCIES.get((name, level), {})
-        told = ", ".join(f"{other}={least}" for other, least in needed.items())
-        typer.echo(f"{name}={level} needs {told or 'nothing'}")
+        dependencies = ", ".join(f"{other}={least}" for other, least in needed.items())
+        typer.echo(f"{name}={level} needs {dependencies or 'nothing'}")
 
 
 def load(config: Path) -> NodeSettings:
-    """The settings of a broker or a controller, whichever the file is for. Raises `WrongArgument`."""
+    """Reads the settings of a broker or a controller, by process.roles. Raises `WrongArgument`."""
     from runtime.process import ArgumentError, read_config
     from settings.broker import load_broker_settings
     from settings.controller import load_controller_settings
@@ -164,7 +164,7 @@ def load(config: Path) -> NodeSettings:
 
 
 def _levels(release_version: str | None, features: list[str] | None) -> dict[str, int]:
-    """The feature levels that were asked for. Raises `WrongArgument` or `UnknownLevel`."""
+    """Feature levels from the options. Raises `WrongArgument` or `UnknownLevel`."""
     from kraft.metadata.bootstrap import metadata_version_level
 
     levels = {}
@@ -172,6 +172,6 @@ def _levels(release_version: str | None, features: list[str] | None) -> dict[str
         levels["metadata.version"] = metadata_version_level(release_version)
     for name, level in pairs_from("--feature", features).items():
         if not level.isascii() or not level.isdigit():
-            raise WrongArgument(f"--feature {name}={level}: the level is a whole number")
+            raise WrongArgument(f"--feature {name}={level}: the level must be a whole number")
         levels[name] = int(level)
     return levels

@@ -1,6 +1,6 @@
-"""What a measurement comes to: records and bytes in time, durations, and what the processor did for it.
+"""Result of a measurement: records, bytes, elapsed time, CPU time and latencies.
 
-A core: whoever measures brings the time.
+Core: times are arguments.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ MIB = 1024 * 1024
 
 @dataclass(slots=True)
 class Throughput:
-    """Records that went through since the beginning, and since the last report."""
+    """Counts records in total and in the current window."""
 
     began_us: int
     interval_us: int
-    """How long a window is; 0: there are no windows."""
+    """Window length; 0 for no windows."""
     records: int = 0
     size_bytes: int = 0
     durations: Histogram = field(default_factory=Histogram)
-    """Of all records, if durations are measured."""
+    """Latencies of all records, if measured."""
     _window_began_us: int = 0
     _window_records: int = 0
     _window_bytes: int = 0
@@ -34,7 +34,7 @@ class Throughput:
         self._window_began_us = self.began_us
 
     def add(self, records: int, size_bytes: int, duration_us: int | None = None) -> None:
-        """So many more records, each of which took `duration_us`."""
+        """Adds records that took `duration_us` each."""
         self.records += records
         self.size_bytes += size_bytes
         self._window_records += records
@@ -44,7 +44,7 @@ class Throughput:
             self._window_durations.add(duration_us, records)
 
     def window(self, now_us: int) -> str | None:
-        """A line about the window that is over by now, if one is; the next one begins."""
+        """A line about the window if it has ended, which starts the next one."""
         elapsed_us = now_us - self._window_began_us
         if not self.interval_us or elapsed_us < self.interval_us or not self._window_records:
             return None
@@ -60,33 +60,34 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A measurement that is over."""
+    """A completed measurement."""
 
     records: int
     size_bytes: int
     elapsed_us: int
     cpu_us: int
-    """What this process spent on it."""
+    """CPU time of this process."""
     durations: dict[str, Histogram]
-    """By what was timed."""
+    """Latency histograms by name."""
     shares: Sequence[float]
-    """The percentiles that are wanted, as shares of 1."""
+    """Percentiles to report, as shares of 1."""
     more: dict[str, float] = field(default_factory=dict)
     """Other times in milliseconds, by name."""
 
     def lines(self) -> list[str]:
-        """For people."""
+        """The report as text."""
         cpu = f"{self._cpu_seconds_per_million():.2f} CPU seconds for a million" if self.records else "no CPU time"
         lines = [_rates(self.records, self.size_bytes, self.elapsed_us) + f", {self.elapsed_us / 1e6:.2f} s, {cpu}"]
         lines += [f"{name}: {value:.1f} ms" for name, value in self.more.items()]
         for name, durations in self.durations.items():
             found = zip(self.shares, durations.percentiles_us(self.shares), strict=True)
-            told = ", ".join(f"p{share_name(share)} {value / 1000:.2f}" for share, value in found)
-            lines.append(f"{name} (ms): mean {durations.mean_us / 1000:.2f}, {told}, max {durations.max_us / 1000:.2f}")
+            shares = ", ".join(f"p{share_name(share)} {value / 1000:.2f}" for share, value in found)
+            mean, most = durations.mean_us / 1000, durations.max_us / 1000
+            lines.append(f"{name} (ms): mean {mean:.2f}, {shares}, max {most:.2f}")
         return lines
 
     def to_json(self) -> dict[str, Any]:
-        """For programs; bytes, seconds and milliseconds as the names say."""
+        """The report as JSON; names contain the units."""
         seconds = self.elapsed_us / 1e6
         return {
             "records": self.records,

@@ -1,4 +1,4 @@
-"""Points in time and lengths of time, as people type them."""
+"""Times and durations on the command line."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _PARTS = re.compile(r"(\d+)(ms|s|m|h|d|w)")
 
 
 def parse_time(option: str, text: str) -> int:
-    """Milliseconds since 1970 of `2026-08-01T12:00:00`, with or without fraction and zone (UTC without one), of a date,
-    or of milliseconds themselves. Raises `WrongArgument`.
+    """Milliseconds since 1970 from `2026-08-01T12:00:00` with optional fraction and zone (default UTC), from a date,
+    or from a number of milliseconds. Raises `WrongArgument`.
     """
     if text.isascii() and text.isdigit():
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise WrongArgument(f"{option} {text}: not a time such as 2026-08-01T12:00:00 or 1785585600000") from None
+        raise WrongArgument(f"{option} {text}: not a time, e.g. 2026-08-01T12:00:00 or 1785585600000") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // _MILLISECOND
 
 
 def parse_duration(option: str, text: str) -> int:
-    """Milliseconds of `90s`, `1h30m`, `2d`, `500ms` or of an ISO 8601 duration such as `PT1H30M`. Raises
+    """Milliseconds from `90s`, `1h30m`, `2d`, `500ms` or an ISO 8601 duration such as `PT1H30M`. Raises
     `WrongArgument`.
     """
     if (found := _ISO_DURATION.fullmatch(text)) and any(found.groups()) and not text.upper().endswith("T"):
@@ -40,11 +40,11 @@ def parse_duration(option: str, text: str) -> int:
     parts = _PARTS.findall(text)
     if parts and "".join(number + unit for number, unit in parts) == text:
         return sum(int(number) * _UNITS_MS[unit] for number, unit in parts)
-    raise WrongArgument(f"{option} {text}: not a length of time such as 90s, 1h30m, 2d or PT1H30M")
+    raise WrongArgument(f"{option} {text}: not a duration, e.g. 90s, 1h30m, 2d or PT1H30M")
 
 
 def iso_time(timestamp_ms: int) -> str:
-    """`2026-08-01T12:00:00.000Z`, or `-` for no time at all."""
+    """`2026-08-01T12:00:00.000Z`, or `-` for a negative timestamp."""
     if timestamp_ms < 0:
         return "-"
     try:

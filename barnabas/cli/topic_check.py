@@ -1,4 +1,4 @@
-"""Topics that a command reads or writes have to be there: nobody waits for one that was misspelt."""
+"""Checks that the topics of a command exist, so that a misspelt name fails at once."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 
 async def existing_partitions(connection: Connection, topic: str) -> int:
-    """How many partitions the topic has. Raises `ClusterError` at once if there is no such topic, KafkaError."""
+    """Number of partitions of the topic. Raises `ClusterError` if it does not exist, `KafkaError`."""
     from barnabas.client.admin import Admin, AdminSettings
 
     settings = connection.settings(AdminSettings.model_fields, default_api_timeout_ms=connection.timeout_ms)
     async with Admin(**settings) as admin:
         found = await admin.describe_topics([topic])
-        for error in missing_as_told(found.errors).values():
+        for error in with_missing_topics_named(found.errors).values():
             raise error
         return len(found[topic].partitions)
 
 
 async def partitions_count(consumer: Consumer, topic: str) -> int:
-    """How many partitions a consumer sees of the topic. Raises as `existing_partitions`."""
+    """Number of partitions that the consumer sees. Raises as `existing_partitions`."""
     count = len(await consumer.partitions_for(topic))
     if not count:
         raise missing(topic)
@@ -34,12 +34,11 @@ async def partitions_count(consumer: Consumer, topic: str) -> int:
 
 
 def missing(topic: str) -> ClusterError:
-    """There is no such topic."""
-    return ClusterError(f"there is no topic {topic}; `barnabas topics create {topic}` makes it")
+    return ClusterError(f"there is no topic {topic}; `barnabas topics create {topic}` creates it")
 
 
-def missing_as_told(errors: Mapping[str, KafkaError]) -> dict[str, Exception]:
-    """The same errors by topic; one that says that there is no such topic also says what would make it."""
+def with_missing_topics_named(errors: Mapping[str, KafkaError]) -> dict[str, Exception]:
+    """Replaces UNKNOWN_TOPIC_OR_PARTITION by the error of `missing`."""
     from barnabas.client.errors import UnknownTopicOrPartitionException
 
     return {

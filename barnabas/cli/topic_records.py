@@ -1,4 +1,4 @@
-"""`barnabas topics offsets` and `delete-records`: where the records of partitions begin and end, and moving that."""
+"""`barnabas topics offsets` and `delete-records`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from barnabas.cli import completion
 from barnabas.cli.connection import AsJson, Connection
 from barnabas.cli.offset_reset import read_csv
 from barnabas.cli.option_group import grouped
-from barnabas.cli.output import Account, say, show_json, show_table
+from barnabas.cli.output import Account, show_json, show_table, show_text
 from barnabas.cli.partition_choice import PartitionChoice, by_name
 from barnabas.cli.session import with_admin
 from barnabas.cli.times import iso_time, parse_time
-from barnabas.cli.topic_check import missing_as_told
+from barnabas.cli.topic_check import with_missing_topics_named
 from barnabas.cluster.errors import WrongArgument
 
 if TYPE_CHECKING:
@@ -28,24 +28,31 @@ if TYPE_CHECKING:
 
 Choices = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[TOPIC[:PARTITIONS]]...", autocompletion=completion.topics, help="As in flights:0,2-4."),
+    typer.Argument(
+        metavar="[TOPIC[:PARTITIONS]]...",
+        autocompletion=completion.topics,
+        help="Topics or partitions, e.g. flights:0,2-4.",
+    ),
 ]
 
 PLACES = ("earliest", "latest", "max-timestamp")
-"""What is looked for, where it is no time."""
+"""Values of --at other than a time."""
 
 
 @grouped
 def offsets(
     topics: Choices = None,
     at: Annotated[
-        str | None, typer.Option("--at", metavar="WHEN", help=f"{', '.join(PLACES)}, or the first record of a time on.")
+        str | None,
+        typer.Option(
+            "--at", metavar="WHEN", help=f"Show one offset: {', '.join(PLACES)}, or the first at or after a time."
+        ),
     ] = None,
     as_json: AsJson = False,
     *,
     connection: Connection,
 ) -> None:
-    """Show the first and the end offset of partitions, or the offset of a time."""
+    """Show log start and end offsets of partitions, or the offset for a time."""
     choices = [PartitionChoice.parse("TOPIC", text) for text in topics or []]
     timestamp_ms = None if at is None or at in PLACES else parse_time("--at", at)
 
@@ -85,20 +92,20 @@ def offsets(
 def delete_records(
     topics: Choices = None,
     before: Annotated[
-        str | None, typer.Option("--before", metavar="OFFSET", help="The first that stays; `end`: none does.")
+        str | None, typer.Option("--before", metavar="OFFSET", help="First offset to keep; `end` removes all records.")
     ] = None,
     from_file: Annotated[
         Path | None,
-        typer.Option("--from-file", exists=True, dir_okay=False, help="Lines of topic,partition,offset."),
+        typer.Option("--from-file", exists=True, dir_okay=False, help="CSV file with lines topic,partition,offset."),
     ] = None,
     *,
     connection: Connection,
 ) -> None:
-    """Remove the oldest records of partitions, for ever."""
+    """Delete records before an offset. This cannot be undone."""
     if (before is None) == (from_file is None) or bool(topics) == (before is None):
-        raise WrongArgument("what? TOPIC[:PARTITIONS] --before OFFSET, or --from-file FILE")
+        raise WrongArgument("needs TOPIC[:PARTITIONS] --before OFFSET, or --from-file FILE")
     if before is not None and before != "end" and not (before.isascii() and before.isdigit()):
-        raise WrongArgument(f"--before {before}: an offset, or end")
+        raise WrongArgument(f"--before must be an offset or end; got {before!r}")
     choices = [PartitionChoice.parse("TOPIC", text) for text in topics or []]
     given = {} if from_file is None else read_csv(from_file.read_text(), str(from_file))
 
@@ -114,31 +121,31 @@ def delete_records(
     results = with_admin(connection, work)
     account = Account()
     for name, left in by_name(results.succeeded).items():
-        say(f"{name} begins at {left.low_watermark}")
+        show_text(f"{name} begins at {left.low_watermark}")
     account.failures(by_name(results.errors))
     account.close()
 
 
 async def chosen_partitions(admin: Admin, choices: Iterable[PartitionChoice]) -> list[TopicPartition]:
-    """Each once. Raises `ClusterError` for a topic that there is not, `WrongArgument` for such a partition."""
+    """The partitions, each once. Raises `ClusterError` for an unknown topic, `WrongArgument` for a partition."""
     from barnabas.client.cluster import TopicPartition
 
     choices = list(choices)
     described = await admin.describe_topics(list(dict.fromkeys(choice.topic for choice in choices)))
-    for error in missing_as_told(described.errors).values():
+    for error in with_missing_topics_named(described.errors).values():
         raise error
     found: dict[TopicPartition, None] = {}
     for choice in choices:
         count = len(described[choice.topic].partitions)
         for index in range(count) if choice.partitions is None else choice.partitions:
             if index >= count:
-                raise WrongArgument(f"{choice.topic}:{index}: there are {count} partitions, 0 to {count - 1}")
+                raise WrongArgument(f"{choice.topic}:{index}: the topic has partitions 0 to {count - 1}")
             found[TopicPartition(choice.topic, index)] = None
     return list(found)
 
 
 def _spec(place: str) -> OffsetSpec:
-    """Of one of `PLACES`."""
+    """The `OffsetSpec` for one of `PLACES`."""
     from barnabas.client.admin import OffsetSpec
 
     match place:
@@ -155,9 +162,9 @@ def _offset(result: OffsetAndTimestamp) -> int | None:
 
 
 def _offsets_json(partition: TopicPartition, results: Sequence[OffsetAndTimestamp]) -> dict[str, Any]:
-    told: dict[str, Any] = {"topic": partition.topic, "partition": partition.partition}
+    names: dict[str, Any] = {"topic": partition.topic, "partition": partition.partition}
     if len(results) == 2:
-        return {**told, "first": results[0].offset, "end": results[1].offset}
+        return {**names, "first": results[0].offset, "end": results[1].offset}
     [result] = results
     timestamp_ms = None if result.timestamp_ms < 0 else result.timestamp_ms
-    return {**told, "offset": _offset(result), "timestamp": timestamp_ms}
+    return {**names, "offset": _offset(result), "timestamp": timestamp_ms}

@@ -1,4 +1,4 @@
-"""`barnabas topics`: make, show, change and remove topics, their records and their leaders."""
+"""`barnabas topics`: create, describe, alter and delete topics."""
 
 from __future__ import annotations
 
@@ -12,50 +12,59 @@ from barnabas.cli import completion, leaders, reassignment, topic_records
 from barnabas.cli.connection import AsJson, Connection
 from barnabas.cli.option_group import grouped
 from barnabas.cli.options import pairs_from
-from barnabas.cli.output import Account, Cell, Styled, say, show_json, show_table
+from barnabas.cli.output import Account, Cell, Styled, show_json, show_table, show_text
 from barnabas.cli.session import with_admin
-from barnabas.cli.topic_check import missing_as_told
-from barnabas.cluster.errors import WrongArgument
+from barnabas.cli.topic_check import with_missing_topics_named
+from barnabas.cluster.errors import ClusterError, WrongArgument
 
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin, CreatedTopic, Results, TopicDescription, TopicListing, TopicPartitionInfo
 
-app = typer.Typer(help="Make, show, change and remove topics.", rich_markup_mode=None)
+app = typer.Typer(help="Create, list, describe, alter and delete topics.", rich_markup_mode=None)
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=completion.topics)]
 Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", autocompletion=completion.topics)]
 Configs = Annotated[
     list[str] | None,
-    typer.Option("--config", metavar="NAME=VALUE", help="A topic setting; may be repeated."),
+    typer.Option("--config", metavar="NAME=VALUE", help="Topic config; repeatable."),
 ]
 Assignment = Annotated[
     str | None,
-    typer.Option("--assign", metavar="B:B,…", help="Brokers of each partition, the preferred leader first: 1:2,2:3."),
+    typer.Option("--assign", metavar="B:B,…", help="Replicas of each partition, preferred leader first, e.g. 1:2,2:3."),
 ]
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a new topic is to be."""
+    """Options for a new topic."""
 
-    partitions: Annotated[int, typer.Option("--partitions", "-p", help="-1: the brokers' num.partitions.")] = -1
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", help="Number of partitions; -1 for the cluster's num.partitions.")
+    ] = -1
     replication_factor: Annotated[
-        int, typer.Option("--replication-factor", "-r", help="-1: the brokers' default.replication.factor.")
+        int,
+        typer.Option(
+            "--replication-factor",
+            "-r",
+            help="Replicas per partition; -1 for the cluster's default.replication.factor.",
+        ),
     ] = -1
     config: Configs = None
     assign: Assignment = None
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Content with one that is there.")] = False
-    validate_only: Annotated[bool, typer.Option("--validate-only", help="Only ask whether it could be made.")] = False
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Succeed if the topic already exists.")] = False
+    validate_only: Annotated[
+        bool, typer.Option("--validate-only", help="Validate the request without creating the topic.")
+    ] = False
 
 
 @app.command()
 @grouped
 def create(topics: Topics, *, shape: Shape, as_json: AsJson = False, connection: Connection) -> None:
-    """Make topics."""
+    """Create topics."""
     configs = pairs_from("--config", shape.config)
     assignments = _assignments(shape.assign)
     if assignments and (shape.partitions, shape.replication_factor) != (-1, -1):
-        raise WrongArgument("--assign says how many partitions and replicas there are; leave out -p and -r")
+        raise WrongArgument("--assign excludes -p and -r: it determines the numbers of partitions and replicas")
 
     async def work(admin: Admin) -> Results[str, CreatedTopic]:
         from barnabas.client.admin import NewTopic
@@ -75,27 +84,27 @@ def create(topics: Topics, *, shape: Shape, as_json: AsJson = False, connection:
     )
     made = results.succeeded.values()
     if as_json:
-        told = [
+        created = [
             {"name": each.name, "partitions": each.num_partitions, "replication_factor": each.replication_factor}
             for each in made
         ]
-        show_json({"topics": told, "errors": account.errors})
+        show_json({"topics": created, "errors": account.errors})
     for each in [] if as_json else made:
         plural = "s" if each.num_partitions != 1 else ""
-        what = f"{each.name}: {each.num_partitions} partition{plural}, {each.replication_factor} replicas each"
-        say(f"could create {what}" if shape.validate_only else f"created {what}")
+        what = f"{each.name}: {each.num_partitions} partition{plural}, replication factor {each.replication_factor}"
+        show_text(f"would create {what}" if shape.validate_only else f"created {what}")
     account.close()
 
 
 @app.command("list")
 @grouped
 def list_(
-    internal: Annotated[bool, typer.Option("--internal", help="Also the brokers' own topics.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Include internal topics.")] = False,
     as_json: AsJson = False,
     *,
     connection: Connection,
 ) -> None:
-    """Show the names of all topics."""
+    """List topics."""
 
     async def work(admin: Admin) -> dict[str, TopicListing]:
         return await admin.list_topics(list_internal=internal)
@@ -105,20 +114,20 @@ def list_(
         show_json([{"name": each.name, "topic_id": each.topic_id, "internal": each.is_internal} for each in listings])
         return
     for each in listings:
-        say(each.name)
+        show_text(each.name)
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Which partitions are shown."""
+    """Options that select partitions."""
 
     under_replicated: Annotated[
-        bool, typer.Option("--under-replicated", help="Only partitions with fewer replicas in sync than they have.")
+        bool, typer.Option("--under-replicated", help="Show only partitions with fewer in-sync replicas than replicas.")
     ] = False
-    unavailable: Annotated[bool, typer.Option("--unavailable", help="Only partitions without a leader.")] = False
+    unavailable: Annotated[bool, typer.Option("--unavailable", help="Show only partitions without a leader.")] = False
     at_most_in_sync: Annotated[
         int | None,
-        typer.Option("--at-most-in-sync", metavar="N", help="Only partitions with N replicas in sync or fewer."),
+        typer.Option("--at-most-in-sync", metavar="N", help="Show only partitions with N in-sync replicas or fewer."),
     ] = None
 
     def takes(self, partition: TopicPartitionInfo) -> bool:
@@ -138,7 +147,7 @@ def describe(
     chosen: Filter,
     connection: Connection,
 ) -> None:
-    """Show partitions, leaders and replicas; of all topics unless some are named."""
+    """Describe topics: partitions, leaders, replicas and in-sync replicas; all topics by default."""
 
     async def work(admin: Admin) -> Results[str, TopicDescription]:
         return await admin.describe_topics(topics or list(await admin.list_topics(list_internal=True)))
@@ -146,7 +155,7 @@ def describe(
     results = with_admin(connection, work)
     found = results.succeeded.values()
     account = Account()
-    account.failures(missing_as_told(results.errors))
+    account.failures(with_missing_topics_named(results.errors))
     if as_json:
         show_json({"topics": [_topic_json(each, chosen) for each in found], "errors": account.errors})
     else:
@@ -160,16 +169,16 @@ def describe(
 def alter(
     topic: Topic,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, help="How many there are to be in all.")
+        int | None, typer.Option("--partitions", "-p", min=1, help="New total number of partitions.")
     ] = None,
     config: Configs = None,
     unset: Annotated[
-        list[str] | None, typer.Option("--unset", metavar="NAME", help="Back to the default; may be repeated.")
+        list[str] | None, typer.Option("--unset", metavar="NAME", help="Remove a topic config; repeatable.")
     ] = None,
     *,
     connection: Connection,
 ) -> None:
-    """Give a topic more partitions, or other settings."""
+    """Add partitions to a topic, or alter its configs."""
     changes: dict[str, str | None] = {**pairs_from("--config", config), **dict.fromkeys(unset or [])}
     if partitions is None and not changes:
         raise WrongArgument("nothing to alter: --partitions, --config or --unset")
@@ -183,18 +192,18 @@ def alter(
             await admin.incremental_alter_configs({ConfigResource(ResourceType.TOPIC, topic): changes})
 
     with_admin(connection, work)
-    say(f"altered {topic}")
+    show_text(f"altered {topic}")
 
 
 @app.command()
 @grouped
 def delete(
     topics: Topics,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="Content with one that is not there.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Succeed if the topic does not exist.")] = False,
     *,
     connection: Connection,
 ) -> None:
-    """Remove topics and their records."""
+    """Delete topics and their records."""
 
     async def work(admin: Admin) -> Results[str, None]:
         return await admin.delete_topics(topics, raise_errors=False)
@@ -202,16 +211,12 @@ def delete(
     results = with_admin(connection, work)
     account = Account()
     for name in results.succeeded:
-        say(f"deleted {name}")
-    account.failures(
-        missing_as_told(
-            {
-                name: error
-                for name, error in results.errors.items()
-                if not (if_exists and error.code.name == "UNKNOWN_TOPIC_OR_PARTITION")
-            }
-        )
-    )
+        show_text(f"deleted {name}")
+    for name, error in results.errors.items():
+        if error.code.name != "UNKNOWN_TOPIC_OR_PARTITION":
+            account.failure(name, error)
+        elif not if_exists:
+            account.failure(name, ClusterError("there is no such topic"))
     account.close()
 
 
@@ -262,7 +267,7 @@ def _assignments(text: str | None) -> dict[int, list[int]] | None:
     try:
         return {index: [int(broker) for broker in part.split(":")] for index, part in enumerate(text.split(","))}
     except ValueError:
-        raise WrongArgument(f"--assign {text}: not ids of brokers, as in 1:2,2:3") from None
+        raise WrongArgument(f"--assign {text}: must be broker ids, e.g. 1:2,2:3") from None
 
 
 def _ids(brokers: Sequence[int]) -> str:

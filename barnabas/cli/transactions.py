@@ -1,4 +1,4 @@
-"""`barnabas transactions`: who has transactions open where, and ending those whose producers are gone."""
+"""`barnabas transactions`: lists transactions and ends hanging ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from barnabas.cli import completion, hanging
 from barnabas.cli.connection import AsJson, Connection
 from barnabas.cli.hanging import BrokerId
 from barnabas.cli.option_group import grouped
-from barnabas.cli.output import Account, say, show_json, show_table
+from barnabas.cli.output import Account, show_json, show_table, show_text
 from barnabas.cli.partition_choice import PartitionChoice, by_name
 from barnabas.cli.session import with_admin
 from barnabas.cli.times import iso_time, parse_duration
@@ -29,11 +29,15 @@ if TYPE_CHECKING:
 
     Producers = Results[TopicPartition, tuple[ProducerState, ...]]
 
-app = typer.Typer(help="Show transactions, and end those that hang.", rich_markup_mode=None)
+app = typer.Typer(help="List and describe transactions, and end hanging ones.", rich_markup_mode=None)
 
 Choices = Annotated[
     list[str],
-    typer.Argument(metavar="TOPIC[:PARTITIONS]...", autocompletion=completion.topics, help="As in flights:0,2-4."),
+    typer.Argument(
+        metavar="TOPIC[:PARTITIONS]...",
+        autocompletion=completion.topics,
+        help="Topics or partitions, e.g. flights:0,2-4.",
+    ),
 ]
 
 
@@ -41,18 +45,23 @@ Choices = Annotated[
 @grouped
 def list_(
     state: Annotated[
-        list[str] | None, typer.Option("--state", help="Only those in it: Ongoing, …; may be repeated.")
+        list[str] | None, typer.Option("--state", help="List only transactions in this state: Ongoing, …; repeatable.")
     ] = None,
-    producer_id: Annotated[list[int] | None, typer.Option("--producer-id", help="Only of it; may be repeated.")] = None,
+    producer_id: Annotated[
+        list[int] | None, typer.Option("--producer-id", help="List only this producer id; repeatable.")
+    ] = None,
     older_than: Annotated[
-        str | None, typer.Option("--older-than", metavar="TIME", help="Only those that run longer: 90s, 15m.")
+        str | None,
+        typer.Option("--older-than", metavar="TIME", help="List only transactions that run longer, e.g. 90s, 15m."),
     ] = None,
-    pattern: Annotated[str | None, typer.Option("--pattern", help="Only ids that match it as a whole (RE2).")] = None,
+    pattern: Annotated[
+        str | None, typer.Option("--pattern", help="List only ids that match this RE2 pattern as a whole.")
+    ] = None,
     as_json: AsJson = False,
     *,
     connection: Connection,
 ) -> None:
-    """Show all transactional ids and the states of their transactions."""
+    """List transactional ids and the states of their transactions."""
     duration_ms = None if older_than is None else parse_duration("--older-than", older_than)
 
     async def work(admin: Admin) -> list[TransactionListing]:
@@ -84,7 +93,7 @@ def describe(
     *,
     connection: Connection,
 ) -> None:
-    """Show what the coordinator knows of transactional ids."""
+    """Describe the transactions of transactional ids."""
 
     async def work(admin: Admin) -> Results[str, TransactionDescription]:
         return await admin.describe_transactions(ids)
@@ -126,7 +135,7 @@ def describe(
 @app.command()
 @grouped
 def producers(topics: Choices, broker: BrokerId = None, as_json: AsJson = False, *, connection: Connection) -> None:
-    """Show the producers that partitions remember, and since which offset each has a transaction open."""
+    """Show the producer state of partitions, with the start offsets of open transactions."""
     choices = [PartitionChoice.parse("TOPIC", text) for text in topics]
 
     async def work(admin: Admin) -> Producers:
@@ -175,7 +184,7 @@ def producers(topics: Choices, broker: BrokerId = None, as_json: AsJson = False,
 @app.command()
 @grouped
 def fence(ids: Annotated[list[str], typer.Argument(metavar="TRANSACTIONAL_ID...")], *, connection: Connection) -> None:
-    """Abort what transactional ids have open, and let none of their producers go on."""
+    """Fence the producers of transactional ids and abort their open transactions."""
 
     async def work(admin: Admin) -> Results[str, ProducerIdAndEpoch]:
         return await admin.fence_producers(ids, raise_errors=False)
@@ -183,7 +192,7 @@ def fence(ids: Annotated[list[str], typer.Argument(metavar="TRANSACTIONAL_ID..."
     results = with_admin(connection, work)
     account = Account()
     for name, taken in results.succeeded.items():
-        say(f"fenced {name}: producer id {taken.producer_id}, epoch {taken.epoch}")
+        show_text(f"fenced {name}: producer id {taken.producer_id}, epoch {taken.epoch}")
     account.failures(results.errors)
     account.close()
 

@@ -1,4 +1,4 @@
-"""`barnabas why`: what happened to a partition, a group, a transaction, a node or the quorum, and why."""
+"""`barnabas why`: what happened to a partition, a group, a transaction, a node or the quorum, and the causes."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ import typer
 
 from barnabas.cli.connection import AsJson, Connection
 from barnabas.cli.option_group import grouped
-from barnabas.cli.output import complain, say, show_json
+from barnabas.cli.output import complain, show_json, show_text
 from barnabas.cli.session import NoAnswer, run_until_done, with_admin
 from barnabas.cli.times import iso_time
 from barnabas.cluster.errors import ClusterError, WrongArgument
 
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin
-    from barnabas.why.asking import Answers, Place
+    from barnabas.why.node_addresses import NodeAddress, NodeListener
+    from barnabas.why.node_queries import Answers
     from barnabas.why.story import Event
 
-HTTP_PORT_ABOVE = 200
-"""Nodes tell of themselves so far above the port of their listener, as `make up` and the containers have it."""
 MAX_ALIKE = 3
-"""So many partitions that a broker's fate moved in one step are told one by one."""
+"""Limit of events that one step caused on other subjects; the rest are counted."""
 _SHOWN = {
     "leader_epoch": "leader epoch",
     "partition_epoch": "partition epoch",
@@ -42,15 +41,15 @@ _SHOWN = {
     "partitions": "partitions",
     "metadata_offset": "metadata offset",
 }
-"""Facts that people are shown; the others are in the sentences, or for programs."""
+"""Facts in the text output, with their labels. The others are in the sentences or in --json only."""
 
 Http = Annotated[
     str | None,
     typer.Option(
         "--http",
         metavar="HOST:PORT,…",
-        help="Where nodes tell of themselves (barnabas.http.listener). Without it: as the cluster in --data has it, or "
-        "200 above the ports of the nodes of --bootstrap-server.",
+        help="HTTP listeners of the nodes (barnabas.http.listener). Default: those of the cluster in --data; with -b, "
+        "200 above the nodes' Kafka ports, or port 9292.",
     ),
 ]
 
@@ -61,7 +60,7 @@ def why(
         list[str],
         typer.Argument(
             metavar="SUBJECT...",
-            help="flights-3, a topic, a group, a transactional id, broker 2, controller 101, or quorum.",
+            help="Partition such as flights-3, topic, group, transactional id, broker 2, controller 101, or quorum.",
         ),
     ],
     http: Http = None,
@@ -69,18 +68,21 @@ def why(
     *,
     connection: Connection,
 ) -> None:
-    """Tell what was decided about something, when and why, as all nodes together know it. Of the cluster in --data the
-    logs are read, too: what a node told before it was started anew is only there.
+    """Explain what happened to a partition, group, transaction or node: all nodes' decisions, with their causes.
+
+    For the cluster in --data the nodes' log files are read, too: decisions before a restart are only there.
     """
     text = " ".join(subject).strip()
     if not text:
-        raise WrongArgument("why: of what? flights-3, a group, a transactional id, broker 2, or quorum")
-    places, logs = _places(http, connection)
-    answers = _ask(places, logs, text, min(connection.timeout, 5.0))
+        raise WrongArgument(
+            "SUBJECT must be a partition such as flights-3, a topic, a group, a transactional id, a node or quorum"
+        )
+    addresses, logs = _addresses(http, connection)
+    answers = _ask(addresses, logs, text, min(connection.timeout, 5.0))
     for name, reason in answers.silent.items():
         complain(f"{name} does not answer: {reason}")
     if not answers.wanted:
-        _nothing_known(text, answers)
+        _refuse_unknown(text, answers)
     from barnabas.why.story import story
 
     events = story(answers.decisions)
@@ -88,80 +90,84 @@ def why(
         decisions = [event.to_json() for event in events]
         show_json({"subject": text, "subjects": answers.wanted, "silent": answers.silent, "decisions": decisions})
     else:
-        for line in told(events, answers.wanted):
-            say(line)
+        for line in story_lines(events, answers.wanted):
+            show_text(line)
 
 
-def _ask(places: Sequence[Place], logs: Mapping[str, Path], text: str, timeout_seconds: float) -> Answers:
-    """Raises `NoAnswer` if nobody answers."""
-    from barnabas.why.asking import ask_all
-    from barnabas.why.written import read_log
+def _ask(addresses: Sequence[NodeAddress], logs: Mapping[str, Path], text: str, timeout_seconds: float) -> Answers:
+    """Raises `NoAnswer` if no node answers."""
+    from barnabas.why.decision_log import read_log
+    from barnabas.why.node_queries import ask_all
     from runtime.real import real_world
 
-    written = [it for name, path in logs.items() for it in read_log(path, name)]
-    answers = run_until_done(lambda: ask_all(real_world().network, places, text, timeout_seconds, written))
-    if len(answers.silent) == len(places) and not answers.wanted:
+    logged = [it for name, path in logs.items() for it in read_log(path, name)]
+    answers = run_until_done(lambda: ask_all(real_world().network, addresses, text, timeout_seconds, logged))
+    if len(answers.silent) == len(addresses) and not answers.wanted:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in answers.silent.items())
-        raise NoAnswer(f"no node tells of itself ({reasons}); is --data or --http right?")
+        raise NoAnswer(f"no node answers HTTP ({reasons}); check --data or --http")
     return answers
 
 
-def _nothing_known(text: str, answers: Answers) -> None:
+def _refuse_unknown(text: str, answers: Answers) -> None:
     from barnabas.why.story import near
 
     found = near(text, answers.subjects)
-    told = f"did you mean {' or '.join(found)}?" if found else f"{len(answers.subjects)} other subjects are known"
-    raise ClusterError(f"no node knows anything of {text}; {told}")
+    hint = f"did you mean {' or '.join(found)}?" if found else f"{len(answers.subjects)} other subjects are known"
+    raise ClusterError(f"no node has decisions about {text}; {hint}")
 
 
-# Where the nodes are
+# Addresses of the nodes
 
 
-def _places(http: str | None, connection: Connection) -> tuple[list[Place], dict[str, Path]]:
-    """Where nodes tell of themselves; and the logs of those of this machine, by name, for what they told in earlier
-    lives."""
+def _addresses(http: str | None, connection: Connection) -> tuple[list[NodeAddress], dict[str, Path]]:
+    """HTTP addresses of the nodes, and the log files of local nodes by name."""
     from barnabas.cluster.layout import Layout
-    from barnabas.why.asking import Place
+    from barnabas.why.node_addresses import NodeAddress
 
     if http is not None:
-        return [Place(f"{host}:{port}", host, port) for host, port in _addresses(http)], {}
+        return [NodeAddress(f"{host}:{port}", host, port) for host, port in _parse_addresses(http)], {}
     if connection.bootstrap is not None:
-        return with_admin(connection, _places_of), {}
+        return with_admin(connection, _found_by_listeners), {}
     layout = Layout.open(connection.data)
-    places = [Place(it.name, "127.0.0.1", it.http_port) for it in layout.nodes if it.http_port is not None]
-    return places, {it.name: layout.log_file(it) for it in layout.nodes}
+    addresses = [NodeAddress(it.name, "127.0.0.1", it.http_port) for it in layout.nodes if it.http_port is not None]
+    return addresses, {it.name: layout.log_file(it) for it in layout.nodes}
 
 
-async def _places_of(admin: Admin) -> list[Place]:
-    """By the cluster's own account of its nodes."""
-    from barnabas.why.asking import Place
+async def _found_by_listeners(admin: Admin) -> list[NodeAddress]:
+    from barnabas.why.node_addresses import NodeListener, find_all
+    from runtime.real import real_world
 
     described = await admin.describe_cluster(include_fenced_brokers=True)
     quorum = await admin.describe_metadata_quorum()
-    places = [Place(f"broker-{it.node_id}", it.host, it.port + HTTP_PORT_ABOVE) for it in described.nodes]
-    for node_id, endpoints in sorted(quorum.nodes.items()):
-        if endpoints:
-            places.append(Place(f"controller-{node_id}", endpoints[0].host, endpoints[0].port + HTTP_PORT_ABOVE))
-    return places
+    listeners = [NodeListener("broker", it.node_id, it.host, it.port) for it in described.nodes]
+    listeners += [_controller(node_id, endpoints) for node_id, endpoints in sorted(quorum.nodes.items())]
+    return await find_all(real_world().network, listeners)
 
 
-def _addresses(text: str) -> list[tuple[str, int]]:
+def _controller(node_id: int, endpoints: Sequence[Any]) -> NodeListener:
+    from barnabas.why.node_addresses import NodeListener
+
+    host, port = (endpoints[0].host, endpoints[0].port) if endpoints else ("", 0)
+    return NodeListener("controller", node_id, host, port)
+
+
+def _parse_addresses(text: str) -> list[tuple[str, int]]:
     """Raises `WrongArgument`."""
     found = []
     for part in text.split(","):
         host, colon, port = part.strip().rpartition(":")
         if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-            raise WrongArgument(f"--http {part}: not HOST:PORT")
+            raise WrongArgument(f"--http must be HOST:PORT,…; got {part!r}")
         found.append((host.strip("[]"), int(port)))
     return found
 
 
-# Telling it
+# Output
 
 
-def told(events: Sequence[Event], wanted: Sequence[str]) -> list[str]:
-    """Lines for people: when, what and by whom; then why, and the numbers. Of many other things that `wanted` brought
-    about with one step only the first are told.
+def story_lines(events: Sequence[Event], wanted: Sequence[str]) -> list[str]:
+    """The story as text: time, event and node; then the cause, and the numbers. If one step changed many subjects
+    other than `wanted`, the first are printed and the rest counted.
     """
     lines: list[str] = []
     day, step, others = "", None, 0
@@ -179,8 +185,8 @@ def told(events: Sequence[Event], wanted: Sequence[str]) -> list[str]:
         if when[:10] != day:
             day = when[:10]
             lines.append(day)
-        heard = ", as it heard" if decision["facts"].get("hearsay") else ""
-        lines.append(f"  {when[11:]}  {_plain(event.what)}  ({decision['node']}{heard})")
+        second_hand = ", second-hand" if decision["facts"].get("hearsay") else ""
+        lines.append(f"  {when[11:]}  {_plain(event.what)}  ({decision['node']}{second_hand})")
         if event.cause:
             lines.append(f"      because {_plain(event.cause)}")
         numbers = _numbers(decision["facts"])
@@ -201,5 +207,5 @@ def _numbers(facts: dict[str, Any]) -> str:
 
 
 def _plain(text: str) -> str:
-    """On one line, and without what would move the cursor of a terminal."""
+    """On one line, without control characters."""
     return "".join(it if it.isprintable() else "?" for it in text)

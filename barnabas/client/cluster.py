@@ -1,7 +1,8 @@
-"""What a client knows of the cluster, kept fresh, and calls to its brokers.
+"""A client's view of the cluster: its metadata, kept fresh, and calls to its brokers.
 
-Metadata is asked for when it is missing, proven wrong or old; what brokers say in passing is taken, too. Nothing here
-knows what is produced or fetched; callers say which errors mean that the metadata is stale.
+Metadata is requested when it is missing, proven wrong or older than metadata.max.age.ms; leaders and nodes that other
+responses mention are taken over, too. Nothing here knows what is produced or fetched; callers decide which errors mean
+that the metadata is stale.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Any
 
 import trio
 
+from barnabas.client.backoff import Backoff
+from barnabas.client.cluster_settings import ClusterSettings
 from barnabas.client.connections import IDLE_LOOKS, Caller, NodeConnection, in_turn
 from barnabas.client.metadata import (
     NO_LEADER,
@@ -26,7 +29,6 @@ from barnabas.client.metadata import (
     nodes_of,
     partitions_of,
 )
-from barnabas.client.patience import Backoff, ClusterSettings
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.schema import Message
@@ -50,18 +52,18 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-TELLS_IN_A_ROW = 5
-TELLS_IN_A_ROW_MS = 10_000
-"""So often, with pauses shorter than this, the same node is asked for metadata before others are preferred."""
+SAME_NODE_LIMIT = 5
+SAME_NODE_PAUSE_MS = 10_000
+"""After this many metadata requests in a row to one node, with pauses shorter than this, other nodes are preferred."""
 
 
 class NoBrokerAvailable(Exception):
-    """No known broker answered; the request was certainly not processed."""
+    """No known broker answered; the request was certainly not processed. The text gives a reason for each broker."""
 
 
 class Cluster:
     """One client's view of one cluster. All methods may be used by many tasks at once, and may be cancelled: then it is
-    open whether a call was processed, and everything else goes on."""
+    unknown whether a call was processed, and all other calls go on."""
 
     def __init__(
         self,
@@ -82,7 +84,7 @@ class Cluster:
         self._nursery = nursery
         self._caller = Caller(world, nursery, client_id, self.settings, authenticator)
         self._connections: dict[tuple[int, str], NodeConnection] = {}
-        # As in Kafka: who is behind a bootstrap address is not known, so it has a number of its own, below zero.
+        # As in Kafka: the broker behind a bootstrap address is unknown, so the address gets a negative node id.
         self._bootstrap = [
             NodeConnection(self._caller, Node(-1 - index, host, port)) for index, (host, port) in enumerate(bootstrap)
         ]
@@ -90,16 +92,18 @@ class Cluster:
         self._refreshes = 0
         self._refreshed = False
         self._refreshed_ms = self.now_ms()
-        """When all topics were last heard of."""
+        """Time of the last response about all topics."""
         self._failing_since_ms: int | None = None
+        self._failure = ""
+        """Why no broker answered the last `call_any`; empty if one did."""
         self._wanted: dict[str, None] = {}
-        """What the next refresh asks for, unless it asks for everything."""
+        """Topics of the next refresh, unless it covers all of them."""
         self._answered_by: NodeConnection | None = None
-        """The last one of `call_any`."""
-        self._told_by: NodeConnection | None = None
-        self._told = 0
-        """How often in a row it was asked for metadata."""
-        self._told_ms = 0
+        """The node that answered the last `call_any`."""
+        self._refreshed_from: NodeConnection | None = None
+        self._refreshed_from_count = 0
+        """Number of metadata requests in a row that it has answered."""
+        self._refreshed_from_ms = 0
         self._all_wanted = False
         nursery.start_soon(self._close_idle_connections)
         nursery.start_soon(self._refresh_old_metadata)
@@ -108,8 +112,7 @@ class Cluster:
         return Backoff(self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms, self.world.chance)
 
     async def open_nursery(self) -> trio.Nursery:
-        """Where a producer or a consumer runs its tasks, until it cancels that nursery or the cluster
-        ends."""
+        """A nursery for the tasks of a producer or a consumer, until it is cancelled or the cluster is closed."""
         nursery: trio.Nursery = await self._nursery.start(_hold_nursery)
         return nursery
 
@@ -125,12 +128,11 @@ class Cluster:
 
     @property
     def controller_id(self) -> int | None:
-        """Whom brokers call the controller; with KRaft that is any broker, which passes on what is for the
-        controller."""
+        """A broker to send controller requests to. With KRaft it is any broker, which forwards them."""
         return self.metadata.controller_id
 
     def leadership(self, partition: TopicPartition) -> Leadership | None:
-        """Who leads, as far as is known; None if the partition is unknown or nobody leads it."""
+        """The leader as far as it is known; None if the partition or its leader is unknown."""
         return self.metadata.leadership(partition)
 
     def topic_id(self, topic: str) -> bytes:
@@ -140,23 +142,32 @@ class Cluster:
         return self.metadata.topic_name(topic_id)
 
     def features(self) -> Mapping[str, int]:
-        """The cluster's finalized features and their levels, of the newest epoch that any connection told at its
-        opening (KIP-584); empty if none did."""
+        """The cluster's finalized features and their levels, from the newest epoch that any connection reported when it
+        was opened (KIP-584); empty if none did."""
         known = [connection.channel.features for connection in self._every_connection()]
         return max(known, key=lambda features: features.epoch).levels if known else {}
 
     def learn_leader(self, partition: TopicPartition, node_id: int, epoch: int) -> bool:
-        """A broker said in passing who leads (KIP-951); False if that is no news, or of an unknown node."""
+        """Take over a leader from a response (KIP-951); False if it is not newer than what is known, or an unknown
+        node."""
         return self.metadata.learn_leader(partition, node_id, epoch)
 
     def learn_nodes(self, endpoints: Iterable[Any]) -> None:
-        """Where brokers are; anything with node_id, host, port and rack."""
+        """Take over the addresses of brokers: objects with node_id, host, port and rack."""
         self._moved(self.metadata.learn_nodes(endpoints))
+
+    def last_failure(self) -> str:
+        """The end of an error message: why no broker answers, with addresses; empty if one has answered last."""
+        if self._failure:
+            return f"; {self._failure}"
+        if self._answered_by is not None:
+            return ""
+        return "; no answer from " + ", ".join(f"{each.node.host}:{each.node.port}" for each in self._bootstrap)
 
     # Metadata
 
     async def partitions_count(self, topic: str, timeout_ms: int) -> int:
-        """How many partitions `topic` has. KafkaError if it cannot be learnt in time, or is refused."""
+        """Number of partitions of `topic`. KafkaError if it is not known in time, or is refused."""
         deadline_ms = self.now_ms() + timeout_ms
         backoff = self.backoff()
         asked = False
@@ -170,19 +181,19 @@ class Cluster:
                     raise KafkaError(view.error, f"topic {topic}")
                 if self.now_ms() >= deadline_ms:
                     code = view.error if view.error is not ErrorCode.NONE else ErrorCode.REQUEST_TIMED_OUT
-                    raise KafkaError(code, f"topic {topic}: nothing learnt in {timeout_ms} ms")
+                    raise KafkaError(code, f"topic {topic}: no metadata within {timeout_ms} ms{self.last_failure()}")
                 await trio.sleep(min(backoff.next_ms(), max(1, deadline_ms - self.now_ms())) / 1000)
             with trio.move_on_after(max(1, deadline_ms - self.now_ms()) / 1000):
                 await self.refresh([topic])
             asked = True
 
     async def partitions_for(self, topic: str, timeout_ms: int) -> list[PartitionInfo]:
-        """The partitions of `topic`, by number. KafkaError as `partitions_count`."""
+        """The partitions of `topic`, by number. Raises as `partitions_count`."""
         await self.partitions_count(topic, timeout_ms)
         return self.metadata.partitions(topic)
 
     async def list_topics(self, timeout_ms: int) -> dict[str, list[PartitionInfo]]:
-        """All topics that this client may see, internal ones, too. KafkaError with REQUEST_TIMED_OUT if no broker
+        """All topics that this client may see, including internal ones. KafkaError with REQUEST_TIMED_OUT if no broker
         answers in time."""
         deadline_ms = self.now_ms() + timeout_ms
         backoff = self.backoff()
@@ -193,20 +204,19 @@ class Cluster:
                     request, min(left_ms, self.settings.request_timeout_ms)
                 )
             except (NoBrokerAvailable, ChannelError) as error:
-                log.debug("list of topics: %s", error)
+                log.debug("listing topics failed: %s", error)
                 await trio.sleep(min(backoff.next_ms(), max(1, deadline_ms - self.now_ms())) / 1000)
                 continue
             nodes = nodes_of(response)
             found = [topic for topic in response.topics if topic.name and topic.error_code == ErrorCode.NONE]
             return {topic.name or "": list(partitions_of(topic, nodes).values()) for topic in found}
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no broker told its topics in {timeout_ms} ms")
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no list of topics within {timeout_ms} ms{self.last_failure()}")
 
     async def refresh(self, topics: Iterable[str] = ()) -> bool:
-        """Ask for the metadata of `topics`, or without any, of all topics that are asked about; False if no broker
-        answered.
+        """Request the metadata of `topics`, or without any, of all topics in use; False if no broker answered.
 
-        Callers that come while a refresh is under way share the one after it. KafkaError only for what no repetition
-        changes: AuthenticationException, UnsupportedVersionException.
+        Callers that come while a refresh is under way share the next one. KafkaError only for errors that a retry
+        cannot change: AuthenticationException, UnsupportedVersionException.
         """
         self._want(topics)
         wanted = self._refreshes + (2 if self._refreshing.locked() else 1)
@@ -236,7 +246,7 @@ class Cluster:
         try:
             answered = await self._absorb_answer_to(request)
         except BaseException:
-            # Those who wait for the next refresh asked for this, too.
+            # The topics stay wanted: others wait for the next refresh of them.
             self._wanted = wanted | self._wanted
             self._all_wanted = self._all_wanted or everything
             raise
@@ -251,23 +261,23 @@ class Cluster:
     async def _absorb_answer_to(self, request: MetadataRequest) -> bool:
         for _ in range(2):
             try:
-                response: MetadataResponse = await self.call_any(request, last=self._teller())
+                response: MetadataResponse = await self.call_any(request, last=self._node_to_ask_last())
             except (NoBrokerAvailable, ChannelError) as error:
-                log.debug("metadata: %s", error)
+                log.debug("metadata request failed: %s", error)
                 return False
             if error_code(response.error_code) is ErrorCode.REBOOTSTRAP_REQUIRED and self._may_rebootstrap:
-                self._rebootstrap("a broker says that this cluster is no longer the one to ask")
+                self._rebootstrap("a broker answered REBOOTSTRAP_REQUIRED")
                 continue
             if not response.brokers:
-                log.debug("metadata: a broker that knows none, not even itself")
+                log.debug("metadata response without brokers, not even the one that sent it")
                 return False
             self._moved(self.metadata.absorb(response))
             return True
         return False
 
     async def _refresh_old_metadata(self) -> None:
-        """Ask for everything again when it is older than metadata.max.age.ms, so that new brokers and partitions are
-        seen; topics that nobody uses any more are left out first."""
+        """Refresh all metadata when it is older than metadata.max.age.ms, so that new brokers and partitions are found;
+        topics that are no longer used are dropped first."""
         settings = self.settings
         max_age_ms = max(settings.metadata_max_age_ms, settings.retry_backoff_ms)
         while True:
@@ -287,10 +297,10 @@ class Cluster:
         try:
             return await self.refresh()
         except KafkaError as error:
-            log.warning("metadata: %s", error)
+            log.warning("metadata refresh failed: %s", error)
             return False
 
-    # Beginning anew
+    # Rebootstrapping
 
     @property
     def _may_rebootstrap(self) -> bool:
@@ -304,7 +314,7 @@ class Cluster:
 
     def _rebootstrap(self, reason: str) -> None:
         """Forget all brokers but the bootstrap servers (KIP-1102)."""
-        log.info("beginning with the bootstrap servers again: %s", reason)
+        log.info("returning to the bootstrap servers: %s", reason)
         self.metadata.forget_nodes()
         self._failing_since_ms = self.now_ms()
         connections, self._connections = self._connections, {}
@@ -316,12 +326,12 @@ class Cluster:
     async def call(
         self, node_id: int, request: Message, timeout_ms: int = 0, *, at_most: int | None = None, line: str = ""
     ) -> Any:
-        """Call one broker; raises as `Channel.call`, NotSent also if the broker is unknown; but KafkaError for what no
-        repetition changes: UnsupportedVersionException if the broker is too old (or new) for what is asked,
-        AuthenticationException if it does not believe who this is.
+        """Call one broker. Raises as `Channel.call`; NotSent also if the broker is unknown; KafkaError for errors that
+        a retry cannot change: UnsupportedVersionException if the broker is too old (or too new) for the request,
+        AuthenticationException if it rejects the client's identity.
 
-        `timeout_ms` 0 means request.timeout.ms; `at_most` is the highest version that may be spoken. Each `line` is a
-        connection of its own: a broker answers in order, so what may wait there for long must not share one.
+        `timeout_ms` 0 means request.timeout.ms; `at_most` is the highest request version allowed. Each `line` is a
+        separate connection: a broker answers in order, so requests that may wait there for long must not share one.
         """
         node = self.nodes.get(node_id)
         if node is None:
@@ -330,49 +340,55 @@ class Cluster:
         return await self._connection(node, line).call(request, timeout_ms, at_most)
 
     def ask(
-        self, node_id: int, request: Message, told: Callable[[Any], object], timeout_ms: int, at_most: int | None = None
+        self,
+        node_id: int,
+        request: Message,
+        on_response: Callable[[Any], object],
+        timeout_ms: int,
+        at_most: int | None = None,
     ) -> None:
-        """Send a broker that is free (`free_from_ms`) a request in this very turn. `told` is called once, in the turn
-        in which the response comes, or the ChannelError that `call` would raise; it must not raise. Raises NotSent, and
-        KafkaError as `call`; then `told` hears nothing.
+        """Send a request to a ready broker (`free_from_ms`) without yielding. `on_response` is called once with the
+        response, or with the ChannelError that `call` would raise; it must not raise. Raises NotSent, and KafkaError as
+        `call`; then `on_response` is not called.
         """
         connection = self._connections.get((node_id, ""))
         if connection is None:
             raise NotSent(f"broker {node_id} is not connected")
-        connection.ask(request, told, timeout_ms, at_most)
+        connection.ask(request, on_response, timeout_ms, at_most)
 
-    async def tell(self, node_id: int, request: Message, timeout_ms: int = 0) -> None:
-        """Send one broker a request that it does not answer. Raises as `call`."""
+    async def send_one_way(self, node_id: int, request: Message, timeout_ms: int = 0) -> None:
+        """Send one broker a request that has no response. Raises as `call`."""
         node = self.nodes.get(node_id)
         if node is None:
             raise NotSent(f"broker {node_id} is unknown")
-        await self._connection(node).tell(request, timeout_ms or self.settings.request_timeout_ms)
+        await self._connection(node).send_one_way(request, timeout_ms or self.settings.request_timeout_ms)
 
     def free_from_ms(self, node_id: int) -> int | None:
-        """From when on the broker may be asked (`ask`): later than now if it throttles; None without a connection."""
+        """Earliest time at which the broker takes an `ask`, later than now if it throttles; None without a
+        connection."""
         connection = self._connections.get((node_id, ""))
         return None if connection is None else connection.free_from_ms
 
     async def connect(self, node_id: int, timeout_ms: int = 0, *, line: str = "") -> None:
-        """Have a connection to one broker open. Raises as `call`."""
+        """Open a connection to one broker. Raises as `call`."""
         node = self.nodes.get(node_id)
         if node is None:
             raise NotSent(f"broker {node_id} is unknown")
         await self._connection(node, line).connect(timeout_ms or self.settings.request_timeout_ms)
 
-    def _teller(self) -> NodeConnection | None:
-        """Whoever has told the metadata again and again, and is rather not asked once more: it may be cut off from the
-        others, and know no better for ever."""
+    def _node_to_ask_last(self) -> NodeConnection | None:
+        """The node that has answered too many metadata requests in a row, if any: it may be cut off from the others and
+        stay outdated for ever."""
         now_ms = self.now_ms()
-        if self._answered_by is not self._told_by or now_ms - self._told_ms > TELLS_IN_A_ROW_MS:
-            self._told_by, self._told = self._answered_by, 0
-        self._told += 1
-        self._told_ms = now_ms
-        return self._told_by if self._told > TELLS_IN_A_ROW else None
+        if self._answered_by is not self._refreshed_from or now_ms - self._refreshed_from_ms > SAME_NODE_PAUSE_MS:
+            self._refreshed_from, self._refreshed_from_count = self._answered_by, 0
+        self._refreshed_from_count += 1
+        self._refreshed_from_ms = now_ms
+        return self._refreshed_from if self._refreshed_from_count > SAME_NODE_LIMIT else None
 
     async def call_any(self, request: Message, timeout_ms: int = 0, last: NodeConnection | None = None) -> Any:
-        """Call whichever broker can be reached, `last` only if no other can. NoBrokerAvailable if none can;
-        ChannelError if one was reached and did not answer, which leaves open whether it acted; KafkaError as `call`.
+        """Call any broker that can be reached, `last` only if no other can. NoBrokerAvailable if none can; ChannelError
+        if one was reached and did not answer (it may have processed the request); KafkaError as `call`.
         """
         deadline_ms = self.now_ms() + (timeout_ms or self.settings.request_timeout_ms)
         reasons = []
@@ -381,35 +397,39 @@ class Cluster:
         for connection in candidates if last is None else sorted(candidates, key=lambda each: each is last):
             left_ms = deadline_ms - self.now_ms()
             if left_ms <= 0:
-                reasons.append("there was no time to ask others")
+                reasons.append("no time was left for other brokers")
                 break
             try:
                 if not connection.connected:
                     await connection.connect(left_ms)
                 answer = await connection.call(request, timeout_ms or self.settings.request_timeout_ms)
-                self._answered_by = connection
+                self._answered_by, self._failure = connection, ""
                 return answer
             except NotSent as error:
                 reasons.append(str(error))
+            except ChannelError as error:
+                self._failure = str(error)
+                raise
             except KafkaError as error:
                 if error.code is not ErrorCode.UNSUPPORTED_VERSION:
                     raise
                 unsupported = error
         if unsupported is not None:
             raise unsupported
-        raise NoBrokerAvailable("; ".join(reasons) or "no broker is known")
+        self._failure = "; ".join(reasons) or "no broker is known"
+        raise NoBrokerAvailable(self._failure)
 
     def _candidates(self) -> Iterator[NodeConnection]:
-        """Whom to ask, in this order: known brokers that may be asked now, bootstrap servers, and at last those that
-        failed just now, as soon as they may be dialled."""
+        """Connections to try, in this order: known brokers that may be dialled now, bootstrap servers, and last those
+        that are still backing off."""
         known = self._in_turn([self._connection(node) for node in self.nodes.values()])
         bootstrap = self._in_turn(self._bootstrap if self._may_rebootstrap or not known else [])
-        left_alone = [connection for connection in [*known, *bootstrap] if connection.wait_ms()]
+        backing_off = [connection for connection in [*known, *bootstrap] if connection.wait_ms()]
         yield from [connection for connection in known if not connection.wait_ms()]
         if known and bootstrap:
-            log.debug("no broker that is known can be asked: the bootstrap servers are")
+            log.debug("no known broker can be reached, trying the bootstrap servers")
         yield from [connection for connection in bootstrap if not connection.wait_ms()]
-        yield from sorted(left_alone, key=NodeConnection.wait_ms)
+        yield from sorted(backing_off, key=NodeConnection.wait_ms)
 
     def _in_turn(self, connections: Sequence[NodeConnection]) -> list[NodeConnection]:
         start = self.world.chance.randrange(0, len(connections)) if len(connections) > 1 else 0
@@ -440,7 +460,7 @@ class Cluster:
                     connection.rest()
             for key, connection in list(self._connections.items()):
                 if connection.looks_idle():
-                    # Nodes come and go, lines even more so.
+                    # Nodes come and go, and connections of single lines even more so.
                     del self._connections[key]
                     connection.close()
 

@@ -1,7 +1,7 @@
-"""The connections of one client: which nodes it talks to, when a node may be dialled again, and which one to ask next.
+"""The connections of one client: reconnect backoff, throttling, and the choice of the next node.
 
-A node whose dial failed, or whose connection was lost, is left alone for a while that grows; the time that its next
-dial may take grows, too. A node that throttles is not asked before it wants to be. Knows nothing of topics.
+A node whose dial failed, or whose connection was lost, is not dialled for a while that grows, as does the time that its
+next dial may take. A node that throttles gets no request before its throttle time is over. Knows nothing of topics.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any, NoReturn
 
 import trio
 
+from barnabas.client.backoff import Backoff
+from barnabas.client.cluster_settings import ClusterSettings
 from barnabas.client.errors import UnsupportedVersionException
 from barnabas.client.metadata import Node
-from barnabas.client.patience import Backoff, ClusterSettings
 from protocol.api_keys import API_SPECS, ApiKey
 from protocol.errors import ErrorCode, UnsupportedFieldError
 from protocol.schema import Message
@@ -34,16 +35,16 @@ from runtime.world import World
 log = logging.getLogger(__name__)
 
 IDLE_LOOKS = 4
-"""How often connections are looked at in connections.max.idle.ms."""
+"""Idle checks of each connection within connections.max.idle.ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who dials: what all connections of a client share."""
+    """What all connections of a client share."""
 
     world: World
     nursery: trio.Nursery
-    """Runs the receiving; cancelling it ends the connections."""
+    """Runs the receiving tasks; cancelling it ends the connections."""
     client_id: str
     settings: ClusterSettings
     authenticator: Authenticator | None = None
@@ -59,7 +60,7 @@ class NodeConnection:
         self.channel.authenticator = caller.authenticator
         self.channel.on_closed = self._closed
         self.tried_ms = 0
-        """When it was last dialled, or lost."""
+        """Time of the last dial or loss."""
         self._clock = caller.world.monotonic
         self._reconnect = Backoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, chance)
         self._setup = Backoff(
@@ -67,16 +68,16 @@ class NodeConnection:
         )
         self._setup_ms = self._setup.next_ms()
         self._free_ms = 0
-        """Not to be dialled before."""
+        """No dial before this time."""
         self._throttled_until_ms = 0
         self._established = False
         self._opening = trio.Lock()
         self._failures = 0
         self._reason = ""
         self._looks: list[int] = []
-        """How many requests had been sent at each of the last looks."""
+        """Number of requests sent before each of the last idle checks."""
 
-    # Whether to ask this one
+    # Availability
 
     @property
     def connected(self) -> bool:
@@ -84,7 +85,7 @@ class NodeConnection:
 
     @property
     def free_from_ms(self) -> int | None:
-        """From when on a call leaves in the turn in which it is made; None while it has to be connected to first."""
+        """Earliest time at which a request leaves without waiting; None while there is no ready connection."""
         return self._throttled_until_ms if self.channel.ready else None
 
     @property
@@ -92,45 +93,45 @@ class NodeConnection:
         return self._throttled_until_ms > self._clock.now_ms()
 
     def wait_ms(self) -> int:
-        """How long it must still be left alone before it is dialled; 0 if it may be now, or is connected."""
+        """Remaining reconnect backoff; 0 if it may be dialled now, or is connected."""
         return 0 if self.connected else max(0, self._free_ms - self._clock.now_ms())
 
     # Calls
 
     async def connect(self, timeout_ms: int) -> None:
-        """Have it ready, dialling it when it may be dialled; all who wait meanwhile share one attempt, and its failure.
+        """Open the connection, when it may be dialled. Concurrent callers share one attempt, and its failure.
 
-        Whoever was let in while its handshake is under way (a call that lost the connection may open it, too) would ask
-        again at once, and so on without end. NotSent if there is no connection in time. AuthenticationException if the
-        node does not believe who this is.
+        They wait for the handshake, too: a caller let in earlier would lose the connection and retry at once, without
+        end. NotSent if there is no connection in time. AuthenticationException if the node rejects the client's
+        identity.
         """
         failures = self._failures
-        reason = "another call is connecting to it"
+        reason = "another call is still connecting"
         with trio.move_on_after(timeout_ms / 1000):
             async with self._opening:
                 if self.channel.ready:
                     return
                 if self._failures > failures:
                     raise NotSent(self._reason)
-                reason = "it was lost just now"
+                reason = "the connection was lost just now"
                 if wait_ms := self.wait_ms():
                     await trio.sleep(wait_ms / 1000)
-                reason = "it did not answer"
+                reason = "no answer"
                 await self._dial()
                 return
-        raise NotSent(f"no connection to {self.node} in {timeout_ms} ms: {reason}")
+        raise NotSent(f"no connection to {self.node} within {timeout_ms} ms: {reason}")
 
     async def call(self, request: Message, timeout_ms: int, at_most: int | None = None) -> Any:
-        """Ask, and give the answer. Raises as `Channel.call`, but for UnsupportedVersionException and
-        AuthenticationException, which no other attempt changes.
+        """Send a request and return the response. Raises as `Channel.call`, but UnsupportedVersionException and
+        AuthenticationException, which a retry cannot change.
 
-        NotSent at once while the node is left alone: nobody should wait for one node who may do better elsewhere.
+        NotSent at once while the node is backing off, so that a caller that may use another node does not wait.
         """
         if self._throttled_until_ms:
             await self._unthrottled(timeout_ms)
         if not self.channel.connected:
             if wait_ms := self.wait_ms():
-                raise NotSent(f"{self.node} is left alone for {wait_ms} ms: {self._reason}")
+                raise NotSent(f"{self.node} is not dialled for another {wait_ms} ms: {self._reason}")
             await self.connect(timeout_ms)
         try:
             response = await self.channel.call(request, timeout_ms=timeout_ms, at_most=at_most)
@@ -144,39 +145,41 @@ class NodeConnection:
         self._learn_from(response)
         return response
 
-    def ask(self, request: Message, told: Callable[[Any], object], timeout_ms: int, at_most: int | None = None) -> None:
-        """As `Channel.ask`, in the very turn; for a node that has no wish to be left alone (`free_from_ms`). Raises
+    def ask(
+        self, request: Message, on_response: Callable[[Any], object], timeout_ms: int, at_most: int | None = None
+    ) -> None:
+        """As `Channel.send_now`, without yielding; only for a node that does not throttle (`free_from_ms`). Raises
         UnsupportedVersionException as `call`.
         """
 
         def answered(answer: Any) -> None:
             self._learn_from(answer)
-            told(answer)
+            on_response(answer)
 
         try:
-            self.channel.ask(request, answered, timeout_ms=timeout_ms, at_most=at_most)
+            self.channel.send_now(request, answered, timeout_ms=timeout_ms, at_most=at_most)
         except (UnsupportedVersion, UnsupportedFieldError) as unsupported:
             self._raise_unsupported(request, unsupported)
 
-    async def tell(self, request: Message, timeout_ms: int) -> None:
-        """Send a request that is not answered. Raises as `call`."""
+    async def send_one_way(self, request: Message, timeout_ms: int) -> None:
+        """Send a request that has no response. Raises as `call`."""
         if not self.channel.connected:
             if wait_ms := self.wait_ms():
-                raise NotSent(f"{self.node} is left alone for {wait_ms} ms: {self._reason}")
+                raise NotSent(f"{self.node} is not dialled for another {wait_ms} ms: {self._reason}")
             await self.connect(timeout_ms)
         try:
-            await self.channel.tell(request, timeout_ms=timeout_ms)
+            await self.channel.send_unanswered(request, timeout_ms=timeout_ms)
         except AuthenticationFailed as failed:
             raise failed.error from failed
         except (UnsupportedVersion, UnsupportedFieldError) as unsupported:
             self._raise_unsupported(request, unsupported)
 
     def close(self) -> None:
-        """For good."""
+        """Close it for good."""
         self.channel.close()
 
     def looks_idle(self) -> bool:
-        """Whether nothing went over it since `IDLE_LOOKS` calls of this ago, and nobody waits for anything now."""
+        """Whether nothing was sent since `IDLE_LOOKS` calls of this ago, and nobody waits for a response or a dial."""
         channel = self.channel
         self._looks.append(channel.requests_sent)
         if len(self._looks) <= IDLE_LOOKS:
@@ -187,14 +190,13 @@ class NodeConnection:
     def rest(self) -> None:
         """Close it until the next call."""
         if self.connected:
-            log.debug("nothing to ask %s: closed", self.node)
+            log.debug("closed the idle connection to %s", self.node)
             self._established = False
-            self.channel.disconnect("nothing was asked for long")
+            self.channel.disconnect("closed as idle")
 
     # Inside
 
     async def _dial(self) -> None:
-        """One attempt."""
         self.tried_ms = self._clock.now_ms()
         try:
             await self.channel.connect(timeout_ms=self._setup_ms)
@@ -219,14 +221,14 @@ class NodeConnection:
         self._free_ms = self.tried_ms + self._reconnect.next_ms()
 
     def _closed(self, refused: bool) -> None:
-        # What goes wrong while it is being opened is counted there.
+        # A failure while it is being opened is counted in `_dial`.
         if self._established and not refused:
             self._failed(f"{self.node} closed the connection")
 
     def _learn_from(self, answer: Any) -> None:
-        """A response, or why there is none."""
+        """Learn from a response, or from the ChannelError in place of one."""
         if isinstance(answer, ChannelError):
-            # Unless that is known already: one loss fails all calls under way.
+            # Unless the loss is known already: one loss fails all calls under way.
             if self._established and not self.channel.connected:
                 self._failed(str(answer))
             return
@@ -238,7 +240,7 @@ class NodeConnection:
         wait_ms = self._throttled_until_ms - self._clock.now_ms()
         if wait_ms > timeout_ms:
             await trio.sleep(timeout_ms / 1000)
-            raise NotSent(f"{self.node} wants not to be asked for another {wait_ms - timeout_ms} ms")
+            raise NotSent(f"{self.node} throttles this client for another {wait_ms - timeout_ms} ms")
         if wait_ms > 0:
             await trio.sleep(wait_ms / 1000)
         self._throttled_until_ms = 0
@@ -249,10 +251,10 @@ class NodeConnection:
 
 
 def in_turn(connections: Iterable[NodeConnection], start: int) -> list[NodeConnection]:
-    """Whom to ask first, next, and so on: connected ones with the fewest calls under way, those that throttle last;
-    then those that may be dialled, the one longest left alone first; then the others, as they may be dialled.
+    """Connections in the order of preference: connected ones with the fewest requests in flight, throttled ones last;
+    then those that may be dialled, the one not tried for longest first; then the others, by their backoff.
 
-    `start` is a random number, so that not all clients ask the same node first.
+    `start` is a random number that spreads clients over the nodes.
     """
     every = list(connections)
     if every:

@@ -1,8 +1,8 @@
-"""What users hang into a producer or a consumer: seen, and perhaps changed, is every record that passes (KIP-42).
+"""Interceptors of producers and consumers: they see, and may change, every record that passes (KIP-42).
 
-Interceptors run in the client's own turn, in the order in which they were given, each on what the one before it made.
-They must not wait. What one of them raises is logged and passed over, as in Kafka: no record is lost by it, and no
-call fails.
+Interceptors run on the client's own task, in the order in which they were given, each on the result of the one before.
+They must not wait. An exception of an interceptor is logged and ignored, as in Kafka: no record is lost, and no call
+fails.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.errors import ConfigException
+from barnabas.client.metadata import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.client.consumer.record import ConsumerRecord
@@ -27,7 +27,7 @@ Kind = TypeVar("Kind")
 
 @dataclass(frozen=True, slots=True)
 class ProducerRecord:
-    """A record as it was given to `send`: neither serialized, nor perhaps given a partition or a timestamp yet."""
+    """A record as it was given to `send`: not serialized, and possibly without a partition or a timestamp."""
 
     topic: str
     value: Any = None
@@ -38,57 +38,56 @@ class ProducerRecord:
 
 
 class ProducerInterceptor:
-    """Overwrite what you need."""
+    """Base class; override the methods that you need."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Called before a record is serialized; the record that goes on is the one that this gives."""
+        """Called before a record is serialized; returns the record to send."""
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
-        """Called when a record's fate is known, before whoever waits for it wakes. After an `error` the offset of
-        `metadata` is -1, and its partition if none was chosen."""
+        """Called when a record is acknowledged or has failed, before waiting callers wake. After an `error` the offset
+        of `metadata` is -1, and so is its partition if none was chosen."""
 
     def close(self) -> None:
         """Called once, when the producer closes."""
 
 
 class ConsumerInterceptor:
-    """Overwrite what you need."""
+    """Base class; override the methods that you need."""
 
     def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        """Called with each list of records that a poll is about to give; it gives the list that this gives.
-        Positions go on as if nothing was left out or added."""
+        """Called with each list of records before a poll returns it; returns the list to return. Positions advance as
+        if nothing was left out or added."""
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Called when offsets of the group were committed."""
+        """Called after offsets of the group were committed."""
 
     def close(self) -> None:
         """Called once, when the consumer closes."""
 
 
 class ProducerInterceptors:
-    """A producer's interceptors, one after the other. Empty ones are false, so that a producer can pass them over."""
+    """A producer's interceptors, in order. False if there are none, so that a producer can skip them."""
 
     __slots__ = ("_interceptors",)
 
     def __init__(self, interceptors: Sequence[object] = ()) -> None:
-        """ConfigException for anything that is no `ProducerInterceptor`."""
+        """ConfigException for an object that is not a `ProducerInterceptor`."""
         self._interceptors = _checked(interceptors, ProducerInterceptor)
 
     def __bool__(self) -> bool:
         return bool(self._interceptors)
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """The record that is to be sent."""
         for interceptor in self._interceptors:
             try:
                 given = interceptor.on_send(record)
                 if not isinstance(given, ProducerRecord):
-                    raise TypeError(f"it gave {given!r}")
+                    raise TypeError(f"must return a ProducerRecord; got {given!r}")
                 record = given
-            except Exception as error:  # of the application's; Kafka passes over it, too
-                _told(interceptor, "on_send", error)
+            except Exception as error:  # the application's own code: logged and ignored, as in Kafka
+                _log_failure(interceptor, "on_send", error)
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
@@ -101,27 +100,27 @@ class ProducerInterceptors:
 
 
 class ConsumerInterceptors:
-    """A consumer's interceptors, one after the other. Empty ones are false, so that a consumer can pass them over."""
+    """A consumer's interceptors, in order. False if there are none, so that a consumer can skip them."""
 
     __slots__ = ("_interceptors",)
 
     def __init__(self, interceptors: Sequence[object] = ()) -> None:
-        """ConfigException for anything that is no `ConsumerInterceptor`."""
+        """ConfigException for an object that is not a `ConsumerInterceptor`."""
         self._interceptors = _checked(interceptors, ConsumerInterceptor)
 
     def __bool__(self) -> bool:
         return bool(self._interceptors)
 
     def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        """The records that the poll gives."""
+        """Records for the poll to return."""
         for interceptor in self._interceptors:
             try:
                 given = interceptor.on_consume(records)
                 if not isinstance(given, list):
-                    raise TypeError(f"it gave {given!r}")
+                    raise TypeError(f"must return a list of records; got {given!r}")
                 records = given
-            except Exception as error:  # of the application's; Kafka passes over it, too
-                _told(interceptor, "on_consume", error)
+            except Exception as error:  # the application's own code: logged and ignored, as in Kafka
+                _log_failure(interceptor, "on_consume", error)
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -137,16 +136,18 @@ def _checked(interceptors: Sequence[object], kind: type[Kind]) -> tuple[Kind, ..
     checked = tuple(each for each in interceptors if isinstance(each, kind))
     if len(checked) < len(interceptors):
         wrong = next(each for each in interceptors if not isinstance(each, kind))
-        raise ConfigException(f"interceptors: {wrong!r} is no {kind.__name__}")
+        raise ConfigException(f"interceptors must be {kind.__name__} objects; got {wrong!r}")
     return checked
 
 
 def _call(interceptor: object, name: str, method: Callable[..., None], *arguments: Any) -> None:
     try:
         method(*arguments)
-    except Exception as error:  # of the application's; Kafka passes over it, too
-        _told(interceptor, name, error)
+    except Exception as error:  # the application's own code: logged and ignored, as in Kafka
+        _log_failure(interceptor, name, error)
 
 
-def _told(interceptor: object, name: str, error: Exception) -> None:
-    log.warning("%s.%s: %s: %s", type(interceptor).__name__, name, type(error).__name__, error, exc_info=error)
+def _log_failure(interceptor: object, name: str, error: Exception) -> None:
+    log.warning(
+        "interceptor %s.%s raised %s: %s", type(interceptor).__name__, name, type(error).__name__, error, exc_info=error
+    )

@@ -1,7 +1,7 @@
-"""What is known of a cluster: its brokers, its topics, and who leads which partition. A core: it asks nobody.
+"""Core: metadata of a cluster, as one client knows it: brokers, topics, partition leaders.
 
-News come as Metadata responses and as what brokers say in passing (KIP-951). Within one life of a topic leader epochs
-only grow, so older news never replace newer ones.
+It comes from Metadata responses and from leaders that other responses mention (KIP-951). As long as a topic has the
+same id its leader epochs only grow, so older metadata never replaces newer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STALE_METADATA = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
-"""Answers which say that another broker should have been asked."""
+"""Errors of a broker that is not the one to ask."""
 
 
 class TopicPartition(NamedTuple):
@@ -41,7 +41,7 @@ class TopicPartition(NamedTuple):
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Topic to partitions, as they come."""
+    """Partition numbers by topic, in the given order."""
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)
@@ -50,7 +50,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A broker and where to reach it."""
+    """A broker and its address."""
 
     node_id: int
     host: str
@@ -63,19 +63,19 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """Who leads a partition, in which epoch; the node is -1 while nobody does."""
+    """The leader of a partition and its epoch; node -1 while there is none."""
 
     node_id: int
     epoch: int
 
 
 class PartitionInfo(NamedTuple):
-    """A partition as the cluster tells it, and who has it."""
+    """A partition and its replicas."""
 
     topic: str
     partition: int
     leader: Node | None
-    """None while nobody leads it."""
+    """None while there is no leader."""
     replicas: tuple[int, ...]
     """Node ids; the first is the preferred leader."""
     in_sync_replicas: tuple[int, ...]
@@ -84,34 +84,32 @@ class PartitionInfo(NamedTuple):
 
 @dataclass(slots=True)
 class TopicView:
-    """The last that was heard of a topic."""
+    """Latest metadata of one topic."""
 
     topic_id: bytes
     leaders: dict[int, Leadership] = field(default_factory=dict)
     error: ErrorCode = ErrorCode.NONE
     partitions: dict[int, PartitionInfo] = field(default_factory=dict)
-    """As of the last Metadata response; who leads is newer in `leaders`."""
+    """From the last Metadata response; `leaders` may be newer."""
     internal: bool = False
     used: bool = True
-    """Somebody wanted to know since the last time that this was looked at."""
+    """Whether it was used since the last `forget_unused`."""
     used_ms: int = 0
 
 
 class Metadata:
-    """The knowledge of one client."""
-
     def __init__(self) -> None:
         self.cluster_id: str | None = None
         self.controller_id: int | None = None
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, TopicView] = {}
-        """Every topic that was ever asked for, until it is forgotten."""
+        """Every topic that was ever requested, until it is forgotten."""
         self._names: dict[bytes, str] = {}
 
     # What is known
 
     def leadership(self, partition: TopicPartition) -> Leadership | None:
-        """None if the partition is unknown, or nobody leads it who is known."""
+        """None if the partition is unknown, or has no leader with a known address."""
         view = self.topics.get(partition.topic)
         if view is None:
             return None
@@ -122,7 +120,7 @@ class Metadata:
         return leadership
 
     def topic_id(self, topic: str) -> bytes:
-        """ZERO_UUID if it is unknown, or the brokers are too old to have one."""
+        """ZERO_UUID if it is unknown, or the brokers are too old to have topic ids."""
         view = self.topics.get(topic)
         return ZERO_UUID if view is None else view.topic_id
 
@@ -130,7 +128,7 @@ class Metadata:
         return self._names.get(topic_id)
 
     def partitions(self, topic: str) -> list[PartitionInfo]:
-        """In the order of their numbers; empty while nothing is known."""
+        """In the order of their numbers; empty while the topic is unknown."""
         view = self.topics.get(topic)
         if view is None:
             return []
@@ -140,7 +138,7 @@ class Metadata:
     # News
 
     def want(self, topic: str) -> None:
-        """Ask for this topic from now on."""
+        """Request this topic from now on."""
         view = self.topics.get(topic)
         if view is None:
             self.topics[topic] = TopicView(ZERO_UUID)
@@ -148,7 +146,7 @@ class Metadata:
             view.used = True
 
     def absorb(self, response: MetadataResponse) -> list[int]:
-        """Take over an answer; gives the nodes that moved elsewhere."""
+        """Take over a response; returns the nodes whose address has changed."""
         self.cluster_id = response.cluster_id
         self.controller_id = response.controller_id if response.controller_id >= 0 else None
         moved = self.learn_nodes(response.brokers)
@@ -161,13 +159,14 @@ class Metadata:
         return moved
 
     def learn_nodes(self, endpoints: Iterable[Any]) -> list[int]:
-        """Take over where brokers are: anything with node_id, host, port and rack. Gives those that moved."""
+        """Take over addresses: objects with node_id, host, port and rack. Returns the nodes whose address has
+        changed."""
         moved = []
         for endpoint in endpoints:
             known = self.nodes.get(endpoint.node_id)
             rack = endpoint.rack
             if known is not None and (known.host, known.port) == (endpoint.host, endpoint.port):
-                # Not everybody who tells an address tells the rack.
+                # Some responses give an address without a rack.
                 if rack is None or rack == known.rack:
                     continue
             elif known is not None:
@@ -176,7 +175,7 @@ class Metadata:
         return moved
 
     def learn_leader(self, partition: TopicPartition, node_id: int, epoch: int) -> bool:
-        """A broker said in passing who leads (KIP-951); False if that is no news, or of an unknown node."""
+        """Take over a leader from another response (KIP-951); False if it is not newer, or of an unknown node."""
         view = self.topics.get(partition.topic)
         known = view.leaders.get(partition.partition) if view is not None else None
         if view is None or known is None or epoch <= known.epoch or node_id not in self.nodes:
@@ -185,12 +184,10 @@ class Metadata:
         return True
 
     def forget_nodes(self) -> None:
-        """Nothing that is known of brokers can be trusted any more."""
         self.nodes.clear()
 
     def forget_unused(self, now_ms: int, max_idle_ms: int) -> list[str]:
-        """Drop the topics that nobody used for `max_idle_ms`, as far as can be told from when this is called; gives
-        them."""
+        """Drop and return the topics that were not used for `max_idle_ms`, measured at the calls of this method."""
         forgotten = []
         for topic, view in list(self.topics.items()):
             if view.used:
@@ -209,7 +206,7 @@ class Metadata:
         for partition in topic.partitions:
             view.leaders[partition.partition_index] = Leadership(partition.leader_id, partition.leader_epoch)
         if known.topic_id == topic.topic_id:
-            # A broker may lag behind what we heard already: within one life of a topic epochs only grow.
+            # The broker may lag behind: epochs of one topic id only grow.
             for index, leadership in known.leaders.items():
                 if index not in view.leaders or view.leaders[index].epoch < leadership.epoch:
                     view.leaders[index] = leadership
@@ -222,12 +219,11 @@ class Metadata:
 
 
 def nodes_of(response: MetadataResponse) -> dict[int, Node]:
-    """The brokers of an answer."""
     return {broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers}
 
 
 def partitions_of(topic: MetadataResponseTopic, nodes: Mapping[int, Node]) -> dict[int, PartitionInfo]:
-    """The partitions of one topic of an answer, by number, in order."""
+    """The partitions of one topic in a response, by number, in order."""
     return {
         partition.partition_index: PartitionInfo(
             topic.name or "",

@@ -1,6 +1,4 @@
-"""The question where a partition begins, ends, or has the first record of a time (ListOffsets). A core: who asks it,
-and how often, is others' business.
-"""
+"""Core: ListOffsets requests and responses: where a partition begins, ends, or has the first record of a time."""
 
 from __future__ import annotations
 
@@ -18,26 +16,26 @@ from protocol.messages.list_offsets import (
 )
 
 CONSUMER = -1
-"""As a replica's id: not a replica."""
+"""Replica id of a client."""
 LATEST = -1
-"""As a timestamp: the end of the log; for readers of committed records, its last stable offset."""
+"""Timestamp that means the end of the log; for read_committed, the last stable offset."""
 EARLIEST = -2
-"""As a timestamp: the first record that is still there."""
+"""Timestamp that means the first record that still exists."""
 
 
 class Isolation(IntEnum):
-    """isolation.level"""
+    """Values of isolation.level."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
 
 class FoundOffset(NamedTuple):
-    """-1 wherever there is none."""
+    """Result for one partition; -1 for values that do not exist."""
 
     offset: int
     timestamp_ms: int
-    """Of the record there, if a time was asked for."""
+    """Timestamp of that record, if a time was looked up."""
     leader_epoch: int
 
 
@@ -47,7 +45,7 @@ def request_for(
     isolation: Isolation,
     timeout_ms: int,
 ) -> ListOffsetsRequest:
-    """About the partitions that one node leads."""
+    """A request for partitions that share a leader."""
     topics: dict[str, ListOffsetsTopic] = {}
     for partition, leadership in partitions.items():
         topics.setdefault(partition.topic, ListOffsetsTopic(name=partition.topic)).partitions.append(
@@ -66,12 +64,12 @@ def request_for(
 
 
 def answers_of(response: ListOffsetsResponse) -> Iterator[tuple[TopicPartition, ErrorCode, FoundOffset]]:
-    """What was found means nothing unless the code is NONE."""
+    """Partition, error and offset; the offset is valid only if the error is NONE."""
     for topic in response.topics:
         for answer in topic.partitions:
             code = error_code(answer.error_code)
             found = FoundOffset(answer.offset, answer.timestamp, answer.leader_epoch)
             if code is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
-                # Records of the oldest format have no timestamps: there is nothing at or after any.
+                # Records of the oldest format have no timestamps: there is no record at or after any time.
                 code, found = ErrorCode.NONE, found._replace(offset=-1, timestamp_ms=-1)
             yield TopicPartition(topic.name, answer.partition_index), code, found

@@ -1,4 +1,4 @@
-"""Places in partitions as users write and read them: committed offsets, and offsets found by time."""
+"""Core: positions in partitions, as users write and read them: committed offsets, and offsets found by time."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 
 class OffsetAndMetadata(NamedTuple):
-    """How far a group has come in a partition."""
+    """The position of a group in a partition."""
 
     offset: int
-    """Of the next record to read."""
+    """Offset of the next record to read."""
     leader_epoch: int | None = None
-    """Of the last record that was read; with it a reader notices that the log was cut since (KIP-320)."""
+    """Leader epoch of the last record read; with it a consumer detects that the log was truncated (KIP-320)."""
     metadata: str = ""
-    """Whatever the application wants to keep beside it."""
+    """Free text that the application stores with the offset."""
 
 
 class OffsetAndTimestamp(NamedTuple):
@@ -21,5 +21,5 @@ class OffsetAndTimestamp(NamedTuple):
 
     offset: int
     timestamp_ms: int
-    """Of that record; milliseconds since the epoch."""
+    """Timestamp of that record, in milliseconds since the epoch."""
     leader_epoch: int | None = None

@@ -1,9 +1,9 @@
-"""How keys and values become bytes and come back. Knows nothing of batches, topics or clients.
+"""Serializers and deserializers of keys and values. Knows nothing of batches, topics or clients.
 
-A serializer is told by its name, as any callable of one argument, or as an object with `serialize` (a registry of
-schemas wants to know the topic and the headers); so are deserializers. What the names mean on the wire is what Kafka's
-own serializers write, so that a Java program reads it. None is None for all of them: no key, or a value that deletes
-one (a tombstone); no callable is ever asked about it.
+A serializer is given by its name, as a callable of one argument, or as an object with `serialize` (a schema registry
+needs the topic and the headers); a deserializer likewise. The named ones write the same bytes as Kafka's own, so that a
+Java program can read them. None stays None in all of them: no key, or a value that deletes a key (a tombstone); no
+callable is ever called with it.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ Function = TypeVar("Function")
 
 @runtime_checkable
 class TopicSerializer(Protocol):
-    """A serializer that looks at where the record goes."""
+    """A serializer that needs the topic and the headers of the record."""
 
     def serialize(self, topic: str, headers: Headers, value: Any) -> bytes | None: ...
 
 
 @runtime_checkable
 class TopicDeserializer(Protocol):
-    """A deserializer that looks at where the record comes from."""
+    """A deserializer that needs the topic and the headers of the record."""
 
     def deserialize(self, topic: str, headers: Headers, data: bytes) -> Any: ...
 
 
 SerializerOption = str | TopicSerializer | Callable[[Any], bytes | None]
-"""What `key_serializer` and `value_serializer` may be: a name (`SERIALIZERS`), an object, or any callable."""
+"""Types of `key_serializer` and `value_serializer`: a name (`SERIALIZERS`), an object, or any callable."""
 
 DeserializerOption = str | TopicDeserializer | Callable[[bytes], Any]
-"""What `key_deserializer` and `value_deserializer` may be."""
+"""Types of `key_deserializer` and `value_deserializer`."""
 
 Serialize = Callable[[str, Headers, Any], bytes | None]
-"""(topic, headers, value) to bytes. SerializationException if the value is not what the serializer takes."""
+"""(topic, headers, value) to bytes. SerializationException if the serializer does not accept the value."""
 
 Deserialize = Callable[[str, Headers, bytes | None], Any]
-"""(topic, headers, bytes) to a value. SerializationException if the bytes are not what the deserializer takes."""
+"""(topic, headers, bytes) to a value. SerializationException if the deserializer does not accept the bytes."""
 
 
 def serializer_of(option: SerializerOption, setting: str = "value_serializer") -> Serialize:
-    """The serializer that `option` tells. ConfigException for an unknown name, or what cannot be called."""
+    """The serializer that `option` names or is. ConfigException for an unknown name, or an object that is neither."""
     if isinstance(option, str):
         return _named(SERIALIZERS, option, setting)
     if isinstance(option, TopicSerializer):
@@ -59,11 +59,11 @@ def serializer_of(option: SerializerOption, setting: str = "value_serializer") -
     if callable(option):
         call: Callable[[Any], bytes | None] = option
         return _Custom(lambda topic, headers, value: call(value), setting).serialize
-    raise ConfigException(f"{setting}: {option!r} is neither a name nor can it be called")
+    raise ConfigException(f"{setting} must be a name, an object with serialize(), or a callable; got {option!r}")
 
 
 def deserializer_of(option: DeserializerOption, setting: str = "value_deserializer") -> Deserialize:
-    """The deserializer that `option` tells. ConfigException for an unknown name, or what cannot be called."""
+    """The deserializer that `option` names or is. ConfigException as `serializer_of`."""
     if isinstance(option, str):
         return _named(DESERIALIZERS, option, setting)
     if isinstance(option, TopicDeserializer):
@@ -71,11 +71,11 @@ def deserializer_of(option: DeserializerOption, setting: str = "value_deserializ
     if callable(option):
         call: Callable[[bytes], Any] = option
         return _Custom(lambda topic, headers, data: call(data), setting).deserialize
-    raise ConfigException(f"{setting}: {option!r} is neither a name nor can it be called")
+    raise ConfigException(f"{setting} must be a name, an object with deserialize(), or a callable; got {option!r}")
 
 
 class _Custom:
-    """A user's own callable: whatever goes wrong in it is a SerializationException."""
+    """A user's own callable; every exception in it becomes a SerializationException."""
 
     def __init__(self, call: Callable[[str, Headers, Any], Any], setting: str) -> None:
         self._call = call
@@ -89,7 +89,9 @@ class _Custom:
             return data
         if isinstance(data, bytearray | memoryview):
             return bytes(data)
-        raise SerializationException(f"{self._setting}, topic {topic}: it gave {type(data).__name__}, not bytes")
+        raise SerializationException(
+            f"{self._setting} must return bytes or None; topic {topic} got {type(data).__name__}"
+        )
 
     def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> Any:
         return None if data is None else self._ask(topic, headers, data)
@@ -99,7 +101,7 @@ class _Custom:
             return self._call(topic, headers, subject)
         except KafkaError:
             raise
-        except Exception as error:  # of the application's own function, whatever it is
+        except Exception as error:  # the application's own function may raise anything
             reason = f"{type(error).__name__}: {error}"
             raise SerializationException(f"{self._setting}, topic {topic}: {reason}") from error
 
@@ -111,9 +113,9 @@ def _bytes_out(topic: str, headers: Headers, value: Any) -> bytes | None:
     if value is None or type(value) is bytes:
         return value
     if isinstance(value, bytes | bytearray | memoryview):
-        # A copy: the caller may write into his own afterwards.
+        # A copy: the caller may change its buffer later.
         return bytes(value)
-    hint = ', or a serializer such as "str" or "json"' if isinstance(value, str | dict | list | int) else ""
+    hint = ' (or set a serializer such as "str" or "json")' if isinstance(value, str | dict | list | int) else ""
     raise _wrong(topic, "bytes" + hint, value)
 
 
@@ -145,14 +147,14 @@ def _json_out(topic: str, headers: Headers, value: Any) -> bytes | None:
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise SerializationException(f"topic {topic}: not to be said in JSON: {error}") from error
+        raise SerializationException(f"topic {topic}: value cannot be written as JSON: {error}") from error
 
 
 def _json_in(topic: str, headers: Headers, data: bytes | None) -> Any:
     try:
         return None if data is None else json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise SerializationException(f"topic {topic}: not JSON: {error}") from error
+        raise SerializationException(f"topic {topic}: value is not valid JSON: {error}") from error
 
 
 def _uuid_out(topic: str, headers: Headers, value: Any) -> bytes | None:
@@ -170,8 +172,8 @@ def _uuid_in(topic: str, headers: Headers, data: bytes | None) -> UUID | None:
         if len(data) == UUID_CHARACTERS:
             return UUID(data.decode())
     except ValueError:
-        pass  # told below
-    raise SerializationException(f"topic {topic}: {data[:UUID_CHARACTERS]!r} is no UUID in its usual text")
+        pass  # raised below
+    raise SerializationException(f"topic {topic}: expected the 36 characters of a UUID; got {data[:UUID_CHARACTERS]!r}")
 
 
 def _void_out(topic: str, headers: Headers, value: Any) -> None:
@@ -181,10 +183,10 @@ def _void_out(topic: str, headers: Headers, value: Any) -> None:
 
 def _void_in(topic: str, headers: Headers, data: bytes | None) -> None:
     if data is not None:
-        raise SerializationException(f"topic {topic}: nothing expected, not {len(data)} bytes")
+        raise SerializationException(f"topic {topic}: expected no bytes; got {len(data)}")
 
 
-# Numbers, as in Java: of fixed size, the highest byte first
+# Numbers as in Java: fixed size, big-endian
 
 
 def _number_out(code: str, kind: type[int] | type[float]) -> Serialize:
@@ -199,7 +201,7 @@ def _number_out(code: str, kind: type[int] | type[float]) -> Serialize:
         try:
             return pack(value)
         except (struct.error, OverflowError) as error:
-            raise SerializationException(f"topic {topic}: {value} does not go into {bits} bits") from error
+            raise SerializationException(f"topic {topic}: expected a number of {bits} bits; got {value}") from error
 
     return serialize
 
@@ -212,7 +214,7 @@ def _number_in(code: str) -> Deserialize:
         if data is None:
             return None
         if len(data) != size_bytes:
-            raise SerializationException(f"topic {topic}: {size_bytes} bytes expected, not {len(data)}")
+            raise SerializationException(f"topic {topic}: expected {size_bytes} bytes; got {len(data)}")
         return unpack(data)[0]
 
     return deserialize
@@ -230,7 +232,7 @@ def _bool_in(topic: str, headers: Headers, data: bytes | None) -> bool | None:
     if data is None:
         return None
     if data not in (b"\x00", b"\x01"):
-        raise SerializationException(f"topic {topic}: one byte, 0 or 1, expected, not {data[:8]!r}")
+        raise SerializationException(f"topic {topic}: expected one byte, 0 or 1; got {data[:8]!r}")
     return data == b"\x01"
 
 
@@ -247,7 +249,7 @@ SERIALIZERS: Mapping[str, Serialize] = {
     "uuid": _uuid_out,
     "void": _void_out,
 }
-"""`int`, `long` and `short` are Java's: 4, 8 and 2 bytes; `uuid` is its text; `json` is compact UTF-8."""
+"""`int`, `long` and `short` have Java's sizes: 4, 8 and 2 bytes; `uuid` is its text; `json` is compact UTF-8."""
 
 DESERIALIZERS: Mapping[str, Deserialize] = {
     "bytes": _bytes_in,
@@ -268,10 +270,10 @@ def _named(table: Mapping[str, Function], name: str, setting: str) -> Function:
     found = table.get(name)
     if found is None:
         near = difflib.get_close_matches(name, table, n=1)
-        told = f"; {near[0]}?" if near else f"; there are {', '.join(table)}"
-        raise ConfigException(f"{setting}: {name!r} is unknown{told}")
+        told = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigException(f"{setting} must be one of {', '.join(table)}; got {name!r}{told}")
     return found
 
 
 def _wrong(topic: str, expected: str, value: Any) -> SerializationException:
-    return SerializationException(f"topic {topic}: {type(value).__name__} given, wanted {expected}")
+    return SerializationException(f"topic {topic}: expected {expected}; got {type(value).__name__}")

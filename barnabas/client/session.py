@@ -1,7 +1,7 @@
-"""A client from its opening to its end: the tasks it needs run in a nursery of its own, and none outlives the block.
+"""Opening and closing a client: its tasks run in its own nursery, and none outlives the `async with` block.
 
-`async with` opens and closes. A block that raises several errors at once raises the first that is not a cancellation:
-who uses a client does not see its tasks.
+A block that raises several errors at once raises the first one that is not a cancellation, so that users do not see the
+client's tasks.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from barnabas.client.cluster import Cluster
-from barnabas.client.patience import ClusterSettings
+from barnabas.client.cluster_settings import ClusterSettings
 from barnabas.client.settings import ClientSettings
 from runtime.channel import Authenticator
 from runtime.network import canonical_names
@@ -30,9 +30,9 @@ async def open_cluster(
     metadata_max_idle_ms: int | None = None,
     authenticator: Authenticator | None = None,
 ) -> AsyncIterator[Cluster]:
-    """One client's view of a cluster for the length of the block; nothing is dialled yet. None is the real world.
+    """One client's view of a cluster for the length of the block; nothing is dialled yet. None means the real world.
 
-    `metadata_max_idle_ms`: topics that nobody used for so long are not asked about any more; None: all are.
+    `metadata_max_idle_ms`: topics that were not used for this long are no longer refreshed; None: all topics are.
     """
     addresses = settings.addresses
     if settings.client_dns_lookup == CANONICAL and world is None:
@@ -45,7 +45,7 @@ async def open_cluster(
                 nursery,
                 addresses,
                 client_id=settings.client_id,
-                settings=patience_of(settings, metadata_max_idle_ms),
+                settings=cluster_settings_of(settings, metadata_max_idle_ms),
                 authenticator=authenticator,
             )
             try:
@@ -59,23 +59,22 @@ async def open_cluster(
     except BaseExceptionGroup as group:
         if thrown is not None and not isinstance(thrown, trio.Cancelled):
             raise thrown from thrown.__cause__
-        told = first_told(group)
-        if told is None:
+        failure = first_failure(group)
+        if failure is None:
             raise
-        raise told from told.__cause__
+        raise failure from failure.__cause__
 
 
-def first_told(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
-    """The first error in there that is not a cancellation; None if there are only those."""
+def first_failure(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
+    """The first error of the group that is not a cancellation; None if there is none."""
     for error in group.exceptions:
-        found = first_told(error) if isinstance(error, BaseExceptionGroup) else error
+        found = first_failure(error) if isinstance(error, BaseExceptionGroup) else error
         if found is not None and not isinstance(found, trio.Cancelled):
             return found
     return None
 
 
-def patience_of(settings: ClientSettings, metadata_max_idle_ms: int | None = None) -> ClusterSettings:
-    """What of a client's settings tells how patient it is."""
+def cluster_settings_of(settings: ClientSettings, metadata_max_idle_ms: int | None = None) -> ClusterSettings:
     return ClusterSettings(
         request_timeout_ms=settings.request_timeout_ms,
         retry_backoff_ms=settings.retry_backoff_ms,

@@ -1,11 +1,12 @@
 """Settings that all clients share, and how keyword arguments become settings.
 
-Names are Kafka's in snake_case, defaults are Kafka's; what is unknown or cannot be is told in one line.
+Names are Kafka's in snake_case, defaults are Kafka's; an unknown setting or an invalid value is an error of one line.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Self, TypedDict
 
@@ -17,12 +18,12 @@ DEFAULT_PORT = 9092
 
 
 class ClientSettings(BaseModel):
-    """What producers, consumers and administrators have in common."""
+    """Settings of producers, consumers and administrators alike."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     bootstrap_servers: tuple[str, ...]
-    """`host:port`, one text with commas or several; every address of a name is tried."""
+    """`host:port`, as one comma-separated string or a sequence; every address of a host name is tried."""
     client_id: str = "barnabas"
     client_rack: str = ""
     client_dns_lookup: str = Field(
@@ -51,7 +52,7 @@ class ClientSettings(BaseModel):
         for address in addresses:
             parse_address(address)
         if not addresses:
-            raise ValueError("no host:port is given")
+            raise ValueError("must have at least one host:port; got none")
         return addresses
 
     @property
@@ -61,26 +62,32 @@ class ClientSettings(BaseModel):
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
-        """The settings of keyword arguments. ConfigException: which one, what is wrong, and what may be meant."""
+        """The settings from keyword arguments. ConfigException: the setting, what is allowed, and the value."""
         try:
             return cls(**options)
         except ValidationError as error:
-            raise ConfigException("; ".join(cls._told(each) for each in error.errors())) from None
+            raise ConfigException("; ".join(cls._describe(each) for each in error.errors())) from None
 
     @classmethod
-    def _told(cls, error: Any) -> str:
+    def _describe(cls, error: Any) -> str:
         name = ".".join(str(part) for part in error["loc"]) or "settings"
         if error["type"] == "extra_forbidden":
             near = difflib.get_close_matches(name.replace(".", "_"), cls.model_fields, n=1)
-            return f"{name}: there is no such setting" + (f"; {near[0]}?" if near else "")
+            return f"unknown setting {name}" + (f"; did you mean {near[0]}?" if near else "")
         if error["type"] == "missing":
             return f"{name} is missing"
-        reason = error["msg"].removeprefix("Value error, ")
-        return f"{name}: {error['input']!r}: {reason}" if name != "settings" else reason
+        reason = str(error["msg"]).removeprefix("Value error, ")
+        if name == "settings":
+            return reason
+        if error["type"] == "string_pattern_mismatch":
+            *others, last = error["ctx"]["pattern"].strip("^()$").split("|")
+            reason = f"must be {', '.join(others)} or {last}"
+        reason = re.sub("^(Input|String) should", "must", reason)
+        return f"{name} {reason}" + ("" if "; got " in reason else f"; got {error['input']!r}")
 
 
 class ClientOptions(TypedDict, total=False):
-    """What every client takes by name; what each means is said at `ClientSettings`."""
+    """Keyword arguments of every client; `ClientSettings` has their meanings."""
 
     bootstrap_servers: str | Sequence[str]
     client_id: str
@@ -104,5 +111,5 @@ def parse_address(text: str) -> tuple[str, int]:
     if not colon or text.endswith("]"):
         host, port = text, str(DEFAULT_PORT)
     if not port.isdecimal() or not 0 < int(port) < 65_536 or not host.strip("[]"):
-        raise ValueError(f"{text} is not host:port")
+        raise ValueError(f"must be host:port; got {text!r}")
     return host.strip("[]"), int(port)

@@ -1,5 +1,5 @@
 """Clusters of processes on this machine."""
 
-from barnabas.rooms import FOR_CLUSTERS, refuse_strangers
+from barnabas.shadowed_packages import FOR_CLUSTERS, refuse_shadowed_packages
 
-refuse_strangers(FOR_CLUSTERS)
+refuse_shadowed_packages(FOR_CLUSTERS)

@@ -1,4 +1,4 @@
-"""The errors of this folder."""
+"""Core: the errors of this folder."""
 
 
 class ClusterError(Exception):

@@ -21,8 +21,7 @@ import trio
 from barnabas.client.cluster import Cluster, ClusterSettings
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.layout import LOCAL_SHAPE, Node
-from broker.node import run_broker
-from broker.services import BrokerServices
+from broker.node import BrokerNode, run_broker
 from kraft.format import FormatRequest, format_directories
 from kraft.metadata.bootstrap import bootstrap_records
 from kraft.node import run_controller
@@ -57,7 +56,7 @@ class SimulatedNode:
     is_up: bool = False
     """It runs and said that it serves."""
     handle: Any = None
-    """What the node gave when it came up: `BrokerServices` for a broker; None before that and when it is down."""
+    """What the node gave when it came up: `BrokerNode` for a broker; None before that and when it is down."""
     ended: trio.Event = field(default_factory=trio.Event)
     """Set while the node does not run."""
     failure: BaseException | None = None
@@ -68,9 +67,9 @@ class SimulatedNode:
         return not self.ended.is_set()
 
     @property
-    def broker(self) -> BrokerServices | None:
+    def broker(self) -> BrokerNode | None:
         """The broker's parts; None while it is not up, or for a controller."""
-        return self.handle if isinstance(self.handle, BrokerServices) else None
+        return self.handle if isinstance(self.handle, BrokerNode) else None
 
     def went_down(self) -> None:
         """It runs no more, or its scope is about to end."""

@@ -1,5 +1,5 @@
-"""The demonstration: a steady load, something terrible, and exact accounts of what became of every record.
+"""The demonstration: faults under a steady load, with an exact account of every record.
 
-`ledger.py` counts, `workload.py` writes and reads, `watch.py` asks the cluster how it is, `scenario.py` tells the
-stories, `view.py` draws, `play.py` puts them together.
+`ledger.py` accounts, `workload.py` produces and consumes, `status_watch.py` polls the cluster, `scenario.py` has the
+scripts of faults, `view.py` renders, `play.py` runs all of them.
 """

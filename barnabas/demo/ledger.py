@@ -1,9 +1,8 @@
-"""Accounts of one run, by partition and value: what was sent, acked and read, and how long no ack came.
+"""Core: the account of every record of a run, by partition: sent, acked, read, and the gaps without an ack.
 
-A core: it is told what happened and when, and knows no client and no cluster. Records of a partition are numbered in
-the order in which they are sent, and their value says which run, partition and number they are. So each verdict is
-exact: a number that was acked and never read is lost, one that was read twice is duplicated, one that was read after
-a higher one is out of order.
+The records of a partition are numbered in the order of sending, and their value contains run, partition and number. So
+the verdict is exact: a number that was acked and never read is lost, one that was read twice is duplicated, one that
+was read after a higher one is out of order.
 """
 
 from __future__ import annotations
@@ -12,35 +11,35 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 BUCKET_MS = 100
-"""How finely acks are counted over time."""
+"""Resolution of the acks over time."""
 
 
 @dataclass(slots=True)
 class Account:
-    """One partition."""
+    """The account of one partition."""
 
     sent: int = 0
-    """Numbers below it were sent."""
+    """Numbers below this one were sent."""
     acked: dict[int, int] = field(default_factory=dict)
-    """The offset of each number that was acked; -1 if the broker could not tell it any more."""
+    """Acked numbers with their offsets; -1 if the broker no longer knew the offset of a retried batch."""
     failed: dict[int, None] = field(default_factory=dict)
-    """Numbers that, so the producer says, certainly are not in the log."""
+    """Numbers that are certainly not in the log, according to the producer."""
     unknown: dict[int, None] = field(default_factory=dict)
-    """Numbers that may be in the log or not."""
+    """Numbers that may or may not be in the log."""
     read: dict[int, int] = field(default_factory=dict)
-    """The offset at which each number was read first."""
+    """Read numbers with the offset of the first read."""
     highest_read: int = -1
     duplicated: int = 0
     out_of_order: int = 0
     settled: int = 0
-    """Of numbers below it, those that were acked and read where they were acked are forgotten."""
+    """Below this number, records that were read at the offset of their ack are removed from the dicts."""
     forgotten: int = 0
-    """How many those are."""
+    """Number of removed records."""
     end_of_forgotten: int = 0
-    """The offset behind them."""
+    """The offset after the last removed record."""
     last_ack_ms: int | None = None
     acks: list[int] = field(default_factory=list)
-    """How many came in each `BUCKET_MS` of the run."""
+    """Acks in each `BUCKET_MS` of the run."""
 
     @property
     def undecided(self) -> int:
@@ -48,19 +47,19 @@ class Account:
 
     @property
     def end_of_acked(self) -> int:
-        """The offset behind the last record that was acked."""
+        """The offset after the last acked record."""
         return max(self.end_of_forgotten, max(self.acked.values(), default=-1) + 1)
 
     def settle(self) -> None:
-        """Forgets what needs no more looking after, so that a run may go on for ever. The verdict stays the same."""
+        """Removes settled records, so that a run of any length needs bounded memory. The verdict stays the same."""
         while (number := self.settled) < self.sent:
             offset = self.acked.get(number)
             if offset is None and number not in self.failed and number not in self.unknown:
-                return  # it may still end either way
+                return  # undecided
             if offset is not None:
                 found = self.read.get(number)
                 if found is None:
-                    return  # it may still be read
+                    return  # not read yet
                 if offset in (found, -1):
                     del self.acked[number], self.read[number]
                     self.forgotten += 1
@@ -68,46 +67,44 @@ class Account:
             self.settled += 1
 
     def is_forgotten(self, number: int) -> bool:
-        return number < self.settled and not (
-            number in self.acked or number in self.failed or number in self.unknown
-        )
+        return number < self.settled and not (number in self.acked or number in self.failed or number in self.unknown)
 
     @property
     def skipped(self) -> int:
-        """Numbers that were acked, and not read although a later one was: lost, unless they are read out of order."""
+        """Acked numbers that the reader has passed: lost, unless they are still read out of order."""
         return sum(number < self.highest_read and number not in self.read for number in self.acked)
 
 
 @dataclass(slots=True)
 class Window:
-    """A stretch of the run, from one thing that was done to the cluster to the next."""
+    """The time from one fault to the next."""
 
     name: str
     began_ms: int
     ended_ms: int | None = None
     gap_ms: int = 0
-    """The longest time that a partition went without an ack: one that was going on when the window began counts in
-    full, one that goes on when it ends up to there."""
+    """Longest time without an ack in a partition. A gap that began before the window counts in full, one that continues
+    after its end counts up to the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How it ended. All but the first five must be zero."""
+    """The result. All counts after the first five must be zero."""
 
     sent: int
     acked: int
     read: int
-    """Different records that were read."""
+    """Distinct records that were read."""
     failed: int
     unknown: int
     lost: int
     """Acked and not read."""
     duplicated: int
-    """Read again, at whatever offset."""
+    """Read again, at any offset."""
     out_of_order: int
-    """Read after a record of the same partition that was sent later."""
+    """Read after a later record of the same partition."""
     misplaced: int
-    """Read elsewhere than where it was acked, or although it failed or was never sent."""
+    """Read at another offset than acked, or although it failed or was never sent."""
 
     @property
     def clean(self) -> bool:
@@ -115,10 +112,10 @@ class Verdict:
 
 
 class Ledger:
-    """What is known of every record of one run."""
+    """The account of one run."""
 
     def __init__(self, run: str, partitions_count: int, began_ms: int) -> None:
-        """`run` tells the values of this run from those of others in the same topic; it holds no blank."""
+        """`run` marks the values of this run in a topic shared with other runs; it contains no blank."""
         self.accounts = [Account() for _ in range(partitions_count)]
         self.windows: list[Window] = []
         self.began_ms = began_ms
@@ -126,10 +123,10 @@ class Ledger:
         self._aside: dict[bytes, bool] = {}
         self._others: Counter[bytes] = Counter()
 
-    # What happens
+    # Events
 
     def send(self, partition: int) -> tuple[int, bytes]:
-        """The number and value of the next record."""
+        """Returns number and value of the next record."""
         account = self.accounts[partition]
         number, account.sent = account.sent, account.sent + 1
         return number, b"%s %d %d" % (self._run, partition, number)
@@ -151,15 +148,15 @@ class Ledger:
         self.accounts[partition].unknown[number] = None
 
     def value_aside(self, name: str) -> bytes:
-        """The value of a record that is written beside the stream, by whatever way."""
+        """The value of a single record that is not part of the numbered stream."""
         return b"%s aside %s" % (self._run, name.encode())
 
     def aside(self, value: bytes, *, acked: bool) -> None:
-        """How a write beside the stream ended. One that was not acked may be there or not."""
+        """The outcome of a write outside the stream. A write that was not acked may or may not be in the log."""
         self._aside[value] = acked
 
     def read(self, partition: int, offset: int, value: bytes | None) -> None:
-        """A record came from the consumer. Those of other runs do not count."""
+        """A record was consumed. Records of other runs are ignored."""
         if value is None or not value.startswith(self._run + b" "):
             return
         number = self._number(partition, value)
@@ -175,7 +172,7 @@ class Ledger:
         account.highest_read = max(number, account.highest_read)
 
     def begin_window(self, name: str, now_ms: int) -> Window:
-        """Something is about to be done to the cluster; the present window ends."""
+        """A fault is about to be injected: ends the current window and starts one."""
         if self.windows:
             self.windows[-1].ended_ms = now_ms
         window = Window(name, now_ms)
@@ -183,26 +180,26 @@ class Ledger:
         return window
 
     def finish(self, now_ms: int) -> None:
-        """Nothing more will be sent: silence from here on is no gap, unless something still waits."""
+        """The producer has stopped: no further gaps, unless records are still undecided."""
         for account in self.accounts:
             if account.last_ack_ms is not None and account.undecided:
                 self._note_gap(account.last_ack_ms, now_ms)
         if self.windows and self.windows[-1].ended_ms is None:
             self.windows[-1].ended_ms = now_ms
 
-    # How it stands
+    # Results
 
     def silence_ms(self, partition: int, now_ms: int) -> int:
-        """How long ago the last ack came."""
+        """Time since the last ack."""
         last_ack_ms = self.accounts[partition].last_ack_ms
         return now_ms - (self.began_ms if last_ack_ms is None else last_ack_ms)
 
     def was_read(self, value: bytes) -> bool:
-        """Of a value aside."""
+        """Whether a value outside the stream was read."""
         return value in self._others
 
     def verdict(self) -> Verdict:
-        """Of all that was told so far; final when the consumer has read to the end."""
+        """The verdict so far; final when the consumer has read to the end."""
         accounts = self.accounts
         aside = self._aside
         return Verdict(
@@ -222,13 +219,13 @@ class Ledger:
         )
 
     def _number(self, partition: int, value: bytes) -> int | None:
-        """The number of a value that belongs into the partition."""
+        """The number in a value of this partition."""
         _run, _blank, rest = value.partition(b" ")
         home, _blank, number = rest.partition(b" ")
         return int(number) if home == b"%d" % partition and number.isdigit() else None
 
     def _note_gap(self, from_ms: int, to_ms: int) -> None:
-        """In full for what was done meanwhile, which may be its cause; for what was done before, only until then."""
+        """Adds a gap to the windows it overlaps: in full if it began before the window, else up to the window's end."""
         for window in self.windows:
             ended_ms = to_ms if window.ended_ms is None else window.ended_ms
             if from_ms <= ended_ms and to_ms >= window.began_ms:

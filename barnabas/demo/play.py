@@ -1,4 +1,4 @@
-"""One run of a scenario: the load, the watch and the story together, and a summary of how it ended."""
+"""Runs a scenario: load, status polling and faults together, and summarises the result."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from barnabas.client.admin import Admin, ElectionType, NewTopic
 from barnabas.client.cluster import Cluster, TopicPartition
 from barnabas.cluster.local import LocalCluster
 from barnabas.demo.ledger import Ledger, Verdict, Window
-from barnabas.demo.scenario import PATIENCE_SECONDS, Scenario, Stage
-from barnabas.demo.watch import Watch, is_whole
+from barnabas.demo.scenario import RECOVERY_SECONDS, Scenario, Stage
+from barnabas.demo.status_watch import StatusWatch, is_whole
 from barnabas.demo.workload import Load, run_load
 from protocol.errors import ErrorCode, KafkaError
 
@@ -27,30 +27,30 @@ _TOPIC_CONFIGS = {"min.insync.replicas": "2"}
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something to tell."""
+    """A line of the run's log."""
 
     at_ms: int
-    """Since the run began."""
+    """Milliseconds since the start of the run."""
     text: str
     fault: bool = False
-    """It was done to the cluster on purpose."""
+    """Whether it is an injected fault."""
 
 
 @dataclass(slots=True)
 class Run:
-    """Everything that can be shown of a run, as it is now."""
+    """State of a run, for display."""
 
     scenario: Scenario
     ledger: Ledger
-    watch: Watch
+    watch: StatusWatch
     now_ms: Callable[[], int]
-    """Since the run began."""
+    """Milliseconds since the start of the run."""
     events: list[Event] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How a run ended."""
+    """Result of a run."""
 
     scenario: str
     seconds: float
@@ -78,11 +78,11 @@ class Summary:
 
 @dataclass(slots=True)
 class Audience:
-    """Who looks on; both may be told nothing."""
+    """Receivers of a run's progress."""
 
-    hears: Callable[[Event], None]
-    sees: Callable[[Run], None] | None = None
-    """Called a few times a second."""
+    on_event: Callable[[Event], None]
+    on_status: Callable[[Run], None] | None = None
+    """Called every `SHOW_SECONDS`."""
 
 
 SHOW_SECONDS = 0.2
@@ -91,17 +91,17 @@ SHOW_SECONDS = 0.2
 async def play(
     client: Cluster, cluster: LocalCluster, scenario: Scenario, seconds: float, audience: Audience
 ) -> tuple[Run, Summary]:
-    """Plays the scenario on a cluster that is whole; takes about `seconds`, and what the cluster needs on top."""
+    """Plays the scenario on a healthy cluster. The script takes `seconds`; recovery times of the cluster are added."""
     topic_id = await _topic_id(client)
     began_ms = client.now_ms()
     ledger = Ledger(secrets.token_hex(4), PARTITIONS_COUNT, began_ms)
 
-    def tell(text: str, *, fault: bool = False) -> None:
+    def report(text: str, *, fault: bool = False) -> None:
         event = Event(client.now_ms() - began_ms, text, fault)
         run.events.append(event)
-        audience.hears(event)
+        audience.on_event(event)
 
-    watch = Watch(cluster, TOPIC, tell)
+    watch = StatusWatch(cluster, TOPIC, report)
     run = Run(scenario, ledger, watch, lambda: client.now_ms() - began_ms)
     stage = Stage(
         cluster,
@@ -110,23 +110,23 @@ async def play(
         topic=TOPIC,
         topic_id=topic_id,
         beat_seconds=seconds / scenario.beats,
-        tell=tell,
-        tell_fault=lambda text: tell(text, fault=True),
+        report=report,
+        report_fault=lambda text: report(text, fault=True),
         now_ms=client.now_ms,
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(watch.run)
-        await watch.until("every replica is in sync", is_whole, PATIENCE_SECONDS)
-        # After earlier faults one broker may lead everything; each partition goes back to its first replica.
+        await watch.until("every replica is in sync", is_whole, RECOVERY_SECONDS)
+        # After earlier faults one broker may lead all partitions; this restores their preferred leaders.
         partitions = [TopicPartition(TOPIC, index) for index in range(PARTITIONS_COUNT)]
         await Admin.over(client).elect_leaders(ElectionType.PREFERRED, partitions, raise_errors=False)
-        await watch.until("every replica is in sync", is_whole, PATIENCE_SECONDS)
-        if audience.sees is not None:
-            nursery.start_soon(_show, run, audience.sees)
+        await watch.until("every replica is in sync", is_whole, RECOVERY_SECONDS)
+        if audience.on_status is not None:
+            nursery.start_soon(_show, run, audience.on_status)
         await _perform(client, scenario, stage)
         nursery.cancel_scope.cancel()
-    if audience.sees is not None:
-        audience.sees(run)
+    if audience.on_status is not None:
+        audience.on_status(run)
     verdict = ledger.verdict()
     took_seconds = (client.now_ms() - began_ms) / 1000
     return run, Summary(
@@ -139,14 +139,14 @@ async def _perform(client: Cluster, scenario: Scenario, stage: Stage) -> None:
     async with trio.open_nursery() as load:
         writing = Load(TOPIC, RECORDS_PER_SECOND, stage.cluster.bootstrap_servers)
         await load.start(run_load, client, writing, stage.ledger, stop)
-        stage.tell(f"{RECORDS_PER_SECOND} records/s are written with acks=all, and read")
-        await stage.beats(0.5)  # what a first request costs is of no interest here
-        stage.ledger.begin_window("before anything was done", stage.now_ms())
+        stage.report(f"{RECORDS_PER_SECOND} records/s are produced with acks=all, and consumed")
+        await stage.beats(0.5)  # the cost of the first requests is not measured
+        stage.ledger.begin_window("before the first fault", stage.now_ms())
         await stage.beats(0.5)
         await scenario.play(stage)
         await stage.beats(1)
         stop.set()
-    stage.tell("everything that was written has been read back")
+    stage.report("all records are read back")
 
 
 def _found(stage: Stage) -> dict[str, object]:
@@ -156,14 +156,14 @@ def _found(stage: Stage) -> dict[str, object]:
     return stage.findings
 
 
-async def _show(run: Run, sees: Callable[[Run], None]) -> None:
+async def _show(run: Run, on_status: Callable[[Run], None]) -> None:
     while True:
-        sees(run)
+        on_status(run)
         await trio.sleep(SHOW_SECONDS)
 
 
 async def _topic_id(client: Cluster) -> bytes:
-    """Of the topic, which is made unless an earlier run has left it."""
+    """The topic's id. Creates the topic unless it exists from an earlier run."""
     topic = NewTopic(TOPIC, PARTITIONS_COUNT, REPLICAS_COUNT, configs=_TOPIC_CONFIGS)
     try:
         await Admin.over(client).create_topics(topic)
@@ -174,6 +174,6 @@ async def _topic_id(client: Cluster) -> bytes:
     if count != PARTITIONS_COUNT:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"topic {TOPIC} has {count} partitions, not {PARTITIONS_COUNT}; delete it, or use another --data",
+            f"topic {TOPIC} must have {PARTITIONS_COUNT} partitions, has {count}; delete it, or use another --data",
         )
     return client.topic_id(TOPIC)

@@ -1,4 +1,4 @@
-"""The stories: what is done to the cluster while records are written and read."""
+"""The scenarios: scripts of faults under load."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ import trio
 from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.status import ClusterStatus
 from barnabas.demo.ledger import Ledger
-from barnabas.demo.watch import Watch, is_whole
+from barnabas.demo.status_watch import StatusWatch, is_whole
 from barnabas.demo.zombie import write_to
 
-PATIENCE_SECONDS = 90.0
-"""How long the cluster may take until all is well again."""
+RECOVERY_SECONDS = 90.0
+"""Time limit for the cluster to recover."""
 
 
 @dataclass(slots=True)
 class Stage:
-    """What stories play on."""
+    """The cluster under load, for scenarios."""
 
     cluster: LocalCluster
-    watch: Watch
+    watch: StatusWatch
     ledger: Ledger
     topic: str
     topic_id: bytes
     beat_seconds: float
-    tell: Callable[[str], None]
-    tell_fault: Callable[[str], None]
+    report: Callable[[str], None]
+    report_fault: Callable[[str], None]
     now_ms: Callable[[], int]
     findings: dict[str, object] = field(default_factory=dict)
-    """What a story found out, for the summary."""
+    """Results of a scenario for the summary."""
 
     async def beats(self, count: float) -> None:
         await trio.sleep(count * self.beat_seconds)
 
     async def act(self, what: str, work: Callable[[], object]) -> None:
-        """Does something to the cluster, with the load going on; the gaps from now on are its own."""
+        """Injects a fault. Gaps from now on are attributed to it."""
         self.ledger.begin_window(what, self.now_ms())
-        self.tell_fault(what)
+        self.report_fault(what)
         await trio.to_thread.run_sync(work)
 
     def leader(self) -> str:
@@ -49,26 +49,26 @@ class Stage:
         return f"broker-{self.watch.status.partitions[0].leader}"
 
     async def active_controller(self) -> str:
-        await self.watch.until("a controller is active", lambda status: status.quorum is not None, PATIENCE_SECONDS)
+        await self.watch.until("a controller is active", lambda status: status.quorum is not None, RECOVERY_SECONDS)
         quorum = self.watch.status.quorum
         assert quorum is not None
         return f"controller-{quorum.leader}"
 
-    async def whole(self) -> None:
-        """Until every node runs, every replica is in sync and every controller has all of the metadata."""
+    async def recovered(self) -> None:
+        """Waits until every node runs, every replica is in sync and every controller has caught up."""
         since_ms = time.time_ns() // 1_000_000
 
         def holds(status: ClusterStatus) -> bool:
             quorum = status.quorum
             return is_whole(status) and quorum is not None and all(at > since_ms for at in quorum.voters.values())
 
-        await self.watch.until("every node runs and every replica is in sync", holds, PATIENCE_SECONDS)
+        await self.watch.until("every node runs and every replica is in sync", holds, RECOVERY_SECONDS)
         took_ms = self.now_ms() - self.ledger.windows[-1].began_ms
-        self.tell(f"all nodes run and every replica is in sync, {took_ms / 1000:.1f} s later")
+        self.report(f"all nodes run and every replica is in sync, {took_ms / 1000:.1f} s later")
 
 
 async def kill(stage: Stage) -> None:
-    """The leader's broker is killed, then the active controller; both come back."""
+    """A leader's broker is killed, then the active controller; both are restarted."""
     leader = stage.leader()
     await stage.act(f"kill -9 {leader}, leader of {stage.topic}-0", partial(stage.cluster.kill, leader))
     await stage.beats(2)
@@ -76,20 +76,20 @@ async def kill(stage: Stage) -> None:
     await stage.act(f"kill -9 {active}, the active controller", partial(stage.cluster.kill, active))
     await stage.beats(2)
     await stage.act(f"start {leader} and {active} again", partial(stage.cluster.start, leader, active))
-    await stage.whole()
+    await stage.recovered()
 
 
 async def pause(stage: Stage) -> None:
-    """The leader freezes, is replaced, and wakes up believing that it still leads."""
+    """A leader is paused, replaced, and resumed with a stale view of its leadership."""
     leader, partition = stage.leader(), stage.watch.status.partitions[0]
     node = stage.cluster.layout.node(leader)
     name = f"{stage.topic}-0"
     await stage.act(f"SIGSTOP {leader}, leader of {name}", partial(stage.cluster.pause, leader))
-    stage.tell("nobody can tell it from a slow one until its session ends")
+    stage.report("a paused broker cannot be distinguished from a slow one until its session expires")
     await stage.watch.until(
         f"another broker leads {name} and {leader} is out of every ISR",
         lambda status: all(each.leader not in (-1, node.id) and node.id not in each.isr for each in status.partitions),
-        PATIENCE_SECONDS,
+        RECOVERY_SECONDS,
     )
     await stage.beats(2)
     value = stage.ledger.value_aside("zombie")
@@ -99,7 +99,7 @@ async def pause(stage: Stage) -> None:
             f"SIGCONT {leader}, in epoch {partition.epoch} of {stage.watch.status.partitions[0].epoch}",
             partial(stage.cluster.resume, leader),
         )
-    await stage.whole()
+    await stage.recovered()
 
 
 async def _write_to_zombie(stage: Stage, name: str, value: bytes) -> None:
@@ -108,25 +108,25 @@ async def _write_to_zombie(stage: Stage, name: str, value: bytes) -> None:
         write_to, port, stage.topic, stage.topic_id, 0, value, abandon_on_cancel=True
     )
     stage.ledger.aside(value, acked=answer.acked)
-    stage.tell(f"{name} answers the write that it found: {answer.text}")
+    stage.report(f"{name} answers the write that waited for it: {answer.text}")
     stage.findings["zombie"] = {"broker": name, "answer": answer.text, "acked": answer.acked}
 
 
 async def all_at_once(stage: Stage) -> None:
-    """All six nodes are killed in the same moment and started again."""
+    """All six nodes are killed at once and restarted."""
     names = [node.name for node in stage.cluster.nodes]
     await stage.act(f"kill -9 all {len(names)} nodes", partial(stage.cluster.kill, *names))
     await stage.beats(1)
-    stage.tell(f"start all {len(names)} nodes again")
+    stage.report(f"start all {len(names)} nodes again")
     await trio.to_thread.run_sync(partial(stage.cluster.start, *names))
-    await stage.whole()
+    await stage.recovered()
 
 
 async def rolling(stage: Stage) -> None:
-    """Each node is restarted in turn, once all replicas are in sync."""
+    """The nodes are restarted one by one, each when all replicas are in sync."""
     for node in stage.cluster.nodes:
         await stage.act(f"restart {node.name}", partial(_restart, stage.cluster, node.name))
-        await stage.whole()
+        await stage.recovered()
         await stage.beats(0.5)
 
 
@@ -137,12 +137,12 @@ def _restart(cluster: LocalCluster, name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A story and how it is announced."""
+    """A scenario with its name and length."""
 
     name: str
     play: Callable[[Stage], Awaitable[None]]
     beats: float
-    """How long it takes by the script, with one beat before and one after; waiting for the cluster comes on top."""
+    """Length of the script, including one beat before and one after, without recovery times."""
 
     @property
     def summary(self) -> str:

@@ -1,4 +1,4 @@
-"""A run as a terminal shows it: nodes, partitions, acks over time, what happened. Draws; asks and counts nothing."""
+"""Renders a run on a terminal: nodes, partitions, acks over time, events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LABEL_COLUMNS = 8
 
 
 def draw(run: Run, columns: int, events_count: int | None = None) -> RenderableType:
-    """The whole picture; only the last `events_count` events."""
+    """The view of a run, with the last `events_count` events."""
     status = run.watch.status
     events = run.events if events_count is None else run.events[-events_count:]
     faults = [event for event in run.events if event.fault]
@@ -38,14 +38,14 @@ def draw(run: Run, columns: int, events_count: int | None = None) -> RenderableT
 
 
 def line_of(event: Event) -> str:
-    """An event where there is nothing to draw on."""
+    """An event as a line of plain text."""
     return f"{event.at_ms / 1000:6.1f} s  {'!' if event.fault else ' '} {event.text}"
 
 
 def draw_summary(summary: Summary) -> RenderableType:
-    """What the run ended with."""
+    """The summary of a run."""
     verdict = summary.verdict
-    gaps = Table("what happened", "longest time without an ack", box=None, pad_edge=False)
+    gaps = Table("event", "longest time without an ack", box=None, pad_edge=False)
     gaps.columns[1].justify = "right"
     for window in summary.windows:
         gaps.add_row(window.name, f"{window.gap_ms} ms")
@@ -64,7 +64,7 @@ def draw_summary(summary: Summary) -> RenderableType:
 
 
 def picture(run: Run, summary: Summary, command: str) -> str:
-    """The end of a run as an SVG, which looks the same wherever it is shown."""
+    """The final view as an SVG without external resources."""
     console = Console(
         record=True, file=io.StringIO(), width=PICTURE_COLUMNS, force_terminal=True, color_system="truecolor"
     )
@@ -133,14 +133,14 @@ def _in_sync(partition: PartitionStatus) -> Text:
 
 
 def _silence(silence_ms: int, account: Account) -> Text:
-    """How long the last ack is ago, if something waits for one."""
+    """Time since the last ack, if records are undecided."""
     if silence_ms < _NOTED_SILENCE_MS or not account.undecided:
         return Text("-", "dim")
     return Text(str(silence_ms), "bold red")
 
 
 def _acks(run: Run, columns: int) -> RenderableType:
-    """Acks over the whole run, a row for each partition, and below them what was done when."""
+    """Acks over the whole run, a row per partition, with the times of the faults below."""
     ended_ms = run.ledger.windows[-1].ended_ms if run.ledger.windows else None
     took_ms = run.now_ms() if ended_ms is None else ended_ms - run.ledger.began_ms
     buckets = max(1, took_ms // BUCKET_MS)
@@ -164,7 +164,7 @@ def _acks(run: Run, columns: int) -> RenderableType:
 
 
 def _bar(share: float) -> tuple[str, str]:
-    """A bar for a share of the acks that a steady load would get."""
+    """A bar for a share of the expected acks."""
     if share <= 0:
         return "·", "bold red"
     level = min(len(_BARS) - 1, int(share * (len(_BARS) - 2)))
@@ -182,7 +182,7 @@ def _line(event: Event, faults: list[Event]) -> Text:
 
 
 def _mark(index: int) -> str:
-    """Ties what was done to the moment below the acks."""
+    """The digit that marks a fault on the time axis."""
     return str((index + 1) % 10)
 
 
@@ -219,4 +219,4 @@ font-size: {char_height}px; line-height: {line_height}px; }}
 </g>
 </svg>
 """
-"""Our frame for the picture; it loads no font from anywhere."""
+"""Template for rich's SVG export, without its web font."""

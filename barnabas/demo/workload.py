@@ -1,4 +1,4 @@
-"""The load: one idempotent producer with acks=all and one consumer, at a steady rate, every record in the ledger."""
+"""The load: one idempotent producer with acks=all at a steady rate and one consumer, both recorded in the ledger."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from barnabas.demo.ledger import Ledger
 
 REQUEST_TIMEOUT_MS = 2_000
 CLIENT = ClusterSettings(request_timeout_ms=REQUEST_TIMEOUT_MS, retry_backoff_ms=20, retry_backoff_max_ms=200)
-"""Less patient than Kafka's defaults, so that gaps show how long the cluster takes, and not how long a client sleeps.
-A paused broker keeps its connections open and answers nothing: only this timeout tells."""
+"""Shorter than Kafka's defaults, so that gaps show the cluster's recovery time and not the client's backoff. A paused
+broker keeps its connections open and answers nothing: only the request timeout detects it."""
 PRODUCER: ProducerOptions = {
     "request_timeout_ms": REQUEST_TIMEOUT_MS,
     "retry_backoff_ms": CLIENT.retry_backoff_ms,
@@ -24,13 +24,13 @@ PRODUCER: ProducerOptions = {
 """Batches of a few records: the demo shares the machine with six nodes."""
 
 READ_TO_THE_END_SECONDS = 30.0
-"""How long the consumer looks for the last records before what is missing counts as lost."""
+"""Time limit for reading the last records; after it, missing ones count as lost."""
 _POLL_MS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What to write, and how fast."""
+    """Topic and rate of the load."""
 
     topic: str
     records_per_second: int
@@ -45,9 +45,9 @@ async def run_load(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Writes and reads until `stop`, then waits for every outcome and reads to the end.
+    """Produces and consumes until `stop`, then waits for every outcome and reads to the end.
 
-    It has started when a record of each partition was acked.
+    Started when a record of each partition is acked.
     """
     partitions = [TopicPartition(load.topic, index) for index in range(len(ledger.accounts))]
     written = trio.Event()
@@ -77,7 +77,7 @@ async def _write(
     lines: list[trio.MemorySendChannel[tuple[int, FutureRecordMetadata]]],
     stop: trio.Event,
 ) -> None:
-    """One record after another, at moments that were fixed before: a slow send is made up for."""
+    """Sends records at fixed times; delays of slow sends are made up for."""
     began = trio.current_time()
     count = 0
     while not stop.is_set():
@@ -98,7 +98,7 @@ async def _note_outcomes(
     futures: trio.MemoryReceiveChannel[tuple[int, FutureRecordMetadata]],
     first_ack: trio.Event,
 ) -> None:
-    """Outcomes of a partition come in the order of its records, so one task sees each when it comes."""
+    """Records the outcomes of one partition, which arrive in the order of its records."""
     async for number, future in futures:
         outcome = await future.outcome()
         if isinstance(outcome, Acked):
@@ -113,7 +113,7 @@ async def _note_outcomes(
 async def _read(
     consumer: PartitionReader, partitions: list[TopicPartition], ledger: Ledger, written: trio.Event
 ) -> None:
-    """Everything there is; once all is written, up to the end of the logs."""
+    """Reads all records; after `written` up to the end of the logs."""
     while not written.is_set():
         await _read_some(consumer, ledger)
     with trio.move_on_after(READ_TO_THE_END_SECONDS):

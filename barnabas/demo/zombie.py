@@ -1,4 +1,4 @@
-"""A write that is put before a paused leader, so that it is the first thing it finds when it goes on."""
+"""A write that is sent to a paused leader, so that it is processed first when the leader resumes."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ ANSWER_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the broker said to it."""
+    """The broker's answer to the write."""
 
     acked: bool
     text: str
-    """The error, by Kafka's name, or what happened to the connection."""
+    """Kafka's name of the error, or the failure of the connection."""
 
 
 def write_to(port: int, topic: str, topic_id: bytes, partition: int, value: bytes) -> Answer:
-    """Sends one record with acks=all to the broker at `port`, whatever it is, and waits for its answer.
+    """Sends one record with acks=all to the broker at `port`, without looking up the leader, and waits for the answer.
 
-    A paused process does not accept, but its machine does for it: the request lies there until it goes on.
+    The kernel accepts connections for a paused process: the request waits in the socket until it resumes.
     """
     now_ms = time.time_ns() // 1_000_000
     data = PartitionProduceData(index=partition, records=build_batch([Record(0, now_ms, None, value, ())]))

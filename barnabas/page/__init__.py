@@ -1,6 +1,5 @@
-"""The page: a cluster as people see it, live, and the buttons that break it.
+"""The page: a live view of a cluster in the browser, with buttons for fault injection.
 
-`asking.py` asks a node over HTTP, `seeing.py` makes of the answers what is shown, `feed.py` hands it to whoever
-looks, `watch.py` does all that while somebody does; `server.py` serves it, `control.py`, `load.py` and `tour.py` do
-things to the cluster. Nodes import nothing of this.
+`watch.py` polls the nodes while a browser is connected, `sight.py` computes what is shown, `event_groups.py` groups
+events, `feed.py` distributes them, `server.py` serves them; `control.py`, `load.py` and `tour.py` act on the cluster.
 """

@@ -1,4 +1,4 @@
-"""What became different between two looks at a cluster that tells no decisions: that it did, not why. A core."""
+"""Core: differences between two polls of a cluster whose nodes export no decisions, such as Apache Kafka."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from runtime.decisions import DecisionKind
 
-WHY = "seen from outside; why it is so is not told by Kafka's protocol"
+WHY = "observed by polling; Kafka's protocol does not report the cause"
 
 
 @dataclass(frozen=True, slots=True)
-class Led:
-    """Who leads a partition, and who is in sync."""
+class PartitionView:
+    """Leader, leader epoch and ISR of a partition."""
 
     leader: int | None
     leader_epoch: int
@@ -20,36 +20,36 @@ class Led:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """As the cluster was."""
+class ClusterView:
+    """A cluster at one poll."""
 
-    partitions: Mapping[tuple[str, int], Led] = field(default_factory=dict)
-    """Of the topics that are looked at."""
+    partitions: Mapping[tuple[str, int], PartitionView] = field(default_factory=dict)
+    """Partitions of the topics shown."""
     fenced: Mapping[int, bool] = field(default_factory=dict)
-    """By broker."""
+    """Whether each broker is fenced."""
     quorum_leader: int | None = None
     quorum_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that happened."""
+    """One difference."""
 
     kind: DecisionKind
     subject: str
     text: str
 
 
-def changes(before: Look, after: Look) -> list[Change]:
-    """Of what both know."""
+def changes(before: ClusterView, after: ClusterView) -> list[Change]:
+    """Differences of the things present in both."""
     found: list[Change] = []
     if after.quorum_leader is not None and before.quorum_epoch not in (None, after.quorum_epoch):
-        told = f"controller {after.quorum_leader} leads the quorum in epoch {after.quorum_epoch}"
-        found.append(Change(DecisionKind.QUORUM, "quorum", f"{told}: {WHY}"))
+        text = f"controller {after.quorum_leader} leads the quorum in epoch {after.quorum_epoch}"
+        found.append(Change(DecisionKind.QUORUM, "quorum", f"{text}: {WHY}"))
     for broker, fenced in after.fenced.items():
         if before.fenced.get(broker, fenced) != fenced:
             name = f"broker {broker}"
-            found.append(Change(DecisionKind.FENCING, name, f"{name} is {'fenced' if fenced else 'let in'}: {WHY}"))
+            found.append(Change(DecisionKind.FENCING, name, f"{name} is {'fenced' if fenced else 'unfenced'}: {WHY}"))
     for (topic, index), now in after.partitions.items():
         then = before.partitions.get((topic, index))
         name = f"{topic}-{index}"
@@ -58,12 +58,12 @@ def changes(before: Look, after: Look) -> list[Change]:
         if then.leader != now.leader:
             found.append(Change(DecisionKind.ELECTION, name, f"{_election(name, then, now)}: {WHY}"))
         if set(then.isr) != set(now.isr):
-            told = f"ISR of {name} changed {sorted(then.isr)} -> {sorted(now.isr)}"
-            found.append(Change(DecisionKind.ISR, name, f"{told}: {WHY}"))
+            text = f"ISR of {name} changed {sorted(then.isr)} -> {sorted(now.isr)}"
+            found.append(Change(DecisionKind.ISR, name, f"{text}: {WHY}"))
     return found
 
 
-def _election(name: str, then: Led, now: Led) -> str:
+def _election(name: str, then: PartitionView, now: PartitionView) -> str:
     if now.leader is None:
         return f"{name} has no leader since epoch {now.leader_epoch}"
     if then.leader is None:

@@ -1,6 +1,6 @@
-"""The buttons: nodes are killed, paused, resumed and started, links cut and healed; each is a mark on the page.
+"""Fault injection: kills, pauses, resumes and starts nodes, cuts and heals links, each with a mark on the page.
 
-One thing at a time; what blocks is done in a thread.
+One action at a time; blocking calls run in a thread.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ Json = Mapping[str, Any]
 Do = Callable[[str, Json], Awaitable[None]]
 
 FAULT = "fault"
-NO_LINKS = "the links of this cluster cannot be cut: it was started without a page"
+NO_LINKS = "links cannot be cut: the cluster was not started by a page"
 
 
 class NotNow(ClusterError):
-    """What was asked for cannot be done in the present state."""
+    """The action is impossible in the present state."""
 
 
 class Starts(Protocol):
-    """What a button starts and stops."""
+    """A task with a start and a stop button."""
 
     def start(self) -> None:
         """Raises `NotNow`."""
@@ -39,7 +39,7 @@ class Starts(Protocol):
 
 
 class Faults:
-    """What is done to the cluster, by whomever."""
+    """Actions on the cluster, for buttons and the tour."""
 
     def __init__(self, side: LocalSide, feed: Feed, wall_clock: Clock) -> None:
         self.side = side
@@ -54,7 +54,7 @@ class Faults:
         await self._node(name, f"{name} is paused (SIGSTOP)", self.side.cluster.pause)
 
     async def resume(self, name: str) -> None:
-        await self._node(name, f"{name} goes on (SIGCONT)", self.side.cluster.resume)
+        await self._node(name, f"{name} is resumed (SIGCONT)", self.side.cluster.resume)
 
     async def start(self, name: str) -> None:
         await self._node(name, f"{name} is started", self.side.cluster.start)
@@ -64,23 +64,23 @@ class Faults:
         if links is None:
             raise NotNow(NO_LINKS)
         first, second = links.pair(one, other)
-        told = f"the link between {first} and {second} is {'cut' if cut else 'healed'}"
-        await self._do(subject_of(first), told, partial(_set_cut, links, first, second, cut))
+        text = f"the link between {first} and {second} is {'cut' if cut else 'healed'}"
+        await self._do(subject_of(first), text, partial(_set_cut, links, first, second, cut))
 
-    async def _node(self, name: str, told: str, work: Callable[[str], object]) -> None:
-        """Raises `ClusterError` if there is no such node, or it cannot be done to it."""
+    async def _node(self, name: str, text: str, work: Callable[[str], object]) -> None:
+        """Raises `ClusterError` if there is no such node, or the action is impossible."""
         self.side.cluster.layout.node(name)
-        await self._do(subject_of(name), told, partial(work, name))
+        await self._do(subject_of(name), text, partial(work, name))
 
-    async def _do(self, subject: str, told: str, work: Callable[[], object]) -> None:
+    async def _do(self, subject: str, text: str, work: Callable[[], object]) -> None:
         async with self._one_at_a_time:
             at_ms = self._wall_clock.now_ms()
             await trio.to_thread.run_sync(work)
-            self._feed.mark(FAULT, subject, told, at_ms=at_ms)
+            self._feed.mark(FAULT, subject, text, at_ms=at_ms)
 
 
 def subject_of(name: str) -> str:
-    """As decisions call a node: `broker 1`."""
+    """The subject of decisions about a node: `broker 1`."""
     return name.replace("-", " ")
 
 
@@ -89,12 +89,12 @@ def _set_cut(links: Links, first: str, second: str, cut: bool) -> None:
 
 
 def buttons(faults: Faults, starts: Mapping[str, Starts], busy: Callable[[], str]) -> dict[str, Do]:
-    """By the first word of the path. `starts`: what the paths `NAME/start` and `NAME/stop` are for. `busy`: why nothing
-    may be done now, or nothing."""
+    """Actions by the first word of the path. `starts` has the tasks for the paths `NAME/start` and `NAME/stop`; `busy`
+    returns why no action is allowed now, or an empty text."""
 
     def refuse_if_busy() -> None:
-        if why := busy():
-            raise NotNow(why)
+        if reason := busy():
+            raise NotNow(reason)
 
     def about_node(do: Callable[[str], Awaitable[None]]) -> Do:
         async def act(about: str, body: Json) -> None:
@@ -111,14 +111,14 @@ def buttons(faults: Faults, starts: Mapping[str, Starts], busy: Callable[[], str
                 case [str(one), str(other)] if not about:
                     await faults.cut(one, other, cut=cut)
                 case _:
-                    raise WrongArgument('needs {"between": ["broker-1", "broker-2"]}')
+                    raise WrongArgument('the body must be {"between": ["broker-1", "broker-2"]}')
 
         return act
 
     def about_start(name: str, what: Starts) -> Do:
         async def act(about: str, body: Json) -> None:
             if about not in ("start", "stop"):
-                raise WrongArgument(f"{name}/start or {name}/stop")
+                raise WrongArgument(f"must be {name}/start or {name}/stop; got {name}/{about}")
             (what.start if about == "start" else what.stop)()
 
         return act

@@ -1,7 +1,7 @@
-"""The feed: what happens, handed to whoever looks. A core.
+"""Core: the feed of events for all connected browsers.
 
-What replaces itself (`cluster`, `partitions`, `load`) has one place for each reader: a slow one skips to the newest.
-What happened once (`mark`, `tour`) waits in a line of bounded length. So a reader costs the same, however slow it is.
+A state (`cluster`, `partitions`, `load`) has one slot per reader: a slow reader skips to the newest. Single events
+(`mark`, `tour`) wait in a bounded queue. So the cost of a reader is bounded, however slow it is.
 """
 
 from __future__ import annotations
@@ -13,70 +13,70 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MARKS_KEPT = 200
-"""Of what happened, as much is told to whoever comes."""
-LINE_LENGTH = 400
-"""Of what happened, as much waits for a reader; older ones are dropped."""
+"""Number of past marks that a new reader gets."""
+QUEUE_LENGTH = 400
+"""Limit of queued events per reader; the oldest are dropped."""
 MOST_READERS = 32
 STALLED_MS = 30_000
-"""A reader that takes nothing for so long is let go: it may come again."""
+"""A reader that takes nothing for so long is disconnected; it may connect again."""
 
 
 class TooMany(Exception):
-    """So many read already."""
+    """The limit of readers is reached."""
 
 
 @dataclass(eq=False, slots=True)
 class Reader:
-    """Somebody who looks."""
+    """A connected browser."""
 
     topic: str
     wake: Callable[[], None]
-    """There is something to take."""
+    """Called when there is something to take."""
     took_ms: int
     """When it last took something."""
     chose: bool = True
-    """It asked for this topic, and for no other."""
+    """Whether the reader asked for this topic, rather than getting the default."""
     gone: bool = False
-    """It was let go: it gets nothing more."""
+    """Whether it was disconnected."""
     _newest: dict[str, str] = field(default_factory=dict)
-    _line: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=LINE_LENGTH))
+    _queue: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=QUEUE_LENGTH))
 
     def take(self, now_ms: int) -> list[tuple[str, str]]:
-        """What is new: kinds of events, and their JSON."""
-        taken = [*self._newest.items(), *self._line]
+        """New events as (kind, JSON)."""
+        taken = [*self._newest.items(), *self._queue]
         self._newest.clear()
-        self._line.clear()
+        self._queue.clear()
         self.took_ms = now_ms
         return taken
 
     @property
     def has_news(self) -> bool:
-        return bool(self._newest or self._line)
+        return bool(self._newest or self._queue)
 
     def replace(self, kind: str, data: str) -> None:
         self._newest[kind] = data
         self.wake()
 
     def add(self, kind: str, data: str) -> None:
-        self._line.append((kind, data))
+        self._queue.append((kind, data))
         self.wake()
 
 
 class Feed:
-    """All readers, and what was told last."""
+    """All readers and the newest events."""
 
     def __init__(self) -> None:
         self.on_readers: Callable[[], None] = lambda: None
-        """Somebody came or went."""
+        """Called when a reader joins or leaves."""
         self._readers: list[Reader] = []
         self._marks: deque[str] = deque(maxlen=MARKS_KEPT)
         self._last_mark = 0
         self._tour: list[str] = []
-        """All that was told of the present tour, or the last; some two dozen lines."""
+        """All events of the current or last tour; about two dozen."""
         self.newest: dict[str, dict[str, Any]] = {}
-        """What was told last, by kind, of what concerns all readers."""
+        """The newest event of each kind that is sent to all readers."""
 
-    # Who looks
+    # Readers
 
     @property
     def is_read(self) -> bool:
@@ -84,13 +84,13 @@ class Feed:
 
     @property
     def topics(self) -> list[str]:
-        """That somebody looks at."""
+        """Topics some reader has open."""
         return list(dict.fromkeys(reader.topic for reader in self._readers))
 
     def join(self, topic: str, wake: Callable[[], None], now_ms: int, *, chose: bool = True) -> Reader:
-        """A new reader, for whom what was told last is ready. Raises `TooMany`."""
+        """A new reader with past marks in its queue. Raises `TooMany`."""
         if len(self._readers) >= MOST_READERS:
-            raise TooMany(f"{MOST_READERS} look already")
+            raise TooMany(f"the limit of {MOST_READERS} readers is reached")
         reader = Reader(topic, wake, now_ms, chose)
         for mark in self._marks:
             reader.add("mark", mark)
@@ -106,21 +106,21 @@ class Feed:
             self.on_readers()
 
     def drop_stalled(self, now_ms: int) -> None:
-        """Lets go of readers for whom something waits, and who do not take it."""
+        """Disconnects readers that do not take what waits for them."""
         for reader in list(self._readers):
             if reader.has_news and now_ms - reader.took_ms > STALLED_MS:
                 reader.gone = True
                 self.leave(reader)
                 reader.wake()
 
-    # What is told
+    # Events
 
     def cluster(self, event: dict[str, Any]) -> None:
         self.newest["cluster"] = event
         self._replace("cluster", event)
 
     def partitions(self, event: dict[str, Any]) -> None:
-        """To those who look at its topic."""
+        """Sends the event to readers of its topic."""
         data = json.dumps(event, separators=(",", ":"))
         for reader in self._readers:
             if reader.topic == event["topic"]:
@@ -137,7 +137,7 @@ class Feed:
         self._tour.append(self._add("tour", event))
 
     def offer(self, topics: Sequence[str], topic: str, hello: Callable[[str], Mapping[str, Any]]) -> None:
-        """Who has not chosen, and looks at a topic that is not there, is shown `topic`, and greeted anew."""
+        """Switches readers without a choice of their own whose topic does not exist to `topic`."""
         for reader in self._readers:
             if not reader.chose and reader.topic not in topics and reader.topic != topic:
                 reader.topic = topic
@@ -153,7 +153,7 @@ class Feed:
         node: str | None = None,
         decision: Mapping[str, Any] | None = None,
     ) -> None:
-        """Something happened: a decision of a node, or a fault that somebody made."""
+        """A decision of a node, or an injected fault."""
         self._last_mark += 1
         event = {
             "number": self._last_mark,

@@ -1,7 +1,7 @@
-"""What Kafka's own protocol tells of a cluster: who is there, and how nodes are that tell nothing over HTTP.
+"""View of a cluster by Kafka's protocol: discovers nodes, and shows those without an HTTP listener.
 
-So any cluster can be shown, Apache Kafka's too: brokers, quorum, leaders, ISRs, leader epochs, and leaders' offsets.
-Barnabas's own nodes are looked for at the ports where they are by default, and tell more.
+So the page works with any cluster, Apache Kafka's too: brokers, quorum, leaders, ISRs, leader epochs, and offsets of
+leaders. Nodes of Barnabas are looked for at their default HTTP ports, which provide more.
 """
 
 from __future__ import annotations
@@ -15,74 +15,71 @@ from barnabas.client.admin import Admin, OffsetSpec
 from barnabas.client.admin.brokers import ClusterDescription, QuorumInfo
 from barnabas.client.admin.topic_values import TopicPartitionInfo
 from barnabas.client.cluster import Cluster, ClusterSettings, NoBrokerAvailable, TopicPartition
-from barnabas.cluster.node_page import NoAnswer, NodePage
-from barnabas.page.changes import Led, Look, changes
+from barnabas.page.changes import ClusterView, PartitionView, changes
 from barnabas.page.node_state import (
     MOST_NODES,
     BrokerState,
     MetadataState,
     NodeName,
     NodeState,
-    NotAState,
     PartitionState,
-    read_state,
 )
 from barnabas.page.watch import Address, Watch
+from barnabas.why.node_addresses import NodeAddress, NodeListener, candidates, probe
 from protocol.errors import KafkaError
 from runtime.world import World
 
-HTTP_SHIFT, HTTP_PORT = 200, 9292
-"""Where nodes tell of themselves: so far above the port of their listener, or there, as they do in containers."""
 INTERVAL_SECONDS = 1.0
 DISCOVERY_SECONDS = 10.0
-"""How often new nodes, and new pages of nodes, are looked for."""
+"""Interval of the search for new nodes and HTTP listeners."""
 ANSWER_SECONDS = 3.0
 MOST_TOPICS = 200
-"""More are not listed."""
+"""Limit of topics listed."""
 SILENT_MS = 3_000
-"""A voter that has not fetched for so long is shown as unreachable."""
-PROBE_SECONDS = 1.0
+"""A voter without a fetch for so long is shown as unreachable."""
+
 GOOD_FOR_MS = 4_000
-"""What others tell of a node is asked for once a second, in several questions, and may be late."""
+"""Validity of a state reported by other nodes, which is polled once a second with several requests."""
 OFFSETS_SECONDS = 1.0
-"""How long a leader may take to tell its offsets: one that has gone holds up nobody."""
+"""Time limit for the offsets of one leader, so that a dead one delays no other."""
 SETTINGS = ClusterSettings(request_timeout_ms=2_000, retry_backoff_ms=50, retry_backoff_max_ms=500)
 NO_PAGE = "by Kafka's own protocol"
+NO_FETCH = "it has not fetched from the quorum's leader for seconds"
 
 
 class KafkaView:
-    """Of one cluster, by some of its brokers."""
+    """View of the cluster of the bootstrap servers."""
 
     def __init__(self, world: World, bootstrap: Sequence[tuple[str, int]]) -> None:
         self._world = world
         self._bootstrap = bootstrap
         self._found: dict[str, Address] = {}
-        """Nodes that have pages."""
+        """Nodes with an HTTP listener."""
         self._discovered_ms: int | None = None
         self._topics: dict[str, int] | None = None
-        """Partitions by topic, since they were looked for."""
+        """Number of partitions by topic, as of the last discovery."""
         self._described: Described = {}
         self._offsets: Offsets = {}
-        """As leaders told them last."""
-        self._last: Look | None = None
+        """The last answers of the leaders."""
+        self._last: ClusterView | None = None
 
     async def run(self, watch: Watch) -> None:
-        """Until cancelled: looks again and again."""
+        """Polls until cancelled."""
         self._last = None
         async with self._admin() as admin, trio.open_nursery() as nursery:
-            nursery.start_soon(self._ask_for_offsets, admin)
+            nursery.start_soon(self._poll_offsets, admin)
             next_at = trio.current_time()
             while True:
-                await self._look(admin, watch, watch.feed.topics)
+                await self._poll(admin, watch, watch.feed.topics)
                 next_at = max(next_at + INTERVAL_SECONDS, trio.current_time() + INTERVAL_SECONDS / 5)
                 await trio.sleep_until(next_at)
 
-    async def look_once(self, watch: Watch, topic: str) -> None:
+    async def poll_once(self, watch: Watch, topic: str) -> None:
         async with self._admin() as admin:
-            await self._look(admin, watch, [topic])
-            if not self._all_have_pages(watch):
+            await self._poll(admin, watch, [topic])
+            if not self._all_have_http(watch):
                 self._offsets |= await _offsets(admin, self._described)
-                await self._look(admin, watch, [topic])
+                await self._poll(admin, watch, [topic])
 
     @asynccontextmanager
     async def _admin(self) -> AsyncIterator[Admin]:
@@ -92,9 +89,9 @@ class KafkaView:
             cluster.close()
             nursery.cancel_scope.cancel()
 
-    async def _look(self, admin: Admin, watch: Watch, topics: Sequence[str]) -> None:
-        """One look; ends within some seconds, whatever the cluster does."""
-        if self._discovered_ms is not None and not self._is_due(watch) and self._all_have_pages(watch):
+    async def _poll(self, admin: Admin, watch: Watch, topics: Sequence[str]) -> None:
+        """One poll, limited to some seconds."""
+        if self._discovered_ms is not None and not self._is_due(watch) and self._all_have_http(watch):
             return
         with trio.move_on_after(ANSWER_SECONDS):
             try:
@@ -103,18 +100,18 @@ class KafkaView:
                 if self._discovered_ms is None or self._is_due(watch):
                     await self._discover(watch, cluster, quorum)
                     self._discovered_ms, self._topics = watch.now_ms(), None
-                if not self._all_have_pages(watch):
-                    await self._tell(admin, watch, cluster, quorum, topics)
+                if not self._all_have_http(watch):
+                    await self._publish(admin, watch, cluster, quorum, topics)
             except (KafkaError, NoBrokerAvailable):
-                return  # what was told before grows old, and is shown so
+                return  # the last answers expire and are shown as old
 
     def _is_due(self, watch: Watch) -> bool:
         return self._discovered_ms is None or watch.now_ms() - self._discovered_ms > DISCOVERY_SECONDS * 1000
 
-    def _all_have_pages(self, watch: Watch) -> bool:
+    def _all_have_http(self, watch: Watch) -> bool:
         return bool(watch.sights) and all(name in self._found for name in watch.sights)
 
-    # Who is there, and who has a page
+    # Discovery
 
     async def _discover(self, watch: Watch, cluster: ClusterDescription, quorum: QuorumInfo | None) -> None:
         places = {NodeName.of("broker", node.node_id): (node.host, node.port) for node in cluster.nodes}
@@ -122,32 +119,23 @@ class KafkaView:
             endpoints = quorum.nodes.get(voter.replica_id, ()) if quorum is not None else ()
             at = (endpoints[0].host, endpoints[0].port) if endpoints else ("", 0)
             places[NodeName.of("controller", voter.replica_id)] = at
+        listeners = [NodeListener(node.role, node.id, *at) for node, at in list(places.items())[:MOST_NODES]]
         async with trio.open_nursery() as nursery:
-            for node, (host, port) in list(places.items())[:MOST_NODES]:
-                watch.sight_of(node)
-                if node.name not in self._found and host:
-                    nursery.start_soon(self._probe, node, host, port)
-        watch.look_at(list(self._found.values()))
+            for listener in listeners:
+                watch.sight_of(NodeName.of(listener.role, listener.id))
+                if listener.name not in self._found:
+                    nursery.start_soon(self._probe, listener, candidates(listener, listeners))
+        watch.set_addresses(list(self._found.values()))
 
-    async def _probe(self, node: NodeName, host: str, port: int) -> None:
-        for http_port in (port + HTTP_SHIFT, HTTP_PORT):
-            if not 0 < http_port < 65536:
-                continue
-            page = NodePage(self._world.network, host, http_port)
-            with trio.move_on_after(PROBE_SECONDS):
-                try:
-                    state = read_state(await page.get("/state"))
-                except (NoAnswer, NotAState):
-                    continue
-                finally:
-                    page.close()
-                if (state.role, state.id) == (node.role, node.id):
-                    self._found[node.name] = Address(node, host, http_port)
-                    return
+    async def _probe(self, listener: NodeListener, addresses: Sequence[NodeAddress]) -> None:
+        address = await probe(self._world.network, listener, addresses)
+        if address is not None:
+            node = NodeName.of(listener.role, listener.id)
+            self._found[node.name] = Address(node, address.host, address.port)
 
-    # How those are that have none
+    # Nodes without an HTTP listener
 
-    async def _tell(
+    async def _publish(
         self,
         admin: Admin,
         watch: Watch,
@@ -161,7 +149,7 @@ class KafkaView:
             self._topics = {name: len(each) for name, each in (await _describe(admin, names)).items()}
         counts = self._topics
         described = self._described = await _describe(admin, topics)
-        self._tell_changes(watch, cluster, quorum)
+        self._publish_changes(watch, cluster, quorum)
         for broker in cluster.nodes:
             node = NodeName.of("broker", broker.node_id)
             if node.name in self._found:
@@ -176,9 +164,9 @@ class KafkaView:
                     partitions=[
                         _partition(topic, each, broker.node_id, self._offsets) for each in described.get(topic, ())
                     ],
-                    told=NO_PAGE,
+                    source=NO_PAGE,
                 )
-                watch.sight_of(node).heard(state, topic or None, now_ms, GOOD_FOR_MS)
+                watch.sight_of(node).answered(state, topic or None, now_ms, GOOD_FOR_MS)
         fenced = {broker.node_id: BrokerState(0, broker.is_fenced) for broker in cluster.nodes}
         for voter in quorum.voters if quorum is not None else ():
             node = NodeName.of("controller", voter.replica_id)
@@ -186,7 +174,7 @@ class KafkaView:
                 continue
             leads = voter.replica_id == quorum.leader_id
             if not leads and _is_silent(voter.last_fetch_timestamp_ms, watch):
-                watch.sight_of(node).not_heard("the quorum's leader has not heard of it for seconds", refused=False)
+                watch.sight_of(node).not_answered(NO_FETCH, refused=False)
                 continue
             state = NodeState(
                 id=voter.replica_id,
@@ -194,21 +182,21 @@ class KafkaView:
                 state="leader" if leads else "follower",
                 metadata=_metadata(quorum, voter.replica_id),
                 brokers=fenced if leads else {},
-                told=NO_PAGE,
+                source=NO_PAGE,
             )
-            watch.sight_of(node).heard(state, None, now_ms, GOOD_FOR_MS)
+            watch.sight_of(node).answered(state, None, now_ms, GOOD_FOR_MS)
 
-    async def _ask_for_offsets(self, admin: Admin) -> None:
-        """Again and again, beside everything else."""
+    async def _poll_offsets(self, admin: Admin) -> None:
+        """Polls the offsets of leaders until cancelled."""
         while True:
             self._offsets = self._offsets | await _offsets(admin, self._described)
             await trio.sleep(INTERVAL_SECONDS / 2)
 
-    def _tell_changes(self, watch: Watch, cluster: ClusterDescription, quorum: QuorumInfo | None) -> None:
-        """What is different since the last look; of nodes that tell their decisions themselves, nothing."""
-        look = Look(
+    def _publish_changes(self, watch: Watch, cluster: ClusterDescription, quorum: QuorumInfo | None) -> None:
+        """Publishes differences since the last poll, unless the nodes export decisions."""
+        view = ClusterView(
             {
-                (topic, each.partition): Led(each.leader, each.leader_epoch, tuple(each.isr))
+                (topic, each.partition): PartitionView(each.leader, each.leader_epoch, tuple(each.isr))
                 for topic, partitions in self._described.items()
                 for each in partitions
             },
@@ -216,11 +204,11 @@ class KafkaView:
             None if quorum is None else quorum.leader_id,
             None if quorum is None else quorum.leader_epoch,
         )
-        last, self._last = self._last, look
+        last, self._last = self._last, view
         if last is None or self._found:
             return
         at_ms = watch.world.wall_clock.now_ms()
-        for each in changes(last, look):
+        for each in changes(last, view):
             watch.feed.mark(each.kind.value, each.subject, each.text, at_ms=at_ms)
 
 
@@ -229,7 +217,7 @@ def _is_silent(last_fetch_ms: int | None, watch: Watch) -> bool:
 
 
 async def _quorum(admin: Admin) -> QuorumInfo | None:
-    """None from a cluster that tells nothing of it."""
+    """None if the cluster does not support DescribeQuorum."""
     try:
         return await admin.describe_metadata_quorum()
     except KafkaError:
@@ -257,11 +245,11 @@ async def _describe(admin: Admin, topics: Sequence[str]) -> Described:
 
 
 Offsets = dict[tuple[str, int], tuple[int, int]]
-"""By topic and partition, where the log begins, and what of it is committed."""
+"""(log start offset, high watermark) by topic and partition."""
 
 
 async def _offsets(admin: Admin, described: Described) -> Offsets:
-    """Of those partitions whose leaders tell them in time."""
+    """Offsets of the partitions whose leaders answer in time."""
     led: dict[int, list[TopicPartition]] = {}
     for topic, partitions in described.items():
         for each in partitions:
@@ -280,22 +268,22 @@ async def _offsets_of_one_leader(admin: Admin, led: Sequence[TopicPartition], fo
             first = (await admin.list_offsets(dict.fromkeys(led, OffsetSpec.earliest()))).succeeded
             last = (await admin.list_offsets(dict.fromkeys(led, OffsetSpec.latest()))).succeeded
         except (KafkaError, NoBrokerAvailable):
-            return  # those that it told before stay
+            return  # its last answers stay
         for each in led:
             if each in first and each in last:
                 found[each.topic, each.partition] = first[each].offset, last[each].offset
 
 
-def _partition(topic: str, told: TopicPartitionInfo, broker: int, offsets: Offsets) -> PartitionState:
-    """As `broker` could tell it: only a leader's offsets are known, and of its log only what is committed."""
-    leads = told.leader == broker
-    start, end = offsets.get((topic, told.partition), (None, None)) if leads else (None, None)
+def _partition(topic: str, info: TopicPartitionInfo, broker: int, offsets: Offsets) -> PartitionState:
+    """The partition as `broker` would report it. Only leaders have offsets; the log end is the high watermark."""
+    leads = info.leader == broker
+    start, end = offsets.get((topic, info.partition), (None, None)) if leads else (None, None)
     return PartitionState(
-        index=told.partition,
-        leader=-1 if told.leader is None else told.leader,
-        leader_epoch=told.leader_epoch,
-        replicas=told.replicas,
-        isr=told.isr,
+        index=info.partition,
+        leader=-1 if info.leader is None else info.leader,
+        leader_epoch=info.leader_epoch,
+        replicas=info.replicas,
+        isr=info.isr,
         is_leader=leads,
         log_start_offset=start,
         log_end_offset=end,

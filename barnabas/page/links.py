@@ -1,6 +1,6 @@
-"""Links between the nodes of a local cluster, which can be cut: a proxy on each way.
+"""Links between the nodes of a local cluster that can be cut: one proxy per direction.
 
-Blocks; for one thread at a time.
+Blocking; for one thread at a time.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from barnabas.cluster.proxy.driver import ProxyProcess
 
 
 class Links:
-    """All of one cluster. What it opens has to be closed after the nodes have ended: without ways they are alone."""
+    """All links of one cluster. Close it after the nodes have ended: without proxies they are isolated."""
 
     def __init__(self, layout: Layout) -> None:
-        """Before the nodes are started. Raises `ClusterError`."""
+        """Create it before the nodes are started. Raises `ClusterError`."""
         self._names = [node.name for node in layout.nodes]
         self._proxy = ProxyProcess(
             {node.name: node.port for node in layout.nodes}, [node.name for node in layout.brokers]
@@ -27,11 +27,11 @@ class Links:
 
     @property
     def cut(self) -> list[tuple[str, str]]:
-        """Both directions of each."""
+        """Cut links; each is cut in both directions."""
         return list(self._cut)
 
     def set_cut(self, one: str, other: str, *, cut: bool) -> None:
-        """Nothing passes between the two any more, and nobody is told; or it does again. Raises `ClusterError`."""
+        """Silently drops, or again forwards, everything between the two nodes. Raises `ClusterError`."""
         pair = self.pair(one, other)
         self._proxy.set_links(
             (source, target, replace(self._proxy.link(source, target), cut=cut))
@@ -42,17 +42,17 @@ class Links:
             self._cut[pair] = None
 
     def pair(self, one: str, other: str) -> tuple[str, str]:
-        """In one order, whoever is named first. Raises `WrongArgument`."""
+        """The pair in sorted order. Raises `WrongArgument`."""
         for name in (one, other):
             if name not in self._names:
-                raise WrongArgument(f"there is no node {name[:60]}; there are {', '.join(self._names)}")
+                raise WrongArgument(f"there is no node {name[:60]}; nodes are {', '.join(self._names)}")
         if one == other:
             raise WrongArgument(f"{one} has no link to itself")
         first, second = sorted((one, other))
         return first, second
 
     def heal(self) -> None:
-        """All of them."""
+        """Heals all links."""
         self._proxy.heal()
         self._cut.clear()
 

@@ -1,7 +1,6 @@
-"""The load that runs through the cluster: written with acks=all, read back, every record accounted for.
+"""The page's load: produces with acks=all, consumes, and accounts for every record.
 
-Starts and stops as often as somebody likes; each run has accounts of its own, and forgets what is settled, so that it
-may go on for ever.
+It can be started and stopped repeatedly. Each run has a ledger of its own, whose memory is bounded.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.cluster import Cluster
 from barnabas.demo.ledger import Ledger, Verdict
 from barnabas.demo.workload import CLIENT, Load, run_load
+from barnabas.page.background_task import BackgroundTask
 from barnabas.page.control import NotNow
 from barnabas.page.feed import Feed
-from barnabas.page.hosted import Hosted
 from protocol.errors import ErrorCode, KafkaError
 from runtime.world import World
 
@@ -28,7 +27,7 @@ PARTITIONS_COUNT = 3
 REPLICAS_COUNT = 3
 RECORDS_PER_SECOND = 500
 LATENCY_WINDOW_MS = 5_000
-"""p50 and p99 are of the records that were acked in so many last milliseconds."""
+"""Period of the latency percentiles."""
 RATE_WINDOW_MS = 1_000
 AGAIN_SECONDS = 1.0
 SETTLE_SECONDS = 1.0
@@ -37,16 +36,16 @@ _SUBJECT = "load"
 
 
 class TimedLedger(Ledger):
-    """Also knows how long acks took, and how many came lately."""
+    """A ledger with latencies and current rates."""
 
     def __init__(self, run: str, partitions_count: int, now_ms: Callable[[], int]) -> None:
         super().__init__(run, partitions_count, now_ms())
         self.now_ms = now_ms
         self._sent_ms: list[dict[int, int]] = [{} for _ in range(partitions_count)]
         self._acks: deque[tuple[int, int]] = deque()
-        """(when it came, how long it took), of the last seconds."""
+        """(time of the ack, latency) of the last seconds."""
         self._reads: deque[tuple[int, int]] = deque()
-        """(when, how many)."""
+        """(time, number of records)."""
 
     def send(self, partition: int) -> tuple[int, bytes]:
         number, value = super().send(partition)
@@ -55,7 +54,7 @@ class TimedLedger(Ledger):
 
     def acked(self, partition: int, number: int, offset: int, now_ms: int) -> None:
         super().acked(partition, number, offset, now_ms)
-        self.accounts[partition].acks.clear()  # nobody draws them here, and they would grow for ever
+        self.accounts[partition].acks.clear()  # not used by the page, and unbounded
         self._acks.append((now_ms, now_ms - self._sent_ms[partition].pop(number)))
 
     def failed(self, partition: int, number: int) -> None:
@@ -74,7 +73,7 @@ class TimedLedger(Ledger):
             count += self._reads.pop()[1]
         self._reads.append((now_ms, count))
 
-    def tell(self, *, running: bool) -> dict[str, Any]:
+    def event(self, *, running: bool) -> dict[str, Any]:
         """The event `load`."""
         now_ms = self.now_ms()
         for account in self.accounts:
@@ -102,7 +101,7 @@ class TimedLedger(Ledger):
         }
 
     def longest_gap_ms(self, now_ms: int) -> int:
-        """Of all windows, and what goes on now."""
+        """The longest gap of all windows, including a current one."""
         waiting = [
             self.silence_ms(index, now_ms)
             for index, account in enumerate(self.accounts)
@@ -111,11 +110,11 @@ class TimedLedger(Ledger):
         return max([window.gap_ms for window in self.windows] + waiting, default=0)
 
 
-class LoadRunner(Hosted):
+class LoadRunner(BackgroundTask):
     """The load, one run at a time."""
 
     def __init__(self, world: World, bootstrap_servers: str, feed: Feed) -> None:
-        """`bootstrap_servers` are addresses of this machine, as `LocalCluster` has them."""
+        """`bootstrap_servers` as in `LocalCluster`."""
         super().__init__()
         self._world = world
         parts = [each.rpartition(":") for each in bootstrap_servers.split(",")]
@@ -126,9 +125,9 @@ class LoadRunner(Hosted):
         self._ended = trio.Event()
         self._ended.set()
         self.ledger: TimedLedger | None = None
-        """Of the present run, or the last."""
+        """The ledger of the current or last run."""
         self.flowing = trio.Event()
-        """A record of each partition was acked in this run."""
+        """Set when a record of each partition is acked in this run."""
 
     @property
     def is_running(self) -> bool:
@@ -137,30 +136,30 @@ class LoadRunner(Hosted):
     def start(self) -> None:
         """Raises `NotNow`."""
         if self.is_running:
-            raise NotNow("the load runs, or is still being read back")
+            raise NotNow("the load is running, or is still being read back")
         self._ended, self._stop, self.flowing = trio.Event(), trio.Event(), trio.Event()
         self._mark(f"the load starts: {RECORDS_PER_SECOND} records/s with acks=all")
         self._begin(self._run, self._stop)
 
     def stop(self) -> None:
-        """What was sent is still waited for and read back. Raises `NotNow`."""
+        """Stops sending; outstanding records are still awaited and read back. Raises `NotNow`."""
         if not self.is_running or self._stop is None:
-            raise NotNow("no load runs")
+            raise NotNow("the load is not running")
         if not self._stop.is_set():
             self._stop.set()
             self._mark("the load stops")
 
     async def ended(self) -> Verdict:
-        """Waits until everything is read back; the final accounts."""
+        """Waits until everything is read back. Returns the final verdict."""
         await self._ended.wait()
         assert self.ledger is not None
         return self.ledger.verdict()
 
-    def tell(self) -> None:
-        """Twice a second, while somebody looks."""
+    def publish(self) -> None:
+        """Publishes the event `load`; called twice a second while a browser is connected."""
         if self.ledger is None:
             return
-        event = {"at_ms": self._world.wall_clock.now_ms(), **self.ledger.tell(running=self.is_running)}
+        event = {"at_ms": self._world.wall_clock.now_ms(), **self.ledger.event(running=self.is_running)}
         before = self._feed.newest.get("load")
         if self.is_running or before is None or before["running"]:
             self._feed.load(event)
@@ -171,7 +170,7 @@ class LoadRunner(Hosted):
                 try:
                     await self._run_once(stop)
                 except* (KafkaError, OSError) as group:
-                    self._mark(f"the load breaks off, and begins again: {' '.join(str(_first(group)).split())}")
+                    self._mark(f"the load failed and is restarted: {' '.join(str(_first(group)).split())}")
                     with trio.move_on_after(AGAIN_SECONDS):
                         await stop.wait()
         finally:
@@ -196,7 +195,7 @@ class LoadRunner(Hosted):
 
 
 async def _settle(ledger: Ledger) -> None:
-    """Also when nobody looks, what is settled is forgotten."""
+    """Bounds the ledger's memory while no browser is connected."""
     while True:
         await trio.sleep(SETTLE_SECONDS)
         for account in ledger.accounts:

@@ -1,7 +1,7 @@
-"""The cluster on this machine behind a page: its processes, and what may be done to them. Blocks.
+"""The local cluster behind a page. Blocking.
 
-A page that may break things starts the cluster itself, with links that can be cut, unless one runs already. Links end
-with the page, and nodes without links are each alone: so the page takes with it what it has started.
+A page with fault buttons starts the cluster itself, with links that can be cut, unless one is running. Links end with
+the page, and nodes without links are isolated: so the page stops a cluster that it started.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ READY_SECONDS = 60.0
 
 
 class LocalSide:
-    """One cluster, which may have links of ours."""
+    """A local cluster, with links if the page started it."""
 
     def __init__(self, cluster: LocalCluster, links: Links | None = None, lock: int | None = None) -> None:
         self.cluster = cluster
@@ -31,7 +31,7 @@ class LocalSide:
         self._lock = lock
 
     def processes(self) -> Mapping[str, str]:
-        """By node; cheap, asks nobody."""
+        """State of each node's process, from its pid file."""
         layout = self.cluster.layout
         return {node.name: state_of(layout.pid_file(node)).value for node in layout.nodes}
 
@@ -40,65 +40,62 @@ class LocalSide:
         return [] if self.links is None else self.links.cut
 
     def close(self) -> bool:
-        """What was started for the page ends with it; True if there was something."""
+        """Stops the cluster if the page started it. Returns whether it did."""
         if self.links is None:
             return False
         try:
-            # Nodes speak to each other to leave in good order.
+            # A controlled shutdown needs the links.
             self.links.heal()
             self.cluster.down(DOWN_SECONDS)
         finally:
             self.links.close()
             (self.cluster.layout.data / "run" / "proxy.json").unlink(missing_ok=True)
-            self.let_go()
+            self.release_lock()
         return True
 
-    def let_go(self) -> None:
-        """Another page may have the buttons from now on."""
+    def release_lock(self) -> None:
+        """Allows another page to show fault buttons."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
 
 async def until_ready(side: LocalSide) -> None:
-    """Until every broker takes writes. Raises `ClusterError` when a node has ended, or it takes too long."""
+    """Waits until every broker accepts writes. Raises `ClusterError` if a node exits, or after the timeout."""
     cluster = side.cluster
-    missing = "it was not asked yet"
+    missing = "no answer yet"
     with trio.move_on_after(READY_SECONDS):
         while missing := await trio.to_thread.run_sync(cluster.not_ready, abandon_on_cancel=True):
             dead = [name for name, state in side.processes().items() if state == "dead"]
             if dead:
                 log_file = cluster.layout.log_file(cluster.layout.node(dead[0]))
-                raise ClusterError(f"{dead[0]} has ended; {log_file} tells why")
+                raise ClusterError(f"{dead[0]} has exited; see {log_file}")
             await trio.sleep(0.1)
     if missing:
         raise ClusterError(f"not ready after {READY_SECONDS:.0f} s: {missing}")
 
 
-def look_on(data: Path) -> LocalSide:
-    """The cluster in `data`, as it is."""
+def open_read_only(data: Path) -> LocalSide:
+    """The cluster in `data`, for viewing."""
     return LocalSide(LocalCluster(data))
 
 
-def open_to_faults(
-    data: Path, base_port: int | None, settings: Mapping[str, str], told: Callable[[str], None]
+def open_for_faults(
+    data: Path, base_port: int | None, settings: Mapping[str, str], note: Callable[[str], None]
 ) -> LocalSide:
-    """The cluster in `data`: one that runs already, or one with links. `told` gets a line on what is being done.
-
-    Raises `ClusterError`.
-    """
+    """The running cluster in `data`, or a new one with links. `note` gets progress lines. Raises `ClusterError`."""
     present = LocalCluster(data)
     states = LocalSide(present).processes()
     alive = any(state in ("running", "paused") for state in states.values())
     lock = take_page_lock(data)
     if lock is None:
-        raise ClusterError(f"another page has the buttons of the cluster in {data}; without --allow-faults it is shown")
+        raise ClusterError(f"another page controls the cluster in {data}; leave out --allow-faults to view it")
     if alive and not any_has_links(present.layout):
         os.close(lock)
-        told(f"uses the cluster that runs in {data}; its links cannot be cut, as it was started without a page")
+        note(f"using the running cluster in {data}; its links cannot be cut, as it was not started by a page")
         return LocalSide(present)
     if alive:
-        told(f"the cluster in {data} has lost its links with the page that started it: it is started anew")
+        note(f"the cluster in {data} lost its links when its page ended; restarting it")
         present.down(DOWN_SECONDS)
     cluster = LocalCluster(data, base_port, settings, programs=LINKED)
     side = LocalSide(cluster, Links(cluster.layout), lock)
@@ -107,5 +104,5 @@ def open_to_faults(
     except BaseException:
         side.close()
         raise
-    told(f"started six nodes in {data}")
+    note(f"started six nodes in {data}")
     return side

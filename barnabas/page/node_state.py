@@ -1,4 +1,4 @@
-"""What a node tells at its `/state`, read with distrust. A core."""
+"""Core: parses the answer of a node's `/state`, which is not trusted."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MOST_NODES = 100
-"""A cluster with more is not shown in full."""
+"""Limit of nodes shown."""
 
 
 class NotAState(Exception):
-    """What came is not what nodes tell."""
+    """The answer is not a valid `/state`."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeName:
-    """Who a node is."""
+    """Name, id and role of a node."""
 
     name: str
     """`broker-1`"""
@@ -34,7 +34,7 @@ class NodeName:
 
 @dataclass(frozen=True, slots=True)
 class MetadataState:
-    """The metadata log as a node has it; None: it does not know."""
+    """A node's view of the metadata log; None for unknown."""
 
     leader: int | None = None
     epoch: int | None = None
@@ -45,21 +45,21 @@ class MetadataState:
 
 @dataclass(frozen=True, slots=True)
 class BrokerState:
-    """A broker as a controller has it."""
+    """A controller's view of a broker."""
 
     epoch: int
     fenced: bool
     out_of_sync: int = 0
-    """Replicas of it that are not in sync."""
+    """Number of its replicas that are not in sync."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """A partition as a broker has it. Offsets are None if no replica is there."""
+    """A broker's view of a partition. Offsets are None if it has no replica."""
 
     index: int
     leader: int
-    """-1: nobody."""
+    """-1 for none."""
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -71,66 +71,66 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """All of it."""
+    """The state of a node."""
 
     id: int
     role: str
     state: str
     missing: str = ""
     epoch: int | None = None
-    """A broker's."""
+    """The broker epoch, of brokers only."""
     metadata: MetadataState = MetadataState()
     next_decision: int = 1
     topics: Mapping[str, int] = field(default_factory=dict)
-    """Partitions by topic; controllers tell none."""
+    """Number of partitions by topic; empty for controllers."""
     brokers: Mapping[int, BrokerState] = field(default_factory=dict)
-    """By id; brokers tell none."""
+    """Brokers by id; empty for brokers."""
     partitions: Sequence[PartitionState] = ()
-    told: str = ""
-    """One line about how this is known, if it is not from the node itself."""
+    source: str = ""
+    """Source of the state if it is not the node itself."""
 
 
-def read_state(told: Any) -> NodeState:
+def read_state(answer: Any) -> NodeState:
     """Raises `NotAState`."""
     try:
-        return _read(told)
+        return _read(answer)
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise NotAState("its /state is not what this page reads: is it of another version?") from None
+        raise NotAState("its /state has an unknown format; is it of another version?") from None
 
 
-def _read(told: Any) -> NodeState:
-    metadata = told["metadata"]
+def _read(answer: Any) -> NodeState:
+    metadata = answer["metadata"]
     names = ("leader", "epoch", "high_watermark", "log_end_offset", "applied_offset")
     return NodeState(
-        id=int(told["id"]),
-        role=str(told["role"]),
-        state=str(told["state"])[:40],
-        missing=str(told["missing"])[:400],
-        epoch=_number(told.get("broker_epoch")),
+        id=int(answer["id"]),
+        role=str(answer["role"]),
+        state=str(answer["state"])[:40],
+        missing=str(answer["missing"])[:400],
+        epoch=_number(answer.get("broker_epoch")),
         metadata=MetadataState(*(_number(metadata.get(name)) for name in names)),
-        next_decision=int(told.get("next_decision", 1)),
-        topics={str(each["name"]): int(each["partitions"]) for each in told.get("topics", ())},
+        next_decision=int(answer.get("next_decision", 1)),
+        topics={str(each["name"]): int(each["partitions"]) for each in answer.get("topics", ())},
         brokers={
             int(each["id"]): BrokerState(int(each["epoch"]), bool(each["fenced"]), int(each.get("out_of_sync", 0)))
-            for each in told.get("brokers", ())
+            for each in answer.get("brokers", ())
         },
-        partitions=[_partition(each) for each in told.get("partitions", ())],
+        partitions=[_partition(each) for each in answer.get("partitions", ())],
     )
 
 
-def _partition(told: Mapping[str, Any]) -> PartitionState:
+def _partition(answer: Mapping[str, Any]) -> PartitionState:
     return PartitionState(
-        index=int(told["index"]),
-        leader=int(told["leader"]),
-        leader_epoch=int(told["leader_epoch"]),
-        replicas=tuple(map(int, told["replicas"])),
-        isr=tuple(map(int, told["isr"])),
-        is_leader=bool(told["is_leader"]),
-        log_start_offset=_number(told["log_start_offset"]),
-        log_end_offset=_number(told["log_end_offset"]),
-        high_watermark=_number(told["high_watermark"]),
+        index=int(answer["index"]),
+        leader=int(answer["leader"]),
+        leader_epoch=int(answer["leader_epoch"]),
+        replicas=tuple(map(int, answer["replicas"])),
+        isr=tuple(map(int, answer["isr"])),
+        is_leader=bool(answer["is_leader"]),
+        log_start_offset=_number(answer["log_start_offset"]),
+        log_end_offset=_number(answer["log_end_offset"]),
+        high_watermark=_number(answer["high_watermark"]),
     )
 
 
-def _number(told: Any) -> int | None:
-    return None if told is None else int(told)
+def _number(value: Any) -> int | None:
+    return None if value is None else int(value)

@@ -1,8 +1,7 @@
-"""The page's server: the page itself, the feed as server-sent events, stories, and the buttons.
+"""The page's server: static files, the feed as server-sent events, stories, and actions.
 
-Whoever asks is hostile. Only requests that name this very machine as their host are answered, so that no page of
-another site can read from here by a name of its own; only those that carry the token, and no foreign origin, may do
-anything.
+Requests are hostile. Only those whose Host header names this machine are answered, against DNS rebinding; actions need
+the token and must not have a foreign Origin.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ BODY_SECONDS = 5
 HEARTBEAT_SECONDS = 10.0
 FIRST_RETRY_MS = 1_000
 TAKES_NOTHING_SECONDS = 10.0
-"""How long somebody may read nothing of what waits for him. Browsers come again."""
+"""A connection that takes nothing for so long is reset. Browsers reconnect."""
 MOST_TOPIC_LENGTH = 249
 MOST_SUBJECT_LENGTH = 400
 TOKEN_HEADER = "X-Barnabas-Token"
@@ -52,14 +51,14 @@ _HEADERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where the page is served, and what it is called there."""
+class PageAddress:
+    """Host and port of the page."""
 
     host: str = "127.0.0.1"
     port: int = 9644
 
     @property
-    def address(self) -> str:
+    def url(self) -> str:
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
     @property
@@ -70,37 +69,37 @@ class Place:
             return self.host == "localhost"
 
     def is_called(self, host: str) -> bool:
-        """Whether `host`, as a browser names it, is this place and not a name that somebody else made point here."""
+        """Whether the Host header `host` names this address, and not a foreign domain that resolves to it."""
         name, port = _split(host)
         if name in _LOOPBACK_NAMES or name.strip("[]") == self.host.lower():
-            # Somebody may have published our port as another one, unless it is open to this machine alone.
+            # The port may be published as another one, unless it is on loopback.
             return port == self.port or not self.is_loopback
         return not self.is_loopback and _is_address(name)
 
 
 @dataclass
 class Page:
-    """All that the server needs."""
+    """The page's parts, for the server."""
 
     watch: Watch
     feed: Feed
     listener: socket.socket
-    place: Place
+    address: PageAddress
     token: str
     hello: Callable[[str], Json]
-    """The event `hello` for whoever looks at a topic."""
+    """The event `hello` for a reader of a topic."""
     default_topic: Callable[[], str]
     control: Mapping[str, Do] | None = None
-    """What may be done, by the first word of the path: gets the second word and the body. None: nothing."""
+    """Actions by the first word of the path; they get the second word and the body. None for a read-only page."""
     app: QuartTrio = field(init=False)
 
     def __post_init__(self) -> None:
         self.app = _app(self)
 
     async def serve(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled; started, with its address, when whoever asks is answered."""
+        """Serves until cancelled; started with the page's URL when it accepts requests."""
         config = Config()
-        # Hypercorn opens it again, by its descriptor.
+        # Hypercorn opens the socket again by its descriptor.
         config.bind = [f"fd://{self.listener.detach()}"]
         config.errorlog = None
         config.graceful_timeout = 0.5
@@ -109,15 +108,15 @@ class Page:
         config.alpn_protocols = ["http/1.1"]
         async with trio.open_nursery() as nursery:
             await nursery.start(_serve, cast(Framework, self.app), config)
-            task_status.started(self.place.address)
+            task_status.started(self.address.url)
 
     # The feed
 
     def events(self, topic: str, last_id: int) -> AsyncIterator[bytes]:
-        """Server-sent events for one reader; without a topic, of some topic that there is. Raises `TooMany`."""
+        """Server-sent events for one reader; without a topic, of the default topic. Raises `TooMany`."""
         awake = _Awake()
         shown = topic or self.default_topic()
-        # One that goes before the first event is let go as any that takes nothing.
+        # A reader that disconnects before the first event is dropped as stalled.
         reader = self.feed.join(shown, awake.wake, self.watch.now_ms(), chose=bool(topic))
         return self._events(reader, awake, last_id)
 
@@ -132,17 +131,17 @@ class Page:
                     if patience.cancelled_caught:
                         yield b": still here\n\n"
                         continue
-                told = bytearray()
+                data_sent = bytearray()
                 for kind, data in reader.take(self.watch.now_ms()):
                     number += 1
-                    told += _event(number, kind, data)
-                yield bytes(told)
+                    data_sent += _event(number, kind, data)
+                yield bytes(data_sent)
         finally:
             self.feed.leave(reader)
 
 
 class _Awake:
-    """Whether there is news."""
+    """Wakes a reader when it has news."""
 
     def __init__(self) -> None:
         self._event = trio.Event()
@@ -151,22 +150,22 @@ class _Awake:
         self._event.set()
 
     async def next(self) -> None:
-        """From now on."""
+        """Waits for the next call of `wake`."""
         self._event = trio.Event()
         await self._event.wait()
 
 
-def open_port(host: str, port: int) -> tuple[socket.socket, Place]:
-    """Listens, so that whoever finds the port taken knows it before anything else is done. Raises `ClusterError`."""
+def open_port(host: str, port: int) -> tuple[socket.socket, PageAddress]:
+    """Listens before anything else is started, so that a port in use is reported first. Raises `ClusterError`."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=100)
-        # Of all its connections: one that takes nothing is reset, else it would hold up the end of the program, too.
+        # Inherited by all connections: one that takes nothing is reset, else it would delay the end of the program.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(TAKES_NOTHING_SECONDS * 1000))
     except (OSError, OverflowError) as error:
-        told = os.strerror(error.errno) if isinstance(error, OSError) and error.errno and error.errno > 0 else error
-        raise ClusterError(f"the page cannot be served at {host}:{port}: {told}; --port takes another") from None
-    return listener, Place(host, listener.getsockname()[1])
+        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno and error.errno > 0 else error
+        raise ClusterError(f"the page cannot listen on {host}:{port}: {reason}; choose another --port") from None
+    return listener, PageAddress(host, listener.getsockname()[1])
 
 
 async def _serve(
@@ -176,16 +175,16 @@ async def _serve(
 
 
 class _Exchange(TrioASGIHTTPConnection):
-    """One request. When its answer is complete, the server may close the connection, and quart-trio cancels us in the
-    middle of that: so the end of an answer is shielded."""
+    """One request. When its answer is complete, the server may close the connection, and quart-trio cancels the task in
+    the middle of sending: so the end of an answer is shielded."""
 
     async def __call__(self, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-        async def send_to_the_end(event: ASGISendEvent) -> None:
+        async def send_shielded(event: ASGISendEvent) -> None:
             is_last = event["type"] == "http.response.body" and not event.get("more_body")
             with trio.CancelScope(shield=is_last):
                 await send(event)
 
-        await super().__call__(receive, send_to_the_end)
+        await super().__call__(receive, send_shielded)
 
 
 class _PageApp(QuartTrio):
@@ -197,9 +196,9 @@ def _app(page: Page) -> QuartTrio:
     app.config["MAX_CONTENT_LENGTH"] = MOST_BODY_BYTES
     app.config["BODY_TIMEOUT"] = BODY_SECONDS
 
-    async def refuse_strangers() -> Response | None:
-        if not page.place.is_called(request.host):
-            return _line("this page is not called that", HTTPStatus.FORBIDDEN)
+    async def check_host() -> Response | None:
+        if not page.address.is_called(request.host):
+            return _line("the Host header does not name this page", HTTPStatus.FORBIDDEN)
         return None
 
     async def add_headers(response: Response) -> Response:
@@ -207,7 +206,7 @@ def _app(page: Page) -> QuartTrio:
             response.headers[name] = value
         return response
 
-    async def tell_in_one_line(error: HTTPException) -> Response:
+    async def one_line(error: HTTPException) -> Response:
         return _line(str(error.description or error.name), HTTPStatus(error.code or 500))
 
     async def index() -> Response:
@@ -227,44 +226,47 @@ def _app(page: Page) -> QuartTrio:
 
     async def snapshot() -> Response:
         topic = _topic() or page.default_topic()
-        told: dict[str, Any] = {"hello": page.hello(topic)}
-        told |= await page.watch.look_once(topic)
-        told |= {name: page.feed.newest.get(name) for name in ("load", "tour")}
-        told |= {"marks": page.feed.marks()}
-        return _json(told)
+        newest: dict[str, Any] = {"hello": page.hello(topic)}
+        newest |= await page.watch.poll_once(topic)
+        newest |= {name: page.feed.newest.get(name) for name in ("load", "tour")}
+        newest |= {"marks": page.feed.marks()}
+        return _json(newest)
 
     async def why() -> Response:
         subject = request.args.get("subject", "")
         if not subject or len(subject) > MOST_SUBJECT_LENGTH:
-            return _line("why?subject=flights-3, or group ID, transaction ID, broker N, quorum", HTTPStatus.BAD_REQUEST)
+            return _line(
+                "subject must be flights-3, group ID, transaction ID, broker N or quorum",
+                HTTPStatus.BAD_REQUEST,
+            )
         return _json({"subject": subject, "decisions": await page.watch.story_of(subject)})
 
-    async def control(what: str, about: str = "") -> Response:
-        return await _control(page, what, about)
+    async def control(action: str, about: str = "") -> Response:
+        return await _control(page, action, about)
 
-    app.before_request(refuse_strangers)
+    app.before_request(check_host)
     app.after_request(add_headers)
-    app.register_error_handler(HTTPException, tell_in_one_line)
+    app.register_error_handler(HTTPException, one_line)
     app.add_url_rule("/", "index", index)
     app.add_url_rule("/feed", "feed", feed)
     app.add_url_rule("/snapshot", "snapshot", snapshot)
     app.add_url_rule("/why", "why", why)
-    app.add_url_rule("/control/<what>", "control", control, methods=["POST"])
-    app.add_url_rule("/control/<what>/<about>", "control-about", control, methods=["POST"])
+    app.add_url_rule("/control/<action>", "control", control, methods=["POST"])
+    app.add_url_rule("/control/<action>/<about>", "control-about", control, methods=["POST"])
     return app
 
 
-async def _control(page: Page, what: str, about: str) -> Response:
+async def _control(page: Page, action: str, about: str) -> Response:
     if page.control is None:
-        return _line("this page only looks on; --allow-faults gives it buttons", HTTPStatus.METHOD_NOT_ALLOWED)
+        return _line("this page is read-only; start it with --allow-faults", HTTPStatus.METHOD_NOT_ALLOWED)
     origin = request.headers.get("Origin")
     if origin is not None and origin.lower() != f"http://{request.host}".lower():
-        return _line("this comes from a page of another origin", HTTPStatus.FORBIDDEN)
+        return _line("the Origin header names another page", HTTPStatus.FORBIDDEN)
     if not hmac.compare_digest(request.headers.get(TOKEN_HEADER, "").encode(), page.token.encode()):
-        return _line("not the token that `barnabas page` has printed", HTTPStatus.FORBIDDEN)
-    do = page.control.get(what)
+        return _line("the token is not the one that `barnabas page` printed", HTTPStatus.FORBIDDEN)
+    do = page.control.get(action)
     if do is None:
-        return _line(f"there are {', '.join(page.control)}", HTTPStatus.NOT_FOUND)
+        return _line(f"actions are {', '.join(page.control)}", HTTPStatus.NOT_FOUND)
     try:
         await do(about, await _body())
     except WrongArgument as error:
@@ -277,16 +279,16 @@ async def _control(page: Page, what: str, about: str) -> Response:
 
 
 async def _body() -> Json:
-    """An object of JSON, or nothing. Raises `WrongArgument`."""
+    """The body as a JSON object; an empty body is an empty object. Raises `WrongArgument`."""
     data = cast(bytes, await request.get_data())
     if not data.strip():
         return {}
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
-        raise WrongArgument("the body is no JSON") from None
+        raise WrongArgument("the body must be JSON") from None
     if not isinstance(found, dict):
-        raise WrongArgument("the body is no JSON object")
+        raise WrongArgument("the body must be a JSON object")
     return found
 
 
@@ -295,7 +297,7 @@ def _topic() -> str:
 
 
 def _event(number: int, kind: str, data: str) -> bytes:
-    """`data` is JSON, which has no line ends."""
+    """`data` is JSON without line ends."""
     return f"id: {number}\nevent: {kind}\ndata: {data}\n\n".encode()
 
 
@@ -308,7 +310,7 @@ def _line(text: str, status: HTTPStatus) -> Response:
 
 
 def _split(host: str) -> tuple[str, int]:
-    """A host as browsers write it; port 80 is not written."""
+    """Splits a Host header; browsers leave out port 80."""
     name, colon, port = host.lower().rpartition(":")
     if not colon or port.endswith("]"):
         return host.lower(), 80

@@ -1,4 +1,4 @@
-"""The page put together: one trio program that watches, serves, and does what its buttons are for."""
+"""Assembles and runs the page: watch, server, load and tour in one trio program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from barnabas.page.kafka_view import KafkaView
 from barnabas.page.load import TOPIC, LoadRunner
 from barnabas.page.local_side import LocalSide, until_ready
 from barnabas.page.node_state import NodeName
-from barnabas.page.server import Page, Place
+from barnabas.page.server import Page, PageAddress
 from barnabas.page.tour import Tour
 from barnabas.page.watch import Address, Watch
 from runtime.real import real_world
@@ -27,40 +27,40 @@ from runtime.real import real_world
 
 @dataclass(slots=True)
 class Show:
-    """One page, before it is open."""
+    """Options of a page."""
 
     listener: socket.socket
-    place: Place
+    address: PageAddress
     token: str
     bootstrap: Sequence[tuple[str, int]] = ()
-    """Brokers of a cluster that is elsewhere."""
+    """Bootstrap servers of a cluster that is not local."""
     open_side: Callable[[], LocalSide] | None = None
-    """Opens the cluster, if it is one of this machine; blocks."""
+    """Opens a local cluster; blocking."""
     allow_faults: bool = False
     load: bool = False
-    """A load begins at once."""
+    """Start the load at once."""
     tour: bool = False
-    """The tour begins at once."""
+    """Start the tour at once."""
     note: Callable[[str], None] = lambda text: None
-    """For whoever reads along."""
+    """Gets progress lines."""
 
 
-async def show(options: Show, told: Callable[[str], None]) -> None:
-    """Until cancelled. `told` gets the page's address when it can be opened."""
+async def show(options: Show, ready: Callable[[str], None]) -> None:
+    """Runs until cancelled. `ready` gets the page's URL when it accepts requests."""
     if options.open_side is None:
-        await _show(options, None, told)
+        await _show(options, None, ready)
         return
     with trio.CancelScope(shield=True):
         side = await trio.to_thread.run_sync(options.open_side)
     try:
-        await _show(options, side, told)
+        await _show(options, side, ready)
     finally:
         with trio.CancelScope(shield=True):
             if await trio.to_thread.run_sync(side.close):
-                options.note(f"the cluster in {side.cluster.layout.data} has ended with its page; its data stays")
+                options.note(f"the cluster in {side.cluster.layout.data} was stopped with its page; its data stays")
 
 
-async def _show(options: Show, side: LocalSide | None, told: Callable[[str], None]) -> None:
+async def _show(options: Show, side: LocalSide | None, ready: Callable[[str], None]) -> None:
     if side is not None and side.links is not None:
         await until_ready(side)
     world = real_world()
@@ -71,13 +71,13 @@ async def _show(options: Show, side: LocalSide | None, told: Callable[[str], Non
         addresses_of(side.cluster.layout) if side is not None else [],
         processes=side.processes if side is not None else dict,
         cut=(lambda: side.cut) if side is not None else list,
-        beside=KafkaView(world, options.bootstrap) if side is None else None,
+        discovery=KafkaView(world, options.bootstrap) if side is None else None,
     )
     control, load, tour = None, None, None
     if options.allow_faults:
         assert side is not None
         load = LoadRunner(world, side.cluster.bootstrap_servers, feed)
-        watch.at_each_look.append(load.tell)
+        watch.at_each_poll.append(load.publish)
         faults = Faults(side, feed, world.wall_clock)
         tour = Tour(faults, load, feed, apache_kafka())
         control = buttons(faults, {"load": load, "tour": tour}, partial(_busy, tour))
@@ -97,8 +97,8 @@ async def _show(options: Show, side: LocalSide | None, told: Callable[[str], Non
         known = watch.topics
         return TOPIC if TOPIC in known or not known or control is not None else known[0]
 
-    watch.at_each_look.append(lambda: feed.offer(watch.topics, topic(), hello))
-    page = Page(watch, feed, options.listener, options.place, options.token, hello, topic, control)
+    watch.at_each_poll.append(lambda: feed.offer(watch.topics, topic(), hello))
+    page = Page(watch, feed, options.listener, options.address, options.token, hello, topic, control)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watch.run)
         if load is not None:
@@ -110,7 +110,7 @@ async def _show(options: Show, side: LocalSide | None, told: Callable[[str], Non
             tour.load_follows = options.load
         elif load is not None and options.load:
             load.start()
-        told(await nursery.start(page.serve))
+        ready(await nursery.start(page.serve))
 
 
 def _text(addresses: Sequence[tuple[str, int]]) -> str:
@@ -118,11 +118,11 @@ def _text(addresses: Sequence[tuple[str, int]]) -> str:
 
 
 def _busy(tour: Tour) -> str:
-    return "the tour is under way" if tour.is_running else ""
+    return "the tour is running" if tour.is_running else ""
 
 
 def addresses_of(layout: Layout) -> list[Address]:
-    """Nodes of this machine that tell of themselves."""
+    """HTTP addresses of the nodes of a local cluster."""
     return [
         Address(NodeName(node.name, node.id, node.role), "127.0.0.1", node.http_port)
         for node in layout.nodes
@@ -131,6 +131,6 @@ def addresses_of(layout: Layout) -> list[Address]:
 
 
 def apache_kafka() -> Mapping[str, Any]:
-    """What Apache Kafka needed for the same, measured."""
+    """Apache Kafka's gaps for the same faults, as measured."""
     found: Mapping[str, Any] = json.loads((Path(__file__).resolve().parent / "apache_kafka.json").read_text())
     return found

@@ -1,7 +1,6 @@
-"""The tour: everything that the buttons do, in turn and under load, each step told; at the end what became of the
-records.
+"""The tour: all faults one after another under load, with a line for each step, and a verdict on the records.
 
-Waits for the cluster, never for a time alone: a step is over when the cluster has come to terms with it.
+A step ends when the cluster has recovered from it, not after a fixed time.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ import trio
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.status import ClusterStatus
 from barnabas.demo.ledger import Verdict
-from barnabas.demo.watch import is_whole
+from barnabas.demo.status_watch import is_whole
+from barnabas.page.background_task import BackgroundTask
 from barnabas.page.control import Faults, NotNow
 from barnabas.page.feed import Feed
-from barnabas.page.hosted import Hosted
 from barnabas.page.load import PARTITIONS_COUNT, TOPIC, LoadRunner, TimedLedger
 
-PATIENCE_SECONDS = 90.0
-"""How long the cluster may take to come to terms with a step."""
-LOOK_SECONDS = 0.25
+RECOVERY_SECONDS = 90.0
+"""Time limit for the cluster to recover from a step."""
+POLL_SECONDS = 0.25
 BEAT_SECONDS = 3.0
-"""How long people are given to see what happened."""
+"""Pause after each step, for the viewer."""
 QUIET = "no fault"
 
 Asked = Callable[[], ClusterStatus]
@@ -33,16 +32,16 @@ Asked = Callable[[], ClusterStatus]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that is done."""
+    """One fault or repair."""
 
     what: str
-    """What its window is called in the summary."""
+    """Name of its window in the summary."""
     do: Callable[[Tour], Awaitable[str]]
-    """Does it and waits for the cluster; gives one line, which is told."""
+    """Does it, waits for the cluster, and returns a line for the viewer."""
 
 
-class Tour(Hosted):
-    """One at a time, on a cluster of this machine."""
+class Tour(BackgroundTask):
+    """The tour on a local cluster; one at a time."""
 
     def __init__(self, faults: Faults, load: LoadRunner, feed: Feed, apache_kafka: Mapping[str, Any]) -> None:
         super().__init__()
@@ -53,17 +52,17 @@ class Tour(Hosted):
         self._cluster = faults.side.cluster
         self.is_running = False
         self.victim = ""
-        """Who was killed, or paused, and is to come back."""
+        """The node that was killed or paused last."""
         self.pair = ("", "")
-        """Whose link is cut."""
+        """The nodes whose link was cut last."""
         self._number = 0
         self.load_follows = False
-        """It goes on when the tour has ended."""
+        """Whether the load is restarted after the tour."""
 
     def start(self) -> None:
         """Raises `NotNow`."""
         if self.is_running:
-            raise NotNow("the tour is under way")
+            raise NotNow("the tour is running")
         self.is_running = True
         self.load_follows = self._load.is_running
         self._begin(self._play)
@@ -88,15 +87,15 @@ class Tour(Hosted):
         try:
             await self._play_all()
         except ClusterError as error:
-            self._tell(f"the tour breaks off: {error}", finished=True)
-            await self._put_back()
+            self._publish(f"the tour was aborted: {error}", finished=True)
+            await self._repair()
             if self._load.is_running and not self.load_follows:
                 self._load.stop()
         finally:
             self.is_running = False
 
-    async def _put_back(self) -> None:
-        """As far as it can be done, nothing is broken any more."""
+    async def _repair(self) -> None:
+        """Repairs the current faults as far as possible."""
         faults, (one, other) = self.faults, self.pair
         states = faults.side.processes()
         try:
@@ -107,33 +106,33 @@ class Tour(Hosted):
             if states.get(self.victim) in ("dead", "stopped"):
                 await faults.start(self.victim)
         except ClusterError as error:
-            self._tell(f"the tour breaks off, and what it broke is still broken: {error}", finished=True)
+            self._publish(f"the tour was aborted, and its faults could not be repaired: {error}", finished=True)
 
     async def _play_all(self) -> None:
         if self._load.is_running:
-            # A run of its own, so that its accounts are of the tour alone.
-            self._tell("the load that runs is read back to its end")
+            # A run of its own, whose ledger covers the tour only.
+            self._publish("the running load is stopped and read back first")
             self._load.stop()
             await self._load.ended()
         for number, step in enumerate(self.steps, 1):
             self._number = number
             if step.what != QUIET:
                 self.ledger.begin_window(step.what, self.now_ms())
-            self._tell(await step.do(self))
+            self._publish(await step.do(self))
             await trio.sleep(BEAT_SECONDS)
         self._number += 1
-        self._tell("the load stops, and everything that was acked is read back")
+        self._publish("the load stops, and all acked records are read back")
         self._load.stop()
         verdict = await self._load.ended()
-        self._tell(_closing(verdict), finished=True, summary=self._summary(verdict))
+        self._publish(_closing(verdict), finished=True, summary=self._summary(verdict))
         if self.load_follows:
             self._load.start()
 
-    def tell(self, text: str) -> None:
-        """Before a step has ended."""
-        self._tell(text)
+    def report(self, text: str) -> None:
+        """Publishes a line within a step."""
+        self._publish(text)
 
-    def _tell(self, text: str, *, finished: bool = False, summary: Mapping[str, Any] | None = None) -> None:
+    def _publish(self, text: str, *, finished: bool = False, summary: Mapping[str, Any] | None = None) -> None:
         of = len(self.steps) + 1
         self._feed.tour({"step": self._number, "of": of, "text": text, "finished": finished, "summary": summary})
 
@@ -151,60 +150,59 @@ class Tour(Hosted):
             "windows": windows,
         }
 
-    # What steps do it with
+    # Operations for steps
 
     @property
     def ledger(self) -> TimedLedger:
         ledger = self._load.ledger
         if ledger is None:
-            raise ClusterError("there is no load")
+            raise ClusterError("the load is not running")
         return ledger
 
     def now_ms(self) -> int:
-        """Of the ledger's clock."""
+        """Time of the ledger's clock."""
         return self.ledger.now_ms()
 
     async def begin_load(self) -> None:
         self._load.start()
         flowing = self._load.flowing
-        with trio.move_on_after(PATIENCE_SECONDS):
+        with trio.move_on_after(RECOVERY_SECONDS):
             await flowing.wait()
             self.ledger.windows.clear()
             self.ledger.begin_window(QUIET, self.now_ms())
             return
-        raise ClusterError(f"no record was acked within {PATIENCE_SECONDS:.0f} s")
+        raise ClusterError(f"no record was acked within {RECOVERY_SECONDS:.0f} s")
 
     async def status(self) -> ClusterStatus:
         return await trio.to_thread.run_sync(self._cluster.status, [TOPIC], abandon_on_cancel=True)
 
     async def until(self, what: str, holds: Callable[[ClusterStatus], bool]) -> ClusterStatus:
-        """Raises `ClusterError` when it takes too long."""
-        with trio.move_on_after(PATIENCE_SECONDS):
+        """Polls until `holds`. Raises `ClusterError` after the timeout."""
+        with trio.move_on_after(RECOVERY_SECONDS):
             while True:
                 status = await self.status()
                 if holds(status):
                     return status
-                await trio.sleep(LOOK_SECONDS)
-        raise ClusterError(f"not within {PATIENCE_SECONDS:.0f} s: {what}")
+                await trio.sleep(POLL_SECONDS)
+        raise ClusterError(f"not within {RECOVERY_SECONDS:.0f} s: {what}")
 
     async def until_acked(self) -> int:
-        """Until what has been sent up to now is decided, in each partition; gives for how many milliseconds at most no
-        ack came in this step."""
+        """Waits until all records sent so far have an outcome. Returns the longest gap without an ack in this step."""
         accounts = self.ledger.accounts
         before = [account.sent for account in accounts]
-        with trio.move_on_after(PATIENCE_SECONDS):
-            # Of one partition, outcomes come in the order of its records.
+        with trio.move_on_after(RECOVERY_SECONDS):
+            # Outcomes of a partition arrive in the order of its records.
             while any(each.sent - each.undecided < sent for each, sent in zip(accounts, before, strict=True)):
-                await trio.sleep(LOOK_SECONDS)
+                await trio.sleep(POLL_SECONDS)
             return self.ledger.windows[-1].gap_ms
-        raise ClusterError(f"no record was acked for {PATIENCE_SECONDS:.0f} s")
+        raise ClusterError(f"no record was acked for {RECOVERY_SECONDS:.0f} s")
 
-    async def whole(self) -> ClusterStatus:
+    async def recovered(self) -> ClusterStatus:
         return await self.until("every node runs and every replica is in sync", is_whole)
 
     async def leader(self) -> str:
         """The broker that leads the first partition."""
-        status = await self.until("somebody leads every partition", _is_led)
+        status = await self.until("every partition has a leader", _is_led)
         return f"broker-{status.partitions[0].leader}"
 
 
@@ -219,27 +217,27 @@ def _leads_nothing(name: str) -> Callable[[ClusterStatus], bool]:
 
 async def begin(tour: Tour) -> str:
     await tour.begin_load()
-    await tour.whole()
-    return "500 records/s are written with acks=all and read; every replica is in sync"
+    await tour.recovered()
+    return "500 records/s are produced with acks=all and consumed; every replica is in sync"
 
 
 async def kill_leader(tour: Tour) -> str:
     gap_ms = await _lose_leader(tour, tour.faults.kill, f", leader of {TOPIC}-0, is killed")
-    return f"others lead what {tour.victim} has led; no ack came for {gap_ms} ms at most"
+    return f"other brokers lead the partitions of {tour.victim}; longest gap without an ack: {_duration(gap_ms)}"
 
 
 async def pause_leader(tour: Tour) -> str:
-    told = " is paused: nobody can tell it from a slow one until its session ends"
-    gap_ms = await _lose_leader(tour, tour.faults.pause, told)
-    return f"its session has ended, others lead; no ack came for {gap_ms} ms at most"
+    text = " is paused: it cannot be distinguished from a slow broker until its session expires"
+    gap_ms = await _lose_leader(tour, tour.faults.pause, text)
+    return f"its session has expired, other brokers lead; longest gap without an ack: {_duration(gap_ms)}"
 
 
-async def _lose_leader(tour: Tour, lose: Callable[[str], Awaitable[None]], told: str) -> int:
-    """`told`: what is done to it. Gives for how many milliseconds at most no ack came."""
+async def _lose_leader(tour: Tour, lose: Callable[[str], Awaitable[None]], text: str) -> int:
+    """Makes the leader of the first partition fail. Returns the longest gap without an ack."""
     tour.victim = await tour.leader()
-    tour.tell(tour.victim + told)
+    tour.report(tour.victim + text)
     await lose(tour.victim)
-    await tour.until("others lead", _leads_nothing(tour.victim))
+    await tour.until("other brokers lead", _leads_nothing(tour.victim))
     return await tour.until_acked()
 
 
@@ -248,7 +246,7 @@ async def kill_controller(tour: Tour) -> str:
     assert status.quorum is not None
     epoch = status.quorum.epoch
     tour.victim = f"controller-{status.quorum.leader}"
-    tour.tell(f"{tour.victim}, the active controller, is killed")
+    tour.report(f"{tour.victim}, the active controller, is killed")
     await tour.faults.kill(tour.victim)
     status = await tour.until(
         "another controller is active", lambda each: each.quorum is not None and each.quorum.epoch > epoch
@@ -256,13 +254,13 @@ async def kill_controller(tour: Tour) -> str:
     assert status.quorum is not None
     gap_ms = await tour.until_acked()
     heir = f"controller-{status.quorum.leader} is active in epoch {status.quorum.epoch}"
-    return f"{heir}; records went on, no ack came for {gap_ms} ms at most"
+    return f"{heir}; producing continued, longest gap without an ack: {_duration(gap_ms)}"
 
 
 async def start_again(tour: Tour) -> str:
-    tour.tell(f"{tour.victim} is started again")
+    tour.report(f"{tour.victim} is restarted")
     await tour.faults.start(tour.victim)
-    await tour.whole()
+    await tour.recovered()
     return f"{tour.victim} is back, and every replica is in sync"
 
 
@@ -271,34 +269,41 @@ async def cut_link(tour: Tour) -> str:
     follower = next(node.name for node in tour.faults.side.cluster.layout.brokers if node.name != leader)
     number = int(follower.rpartition("-")[2])
     tour.pair = min(leader, follower), max(leader, follower)
-    tour.tell(f"the link between {leader} and {follower} is cut: acks wait until {follower} is out of the ISR")
+    tour.report(f"the link between {leader} and {follower} is cut: acks wait until {follower} is out of the ISR")
     await tour.faults.cut(*tour.pair, cut=True)
     await tour.until(
         f"{follower} is out of the ISR of {TOPIC}-0",
         lambda each: _is_led(each) and number not in each.partitions[0].isr,
     )
     gap_ms = await tour.until_acked()
-    return f"{follower} is out of the ISR, and records go on; no ack came for {gap_ms} ms at most"
+    return f"{follower} is out of the ISR, producing continues; longest gap without an ack: {_duration(gap_ms)}"
 
 
 async def heal_link(tour: Tour) -> str:
-    tour.tell("the link is healed")
+    tour.report("the link is healed")
     await tour.faults.cut(*tour.pair, cut=False)
-    await tour.whole()
-    return "what was left behind has caught up, and is in the ISR again"
+    await tour.recovered()
+    return "the follower has caught up and is in the ISR again"
 
 
 async def resume(tour: Tour) -> str:
-    tour.tell(f"{tour.victim} wakes up and believes that it still leads")
+    tour.report(f"{tour.victim} resumes with a stale view of its leadership")
     await tour.faults.resume(tour.victim)
-    await tour.whole()
-    return f"{tour.victim} was refused in its old epoch, follows, and is in sync"
+    await tour.recovered()
+    return f"{tour.victim} was refused in its old leader epoch, follows, and is in sync"
+
+
+def _duration(ms: int) -> str:
+    """As the page's numbers: `640 ms`, `1.84 s`, `12.9 s`."""
+    if ms < 1_000:
+        return f"{ms} ms"
+    return f"{ms / 1000:.2f} s" if ms < 9_995 else f"{ms / 1000:.1f} s"
 
 
 def _closing(verdict: Verdict) -> str:
     if verdict.clean:
-        return f"{verdict.acked} records were acked, and all were read: none lost, none twice, all in order"
+        return f"{verdict.acked} records were acked, and all were read: none lost, none duplicated, none out of order"
     return (
-        f"{verdict.acked} records were acked: {verdict.lost} lost, {verdict.duplicated} twice, "
-        f"{verdict.out_of_order} out of order, {verdict.misplaced} elsewhere"
+        f"{verdict.acked} records were acked: {verdict.lost} lost, {verdict.duplicated} duplicated, "
+        f"{verdict.out_of_order} out of order, {verdict.misplaced} misplaced"
     )

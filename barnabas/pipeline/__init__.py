@@ -1,5 +1,4 @@
-"""Spark reads topics and writes them: batch and streaming, exactly once.
+"""Reading and writing topics with Spark: batch and streaming, exactly once.
 
-Whatever executors and Spark's own Python workers import of this knows no trio: they speak to brokers over blocking
-sockets.
+Modules that executors and Spark's Python workers import do not import trio: they talk to brokers over blocking sockets.
 """

@@ -1,4 +1,4 @@
-"""Bootstrap servers as people write them."""
+"""Core: bootstrap servers as text."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ class Address(NamedTuple):
 
 
 def parse_bootstrap(text: str) -> list[Address]:
-    """`host:port,host:port`; an IPv6 address stands in brackets, a `PLAINTEXT://` before it is allowed. At least one,
-    or PipelineError."""
+    """`host:port,host:port`, each optionally with `PLAINTEXT://`; IPv6 addresses are in brackets. PipelineError unless
+    there is at least one and all are valid."""
     addresses = [_parse(part.strip(), text) for part in text.split(",") if part.strip()]
     if not addresses:
-        raise PipelineError("no bootstrap servers: give HOST:PORT of a broker, as in 127.0.0.1:9092")
+        raise PipelineError("bootstrap servers must be HOST:PORT,…, e.g. 127.0.0.1:9092; got nothing")
     return list(dict.fromkeys(addresses))
 
 
 def _parse(part: str, text: str) -> Address:
     host, colon, port = part.removeprefix("PLAINTEXT://").rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise PipelineError(f"bootstrap servers {text!r}: {part!r} is not HOST:PORT, as in 127.0.0.1:9092")
+        raise PipelineError(f"bootstrap servers must be HOST:PORT,…, e.g. 127.0.0.1:9092; got {part!r} in {text!r}")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     return Address(host, int(port))

@@ -1,7 +1,6 @@
-"""Batches as rows: what an audit looks at. One row for each batch of a log, none for its records. A core.
+"""Core: batches as rows for an audit, one row for each batch of a log.
 
-Everything is read from the head of the batch but its digest, which is of all its bytes: two replicas whose digests
-agree hold the same.
+All columns come from the batch header, except for the digest of all bytes: replicas with equal digests hold the same.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from barnabas.pipeline.log_files import Chunk
-from barnabas.pipeline.settled import Aborted
+from barnabas.pipeline.log_transactions import AbortedBatches
 from protocol.records.batch import BatchHeader
 from protocol.records.control import read_end_txn
 
@@ -48,8 +47,8 @@ SPARK_SCHEMA = (
 )
 
 
-class Whose(NamedTuple):
-    """The log that batches are of."""
+class LogIdentity(NamedTuple):
+    """One replica's log."""
 
     topic: str
     partition: int
@@ -57,12 +56,12 @@ class Whose(NamedTuple):
 
 
 def batch_rows(
-    whose: Whose, chunks: Iterable[Chunk], aborted: Aborted, wanted: Callable[[BatchHeader], bool]
+    log: LogIdentity, chunks: Iterable[Chunk], aborted: AbortedBatches, wanted: Callable[[BatchHeader], bool]
 ) -> Iterator[Any]:
-    """pyarrow RecordBatches of SCHEMA, one for each chunk, of the batches that are wanted."""
+    """pyarrow RecordBatches of SCHEMA with the batches that are `wanted`, one for each chunk."""
     for chunk in chunks:
         rows = [
-            _row(whose, chunk.data, batch.position, batch.header, aborted)
+            _row(log, chunk.data, batch.position, batch.header, aborted)
             for batch in chunk.batches
             if wanted(batch.header)
         ]
@@ -72,14 +71,16 @@ def batch_rows(
             yield pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-def _row(whose: Whose, data: memoryview, position: int, header: BatchHeader, aborted: Aborted) -> tuple[Any, ...]:
+def _row(
+    log: LogIdentity, data: memoryview, position: int, header: BatchHeader, aborted: AbortedBatches
+) -> tuple[Any, ...]:
     marker = None
     if header.is_control:
         end = read_end_txn(data, position)
         marker = OTHER_CONTROL if end is None else COMMIT if end.committed else ABORT
     whole = data[position : position + header.size_bytes]
     return (
-        *whose,
+        *log,
         header.base_offset,
         header.last_offset,
         header.records_count,

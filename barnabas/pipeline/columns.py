@@ -1,8 +1,8 @@
-"""Record batches to columns: what Spark takes, without an object for each record. A core.
+"""Core: record batches to Arrow columns for Spark, without an object for each record.
 
-Python looks at each batch, and finds where its records begin (`record_places`); what is in them is read for all records
-of many batches at once, by numpy, and their bytes are copied by Arrow. Batches of format v2; the older ones go by
-`protocol.records.record`, record by record.
+Python handles each batch and finds the positions of its records (`record_positions`). numpy reads the fields of all
+records of many batches at once, and Arrow copies their bytes. Formats older than v2 are decoded record by record, by
+`protocol.records.record`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from barnabas.pipeline.record_places import RecordPlaces
+from barnabas.client.aborted_producers import AbortedProducers
+from barnabas.pipeline.record_positions import RecordPositions
 from barnabas.pipeline.varints import Bytes, Ints, read_varints, read_varlongs
 from protocol.records.batch import (
     BATCH_HEADER_BYTES,
@@ -24,13 +25,12 @@ from protocol.records.batch import (
     crc_is_valid,
     iterate_batches,
 )
-from protocol.records.control import read_end_txn
 from protocol.records.record import CLIENT_LIMIT_BYTES, SERVED_LIMIT_RECORDS, decode_fields, payload_of
 
 Buffer = bytes | bytearray | memoryview
 
 GROUP_BYTES = 4 * 1024 * 1024
-"""Batches are read together until they unfold to so much: small enough for memory, large enough for numpy."""
+"""Uncompressed size of batches decoded together: small enough for memory, large enough for numpy."""
 
 END = 2**63 - 1
 NO_TIMESTAMP_TYPE, CREATE_TIME, LOG_APPEND_TIME = -1, 0, 1
@@ -40,7 +40,7 @@ _MAX_TIMESTAMP_MS = END // 1000
 
 
 class Window(NamedTuple):
-    """Which records are wanted: offsets, and timestamps in milliseconds, up to but without the second of each."""
+    """The records to decode: ranges of offsets and of timestamps (ms), without their ends."""
 
     from_offset: int = 0
     until_offset: int = END
@@ -54,14 +54,14 @@ class Columns:
 
     offsets: Ints
     timestamps: Ints
-    """Milliseconds; -1 of a record that has none."""
+    """Milliseconds; -1 if a record has none."""
     timestamp_types: npt.NDArray[np.int32]
     """0 create time, 1 log append time, -1 none (magic 0)."""
     keys: Any
     """pyarrow binary, as `values`."""
     values: Any
     headers: Any | None
-    """pyarrow list of HEADER_TYPE, null where a record has none; None unless asked for."""
+    """pyarrow list of HEADER_TYPE, null if a record has none; None unless requested."""
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -98,7 +98,7 @@ _SCHEMAS = (pa.schema(_FIELDS), pa.schema([*_FIELDS, pa.field("headers", pa.list
 
 
 def arrow_schema(include_headers: bool) -> Any:
-    """Of `Columns.record_batch`: the columns of Spark's own Kafka source, in its order."""
+    """The schema of `Columns.record_batch`: the columns of Spark's own Kafka source, in its order."""
     return _SCHEMAS[include_headers]
 
 
@@ -106,18 +106,18 @@ ALL = Window()
 
 
 class Progress:
-    """How far a decoding came: read it after each of its columns."""
+    """The progress of a decoding; valid after each Columns that it yields."""
 
     def __init__(self, offset: int) -> None:
         self.next_offset = offset
-        """Behind all batches that were looked at: where the next fetch begins. Compaction and markers make it grow
-        by more than there are records."""
+        """The offset after all decoded batches, at which the next fetch begins. Because of compaction and markers it
+        grows by more than the number of records."""
         self.is_at_end = False
-        """Whether a batch was seen that begins behind the window: nothing of the window comes after it."""
+        """Whether a batch starts after the window, so that nothing of the window follows."""
 
 
 class _Wanted(NamedTuple):
-    """A batch of format v2 with records to give."""
+    """A batch of format v2 with records to decode."""
 
     header: BatchHeader
     payload: Buffer
@@ -132,21 +132,20 @@ def decode_columns(
     check_crcs: bool = True,
     progress: Progress | None = None,
 ) -> Iterator[Columns]:
-    """The records of all batches in `buffer` that are in the window; a last batch that is cut short is left out.
+    """The records in `buffer` that are in the window. An incomplete last batch is left out.
 
-    Of the transactions in `aborted`, (producer id, first offset) each, nothing is given, and never anything of control
-    batches. With no `aborted` (None) nobody asks what was aborted. Memory is taken for some batches at a time.
-    CorruptBatch if a batch is none.
+    `aborted` are (producer id, first offset) of aborted transactions, whose records are left out; None keeps them.
+    Control batches never yield records. Decodes about GROUP_BYTES at a time. CorruptBatch if a batch is invalid.
     """
     progress = progress or Progress(window.from_offset)
-    filtered = None if aborted is None else AbortedNow(aborted)
+    filtered = None if aborted is None else AbortedProducers(aborted)
     group: list[_Wanted] = []
     size_bytes = 0
     for place, header in iterate_batches(buffer):
         if header.magic == 2 and header.base_offset >= window.until_offset:
             progress.is_at_end = True
             break
-        # What is wrong must not pass for a marker, or for a batch that nobody wants.
+        # Checked first: a corrupt batch must not pass for a marker, or for one outside the window.
         if check_crcs and not crc_is_valid(buffer, place, header):
             raise CorruptBatch(f"the CRC of the batch at offset {header.base_offset} is wrong")
         is_wanted = not header.is_control
@@ -173,27 +172,6 @@ def decode_columns(
         yield from _read_group(group, window, include_headers)
 
 
-class AbortedNow:
-    """Whose transactions are aborted, as a walk over batches goes on: each counts from its first offset to its marker
-    (KIP-98)."""
-
-    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
-        self._to_come = sorted(((first, producer) for producer, first in aborted), reverse=True)
-        self._producers: dict[int, None] = {}
-
-    def covers(self, buffer: Buffer, place: int, header: BatchHeader) -> bool:
-        """Whether the batch at `place` is of an aborted transaction. CorruptBatch if it is no marker's batch."""
-        while self._to_come and self._to_come[-1][0] <= header.last_offset:
-            self._producers[self._to_come.pop()[1]] = None
-        if header.is_control:
-            if header.producer_id in self._producers:
-                marker = read_end_txn(buffer, place)
-                if marker is not None and not marker.committed:
-                    del self._producers[header.producer_id]
-            return False
-        return header.is_transactional and header.producer_id in self._producers
-
-
 def _payload(buffer: Buffer, place: int, header: BatchHeader) -> Buffer:
     if not 0 <= header.records_count <= SERVED_LIMIT_RECORDS:
         raise CorruptBatch(f"a record count of {header.records_count} at offset {header.base_offset}")
@@ -204,7 +182,7 @@ def _payload(buffer: Buffer, place: int, header: BatchHeader) -> Buffer:
 
 
 def _read_group(group: Sequence[_Wanted], window: Window, include_headers: bool) -> Iterator[Columns]:
-    """Of some batches together; if something is wrong, each by itself, to tell which."""
+    """Decodes batches together; if that fails, one by one, to find the corrupt one."""
     try:
         columns = _read_together(group, window, include_headers)
     except (CorruptBatch, IndexError) as error:
@@ -212,7 +190,7 @@ def _read_group(group: Sequence[_Wanted], window: Window, include_headers: bool)
             for each in group:
                 yield from _read_group([each], window, include_headers)
             return
-        reason = error.message if isinstance(error, CorruptBatch) else "a record reaches beyond the end"
+        reason = error.message if isinstance(error, CorruptBatch) else "a record extends beyond the end"
         raise CorruptBatch(f"the batch at offset {group[0].header.base_offset}: {reason}") from None
     if len(columns):
         yield columns
@@ -220,7 +198,7 @@ def _read_group(group: Sequence[_Wanted], window: Window, include_headers: bool)
 
 def _read_together(group: Sequence[_Wanted], window: Window, include_headers: bool) -> Columns:
     data = bytes(group[0].payload) if len(group) == 1 else b"".join([each.payload for each in group])
-    found = RecordPlaces()
+    found = RecordPositions()
     position = 0
     for header, payload in group:
         end = position + len(payload)
@@ -232,7 +210,7 @@ def _read_together(group: Sequence[_Wanted], window: Window, include_headers: bo
 
     sizes, begins = read_varints(octets, places)
     ends = begins + sizes
-    # After the length one byte of attributes, of which none has a meaning.
+    # After the length follows a byte of attributes, all unused.
     deltas, positions = read_varlongs(octets, begins + 1)
     timestamps, timestamp_types = _timestamps(group, counts, deltas)
     deltas, positions = read_varints(octets, positions)
@@ -243,10 +221,10 @@ def _read_together(group: Sequence[_Wanted], window: Window, include_headers: bo
     header_counts, rest = read_varints(octets, rest)
     if not header_counts.any():
         if (rest != ends).any():
-            raise CorruptBatch("a record that does not end where it says")
+            raise CorruptBatch("a record does not end at its length")
     elif (rest > ends).any() or (header_counts < 0).any() or (header_counts > ends - rest).any():
-        # Each header has two bytes or more.
-        raise CorruptBatch("a record that ends before its headers")
+        # A header has at least two bytes.
+        raise CorruptBatch("a record ends before its headers")
 
     chosen = _chosen(window, offsets, timestamps)
     if chosen is not None:
@@ -279,7 +257,7 @@ def _timestamps(group: Sequence[_Wanted], counts: Ints, deltas: Ints) -> tuple[I
     timestamps = _per_record(bases, counts)
     with np.errstate(over="ignore"):
         summed = timestamps + deltas
-    # A sum of equal signs that has another sign went over the end.
+    # Overflow: two addends of equal sign whose sum has the other sign.
     if (((timestamps ^ summed) & (deltas ^ summed)) < 0).any():
         raise CorruptBatch("a timestamp beyond 64 bits")
     if not any(appended):
@@ -290,17 +268,17 @@ def _timestamps(group: Sequence[_Wanted], counts: Ints, deltas: Ints) -> tuple[I
 
 
 def _behind(places: Ints, sizes: Ints, ends: Ints) -> Ints:
-    """Where the fields end that begin at `places`; a size of -1 is null."""
+    """Where the fields that start at `places` end; a size of -1 means null."""
     if len(sizes) and sizes.min() < -1:
         raise CorruptBatch("a field of negative length")
     behind = places + np.maximum(sizes, 0)
     if (behind > ends).any():
-        raise CorruptBatch("a field that reaches beyond its record")
+        raise CorruptBatch("a field extends beyond its record")
     return behind
 
 
 def _chosen(window: Window, offsets: Ints, timestamps: Ints) -> npt.NDArray[np.bool_] | None:
-    """Which records are wanted; None if all are."""
+    """A mask of the records in the window; None if all are."""
     if not len(offsets):
         return None
     chosen: npt.NDArray[np.bool_] | None = None
@@ -313,10 +291,10 @@ def _chosen(window: Window, offsets: Ints, timestamps: Ints) -> npt.NDArray[np.b
 
 
 def _cut_out(memory: Any, places: Ints, sizes: Ints, kind: Any = None) -> Any:
-    """A pyarrow array of the fields there, which lie one behind the other; null where a size is negative.
+    """A pyarrow array of the fields at `places`, in ascending order; null where a size is negative.
 
-    Each of them and what is between them are taken for the elements of one array that is there already; of that every
-    second element is copied, which is the fastest copy that Arrow has.
+    The fields and the gaps between them are the elements of one array over the existing memory. Taking every second
+    element of it is Arrow's fastest way to copy the fields.
     """
     kind = kind or pa.binary()
     count = len(places)
@@ -333,7 +311,7 @@ def _cut_out(memory: Any, places: Ints, sizes: Ints, kind: Any = None) -> Any:
 
 
 def _headers(memory: Any, octets: Bytes, positions: Ints, ends: Ints, counts: Ints) -> Any:
-    """A pyarrow list array. The first headers of all records are read at once, then the second ones, and so on."""
+    """A pyarrow list array. Reads the first header of all records at once, then the second, and so on."""
     total = int(counts.sum())
     bounds = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=bounds[1:])
@@ -348,23 +326,23 @@ def _headers(memory: Any, octets: Bytes, positions: Ints, ends: Ints, counts: In
             positions = _behind(begins, sizes[field, slots], ends)
         more = counts[left] > index + 1
         if (positions[~more] != ends[~more]).any():
-            raise CorruptBatch("a record that does not end where it says")
+            raise CorruptBatch("a record does not end at its length")
         left, positions, ends = left[more], positions[more], ends[more]
     if total and sizes[0].min() < 0:
-        raise CorruptBatch("a header without a key")
+        raise CorruptBatch("a header has no key")
     keys = _text(_cut_out(memory, places[0], sizes[0]))
     pairs = pa.StructArray.from_arrays([keys, _cut_out(memory, places[1], sizes[1])], fields=list(HEADER_TYPE))
     return _lists(bounds, pairs, counts)
 
 
 def _lists(bounds: Ints, pairs: Any, counts: Ints) -> Any:
-    """A record without headers has null, as in Spark's own source."""
+    """A record without headers becomes null, as in Spark's own source."""
     offsets = pa.array(bounds.astype(np.int32), mask=np.append(counts == 0, False))
     return pa.ListArray.from_arrays(offsets, pairs)
 
 
 def _text(keys: Any) -> Any:
-    """Bytes as strings; what is no UTF-8 is replaced, for strings of Spark can be nothing else."""
+    """Bytes as strings; invalid UTF-8 is replaced, because Spark's strings are UTF-8."""
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:
@@ -374,7 +352,7 @@ def _text(keys: Any) -> Any:
 def _read_legacy(
     buffer: Buffer, place: int, header: BatchHeader, window: Window, include_headers: bool
 ) -> Iterator[Columns]:
-    """A message, or a compressed set of them, of magic 0 or 1: such have no headers."""
+    """A message or compressed message set of magic 0 or 1; they have no headers."""
     records = decode_fields(buffer, place, max(CLIENT_LIMIT_BYTES, header.size_bytes))
     offsets = np.array([record[0] for record in records], dtype=np.int64)
     timestamps = np.array([record[1] for record in records], dtype=np.int64)
@@ -407,7 +385,7 @@ def _only(columns: Columns, chosen: npt.NDArray[np.bool_]) -> Columns:
 
 
 def _repeated(text: str, count: int) -> Any:
-    """A string array of one text, without looking at it more than once."""
+    """A string array that repeats one text."""
     data = text.encode()
     bounds = np.arange(0, (count + 1) * len(data), max(len(data), 1), dtype=np.int32)[: count + 1]
     if not data:

@@ -1,10 +1,10 @@
-"""`make pipeline-demo`: a year of flights goes through a topic to Parquet by Spark, while things are killed.
+"""`make pipeline-demo`: Spark moves a year of flights through a topic to Parquet, while processes are killed.
 
     flights ─ load (a transaction a month) ─► topic ─ export --follow ─► lake
 
-Both are the commands of `barnabas pipeline`, in processes of their own. A broker that leads is killed on the way, then
-the driver of the stream with its executors; both are started again. At the end the lake is compared with the flights,
-row by row. Ends with 0 if they are equal, with 1 if anything differs or fails.
+Both jobs are commands of `barnabas pipeline`, in processes of their own. A leader is killed on the way, then the driver
+of the stream with its executors; both are restarted. At the end the lake is compared with the flights, row by row. The
+exit code is 0 if they are equal, 1 if anything differs or fails.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from typing import TYPE_CHECKING
 from barnabas.client.offset_lookup import LATEST, Isolation
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.local import LocalCluster
-from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import BlockingError, PipelineError
 from barnabas.pipeline.jobs.lag import positions_of_group
-from barnabas.pipeline.jobs.topics import Place, find_or_make
+from barnabas.pipeline.jobs.topics import TopicIdentity, find_or_create
 from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from barnabas.pipeline.picture import Mark, Sample
+    from barnabas.pipeline.demo_picture import Mark, Sample
 
 PARTITIONS = 3
 MAX_OFFSETS = 50_000
-"""In a batch of the stream: small, so that a kill falls into the middle of something."""
+"""Per batch of the stream: small, so that kills happen in the middle of the export."""
 SAMPLE_SECONDS = 0.5
 BROKER_DIES_AT = 0.2
 DRIVER_DIES_AT = 0.45
 BROKER_IS_BACK_AT = 0.7
-"""Shares of the flights that are in the lake."""
+"""Shares of the flights in the lake at which something happens."""
 LONGEST_SECONDS = 1_800
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
-"""Three of them run here beside six nodes: each is to start soon, and to be small."""
+"""Options for a JVM that starts fast and stays small: three of them run beside six nodes."""
 
 
 @dataclass
 class Job:
-    """A command of the pipeline in a process group of its own, with what Spark starts for it."""
+    """A command of the pipeline, in a process group with the processes that Spark starts for it."""
 
     name: str
     words: list[str]
@@ -70,13 +70,13 @@ class Job:
             )
 
     def kill(self) -> None:
-        """SIGKILL for the driver, its JVM and its workers, all at once."""
+        """SIGKILL the driver, its JVM and its workers at once."""
         assert self.process is not None
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def stop(self) -> None:
-        """In good order."""
+        """Terminate, and kill after a minute."""
         assert self.process is not None
         if self.process.poll() is None:
             self.process.terminate()
@@ -87,21 +87,21 @@ class Job:
 
     @property
     def is_over(self) -> bool:
-        """PipelineError, with its last words, if it failed."""
+        """Whether the process has ended. PipelineError with its last line if it failed."""
         assert self.process is not None
         code = self.process.poll()
         if code:
-            lines = self.log.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
-            raise PipelineError(f"{self.name} ended with {code}: {lines[-1]}")
+            lines = self.log.read_text(errors="replace").strip().splitlines() or ["no output"]
+            raise PipelineError(f"{self.name} ended with exit code {code}: {lines[-1]}")
         return code is not None
 
 
 @dataclass
-class Watch:
-    """Looks at the topic and at the group of the stream, from a thread of its own."""
+class LagRecorder:
+    """Samples the topic and the group of the stream in a thread."""
 
     bootstrap: str
-    place: Place
+    topic: TopicIdentity
     group: str
     began: float = field(default_factory=time.monotonic)
     samples: list[Sample] = field(default_factory=list)
@@ -110,12 +110,12 @@ class Watch:
 
     @property
     def last(self) -> Sample:
-        from barnabas.pipeline.picture import Sample
+        from barnabas.pipeline.demo_picture import Sample
 
         return self.samples[-1] if self.samples else Sample(0.0, 0, 0)
 
     def mark(self, text: str) -> None:
-        from barnabas.pipeline.picture import Mark
+        from barnabas.pipeline.demo_picture import Mark
 
         self.marks.append(Mark(self.seconds, text))
         print(f"{self.seconds:7.1f} s  {text}", flush=True)
@@ -125,8 +125,8 @@ class Watch:
         return time.monotonic() - self.began
 
     @contextmanager
-    def looking(self) -> Iterator[None]:
-        watcher = threading.Thread(target=self._look, daemon=True)
+    def recording(self) -> Iterator[None]:
+        watcher = threading.Thread(target=self._record, daemon=True)
         watcher.start()
         try:
             yield
@@ -134,17 +134,17 @@ class Watch:
             self._over.set()
             watcher.join(5)
 
-    def _look(self) -> None:
-        from barnabas.pipeline.picture import Sample
+    def _record(self) -> None:
+        from barnabas.pipeline.demo_picture import Sample
 
-        ends = {(self.place.topic, partition): LATEST for partition in self.place.partitions}
+        ends = {(self.topic.topic, partition): LATEST for partition in self.topic.partitions}
         with BlockingCluster(self.bootstrap, request_timeout_ms=2_000, retry_timeout_ms=20_000) as cluster:
             while not self._over.wait(SAMPLE_SECONDS):
                 try:
                     found = cluster.list_offsets(ends, Isolation.READ_COMMITTED)
                     read = positions_of_group(cluster, self.group)
                 except (BlockingError, KafkaError):
-                    continue  # a broker was killed: the next look finds who leads now
+                    continue  # a broker was killed; the next sample finds the new leader
                 loaded = sum(each.offset for each in found.values())
                 self.samples.append(Sample(self.seconds, loaded, sum(read.values())))
 
@@ -161,7 +161,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """The whole story. PipelineError."""
+    """Run the demo; returns the exit code. PipelineError."""
     from barnabas.pipeline import flights
     from barnabas.pipeline.session import require_java, require_spark
 
@@ -174,7 +174,7 @@ def run(options: argparse.Namespace) -> int:
     files = flights.write_months(rows, place / "flights")
     print(f"{len(rows):,} flights in {files} files, {len(rows.column_names)} columns", flush=True)
     cluster = _cluster(options)
-    watch = _stream(cluster, place, rows, options)
+    recorder = _stream(cluster, place, rows, options)
     frame = _lake(place / "lake", options)
     differences = compare(rows, frame)
     for line in differences:
@@ -182,12 +182,12 @@ def run(options: argparse.Namespace) -> int:
     verdict = f"{len(rows):,} flights went in, {len(frame):,} came out: "
     verdict += "equal row by row, no loss, no duplicate" if not differences else "NOT EQUAL"
     print(verdict, flush=True)
-    _draw(frame, watch, verdict, place, options)
+    _draw(frame, recorder, verdict, place, options)
     return 1 if differences else 0
 
 
 def compare(rows: pa.Table, lake: pa.Table) -> list[str]:
-    """What differs, one line each: loss, duplicates, and rows that are not the same."""
+    """The differences, one line each: missing rows, duplicates, and different rows."""
     import pyarrow.compute as pc
 
     lines = []
@@ -215,23 +215,23 @@ def compare(rows: pa.Table, lake: pa.Table) -> list[str]:
 
 
 def _cluster(options: argparse.Namespace) -> LocalCluster:
-    """The one in --data, all of whose nodes run."""
+    """The cluster in --data, started if need be."""
     cluster = LocalCluster(options.data, options.base_port)
     started = cluster.up()
     seconds = cluster.wait_ready()
-    told = f"started {len(started)} nodes" if started else "uses the cluster that runs"
-    print(f"{told} in {options.data}, ready after {seconds:.1f} s: {cluster.bootstrap_servers}", flush=True)
+    action = f"started {len(started)} nodes" if started else "using the running cluster"
+    print(f"{action} in {options.data}, ready after {seconds:.1f} s: {cluster.bootstrap_servers}", flush=True)
     return cluster
 
 
-def _stream(cluster: LocalCluster, place: Path, rows: pa.Table, options: argparse.Namespace) -> Watch:
-    """Both jobs from start to end, and what is done to them."""
+def _stream(cluster: LocalCluster, place: Path, rows: pa.Table, options: argparse.Namespace) -> LagRecorder:
+    """Run both jobs to their end, with the kills."""
     from barnabas.pipeline import flights
 
     bootstrap = cluster.bootstrap_servers
     topic = f"flights-{int(time.time())}"
     with BlockingCluster(bootstrap) as client:
-        there, _ = find_or_make(client, topic, PARTITIONS, keep=True)
+        identity, _ = find_or_create(client, topic, PARTITIONS, keep=True)
     common = ["--bootstrap", bootstrap, "--master", "local[2]", "--conf", "spark.driver.memory=1g"]
     common += ["--conf", "spark.sql.shuffle.partitions=2", "--conf", f"spark.driver.extraJavaOptions={JVM}"]
     load_words = ["load", str(place / "flights"), "--topic", topic, "--key", "carrier", "--timestamp", "time_hour"]
@@ -240,35 +240,37 @@ def _stream(cluster: LocalCluster, place: Path, rows: pa.Table, options: argpars
     follow_words += ["--value-schema", flights.DDL, "--max-offsets", str(options.max_offsets), *common]
     load = Job("the load", load_words, place / "load.log")
     stream = Job("the stream", follow_words, place / "export.log")
-    watch = Watch(bootstrap, there, topic)
-    with watch.looking():
-        watch.mark("load and stream begin")
+    recorder = LagRecorder(bootstrap, identity, topic)
+    with recorder.recording():
+        recorder.mark("load and stream begin")
         stream.start()
         load.start()
         try:
-            _story(cluster, there, (load, stream), watch, len(rows))
+            _run_story(cluster, identity, (load, stream), recorder, len(rows))
         finally:
             for job in (stream, load):
                 job.stop()
-    return watch
+    return recorder
 
 
-def _story(cluster: LocalCluster, there: Place, jobs: tuple[Job, Job], watch: Watch, count: int) -> None:
+def _run_story(
+    cluster: LocalCluster, topic: TopicIdentity, jobs: tuple[Job, Job], recorder: LagRecorder, count: int
+) -> None:
     load, stream = jobs
-    leader = _leader(cluster, there.topic)
+    leader = _leader(cluster, topic.topic)
 
     def kill_broker() -> None:
         cluster.kill(leader)
-        watch.mark(f"{leader} is killed")
+        recorder.mark(f"{leader} is killed")
 
     def kill_driver() -> None:
         stream.kill()
-        watch.mark("the Spark driver is killed")
+        recorder.mark("the Spark driver is killed")
         stream.start()
 
     def start_broker() -> None:
         cluster.start(leader)
-        watch.mark(f"{leader} is back")
+        recorder.mark(f"{leader} is back")
 
     steps: list[tuple[float, Callable[[], None]]] = [
         (BROKER_DIES_AT, kill_broker),
@@ -277,18 +279,18 @@ def _story(cluster: LocalCluster, there: Place, jobs: tuple[Job, Job], watch: Wa
     ]
     loaded = False
     while True:
-        if watch.seconds > LONGEST_SECONDS:
-            raise PipelineError(f"not done after {LONGEST_SECONDS} s; {load.log} and {stream.log} tell more")
+        if recorder.seconds > LONGEST_SECONDS:
+            raise PipelineError(f"not done after {LONGEST_SECONDS} s; see {load.log} and {stream.log}")
         if not loaded and load.is_over:
             loaded = True
-            watch.mark("all is loaded")
+            recorder.mark("all is loaded")
         if stream.is_over:
-            raise PipelineError(f"the stream ended by itself; {stream.log} tells why")
-        now = watch.last
+            raise PipelineError(f"the stream ended too early; see {stream.log}")
+        now = recorder.last
         while steps and now.exported >= steps[0][0] * count:
             steps.pop(0)[1]()
         if loaded and not steps and now.lag == 0 and now.exported >= count:
-            watch.mark("all is in the lake")
+            recorder.mark("all is in the lake")
             return
         time.sleep(SAMPLE_SECONDS / 2)
 
@@ -301,18 +303,17 @@ def _leader(cluster: LocalCluster, topic: str) -> str:
 
 
 def _lake(folder: Path, options: argparse.Namespace) -> pa.Table:
-    """What readers of the lake see: all columns of the flights."""
-    from barnabas.cli.pipeline_session import PATIENCE, hushed
-    from barnabas.pipeline.refusals import in_one_line
-    from barnabas.pipeline.session import open_session
+    """The flights in the lake, as Spark reads them."""
+    from barnabas.pipeline.session import WORKER_START_TIMEOUT, open_session, silent_stderr
+    from barnabas.pipeline.spark_errors import in_one_line
 
     settings = {
-        PATIENCE: "120s",
+        WORKER_START_TIMEOUT: "120s",
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": JVM,
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     }
-    with hushed():
+    with silent_stderr():
         session = open_session("local[2]", "barnabas pipeline demo", settings)
     try:
         with in_one_line():
@@ -322,17 +323,17 @@ def _lake(folder: Path, options: argparse.Namespace) -> pa.Table:
         session.stop()
 
 
-def _draw(lake: pa.Table, watch: Watch, told: str, place: Path, options: argparse.Namespace) -> None:
+def _draw(lake: pa.Table, recorder: LagRecorder, title: str, place: Path, options: argparse.Namespace) -> None:
     import numpy as np
 
-    from barnabas.pipeline.picture import FIRST_DAYS, draw
+    from barnabas.pipeline.demo_picture import FIRST_DAYS, draw
 
     hours = np.zeros((365, 24), dtype=np.int64)
     first_days = np.array(FIRST_DAYS)
     days = first_days[np.asarray(lake["month"]) - 1] + np.asarray(lake["day"]) - 1
     np.add.at(hours, (days, np.asarray(lake["hour"]) % 24), 1)
     path = place / "pipeline-demo.png"
-    draw(hours, watch.samples, watch.marks, told, path)
+    draw(hours, recorder.samples, recorder.marks, title, path)
     print(f"drew {path}", flush=True)
     if options.picture is not None:
         shutil.copyfile(path, options.picture)
@@ -341,12 +342,12 @@ def _draw(lake: pa.Table, watch: Watch, told: str, place: Path, options: argpars
 
 def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m barnabas.pipeline.demo", description=__doc__)
-    parser.add_argument("--data", default=".cluster", help="where the cluster lives; it is started if need be")
-    parser.add_argument("--base-port", type=int, help="of a new cluster")
-    parser.add_argument("--flights", type=Path, help="flights.csv, flights.csv.zip or the package, instead of an index")
-    parser.add_argument("--records", type=int, help="only so many flights")
-    parser.add_argument("--max-offsets", type=int, default=MAX_OFFSETS, help="in a batch of the stream")
-    parser.add_argument("--picture", type=Path, help="a copy of the picture")
+    parser.add_argument("--data", default=".cluster", help="directory of the cluster, which is started if need be")
+    parser.add_argument("--base-port", type=int, help="base port of a new cluster")
+    parser.add_argument("--flights", type=Path, help="flights.csv, flights.csv.zip or the package; default: download")
+    parser.add_argument("--records", type=int, help="maximum number of flights")
+    parser.add_argument("--max-offsets", type=int, default=MAX_OFFSETS, help="maximum number of offsets per batch")
+    parser.add_argument("--picture", type=Path, help="copy the picture to this file")
     return parser
 
 

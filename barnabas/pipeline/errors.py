@@ -1,10 +1,12 @@
-"""What goes wrong between Spark and a cluster, each told in one line that says what to do."""
+"""Errors of the pipeline. Each message is one line that says what is wrong and what to do."""
 
 from __future__ import annotations
 
+INSTALL_HINT = "run pip install '.[pipeline]' in a checkout of Barnabas, or pip install pyspark==4.2.0 pyarrow numpy"
+
 
 class PipelineError(Exception):
-    """One line for whoever runs the job: what is wrong, and what to do about it."""
+    """One line for the person who runs the job."""
 
     def __init__(self, line: str) -> None:
         super().__init__(line)
@@ -12,48 +14,48 @@ class PipelineError(Exception):
 
 
 class BlockingError(PipelineError):
-    """A call got no answer."""
+    """A call got no response."""
 
 
 class NotSent(BlockingError):
-    """The request certainly did not reach the peer."""
+    """The broker certainly did not receive the whole request."""
 
 
 class UnsupportedVersion(NotSent):
-    """The peer does not serve the API in a version that we speak."""
+    """The broker serves the API in no version that this client supports."""
 
 
 class ConnectionFailed(BlockingError):
-    """The connection ended, or told nonsense, before the answer came: the request may have been processed."""
+    """The connection ended, or a malformed response came: the request may have been processed."""
 
 
 class TimedOut(BlockingError):
-    """No answer in time: the request may have been processed, or may yet be."""
+    """No response in time: the request may have been processed, or may still be."""
 
 
 class WrongUse(PipelineError):
-    """What was asked makes no sense: nothing was done."""
+    """Invalid options or arguments; nothing was done."""
 
 
 class LedgerError(PipelineError):
-    """The ledger of a query and its checkpoint do not tell the same story."""
+    """The ledger of a query and its checkpoint disagree."""
 
 
 class Untrusted(PipelineError):
-    """This attempt of a batch must not be committed; another may be."""
+    """This attempt of a batch must not be committed; the batch may be written again in another epoch."""
 
 
 class TransactionError(PipelineError):
-    """The batch is not committed; it may be tried again."""
+    """The batch is not committed, and may be retried."""
 
 
 class Fenced(TransactionError):
-    """Somebody else has the transactional id now."""
+    """Another producer uses the transactional id now."""
 
 
 class TookTooLong(TransactionError):
-    """The coordinator aborted it after transaction.timeout.ms."""
+    """The coordinator aborted the transaction after transaction.timeout.ms."""
 
 
 class OutcomeUnknown(TransactionError):
-    """Nobody answered EndTxn: the ledger will tell, once the next transaction has begun."""
+    """EndTxn got no response. The ledger shows the outcome once the next transaction has begun."""

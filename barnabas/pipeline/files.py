@@ -1,6 +1,6 @@
-"""Small files of a job's own, where its data is: on this machine, or wherever the Spark session reaches.
+"""Small state files of a job, on this machine or on any file system that the Spark session reaches.
 
-Writing is whole or not at all: to the side, then a rename. Knows nothing of what stands in the files.
+Writes are atomic: to a temporary file, then a rename.
 """
 
 from __future__ import annotations
@@ -18,48 +18,48 @@ from barnabas.pipeline.errors import PipelineError
 
 
 class Files(Protocol):
-    """Paths are full. PipelineError says in one line what a file system refuses."""
+    """Operations on full paths. PipelineError for errors of the file system."""
 
     def read(self, path: str) -> str | None:
-        """What stands there; None if there is nothing."""
+        """The content, or None if the file does not exist."""
 
     def write(self, path: str, text: str) -> None:
-        """Whole or not at all, also for who looks at the same time; its folder is made."""
+        """Replace the file atomically, also for concurrent readers. Creates the directory."""
 
     def exists(self, path: str) -> bool: ...
 
     def is_file(self, path: str) -> bool: ...
 
     def below(self, path: str) -> list[str]:
-        """All files in a folder and its folders, relative to it, in order; none if it is not there."""
+        """All files below a directory, as sorted relative paths; empty if the directory does not exist."""
 
     def names(self, path: str) -> list[str]:
-        """What is in a folder, in order; none if it is not there."""
+        """The sorted names in a directory; empty if it does not exist."""
 
     def move(self, source: str, target: str) -> None:
-        """A rename; the folder of the target is made."""
+        """Rename. Creates the directory of the target."""
 
     def remove(self, path: str) -> None:
-        """A file, or a folder with all that is in it; it may be gone already."""
+        """Remove a file or a directory tree, if it exists."""
 
     def only_one(self, folder: str) -> contextlib.AbstractContextManager[None]:
-        """Nobody else is in such a block on the same folder, as far as the file system can tell."""
+        """Lock the directory for the block, if the file system has locks. PipelineError if it is locked."""
 
 
 class LocalFiles:
-    """On this machine."""
+    """The file system of this machine."""
 
     def read(self, path: str) -> str | None:
-        with _told(path):
+        with _os_errors_in_one_line(path):
             try:
                 return Path(path).read_text()
             except (FileNotFoundError, NotADirectoryError):
                 return None
             except UnicodeDecodeError:
-                raise PipelineError(f"{path} is not a text of ours: give another --checkpoint") from None
+                raise PipelineError(f"{path} is not UTF-8 text; give another --checkpoint") from None
 
     def write(self, path: str, text: str) -> None:
-        with _told(path):
+        with _os_errors_in_one_line(path):
             os.makedirs(os.path.dirname(path), exist_ok=True)
             aside = f"{path}.new"
             try:
@@ -83,19 +83,19 @@ class LocalFiles:
         return sorted(str(each.relative_to(path)) for each in found if each.is_file())
 
     def names(self, path: str) -> list[str]:
-        with _told(path):
+        with _os_errors_in_one_line(path):
             try:
                 return sorted(os.listdir(path))
             except FileNotFoundError:
                 return []
 
     def move(self, source: str, target: str) -> None:
-        with _told(target):
+        with _os_errors_in_one_line(target):
             os.makedirs(os.path.dirname(target), exist_ok=True)
             os.replace(source, target)
 
     def remove(self, path: str) -> None:
-        with _told(path):
+        with _os_errors_in_one_line(path):
             if os.path.isdir(path) and not os.path.islink(path):
                 shutil.rmtree(path)
             else:
@@ -103,19 +103,19 @@ class LocalFiles:
 
     @contextlib.contextmanager
     def only_one(self, folder: str) -> Iterator[None]:
-        with _told(folder):
+        with _os_errors_in_one_line(folder):
             os.makedirs(folder, exist_ok=True)
             file = open(os.path.join(folder, "lock"), "w")  # noqa: SIM115 - it is closed below
         with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise PipelineError(f"{folder}: another job works with it; wait for its end") from None
+                raise PipelineError(f"{folder} is in use by another job; wait until it ends") from None
             yield
 
 
 class SessionFiles:
-    """Wherever the Spark session reaches: by the file systems of Hadoop, with the session's own settings."""
+    """File systems of Hadoop, with the settings of the Spark session."""
 
     def __init__(self, session: Any) -> None:
         self._jvm = session._jvm
@@ -123,7 +123,7 @@ class SessionFiles:
         self._settings = session._jsc.hadoopConfiguration()
 
     def read(self, path: str) -> str | None:
-        with _refused(path):
+        with _hadoop_errors_in_one_line(path):
             system, place = self._at(path)
             if not system.exists(place):
                 return None
@@ -134,7 +134,7 @@ class SessionFiles:
                 stream.close()
 
     def write(self, path: str, text: str) -> None:
-        with _refused(path):
+        with _hadoop_errors_in_one_line(path):
             system, place = self._at(path)
             aside = self._jvm.org.apache.hadoop.fs.Path(f"{path}.new")
             system.mkdirs(place.getParent())
@@ -150,17 +150,17 @@ class SessionFiles:
             context.rename(system.makeQualified(aside), system.makeQualified(place), over)
 
     def exists(self, path: str) -> bool:
-        with _refused(path):
+        with _hadoop_errors_in_one_line(path):
             system, place = self._at(path)
             return bool(system.exists(place))
 
     def is_file(self, path: str) -> bool:
-        with _refused(path):
+        with _hadoop_errors_in_one_line(path):
             system, place = self._at(path)
             return bool(system.exists(place)) and bool(system.getFileStatus(place).isFile())
 
     def below(self, path: str) -> list[str]:
-        with _refused(path):
+        with _hadoop_errors_in_one_line(path):
             system, place = self._at(path)
             if not system.exists(place):
                 return []
@@ -171,27 +171,27 @@ class SessionFiles:
             return sorted(names)
 
     def names(self, path: str) -> list[str]:
-        with _refused(path):
+        with _hadoop_errors_in_one_line(path):
             system, place = self._at(path)
             if not system.exists(place):
                 return []
             return sorted(each.getPath().getName() for each in system.listStatus(place))
 
     def move(self, source: str, target: str) -> None:
-        with _refused(target):
+        with _hadoop_errors_in_one_line(target):
             system, place = self._at(target)
             system.mkdirs(place.getParent())
             if not system.rename(self._at(source)[1], place):
-                raise PipelineError(f"{source} could not be renamed to {target}: is it there already?")
+                raise PipelineError(f"{source} could not be renamed to {target}; does the target exist already?")
 
     def remove(self, path: str) -> None:
-        with _refused(path):
+        with _hadoop_errors_in_one_line(path):
             system, place = self._at(path)
             system.delete(place, True)
 
     @contextlib.contextmanager
     def only_one(self, folder: str) -> Iterator[None]:
-        # Such file systems have no locks that end with who holds them.
+        # These file systems have no locks that end with their holder.
         yield
 
     def _at(self, path: str) -> tuple[Any, Any]:
@@ -200,10 +200,10 @@ class SessionFiles:
 
 
 def files_for(session: Any, path: str) -> tuple[Files, str]:
-    """The files around `path`, and its full name there: a plain path is where the session looks for plain paths."""
+    """The file system of `path`, and its full path there. The session decides where a path without scheme is."""
     if session is None:
         return LocalFiles(), local_path(path)
-    with _refused(path):
+    with _hadoop_errors_in_one_line(path):
         place = session._jvm.org.apache.hadoop.fs.Path(path)
         system = place.getFileSystem(session._jsc.hadoopConfiguration())
     if system.getUri().getScheme() == "file":
@@ -211,36 +211,35 @@ def files_for(session: Any, path: str) -> tuple[Files, str]:
     return SessionFiles(session), system.makeQualified(place).toString().rstrip("/")
 
 
-def is_elsewhere(path: str) -> bool:
-    """Whether it needs a session to be reached."""
+def is_remote(path: str) -> bool:
+    """Whether the path needs a Spark session."""
     scheme, colon, _ = path.partition("://")
     return bool(colon) and scheme != "file"
 
 
 def local_path(path: str) -> str:
-    """`file:/x`, `file:///x` and `x` as a full path."""
+    """The full path of `file:/x`, `file:///x` or `x`."""
     if path.startswith("file:"):
         path = "/" + path.removeprefix("file:").lstrip("/")
     return os.path.abspath(path)
 
 
 @contextlib.contextmanager
-def _told(path: str) -> Iterator[None]:
+def _os_errors_in_one_line(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         what = error.strerror or str(error)
-        more = "; make room and run the same command again, which goes on" if error.errno == errno.ENOSPC else ""
+        more = "; free some space and run the same command again, it resumes" if error.errno == errno.ENOSPC else ""
         raise PipelineError(f"{error.filename or path}: {what}{more}") from None
 
 
 @contextlib.contextmanager
-def _refused(path: str) -> Iterator[None]:
-    """What the file systems of Hadoop refuse."""
+def _hadoop_errors_in_one_line(path: str) -> Iterator[None]:
     from py4j.protocol import Py4JJavaError
 
     try:
         yield
     except Py4JJavaError as error:
-        told = " ".join(str(error.java_exception.getMessage()).split())
-        raise PipelineError(f"{path}: {told}") from None
+        reason = " ".join(str(error.java_exception.getMessage()).split())
+        raise PipelineError(f"{path}: {reason}") from None

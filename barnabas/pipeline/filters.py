@@ -1,6 +1,6 @@
-"""What Spark asks of the rows beforehand, as far as it saves fetching: topic, partition, offset, timestamp. A core.
+"""Core: filters that Spark pushes down, as far as they save fetches: topic, partition, offset, timestamp.
 
-It sees filters by the names of their classes, so it needs no Spark.
+Filters are recognised by the names of their classes, so this module needs no Spark.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestamp
 
 @dataclass(slots=True)
 class Pushed:
-    """What was pushed down: rows that are not in all of it need not be read."""
+    """The pushed filters: rows that do not match all of them need not be read."""
 
     topics: frozenset[str] | None = None
     """None: any."""
     partitions: frozenset[int] | None = None
-    """None: any but for the bounds."""
+    """None: any within the bounds."""
     bounds: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Of `partition`, `offset` and `timestamp` (milliseconds): from the first up to but without the second."""
+    """Column (`partition`, `offset`, `timestamp` in ms) to its range, without the end."""
 
     def take(self, filters: Iterable[Any]) -> list[Any]:
-        """Take over all that can be; gives the others back."""
+        """Accept the supported filters; returns the others."""
         return [each for each in filters if not self._take(each)]
 
     def wants(self, topic: str, partition: int) -> bool:
@@ -58,7 +58,7 @@ class Pushed:
             return self._narrow(column, kind, value, value + 1)
         if column == "timestamp" and isinstance(value, datetime) and value.tzinfo is not None:
             micros = (value - _EPOCH) // _MICROSECOND
-            # Records have milliseconds: from the first that is not before, up to the first that is after.
+            # Record timestamps have milliseconds: the first one not below the value, and the first one above it.
             return self._narrow(column, kind, -(-micros // 1000), micros // 1000 + 1)
         return False
 
@@ -80,7 +80,7 @@ class Pushed:
         return True
 
     def _narrow(self, column: str, kind: str, at: int, behind: int) -> bool:
-        """`at` is the least that is not below the value, `behind` the least that is above it."""
+        """`at` is the lowest number not below the filter's value, `behind` the lowest above it."""
         match kind:
             case "EqualTo" | "EqualNullSafe":
                 narrower = (at, behind)

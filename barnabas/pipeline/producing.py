@@ -1,8 +1,8 @@
-"""What tasks of Spark do for the sink: each row to the record batches of its partition, batches to leaders.
+"""The Spark tasks of the sink: rows to the record batches of their partitions, batches to leaders.
 
-Runs in executors: blocking, no trio, no session. Rows come as Arrow batches of the columns of `routing.py`. Who owns a
-partition writes it alone (`partition_writer.py`): sequences count from 0 in each partition, so what two tasks wrote to
-one could not be told apart. A task that is tried again must not write (`SecondAttempt`).
+Runs in executors: blocking, without trio and session. Rows are Arrow batches with the columns of `routing.py`. Each
+partition is written by one task (`partition_writer.py`): sequences count from 0, so batches of two tasks in one
+partition could not be distinguished. A retried task must not write (`SecondAttempt`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from barnabas.pipeline.blocking import BlockingCluster, CoordinatorKind
-from barnabas.pipeline.claims import CLAIM_SCHEMA, Claim, SecondAttempt, TaskPlace, refusal_of, task_place
+from barnabas.client.coordinator_lookup import CoordinatorType
+from barnabas.client.transaction_requests import ProducerId
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.partition_writer import PartitionWriter, ProducingSettings, rows_of, sizes_of
+from barnabas.pipeline.response_errors import response_error
 from barnabas.pipeline.routing import TARGET, Targets
-from barnabas.pipeline.transaction import ProducerStamp
-from protocol.errors import ErrorCode, KafkaError, error_code
+from barnabas.pipeline.task_reports import (
+    REPORT_SCHEMA,
+    PartitionReport,
+    SecondAttempt,
+    TaskAttempt,
+    current_task_attempt,
+    failure_report,
+)
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.init_producer_id import InitProducerIdRequest
 
 OWN_GROUP = "spark-sink"
@@ -29,29 +38,29 @@ OWN_GROUP = "spark-sink"
 
 @dataclass(frozen=True, slots=True)
 class ProduceTask:
-    """A step of `mapInArrow`: writes its rows, gives claims. What it is made of travels to executors."""
+    """A function for `mapInArrow`, pickled to executors: writes its rows and returns PartitionReports."""
 
     settings: ProducingSettings
     targets: Targets
     transactional_id: str | None
-    """None: at least once; each task then has a producer id of its own."""
-    producer: ProducerStamp | None = None
-    turn: int | None = None
-    """Rows have no target: all of a task go to one partition, the one that is so many after the task's own number."""
+    """None: at least once, with a producer id of its own for each task."""
+    producer: ProducerId | None = None
+    shift: int | None = None
+    """If set, rows have no target: all rows of a task go to the partition with the task's number plus this."""
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        place = task_place()
+        attempt = current_task_attempt()
         try:
-            claims = self.write(batches, place)
+            reports = self.write(batches, attempt)
         except (PipelineError, KafkaError) as error:
-            claims = [refusal_of(place, error)]
-        arrays = [pa.array([claim[index] for claim in claims], kind.type) for index, kind in enumerate(CLAIM_SCHEMA)]
-        yield pa.RecordBatch.from_arrays(arrays, schema=CLAIM_SCHEMA)
+            reports = [failure_report(attempt, error)]
+        arrays = [pa.array([each[index] for each in reports], kind.type) for index, kind in enumerate(REPORT_SCHEMA)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=REPORT_SCHEMA)
 
-    def write(self, batches: Iterable[Any], place: TaskPlace) -> list[Claim]:
-        """All of it is on the replicas when this returns. PipelineError; whatever a cluster raises."""
-        if self.transactional_id is not None and place.attempt > 0:
-            raise SecondAttempt(place)
+    def write(self, batches: Iterable[Any], attempt: TaskAttempt) -> list[PartitionReport]:
+        """Returns when all rows are replicated. PipelineError, KafkaError."""
+        if self.transactional_id is not None and attempt.attempt > 0:
+            raise SecondAttempt(attempt)
         writers: dict[int, PartitionWriter] = {}
         with open_cluster(self.settings) as cluster:
             producer = self.producer
@@ -60,7 +69,7 @@ class ProduceTask:
                     continue
                 if producer is None:
                     producer = own_producer(cluster)
-                for number, part in self._by_target(batch, place):
+                for number, part in self._by_target(batch, attempt):
                     writer = writers.get(number)
                     if writer is None:
                         writer = writers[number] = PartitionWriter(
@@ -70,12 +79,12 @@ class ProduceTask:
                     writer.append(rows, sizes_of(part, rows))
             for writer in writers.values():
                 writer.flush()
-        return [writer.claim(place) for writer in writers.values()]
+        return [writer.report(attempt) for writer in writers.values()]
 
-    def _by_target(self, batch: Any, place: TaskPlace) -> Iterator[tuple[int, Any]]:
-        """Each target's rows in their order."""
-        if self.turn is not None:
-            yield (place.partition_id + self.turn) % len(self.targets), batch
+    def _by_target(self, batch: Any, attempt: TaskAttempt) -> Iterator[tuple[int, Any]]:
+        """(target number, its rows in their order)."""
+        if self.shift is not None:
+            yield (attempt.partition_id + self.shift) % len(self.targets), batch
             return
         position = batch.schema.names.index(TARGET)
         numbers = batch.column(position).to_numpy(zero_copy_only=False)
@@ -88,7 +97,7 @@ class ProduceTask:
 
 
 def open_cluster(settings: ProducingSettings) -> BlockingCluster:
-    """As a task needs it."""
+    """A client with these settings."""
     return BlockingCluster(
         settings.bootstrap,
         client_id="barnabas-sink",
@@ -97,15 +106,11 @@ def open_cluster(settings: ProducingSettings) -> BlockingCluster:
     )
 
 
-def own_producer(cluster: BlockingCluster) -> ProducerStamp:
-    """An id that nobody else has, without transactions: what is sent again is written once."""
+def own_producer(cluster: BlockingCluster) -> ProducerId:
+    """A producer id for idempotent writes without transactions."""
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-    # Any broker gives one; the coordinator of some group is a broker that is looked for as long as it takes.
-    response = cluster.coordinator_call(OWN_GROUP, CoordinatorKind.GROUP, request, _code)
-    if _code(response) is not ErrorCode.NONE:
-        raise KafkaError(_code(response), "no producer id")
-    return ProducerStamp(response.producer_id, response.producer_epoch)
-
-
-def _code(response: Any) -> ErrorCode:
-    return error_code(response.error_code)
+    # Any broker allocates one; a coordinator call adds retries until one is available.
+    response = cluster.coordinator_call(OWN_GROUP, CoordinatorType.GROUP, request, response_error)
+    if response_error(response) is not ErrorCode.NONE:
+        raise KafkaError(response_error(response), "InitProducerId")
+    return ProducerId(response.producer_id, response.producer_epoch)

@@ -1,6 +1,6 @@
-"""Reads one range of one partition, wherever it is led meanwhile: fetches in, columns out. What a task does.
+"""A read task: one offset range of one partition, across leader changes; fetches in, columns out.
 
-A fetch is asked for before the one before it is decoded, so the broker and the wire work meanwhile.
+The next fetch is sent before the batches at hand are decoded, so that broker and network work in the meantime.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from barnabas.client.metadata import TopicPartition
 from barnabas.client.offset_lookup import Isolation
-from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.columns import Columns, Progress, Window, decode_columns
 from barnabas.pipeline.errors import PipelineError
-from barnabas.pipeline.fetching import FetchAhead, FetchedPartition
-from barnabas.pipeline.offsets import earliest_offsets, latest_offsets, lost_at_end, lost_at_start, made_anew, vanished
+from barnabas.pipeline.fetch_ahead import FetchAhead, FetchedPartition
+from barnabas.pipeline.offsets import earliest_offsets, latest_offsets, lost_at_end, lost_at_start, recreated, vanished
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import ZERO_UUID
 from protocol.records.batch import CorruptBatch, iterate_batches
@@ -24,16 +24,16 @@ from protocol.records.batch import CorruptBatch, iterate_batches
 log = logging.getLogger(__name__)
 
 FIRST_FETCH_BYTES = 1024 * 1024
-"""Ranges may be short: what is fetched behind the end of one is fetched in vain."""
+"""Small at first: ranges may be short, and bytes fetched after the end of a range are wasted."""
 
 MAX_WAIT_MS = 500
-LOOK_AGAIN_SECONDS = 0.05
-MOST_FETCH_BYTES = 1 << 30
+POLL_SECONDS = 0.05
+MAX_FETCH_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is read of a partition, and how."""
+    """The records to read, and how."""
 
     partition: TopicPartition
     window: Window
@@ -45,10 +45,10 @@ class Reading:
 
 
 def read_range(cluster: BlockingCluster, reading: Reading) -> Iterator[Columns]:
-    """The records of the window that are there and wanted.
+    """The records in the window.
 
-    PipelineError if some were lost (by the beginning or the end of the log, never by gaps) and `fail_on_data_loss`;
-    otherwise what is left is given, and never anything before the window.
+    If `fail_on_data_loss`, PipelineError if records were lost, as the start or the end of the log shows (gaps are no
+    loss). Otherwise the remaining records, never any before the window.
     """
     return _Reader(cluster, reading).columns()
 
@@ -65,10 +65,10 @@ class _Reader:
 
     def columns(self) -> Iterator[Columns]:
         while self._position < self._until:
-            fetched = self._taken_ahead() or self._fetch()
+            fetched = self._receive_ahead() or self._fetch()
             if fetched is None:
                 continue
-            self._ask_ahead(fetched)
+            self._send_ahead(fetched)
             progress = Progress(self._position)
             try:
                 yield from decode_columns(
@@ -80,19 +80,19 @@ class _Reader:
                 )
             except CorruptBatch as error:
                 raise PipelineError(
-                    f"{self._reading.partition}: {error.message}; if the log is damaged there on its leader, another"
-                    " replica may have it whole"
+                    f"{self._reading.partition}: {error.message}; if the leader's log is damaged, another replica may"
+                    " be intact"
                 ) from None
             self._move_on(fetched, progress)
 
-    def _ask_ahead(self, fetched: FetchedPartition) -> None:
-        """Ask for what comes behind these batches, if it is of the range."""
+    def _send_ahead(self, fetched: FetchedPartition) -> None:
+        """Send a fetch of the offsets after these batches, if they are in the range."""
         next_offset = self._position
         try:
             for _, header in iterate_batches(fetched.records):
                 next_offset = header.next_offset
         except CorruptBatch:
-            # Whoever decodes it tells what is wrong.
+            # The decoder reports it.
             return
         if self._position < next_offset < min(self._until, fetched.high_watermark):
             self._size_next(fetched, next_offset)
@@ -105,7 +105,7 @@ class _Reader:
                 topic_id=self._reading.topic_id,
             )
 
-    def _taken_ahead(self) -> FetchedPartition | None:
+    def _receive_ahead(self) -> FetchedPartition | None:
         ahead, self._ahead = self._ahead, None
         if ahead is None:
             return None
@@ -113,12 +113,12 @@ class _Reader:
         return fetched if ahead.offset == self._position else None
 
     def _size_next(self, fetched: FetchedPartition, next_offset: int) -> None:
-        """What is left needs about as many bytes for each offset as what came."""
+        """Estimates the rest of the range by the bytes per offset so far."""
         needed = len(fetched.records) * (self._until - next_offset) // max(1, next_offset - self._position)
         self._fetch_bytes = max(64 * 1024, min(self._reading.fetch_bytes, needed + needed // 8))
 
     def _fetch(self) -> FetchedPartition | None:
-        """None if there has to be another look."""
+        """None if the position changed, or the fetch has to be repeated."""
         reading = self._reading
         try:
             return self._cluster.fetch(
@@ -135,36 +135,36 @@ class _Reader:
             elif error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
                 self._lost(vanished(reading.partition.topic), self._until)
             elif error.code is ErrorCode.INCONSISTENT_TOPIC_ID:
-                self._lost(made_anew(reading.partition.topic), self._until)
+                self._lost(recreated(reading.partition.topic), self._until)
             else:
                 raise PipelineError(f"{reading.partition} cannot be read: {error}") from None
             return None
 
     def _move_on(self, fetched: FetchedPartition, progress: Progress) -> None:
-        came = progress.next_offset - self._position
-        if came > 0:
+        advance = progress.next_offset - self._position
+        if advance > 0:
             self._waiting_since = None
             self._size_next(fetched, progress.next_offset)
             self._position = progress.next_offset
         if progress.is_at_end:
-            # The last offsets of the range are a gap.
+            # The range ends with a gap.
             self._position = self._until
-        elif came <= 0 and fetched.records:
-            # Not one whole batch.
-            if self._fetch_bytes >= MOST_FETCH_BYTES:
-                raise PipelineError(f"{self._reading.partition}: a batch larger than {MOST_FETCH_BYTES} bytes")
+        elif advance <= 0 and fetched.records:
+            # Not even one complete batch.
+            if self._fetch_bytes >= MAX_FETCH_BYTES:
+                raise PipelineError(f"{self._reading.partition}: a batch is larger than {MAX_FETCH_BYTES} bytes")
             self._fetch_bytes *= 2
-        elif came <= 0:
-            self._nothing_came(fetched)
+        elif advance <= 0:
+            self._empty_fetch(fetched)
 
-    def _nothing_came(self, fetched: FetchedPartition) -> None:
+    def _empty_fetch(self, fetched: FetchedPartition) -> None:
         committed = self._reading.isolation is Isolation.READ_COMMITTED
         readable = fetched.last_stable_offset if committed else fetched.high_watermark
         if readable >= self._until:
-            # There is a gap up to the end of what can be read.
+            # A gap extends to the end of the range.
             self._position = self._until
         else:
-            # A new leader may not know yet how far all replicas are.
+            # The high watermark of a new leader may lag for a moment.
             self._wait(readable)
 
     def _out_of_range(self) -> None:
@@ -176,17 +176,17 @@ class _Reader:
         self._wait(latest_offsets(self._cluster, [partition], Isolation.READ_UNCOMMITTED)[partition])
 
     def _wait(self, end: int) -> None:
-        """The log ends too soon: a moment of patience, then that is a loss."""
+        """The log ends before the range: wait for `retry_timeout_ms`, then it is a loss."""
         now = time.monotonic()
         if self._waiting_since is None:
             self._waiting_since = now
         if now - self._waiting_since > self._cluster.retry_timeout_ms / 1000:
             self._lost(lost_at_end(self._reading.partition, self._until, end), self._until)
         else:
-            time.sleep(LOOK_AGAIN_SECONDS)
+            time.sleep(POLL_SECONDS)
 
-    def _lost(self, error: PipelineError, go_on_at: int) -> None:
+    def _lost(self, error: PipelineError, next_offset: int) -> None:
         if self._reading.fail_on_data_loss:
             raise error
-        log.warning("going on all the same: %s", error)
-        self._position = min(go_on_at, self._until)
+        log.warning("continuing despite data loss: %s", error)
+        self._position = min(next_offset, self._until)

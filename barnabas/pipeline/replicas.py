@@ -1,8 +1,8 @@
-"""The logs that lie in directories of brokers: whose they are, how far they count, and which replica is read.
+"""The replicas in brokers' directories: their partitions, their valid offsets, and the choice of the replica to read.
 
-A directory may be a partition's (`orders-0`), a broker's log dir, or anything that has log dirs in it, such as the
-data of a local cluster. What counts is below the high watermark. A cluster that is up tells it; of stopped brokers the
-checkpoints do: what any replica knows to be below its high watermark is committed. Reads only.
+A directory may be a partition's (`orders-0`), a broker's log directory, or one above log directories, such as the data
+of a local cluster. Offsets below the high watermark are valid. A running cluster is asked for it; for stopped brokers
+it is in the checkpoint files: offsets below the high watermark of any replica are committed. Changes no file.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from barnabas.client.offset_lookup import EARLIEST, LATEST, Isolation
-from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.log_files import log_end_offset, segment_files, split_offsets
-from barnabas.pipeline.settled import AbortedRange, settled
+from barnabas.pipeline.log_transactions import AbortedRange, find_transactions
 from protocol.records.batch import BatchHeader
 from storage.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -33,7 +33,7 @@ from storage.names import METADATA_TOPIC, parse_directory_name
 
 UNKNOWN = -1
 DEEPEST = 4
-"""How far below a given directory log dirs are looked for."""
+"""Maximum depth at which partitions are searched below a given directory."""
 SPLIT_BYTES = 128 * 1024 * 1024
 
 TopicPartition = tuple[str, int]
@@ -46,15 +46,15 @@ class Replica:
     topic: str
     partition: int
     node_id: int
-    """-1 if its log dir does not say."""
+    """-1 if its log directory has no meta.properties."""
     directory: str
     log_start_offset: int
     high_watermark: int
-    """As its broker last wrote it down; -1 if it has not yet."""
+    """From the broker's last checkpoint; -1 if there is none."""
     durable_offset: int
-    """Indexes and snapshots below it are whole."""
+    """Indexes and snapshots below it are complete."""
     cleaned_offset: int
-    """Below it compaction may have taken records; 0 if it never ran."""
+    """Compaction may have removed records below it; 0 if it never ran."""
     leader_epoch: int
 
     @property
@@ -64,7 +64,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What counts of a partition."""
+    """The valid offsets of a partition."""
 
     start_offset: int
     end_offset: int
@@ -74,7 +74,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class SegmentTask:
-    """A part of one log: what one task reads."""
+    """The part of one log that one task reads."""
 
     topic: str
     partition: int
@@ -84,21 +84,22 @@ class SegmentTask:
     until_offset: int
     aborted: tuple[AbortedRange, ...]
     is_first: bool = True
-    """Of its log: a batch that begins before `from_offset` and has it is of this part."""
+    """Whether it is the first part of its log. A batch that starts before `from_offset` and contains it then belongs
+    to this part."""
 
     def has(self, header: BatchHeader) -> bool:
-        """Whether a batch is of this part: each is of one."""
+        """Whether a batch belongs to this part; each batch belongs to exactly one."""
         return (self.is_first or header.base_offset >= self.from_offset) and header.base_offset < self.until_offset
 
 
 def find_replicas(directories: Sequence[str | Path], wanted: Callable[[str], bool]) -> list[Replica]:
-    """All logs in the directories of topics that are `wanted`, by partition and node. PipelineError if there are no
-    log dirs."""
+    """All logs of `wanted` topics in the directories, sorted by partition and node. PipelineError if a directory does
+    not exist."""
     replicas: dict[str, Replica] = {}
     for given in directories:
         path = Path(given)
         if not path.is_dir():
-            raise PipelineError(f"{given}: no such directory; name log dirs of brokers, or partitions in them")
+            raise PipelineError(f"{given}: no such directory; give log directories of brokers, or partitions in them")
         for directory in _partition_directories(path):
             named = parse_directory_name(directory.name)
             assert named is not None
@@ -108,9 +109,10 @@ def find_replicas(directories: Sequence[str | Path], wanted: Callable[[str], boo
 
 
 def topic_choice(subscribe: str = "", pattern: str = "") -> Callable[[str], bool]:
-    """By names with commas, or a regular expression; without either, all but internal ones. PipelineError."""
+    """A predicate of topics by names (with commas) or by regular expression; by default, all but internal topics.
+    PipelineError."""
     if subscribe and pattern:
-        raise PipelineError("either subscribe or subscribePattern, not both")
+        raise PipelineError("options subscribe and subscribePattern exclude each other")
     if subscribe:
         names = {name.strip() for name in subscribe.split(",")}
         return names.__contains__
@@ -118,7 +120,8 @@ def topic_choice(subscribe: str = "", pattern: str = "") -> Callable[[str], bool
         try:
             compiled = re.compile(pattern)
         except re.error as error:
-            raise PipelineError(f"subscribePattern {pattern!r}: {error}") from None
+            line = f"option subscribePattern must be a regular expression; got {pattern!r}: {error}"
+            raise PipelineError(line) from None
         return lambda topic: compiled.fullmatch(topic) is not None
     return lambda topic: not topic.startswith("__")
 
@@ -137,7 +140,7 @@ def _replica(directory: Path, topic: str, partition: int) -> Replica:
     log_dir = directory.parent
     key = (topic, partition)
 
-    def told(name: str, default: int) -> int:
+    def checkpointed(name: str, default: int) -> int:
         return _offsets(log_dir / name).get(key, default)
 
     first = next((segment.base_offset for segment in segment_files(directory)), 0)
@@ -147,10 +150,10 @@ def _replica(directory: Path, topic: str, partition: int) -> Replica:
         partition,
         _node_id(log_dir / META_PROPERTIES_FILE),
         str(directory),
-        max(first, told(LOG_START_OFFSET_CHECKPOINT, 0)),
-        told(REPLICATION_OFFSET_CHECKPOINT, UNKNOWN),
-        1 << 62 if is_clean else told(RECOVERY_POINT_CHECKPOINT, 0),
-        told(CLEANER_OFFSET_CHECKPOINT, 0),
+        max(first, checkpointed(LOG_START_OFFSET_CHECKPOINT, 0)),
+        checkpointed(REPLICATION_OFFSET_CHECKPOINT, UNKNOWN),
+        1 << 62 if is_clean else checkpointed(RECOVERY_POINT_CHECKPOINT, 0),
+        checkpointed(CLEANER_OFFSET_CHECKPOINT, 0),
         _latest_epoch(directory / LEADER_EPOCH_CHECKPOINT),
     )
 
@@ -161,7 +164,7 @@ def _offsets(path: Path) -> Mapping[TopicPartition, int]:
     except FileNotFoundError:
         return {}
     except MalformedCheckpoint as error:
-        raise PipelineError(f"{error}; leave this log dir out, or start its broker, which writes it anew") from None
+        raise PipelineError(f"{error}; leave out this log directory, or let its broker write the file again") from None
 
 
 def _latest_epoch(path: Path) -> int:
@@ -179,11 +182,11 @@ def _node_id(path: Path) -> int:
         return UNKNOWN
 
 
-# How far they count
+# Valid offsets
 
 
 def ranges_of_files(replicas: Iterable[Replica]) -> dict[TopicPartition, Range]:
-    """By the checkpoints. A partition whose high watermark nobody wrote down is empty: nothing of it is known to be
+    """From the checkpoint files. A partition without a high watermark there is empty: no offset is known to be
     committed."""
     ranges: dict[TopicPartition, Range] = {}
     for replica in replicas:
@@ -197,13 +200,13 @@ def ranges_of_files(replicas: Iterable[Replica]) -> dict[TopicPartition, Range]:
 def ranges_of_cluster(
     cluster: BlockingCluster, partitions: Iterable[TopicPartition], isolation: Isolation
 ) -> dict[TopicPartition, Range]:
-    """As the leaders tell. PipelineError if a topic is not there any more."""
+    """From the leaders. PipelineError if the cluster does not have a partition."""
     wanted = sorted(set(partitions))
     view = cluster.metadata(sorted({topic for topic, _ in wanted}))
     for topic, partition in wanted:
         known = view.topics.get(topic)
         if known is None or partition not in known.leaders:
-            raise PipelineError(f"{topic}-{partition} is in the directories, and not in the cluster: leave it out")
+            raise PipelineError(f"{topic}-{partition} is in the directories but not in the cluster; leave it out")
     starts = cluster.list_offsets(dict.fromkeys(wanted, EARLIEST))
     marks = cluster.list_offsets(dict.fromkeys(wanted, LATEST))
     ends = cluster.list_offsets(dict.fromkeys(wanted, LATEST), isolation)
@@ -214,8 +217,8 @@ def ranges_of_cluster(
 
 
 def best_replica(replicas: Sequence[Replica], wanted: Range) -> tuple[Replica, int]:
-    """(the replica to be read, how far it goes): the leader's if it is among them, otherwise the one of the newest
-    epoch that has all that counts, or else most of it."""
+    """(the replica to read, its end): the leader's if it is among them, otherwise the one with the newest leader epoch
+    that has all valid offsets, or most of them."""
     preferred = sorted(
         replicas,
         key=lambda each: (each.node_id == wanted.leader != UNKNOWN, each.leader_epoch, each.high_watermark),
@@ -232,22 +235,22 @@ def best_replica(replicas: Sequence[Replica], wanted: Range) -> tuple[Replica, i
     return best
 
 
-# Who reads what
+# Tasks
 
 
 def tasks_of(
     replica: Replica, wanted: Range, isolation: Isolation | None, split_bytes: int = SPLIT_BYTES
 ) -> list[SegmentTask]:
-    """The parts of one log, each at most about `split_bytes`.
+    """The parts of one log, each of at most about `split_bytes`.
 
-    With READ_COMMITTED they end at the last stable offset, and say what was aborted below it. Without any isolation
-    they say so, too, and go to the end.
+    With READ_COMMITTED they end at the last stable offset and list the aborted transactions below it. With None they
+    list them, too, but extend to the end.
     """
     directory = Path(replica.directory)
     end = wanted.end_offset
     aborted: tuple[AbortedRange, ...] = ()
     if isolation is not Isolation.READ_UNCOMMITTED:
-        found = settled(directory, end, replica.durable_offset)
+        found = find_transactions(directory, end, replica.durable_offset)
         aborted = found.aborted
         if isolation is not None:
             end = found.last_stable_offset

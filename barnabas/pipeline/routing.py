@@ -1,4 +1,4 @@
-"""Which partition a row goes to: the one that Kafka's own producer would choose. Runs in executors, and asks nobody."""
+"""The partition of each row, as Kafka's own producer chooses it. Runs in executors, without the cluster."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from barnabas.pipeline.claims import task_place
 from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.task_reports import current_task_attempt
 
 KEY, VALUE, HEADERS, TIMESTAMP, TOPIC, PARTITION = "key", "value", "headers", "timestamp", "topic", "partition"
-"""Columns as users give them; `timestamp` comes here as milliseconds."""
+"""Columns of the rows; `timestamp` is in milliseconds here."""
 TARGET = "__target"
-"""Which of the targets a row goes to: a number, see `Targets`."""
+"""Column with the number of a row's target, see `Targets`."""
 
 
 class Targets:
-    """The partitions that may be written to, each with a number: topics in order, partitions in order."""
+    """The partitions that may be written, numbered in the order of topics and partitions."""
 
     def __init__(self, partitions: Mapping[str, int]) -> None:
-        """`partitions` is how many each topic has."""
+        """`partitions` is the number of partitions of each topic."""
         self.partitions = dict(sorted(partitions.items()))
         self.first: dict[str, int] = {}
         """The number of each topic's partition 0."""
@@ -46,7 +46,7 @@ _MIX = 0x5BD1E995
 
 
 def murmur2(keys: Any) -> Any:
-    """The hash of Kafka's clients for each key of an Arrow array of binaries, as uint32; of a null it means nothing."""
+    """The key hash of Kafka's clients for an Arrow array of binaries, as uint32; meaningless for a null."""
     keys = keys.cast(pa.binary())
     count = len(keys)
     _, offsets_buffer, data_buffer = keys.buffers()
@@ -67,7 +67,7 @@ def murmur2(keys: Any) -> Any:
     tails = lengths & 3
     active = np.flatnonzero(tails)
     if len(active):
-        # What follows the key is another key: it is masked away.
+        # The bytes after the key belong to another key: mask them.
         masks = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)[tails[active]]
         word = _word(data, starts[active] + 4 * words[active]) & masks
         total[active] = (total[active] ^ word) * mix
@@ -76,7 +76,7 @@ def murmur2(keys: Any) -> Any:
 
 
 def _word(data: Any, positions: Any) -> Any:
-    """Four bytes from each position, the first one lowest."""
+    """The little-endian 32-bit words at the positions."""
     eight = np.uint32(8)
     word = data[positions + 3]
     for ahead in (2, 1, 0):
@@ -85,23 +85,24 @@ def _word(data: Any, positions: Any) -> Any:
 
 
 class Router:
-    """A step of `mapInArrow`: gives each row the number of its target, as Kafka's producer would choose it: the row's
-    own partition, or by its key, or, without either, one partition for a while and then the next."""
+    """A function for `mapInArrow` that adds the target's number to each row, chosen like in Kafka's producer: the row's
+    partition, or by its key, or, without both, one partition for each Arrow batch in turn."""
 
     def __init__(self, targets: Targets, topic: str | None) -> None:
-        """`topic` is that of all rows; None: each has its own."""
+        """`topic` is the topic of all rows; None: each row has its own."""
         self._targets = targets
         self._topic = topic
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        turn = task_place().partition_id
+        turn = current_task_attempt().partition_id
         for batch in batches:
             if batch.num_rows:
                 yield self.route(batch, turn)
                 turn += 1
 
     def route(self, batch: Any, turn: int) -> Any:
-        """`batch` without topic and partition, and with its targets. PipelineError if a row can go nowhere."""
+        """`batch` with a column of targets instead of topic and partition. PipelineError if a row has no valid
+        target."""
         rows = batch.num_rows
         names = batch.schema.names
         first, counts = self._topics(batch)
@@ -117,8 +118,7 @@ class Router:
             if len(bad):
                 row = int(bad[0])
                 raise PipelineError(
-                    f"a row is for partition {numbers[row]}, and its topic has {counts[row]}: correct the column"
-                    f" {PARTITION!r}, or add partitions"
+                    f"column {PARTITION!r} must be 0 to {counts[row] - 1}; got {numbers[row]}"
                 )
             chosen = np.where(_filled(given), numbers, chosen)
         kept = [name for name in names if name not in (TOPIC, PARTITION)]
@@ -127,18 +127,18 @@ class Router:
         return pa.RecordBatch.from_arrays([*columns, targets], [*kept, TARGET])
 
     def _topics(self, batch: Any) -> tuple[Any, Any]:
-        """Of each row: the number of its topic's partition 0, and how many partitions that has."""
+        """For each row: the number of its topic's partition 0, and the topic's number of partitions."""
         rows = batch.num_rows
         if self._topic is not None:
             count, first = self._targets.partitions[self._topic], self._targets.first[self._topic]
             return np.full(rows, first, np.int64), np.full(rows, count, np.int64)
         names = batch.column(batch.schema.names.index(TOPIC)).dictionary_encode()
         if names.null_count:
-            raise PipelineError(f"a row has no topic: fill the column {TOPIC!r}, or name one topic for all")
+            raise PipelineError(f"a row has no topic; fill the column {TOPIC!r}, or give one topic for all rows")
         topics = names.dictionary.to_pylist()
         unknown = [topic for topic in topics if topic not in self._targets.partitions]
         if unknown:
-            raise PipelineError(f"there is no topic {unknown[0]}: create it first")
+            raise PipelineError(f"topic {unknown[0]} does not exist; create it first")
         firsts = np.array([self._targets.first[topic] for topic in topics], np.int64)
         counts = np.array([self._targets.partitions[topic] for topic in topics], np.int64)
         indices = names.indices.to_numpy(zero_copy_only=False)

@@ -1,6 +1,6 @@
-"""Reading logs from their files: what was asked for, which task reads which part, and what a task gives.
+"""Reading logs from their files: options, tasks, and the rows of a task. Knows nothing of Spark.
 
-`barnabas.pipeline.segments` makes a Spark source of it, and says what the options mean. Knows nothing of Spark.
+`segment_source.py` is the Spark source, and documents the options.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.client.offset_lookup import Isolation
-from barnabas.pipeline.batch_rows import Whose, batch_rows
-from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.batch_rows import LogIdentity, batch_rows
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.columns import Window, decode_columns
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.log_files import BrokenLog, Chunk, Fault, read_batches
+from barnabas.pipeline.log_transactions import AbortedBatches
 from barnabas.pipeline.replicas import (
     SPLIT_BYTES,
     Range,
@@ -30,13 +31,12 @@ from barnabas.pipeline.replicas import (
     tasks_of,
     topic_choice,
 )
-from barnabas.pipeline.settled import Aborted
 from protocol.records.batch import CorruptBatch
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentOptions:
-    """What is read, and how."""
+    """The options of the source."""
 
     directories: tuple[str, ...]
     subscribe: str = ""
@@ -51,15 +51,15 @@ class SegmentOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SegmentOptions:
-        """PipelineError names the option that cannot be."""
+        """PipelineError for an invalid or unknown option."""
         _refuse_unknown(options)
         path = options.get("path") or ",".join(_paths(options.get("paths", "")))
         if not path:
-            raise PipelineError("option path: the directories that have the logs, with commas")
+            raise PipelineError("option path is missing; it must be the log directories, separated by commas")
         level = _one_of(options, "kafka.isolation.level", "read_committed", "read_uncommitted")
         split = options.get("splitBytes", str(SPLIT_BYTES))
         if not split.isdigit() or int(split) < 1:
-            raise PipelineError(f"option splitBytes: {split!r} is no number of bytes")
+            raise PipelineError(f"option splitBytes must be a number of bytes; got {split!r}")
         return cls(
             tuple(each for each in path.split(",") if each),
             options.get("subscribe", ""),
@@ -85,13 +85,12 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
     for name in options:
         if name.lower() not in known:
             close = get_close_matches(name.lower(), known, 1)
-            raise PipelineError(
-                f"option {name}: logs are read without such an option{f'; {known[close[0]]}?' if close else ''}"
-            )
+            hint = f"; did you mean {known[close[0]]}?" if close else ""
+            raise PipelineError(f"the source has no option {name}{hint}")
 
 
 def _paths(listed: str) -> list[str]:
-    """Spark hands over the arguments of `load` as a JSON list."""
+    """Spark passes the arguments of `load` as a JSON list."""
     import json
 
     return list(json.loads(listed)) if listed else []
@@ -101,32 +100,32 @@ def _one_of(options: Mapping[str, str], name: str, *allowed: str) -> str:
     """The first is the default."""
     given = options.get(name, allowed[0]).lower()
     if given not in allowed:
-        raise PipelineError(f"option {name}: {given!r}; {' or '.join(allowed)}")
+        raise PipelineError(f"option {name} must be {' or '.join(allowed)}; got {given!r}")
     return given
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentPlan:
-    """Who reads what."""
+    """The tasks of a read, and the replicas they were chosen from."""
 
     replicas: tuple[Replica, ...]
     ranges: Mapping[TopicPartition, Range]
     tasks: tuple[SegmentTask, ...]
     short: tuple[tuple[Replica, int, int], ...]
-    """Replicas to be read that end at an offset before the one up to which their partition counts."""
+    """(replica, its end, end of the partition) of replicas that are read but are incomplete."""
 
 
 def plan_of(options: SegmentOptions) -> SegmentPlan:
-    """PipelineError if there is nothing to read, or the cluster does not answer."""
+    """PipelineError if no requested partition is found, or the cluster does not answer."""
     replicas = find_replicas(options.directories, topic_choice(options.subscribe, options.pattern))
     if not replicas:
-        raise PipelineError(f"no partition that is wanted is in {', '.join(options.directories)}")
+        raise PipelineError(f"no requested partition is in {', '.join(options.directories)}")
     found = {replica.topic for replica in replicas}
     if missing := [name for name in map(str.strip, options.subscribe.split(",")) if name and name not in found]:
         raise PipelineError(f"no partition of {', '.join(missing)} is in {', '.join(options.directories)}")
     keys = dict.fromkeys((replica.topic, replica.partition) for replica in replicas)
     if options.bootstrap:
-        # An audit looks at what is undecided, too.
+        # An audit also reads undecided transactions.
         isolation = Isolation.READ_UNCOMMITTED if options.batches else options.isolation
         with BlockingCluster(options.bootstrap) as cluster:
             ranges = ranges_of_cluster(cluster, keys, isolation)
@@ -138,7 +137,7 @@ def plan_of(options: SegmentOptions) -> SegmentPlan:
         copies = [replica for replica in replicas if (replica.topic, replica.partition) == key]
         wanted = ranges[key]
         if options.batches:
-            # What an audit compares is whatever is there, whole.
+            # An audit compares all replicas as a whole.
             for replica in copies:
                 tasks += tasks_of(replica, replace(wanted, start_offset=0), None, options.split_bytes)
             continue
@@ -150,18 +149,18 @@ def plan_of(options: SegmentOptions) -> SegmentPlan:
 
 
 def chunks_of(task: SegmentTask, options: SegmentOptions, faults: list[Fault]) -> Iterator[Chunk]:
-    """The batches of a task. What is skipped is told in `faults`; what must not be is a PipelineError."""
+    """The batches of a task. Skipped faults are appended to `faults`; others raise PipelineError."""
     skipped: list[Fault] = []
     try:
         for chunk in read_batches(Path(task.directory), task.from_offset, task.until_offset, skipped=skipped):
-            _judge(skipped, options, faults)
+            _handle(skipped, options, faults)
             yield chunk
-        _judge(skipped, options, faults)
+        _handle(skipped, options, faults)
     except BrokenLog as broken:
         raise PipelineError(str(broken)) from None
 
 
-def _judge(skipped: list[Fault], options: SegmentOptions, faults: list[Fault]) -> None:
+def _handle(skipped: list[Fault], options: SegmentOptions, faults: list[Fault]) -> None:
     for fault in skipped:
         if not (options.skip_gone if fault.kind == "gone" else options.skip_corrupt):
             raise BrokenLog(fault)
@@ -171,11 +170,11 @@ def _judge(skipped: list[Fault], options: SegmentOptions, faults: list[Fault]) -
 
 def record_columns(task: SegmentTask, options: SegmentOptions, faults: list[Fault]) -> Iterator[Any]:
     """pyarrow RecordBatches of the task's records."""
-    aborted = Aborted(task.aborted)
+    aborted = AbortedBatches(task.aborted)
     window = Window(task.from_offset, task.until_offset)
     for chunk in chunks_of(task, options, faults):
         try:
-            # Checksums were looked at when the batches were found.
+            # `read_batches` has verified the checksums.
             for columns in decode_columns(
                 _kept(chunk, aborted), window, include_headers=options.include_headers, check_crcs=False
             ):
@@ -184,8 +183,8 @@ def record_columns(task: SegmentTask, options: SegmentOptions, faults: list[Faul
             raise PipelineError(f"{task.directory}: {error}; read another replica") from None
 
 
-def _kept(chunk: Chunk, aborted: Aborted) -> memoryview | bytes:
-    """The chunk's bytes without batches of aborted transactions."""
+def _kept(chunk: Chunk, aborted: AbortedBatches) -> memoryview | bytes:
+    """The bytes of the chunk without batches of aborted transactions."""
     if not aborted.ranges:
         return chunk.data
     pieces = []
@@ -199,5 +198,5 @@ def _kept(chunk: Chunk, aborted: Aborted) -> memoryview | bytes:
 
 def batch_columns(task: SegmentTask, options: SegmentOptions, faults: list[Fault]) -> Iterator[Any]:
     """pyarrow RecordBatches of `batch_rows.SCHEMA`."""
-    whose = Whose(task.topic, task.partition, task.node_id)
-    yield from batch_rows(whose, chunks_of(task, options, faults), Aborted(task.aborted), task.has)
+    log = LogIdentity(task.topic, task.partition, task.node_id)
+    yield from batch_rows(log, chunks_of(task, options, faults), AbortedBatches(task.aborted), task.has)

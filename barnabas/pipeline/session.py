@@ -1,6 +1,7 @@
-"""Opens Spark as the pipeline needs it, or says in one line why it cannot be had.
+"""Opens a Spark session with the settings of the pipeline, or reports in one line why there is none.
 
-Wherever the session runs: on this machine (`local[*]`), or on any cluster of Spark whose workers have this package.
+The session runs on this machine (`local[*]`) or on any Spark cluster whose workers can import this package; see
+docs/pipeline.md for how they get it.
 """
 
 from __future__ import annotations
@@ -10,20 +11,23 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from barnabas.pipeline.errors import PipelineError
-from barnabas.pipeline.refusals import refusal
+from barnabas.pipeline.errors import INSTALL_HINT, PipelineError
+from barnabas.pipeline.spark_errors import refusal
 
 __all__ = ["SPARK_VERSION", "PipelineError", "active_session", "open_session", "refusal", "require_java"]
 
 SPARK_VERSION = "4.2.0"
-"""The newest that has a connector of the JVM's side, too, and the first where a Python source may limit a batch."""
+"""The newest version with a JVM Kafka connector, and the first in which a Python source can limit a micro-batch."""
 JAVA_VERSION = 17
 _JAVA_SECONDS = 30
+WORKER_START_TIMEOUT = "spark.python.authenticate.socketTimeout"
+"""Setting: how long Spark waits for a Python worker to start. The default of 15 s is too short on a busy machine."""
 
 DEFAULTS = {
     "spark.sql.python.filterPushdown.enabled": "true",
@@ -40,14 +44,15 @@ def open_session(
     *,
     log_level: str = "OFF",
 ) -> Any:
-    """A SparkSession with these settings of Spark above our own. PipelineError if there is no Spark of our version, or
-    no Java. One that is open already is given back as it is.
+    """A SparkSession; `settings` override `DEFAULTS`. An active session is returned as it is.
+
+    PipelineError unless PySpark has the version `SPARK_VERSION` and a JDK is found.
     """
     require_spark()
     if (present := active_session()) is not None:
         return present
     require_java()
-    # Workers are to be the Python that has this package, not the system's.
+    # Python workers must run the interpreter that has this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     from pyspark.errors import PySparkException
@@ -55,7 +60,7 @@ def open_session(
 
     builder = SparkSession.builder.master(master).appName(name)
     if master.startswith("local"):
-        # Nobody from outside has to reach a driver that has its executors in itself.
+        # The executors run inside the driver, so the driver needs no address that others can reach.
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     for key, value in {**DEFAULTS, **(settings or {})}.items():
         builder = builder.config(key, value)
@@ -65,19 +70,35 @@ def open_session(
     except (PySparkException, RuntimeError, OSError) as error:
         raise PipelineError(f"Spark does not start: {refusal(error).line}") from None
     session.sparkContext.setLogLevel(log_level)
-    from barnabas.pipeline.segments import SegmentDataSource
+    from barnabas.pipeline.segment_source import SegmentDataSource
     from barnabas.pipeline.source import BarnabasDataSource
 
-    # Spark finds them by itself where this package is installed, but not where it is only linked to.
+    # Spark discovers them only with the python3 of PATH, and only where this package is installed, not linked.
     for source in (BarnabasDataSource, SegmentDataSource):
         session.dataSource.register(source)
     return session
 
 
 @contextmanager
+def silent_stderr() -> Iterator[None]:
+    """Discard the standard error of this process and of the processes it starts in the block: a starting JVM prints its
+    logging setup and stack traces there. Failures arrive as exceptions.
+    """
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+@contextmanager
 def _no_jvm_left_behind() -> Iterator[None]:
-    """Who interrupts a start has no JVM afterwards. PySpark then removes the folder in which its JVM is about to say
-    where it listens; that JVM ends no more, and nobody knows of it.
+    """Kill the JVM if its start is interrupted. PySpark would remove the directory in which the JVM is about to write
+    its port, and the JVM would run for ever.
     """
     from pyspark import java_gateway
 
@@ -92,7 +113,7 @@ def _no_jvm_left_behind() -> Iterator[None]:
     try:
         yield
     except Exception:
-        # It is there for the next session of this process, and ends with it.
+        # The next session of this process uses the JVM, which ends with the process.
         raise
     except BaseException:
         for process in started:
@@ -104,18 +125,18 @@ def _no_jvm_left_behind() -> Iterator[None]:
 
 
 def active_session() -> Any | None:
-    """The session that is open in this process; None if there is none, or no Spark."""
+    """The active session of this process, or None."""
     module = sys.modules.get("pyspark.sql")
     return None if module is None else module.SparkSession.getActiveSession()
 
 
 def require_spark() -> None:
-    """PipelineError unless PySpark is here in our version."""
+    """PipelineError unless PySpark is installed in `SPARK_VERSION`."""
     try:
         import pyspark
     except ImportError:
         raise PipelineError(
-            "PySpark is not installed; the pipeline needs it: pip install 'barnabas[pipeline]'"
+            f"PySpark is not installed, and the pipeline needs it; {INSTALL_HINT}"
         ) from None
     if pyspark.__version__ != SPARK_VERSION:
         raise PipelineError(
@@ -125,17 +146,18 @@ def require_spark() -> None:
 
 
 def require_java() -> None:
-    """PipelineError unless there is a Java that Spark runs on."""
+    """PipelineError unless a JDK of `JAVA_VERSION` or newer is found."""
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     hint = "Spark needs a JDK 17 (Debian: apt install openjdk-17-jdk-headless), or JAVA_HOME that names one"
     if program is None or not os.access(program, os.X_OK):
         raise PipelineError(f"no Java{f' in JAVA_HOME={home}' if home else ''}; {hint}")
     try:
-        said = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=_JAVA_SECONDS, check=False)
+        asked = [program, "-version"]
+        output = subprocess.run(asked, capture_output=True, text=True, timeout=_JAVA_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PipelineError(f"{program} does not run: {error}; {hint}") from None
-    found = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
+    found = re.search(r'version "(?:1\.)?(\d+)', output.stderr + output.stdout)
     if found is None or int(found[1]) < JAVA_VERSION:
         version = f"Java {found[1]}" if found else "no Java"
         raise PipelineError(f"{program} is {version}; {hint}")

@@ -1,14 +1,14 @@
-"""The sink on the driver: each micro-batch of a query is one transaction, and is in it once.
+"""The sink on the driver: writes each micro-batch of a query exactly once, in one transaction.
 
     rows.writeStream.foreachBatch(exactly_once_sink("127.0.0.1:9092", "flights", "load-flights")).start()
 
-Spark repeats a batch of which it does not know the end. So the number of the batch is committed with its rows
-(`ledger.py`), by one transaction (`transaction.py`), and a batch whose number stands in the ledger is skipped. Tasks
-write with the driver's producer id (`producing.py`); each partition of the topic is written by one task alone, so rows
-are shuffled by their target, unless they have neither key nor partition.
+Spark repeats a batch if it does not know whether it was completed. So the number of the batch is committed together
+with its rows (`ledger.py`), in one transaction (`transaction.py`); a batch whose number is in the ledger is skipped.
+Tasks write with the driver's producer id (`producing.py`). Each partition is written by one task only, so rows are
+shuffled by target, unless they have neither key nor partition.
 
-A batch is given up, aborted and written anew in another epoch where one attempt of it cannot be trusted: a task was
-tried twice, a stage was, two tasks wrote to one partition, or the end of the transaction is unknown.
+A batch is aborted and written again in another epoch if an attempt cannot be trusted: a task or a stage was retried,
+two tasks wrote to one partition, or the outcome of the transaction is unknown.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
-from barnabas.pipeline.blocking import BlockingCluster
-from barnabas.pipeline.claims import CLAIM_COLUMNS, Claim
+from barnabas.client.transaction_requests import ProducerId
+from barnabas.pipeline.arrow_functions import map_in_arrow
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import (
     BlockingError,
     Fenced,
@@ -33,13 +34,13 @@ from barnabas.pipeline.errors import (
     WrongUse,
 )
 from barnabas.pipeline.ledger import Ledger, LedgerEntry, Verdict, decide, digest_of, entries_at, group_of
-from barnabas.pipeline.mapping import map_in_arrow
 from barnabas.pipeline.partition_writer import BATCH_BYTES, REQUEST_TIMEOUT_MS, RETRY_TIMEOUT_MS, ProducingSettings
-from barnabas.pipeline.patience import MISSING_TOPIC_MS
 from barnabas.pipeline.producing import ProduceTask, open_cluster
-from barnabas.pipeline.refusals import refusal, spark_errors
+from barnabas.pipeline.retry_policy import MISSING_TOPIC_MS
 from barnabas.pipeline.routing import HEADERS, KEY, PARTITION, TARGET, TIMESTAMP, TOPIC, VALUE, Router, Targets
-from barnabas.pipeline.transaction import ProducerStamp, Transaction
+from barnabas.pipeline.spark_errors import refusal, spark_errors
+from barnabas.pipeline.task_reports import REPORT_COLUMNS, PartitionReport
+from barnabas.pipeline.transaction import Transaction
 from protocol.errors import KafkaError
 from protocol.records.compression import Compression
 
@@ -52,36 +53,36 @@ EXACTLY_ONCE = "exactly-once"
 AT_LEAST_ONCE = "at-least-once"
 
 TRANSACTION_TIMEOUT_MS = 300_000
-"""Long enough for a batch of a stream; the brokers allow 900,000 at most (transaction.max.timeout.ms)."""
+"""Must be at most transaction.max.timeout.ms of the brokers (default 900,000)."""
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
-"""Spark tells it to whatever runs within a query; it is kept in the checkpoint."""
+"""Local property of Spark with the id of the running query, which the checkpoint keeps."""
 ATTEMPTS = 3
 
 
 class SinkOptions(TypedDict, total=False):
-    """All of them may be left out."""
+    """All options have defaults."""
 
     delivery: str
-    """`exactly-once`, or `at-least-once`: no transaction, no shuffle, and a task that is tried again writes again."""
+    """`exactly-once`, or `at-least-once`: no transaction and no shuffle, but a retried task writes its rows again."""
     transaction_timeout_ms: int
-    """transaction.timeout.ms: the longest that a batch may take. Readers of committed records wait as long for what a
-    driver left open that never comes back."""
+    """transaction.timeout.ms: the maximum duration of a batch. If a driver never comes back, readers of committed
+    records wait this long for its open transaction."""
     compression_type: str
     """none, gzip, snappy, lz4, zstd."""
     batch_bytes: int
-    """Of a record batch, before compression."""
+    """Maximum size of a record batch, before compression."""
     request_timeout_ms: int
     retry_timeout_ms: int
-    """How long the cluster may be away."""
+    """How long the cluster may be unavailable."""
     attempts: int
-    """How often a batch is written at most."""
+    """Maximum number of attempts to write a batch."""
     begin_late: bool
-    """The batches before the first one are not in the ledger, and that is right."""
+    """Accept that batches before this one are not in the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkSettings:
-    """Checked; see `SinkOptions`."""
+    """Validated options, see `SinkOptions`."""
 
     query_id: str
     topic: str | None
@@ -97,29 +98,29 @@ class SinkSettings:
 
 
 class Written(NamedTuple):
-    """What became of a batch."""
+    """The result of a batch."""
 
     batch_id: int
     records: int
     size_bytes: int
     skipped: bool
-    """It was there already."""
+    """The batch was already committed."""
     seconds: float
     attempts: int
 
 
 @dataclass(slots=True)
 class Sink:
-    """What `foreachBatch` calls. One of them serves one query; a batch after the other."""
+    """The function for `foreachBatch` of one query."""
 
     settings: SinkSettings
     last: Written | None = None
-    """What became of the last batch."""
+    """The result of the last batch."""
     _cluster: BlockingCluster | None = field(default=None, repr=False)
     _transaction: Transaction | None = field(default=None, repr=False)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """Write a batch, or find that it is written. PipelineError tells in one line why neither could be."""
+        """Write a batch unless it is already committed. PipelineError."""
         began = time.monotonic()
         try:
             if self.settings.delivery == AT_LEAST_ONCE:
@@ -128,20 +129,20 @@ class Sink:
                 written, attempts = self._write_exactly_once(frame, batch_id)
         except KafkaError as error:
             raise PipelineError(f"batch {batch_id} of {self.settings.query_id}: {error}") from None
-        claims = written or []
-        records, size_bytes = sum(claim.records for claim in claims), sum(claim.size_bytes for claim in claims)
+        reports = written or []
+        records, size_bytes = sum(report.records for report in reports), sum(report.size_bytes for report in reports)
         self.last = Written(batch_id, records, size_bytes, written is None, time.monotonic() - began, attempts)
         log.info("%s: %s", self.settings.query_id, self.last)
 
     def close(self) -> None:
-        """Close its connections; the next batch opens them again."""
+        """Close the connections; the next batch opens them again."""
         if self._cluster is not None:
             self._cluster.close()
 
-    # ---- exactly once
+    # Exactly once
 
-    def _write_exactly_once(self, frame: DataFrame, batch_id: int) -> tuple[list[Claim] | None, int]:
-        """(what was written, or None if it was before; how many attempts that took)."""
+    def _write_exactly_once(self, frame: DataFrame, batch_id: int) -> tuple[list[PartitionReport] | None, int]:
+        """(reports of the tasks, or None if the batch was already committed; number of attempts)."""
         settings = self.settings
         refuse_speculation(frame.sparkSession)
         checkpoint = checkpoint_of(frame) or f"batch {settings.query_id}"
@@ -154,10 +155,10 @@ class Sink:
             except (Untrusted, OutcomeUnknown) as error:
                 reason = error
                 log.warning("batch %d of %s, attempt %d: %s", batch_id, settings.query_id, attempt, error)
-        raise PipelineError(f"batch {batch_id} of {settings.query_id}, after {settings.attempts} attempts: {reason}")
+        raise PipelineError(f"batch {batch_id} of {settings.query_id} failed in {settings.attempts} attempts: {reason}")
 
-    def _attempt(self, frame: DataFrame, batch_id: int, checkpoint: str) -> list[Claim] | None:
-        """The order is what writes a batch once: fence, write, read, decide. See `Transaction.ask_after_write`."""
+    def _attempt(self, frame: DataFrame, batch_id: int, checkpoint: str) -> list[PartitionReport] | None:
+        """The order guarantees exactly once: fence, write, read, decide. See `Transaction.read_after_write`."""
         settings, transaction = self.settings, self._opened_transaction()
         targets = self._targets(frame)
         if not len(targets):
@@ -165,75 +166,75 @@ class Sink:
         producer = transaction.begin()
         try:
             if self._is_written(transaction, targets, batch_id, checkpoint):
-                self._give_up(transaction)
+                self._abort(transaction)
                 return None
             transaction.add(targets)
-            claims = self._produce(frame, targets, producer, batch_id)
-            check_claims(claims)
-            refuse_stage_retry(frame.sparkSession, claims)
+            reports = self._produce(frame, targets, producer, batch_id)
+            check_reports(reports)
+            refuse_stage_retry(frame.sparkSession, reports)
         except Fenced:
-            # There is nothing left to abort: the other driver has seen to it.
+            # Nothing is left to abort: fencing has aborted the transaction.
             raise
         except BaseException:
-            # Tasks of a batch that takes too long are refused, and do not know why.
+            # If the batch took too long, tasks only see that they are fenced.
             transaction.check_time()
-            self._give_up(transaction)
+            self._abort(transaction)
             raise
-        topics = [settings.topic] if settings.topic is not None else sorted({claim.topic for claim in claims})
+        topics = [settings.topic] if settings.topic is not None else sorted({report.topic for report in reports})
         entry = LedgerEntry(
             batch_id,
             checkpoint,
             frame.sparkSession.sparkContext.applicationId,
-            sum(claim.records for claim in claims),
-            digest_of((claim.topic, claim.partition, claim.first_offset, claim.last_offset) for claim in claims),
+            sum(report.records for report in reports),
+            digest_of((report.topic, report.partition, report.first_offset, report.last_offset) for report in reports),
         )
         if transaction.open_ms > settings.transaction_timeout_ms / 2:
             log.warning(
-                "batch %d of %s took %d ms; at %d ms (transaction.timeout.ms) it would have been aborted",
+                "batch %d of %s took %d ms, more than half of transaction.timeout.ms (%d)",
                 batch_id,
                 settings.query_id,
                 transaction.open_ms,
                 settings.transaction_timeout_ms,
             )
         transaction.commit(group_of(settings.query_id), entries_at(topics, entry))
-        return claims
+        return reports
 
     def _is_written(self, transaction: Transaction, targets: Targets, batch_id: int, checkpoint: str) -> bool:
-        """Whether the ledger has the batch. LedgerError if neither yes nor no can be right."""
+        """Whether the ledger has the batch. LedgerError if ledger and checkpoint disagree."""
         settings = self.settings
         ledger = Ledger(self._opened(), settings.query_id, settings.topic)
-        # Any topic will do for the write that goes first.
+        # Any topic can take the write that precedes the read.
         topics = list(targets.partitions)[:1]
         last = ledger.last_before(transaction, topics, LedgerEntry(batch_id, checkpoint))
         verdict = decide(last, batch_id, checkpoint, query=settings.query_id, may_begin_late=settings.begin_late)
         return verdict is Verdict.SKIP
 
-    def _give_up(self, transaction: Transaction) -> None:
-        """Abort, so that readers need not wait. Where that fails the next transaction sees to it."""
+    def _abort(self, transaction: Transaction) -> None:
+        """Abort, so that readers do not have to wait. If that fails, the next transaction aborts this one."""
         try:
             transaction.abort()
         except (TransactionError, BlockingError, KafkaError) as error:
-            log.warning("%s is aborted by the next batch, or by its timeout: %s", transaction.transactional_id, error)
+            log.warning("%s is left to the next batch or its timeout: %s", transaction.transactional_id, error)
 
-    # ---- both
+    # Writing
 
-    def _write_at_least_once(self, frame: DataFrame, batch_id: int) -> list[Claim] | None:
+    def _write_at_least_once(self, frame: DataFrame, batch_id: int) -> list[PartitionReport] | None:
         targets = self._targets(frame)
-        claims = self._produce(frame, targets, None, batch_id) if len(targets) else []
-        check_refusals(claims)
-        return claims
+        reports = self._produce(frame, targets, None, batch_id) if len(targets) else []
+        check_failures(reports)
+        return reports
 
     def _produce(
-        self, frame: DataFrame, targets: Targets, producer: ProducerStamp | None, batch_id: int
-    ) -> list[Claim]:
-        """Have Spark write it. PipelineError with the line that a task told, or what Spark told."""
+        self, frame: DataFrame, targets: Targets, producer: ProducerId | None, batch_id: int
+    ) -> list[PartitionReport]:
+        """Write the rows with Spark. PipelineError with the error of a task or of Spark."""
         settings = self.settings
         owned = producer is not None
         rows = in_columns(frame, settings.topic)
-        turn = None
+        shift = None
         if KEY not in rows.columns and PARTITION not in rows.columns and settings.topic is not None:
-            # Any partition will do, so a task takes one for itself, and nothing is shuffled.
-            turn = batch_id
+            # Each task takes a partition for itself, so nothing is shuffled.
+            shift = batch_id
             if owned:
                 rows = rows.coalesce(len(targets))
         else:
@@ -241,14 +242,14 @@ class Sink:
             if owned:
                 tasks = min(len(targets), 2 * max(1, frame.sparkSession.sparkContext.defaultParallelism))
                 rows = rows.repartitionById(tasks, TARGET)
-        task = ProduceTask(settings.producing, targets, settings.transactional_id, producer, turn)
+        task = ProduceTask(settings.producing, targets, settings.transactional_id, producer, shift)
         try:
-            return [Claim(*row) for row in map_in_arrow(rows, task, CLAIM_COLUMNS).collect()]
+            return [PartitionReport(*row) for row in map_in_arrow(rows, task, REPORT_COLUMNS).collect()]
         except spark_errors() as error:
             raise refusal(error) from error
 
     def _targets(self, frame: DataFrame) -> Targets:
-        """All partitions that the batch may be written to. PipelineError if a topic is not there."""
+        """All partitions of the batch's topics. PipelineError if a topic does not exist."""
         topic = self.settings.topic
         if topic is not None:
             topics = [topic]
@@ -256,7 +257,7 @@ class Sink:
             check_columns(dict(frame.dtypes), topic)
             found = [row[0] for row in frame.select(TOPIC).distinct().collect()]
             if None in found:
-                raise PipelineError(f"a row has no topic: fill the column {TOPIC!r}, or name one topic for all")
+                raise PipelineError(f"a row has no topic; fill the column {TOPIC!r}, or give one topic for all rows")
             topics = sorted(found)
         return Targets(partitions_of(self._opened(), topics))
 
@@ -276,27 +277,27 @@ class Sink:
 def exactly_once_sink(
     bootstrap: str, topic: str | None, query_id: str, **options: Unpack[SinkOptions]
 ) -> Callable[[Any, int], None]:
-    """For `foreachBatch`. `topic` is that of all rows; None: the column `topic` of each row says it.
+    """A function for `foreachBatch`. `topic` is the topic of all rows; None: rows have a column `topic`.
 
-    `query_id` names the query for ever: its ledger is the group `spark-sink-QUERY_ID`, and nobody else may write under
-    that name. Readers want isolation.level=read_committed. WrongUse if a setting cannot be.
+    `query_id` identifies the query for ever: its ledger is the group `spark-sink-QUERY_ID`, and no other query may use
+    it. Consumers need isolation.level=read_committed. WrongUse for an invalid option.
     """
     return Sink(sink_settings(bootstrap, topic, query_id, **options))
 
 
 def sink_settings(bootstrap: str, topic: str | None, query_id: str, **options: Unpack[SinkOptions]) -> SinkSettings:
-    """WrongUse, in one line, for what cannot be."""
+    """WrongUse for an invalid or unknown option."""
     unknown = [name for name in options if name not in SinkOptions.__annotations__]
     if unknown:
-        raise WrongUse(f"{unknown[0]}: there is no such option of the sink")
+        raise WrongUse(f"the sink has no option {unknown[0]}")
     delivery = options.get("delivery", EXACTLY_ONCE)
     if delivery not in (EXACTLY_ONCE, AT_LEAST_ONCE):
-        raise WrongUse(f"delivery {delivery!r}: it is {EXACTLY_ONCE} or {AT_LEAST_ONCE}")
+        raise WrongUse(f"delivery must be {EXACTLY_ONCE} or {AT_LEAST_ONCE}; got {delivery!r}")
     if not query_id:
-        raise WrongUse("the query has no name: its ledger and its transactional id are named after it")
-    name = options.get("compression_type", "none")
-    if name.upper() not in Compression.__members__:
-        raise WrongUse(f"compression.type {name!r}: it is none, gzip, snappy, lz4 or zstd")
+        raise WrongUse("query_id must not be empty: ledger and transactional id are named after it")
+    compression = options.get("compression_type", "none")
+    if compression.upper() not in Compression.__members__:
+        raise WrongUse(f"compression.type must be none, gzip, snappy, lz4 or zstd; got {compression!r}")
     numbers = {
         "transaction_timeout_ms": options.get("transaction_timeout_ms", TRANSACTION_TIMEOUT_MS),
         "attempts": options.get("attempts", ATTEMPTS),
@@ -304,12 +305,12 @@ def sink_settings(bootstrap: str, topic: str | None, query_id: str, **options: U
         "request_timeout_ms": options.get("request_timeout_ms", REQUEST_TIMEOUT_MS),
         "retry_timeout_ms": options.get("retry_timeout_ms", RETRY_TIMEOUT_MS),
     }
-    wrong = [f"{name}={value}" for name, value in numbers.items() if value < 1]
-    if wrong:
-        raise WrongUse(f"{wrong[0]}: it is 1 at least")
+    for name, value in numbers.items():
+        if value < 1:
+            raise WrongUse(f"{name} must be at least 1; got {value}")
     producing = ProducingSettings(
         bootstrap,
-        Compression[name.upper()],
+        Compression[compression.upper()],
         numbers["batch_bytes"],
         numbers["request_timeout_ms"],
         numbers["retry_timeout_ms"],
@@ -325,51 +326,51 @@ def sink_settings(bootstrap: str, topic: str | None, query_id: str, **options: U
     )
 
 
-# ---- what a batch may not be
+# Checks of a batch
 
 
-def check_refusals(claims: Sequence[Claim]) -> None:
-    """PipelineError with what a task told; Untrusted if the batch may be written anew."""
-    refusals = [claim for claim in claims if claim.refusal is not None]
-    final = [claim for claim in refusals if not claim.again]
+def check_failures(reports: Sequence[PartitionReport]) -> None:
+    """PipelineError with the reason of a failed task; Untrusted if the batch may be written again."""
+    refusals = [report for report in reports if report.refusal is not None]
+    final = [report for report in refusals if not report.retriable]
     if final:
         raise PipelineError(final[0].refusal or "")
     if refusals:
         raise Untrusted(refusals[0].refusal or "")
 
 
-def check_claims(claims: Sequence[Claim]) -> None:
-    """Also Untrusted if two tasks wrote to one partition: the sequences of one may have hidden the other's."""
-    check_refusals(claims)
-    counts = Counter((claim.topic, claim.partition) for claim in claims)
+def check_reports(reports: Sequence[PartitionReport]) -> None:
+    """As `check_failures`; also Untrusted if two tasks wrote to one partition, because the leader may have taken
+    batches of one for duplicates of the other's."""
+    check_failures(reports)
+    counts = Counter((report.topic, report.partition) for report in reports)
     for (topic, partition), count in counts.items():
         if count > 1:
-            raise Untrusted(f"{count} tasks wrote to {topic}-{partition}, and only one may")
+            raise Untrusted(f"{count} tasks wrote to {topic}-{partition}, but only one may")
 
 
 def refuse_speculation(session: Any) -> None:
-    """WrongUse if Spark would run copies of slow tasks."""
+    """WrongUse if Spark may run copies of slow tasks."""
     if str(session.sparkContext.getConf().get("spark.speculation", "false")).lower() == "true":
-        raise WrongUse("spark.speculation is on, and a copy of a task would write twice: set it to false")
+        raise WrongUse("spark.speculation must be false: a copy of a task would write its rows twice")
 
 
-def refuse_stage_retry(session: Any, claims: Sequence[Claim]) -> None:
-    """Untrusted if Spark ran a stage again, whose tasks are first attempts once more: a shuffle file was lost."""
+def refuse_stage_retry(session: Any, reports: Sequence[PartitionReport]) -> None:
+    """Untrusted if Spark repeated a stage because a shuffle file was lost; its tasks are then first attempts again."""
     tracker = session.sparkContext.statusTracker()
-    for stage_id in sorted({claim.stage_id for claim in claims}):
+    for stage_id in sorted({report.stage_id for report in reports}):
         stage = tracker.getStageInfo(stage_id)
         if stage is not None and stage.currentAttemptId > 0:
             raise Untrusted(
-                f"stage {stage_id} was run {stage.currentAttemptId + 1} times: tasks may have written twice"
+                f"stage {stage_id} ran {stage.currentAttemptId + 1} times, so tasks may have written rows twice"
             )
 
 
-# ---- frames
+# Frames
 
 
 def in_columns(frame: DataFrame, topic: str | None) -> DataFrame:
-    """What tasks are given: the columns that the sink knows, in its types. WrongUse if there is no value, or if a
-    column is of another type."""
+    """The frame with the columns of the sink, in its types. WrongUse as `check_columns`."""
     from pyspark.sql import functions
 
     types = dict(frame.dtypes)
@@ -392,37 +393,37 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     TIMESTAMP: ("timestamp",),
     HEADERS: ("array<struct<key:string,value:binary>>",),
 }
-"""What the sink knows, and in which types; every other column is left out. As the JVM's connector has them, which
-leaves out the timestamp, too."""
+"""The columns of the sink and their types; others are left out. As in Spark's JVM connector, which also leaves out the
+timestamp."""
 
 
 def check_columns(types: Mapping[str, str], topic: str | None) -> list[str]:
-    """The columns that are used. WrongUse if there is no value, no topic, or if a column is of another type."""
+    """The columns to write. WrongUse if value or topic is missing, or a column has another type."""
     if VALUE not in types:
-        raise WrongUse(f"rows have no column {VALUE!r} (they have {', '.join(types)}): make one, of bytes or text")
+        raise WrongUse(f"rows need a column {VALUE!r} of bytes or text; got {', '.join(types)}")
     if topic is None and TOPIC not in types:
-        raise WrongUse(f"rows have no column {TOPIC!r}: name a topic for all of them")
+        raise WrongUse(f"rows need a column {TOPIC!r}, or one topic for all of them")
     used = [name for name in COLUMNS if name in types and (name != TOPIC or topic is None)]
     for name in used:
         if types[name] not in COLUMNS[name]:
-            raise WrongUse(f"the column {name!r} is {types[name]}, and has to be {' or '.join(COLUMNS[name])}")
+            raise WrongUse(f"column {name!r} must be {' or '.join(COLUMNS[name])}; got {types[name]}")
     return used
 
 
 def routed_schema(rows: DataFrame) -> str:
-    """Of rows that know their target."""
+    """The schema of rows with a target."""
     kept = [f"{name} {kind}" for name, kind in rows.dtypes if name not in (TOPIC, PARTITION)]
     return ", ".join([*kept, f"{TARGET} int"])
 
 
 def checkpoint_of(frame: DataFrame) -> str | None:
-    """The id of the query that runs this, as its checkpoint keeps it; None outside of queries."""
+    """The id of the running query, which its checkpoint keeps; None outside of queries."""
     found: str | None = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID_PROPERTY)
     return found
 
 
 def partitions_of(cluster: BlockingCluster, topics: Sequence[str]) -> dict[str, int]:
-    """How many partitions each topic has. PipelineError if one is not there, and does not come soon."""
+    """The number of partitions of each topic. PipelineError if one still does not exist after MISSING_TOPIC_MS."""
     deadline = time.monotonic() + MISSING_TOPIC_MS / 1000
     while topics:
         view = cluster.metadata(topics)
@@ -430,6 +431,6 @@ def partitions_of(cluster: BlockingCluster, topics: Sequence[str]) -> dict[str, 
         if not missing:
             return {topic: len(view.topics[topic].partitions) for topic in topics}
         if time.monotonic() > deadline:
-            raise PipelineError(f"there is no topic {missing[0]}: create it first")
+            raise PipelineError(f"topic {missing[0]} does not exist; create it first")
         time.sleep(0.1)
     return {}

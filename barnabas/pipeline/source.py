@@ -1,8 +1,7 @@
 """`spark.read.format("barnabas")` and `spark.readStream.format("barnabas")`: a Python data source of Spark.
 
-The shell around the planner and the readers: it says to Spark what they decide. Spark pickles what is here, and calls
-it in Python workers of its own, also on the driver's side; so connections are opened where they are used, and nothing
-here knows an event loop.
+The shell around the planner and the readers. Spark pickles these objects and calls them in its own Python workers, also
+on the driver's side. So connections are opened where they are used, and there is no event loop.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Supp
 
 from barnabas.client.metadata import TopicPartition
 from barnabas.pipeline import offsets
-from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.columns import Window
 from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.failing_reader import FailingReader
 from barnabas.pipeline.filters import Pushed
 from barnabas.pipeline.group_offsets import commit_group_offsets
 from barnabas.pipeline.offsets import StreamOffset, Topic
 from barnabas.pipeline.planner import OffsetRange, limited, ranges_between, split
 from barnabas.pipeline.range_reader import Reading, read_range
 from barnabas.pipeline.reading_options import ReadingOptions, includes_headers, read_options
-from barnabas.pipeline.refused_reader import RefusedReader
-from barnabas.pipeline.workers import told_in_one_line
+from barnabas.pipeline.worker_errors import errors_in_one_line
 from protocol.primitives import ZERO_UUID
 
 COLUMNS = {
@@ -42,11 +41,11 @@ COLUMNS = {
 HEADERS = {"headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>"}
 
 _PUSHING = "data_source_pushdown_filters.py"
-"""The worker of Spark that asks for a reader in order to push filters down."""
+"""The worker of Spark that creates a reader in order to push filters down."""
 
 
 class BarnabasDataSource(DataSource):
-    """The format `barnabas`. Its options are those of Spark's own Kafka source, and `groupId`."""
+    """The format `barnabas`, with the options of Spark's own Kafka source and `groupId`."""
 
     @classmethod
     def name(cls) -> str:
@@ -56,9 +55,9 @@ class BarnabasDataSource(DataSource):
         return ", ".join(f"{name} {kind}" for name, kind in self._columns().items())
 
     def reader(self, schema: Any) -> DataSourceReader:
-        """One that takes filters only if that is what Spark asks for: where pushing down is off, as it is by default,
-        Spark refuses readers that could."""
-        with told_in_one_line():
+        """A reader that accepts filters only if Spark pushes them down: if that is off, as by default, Spark refuses
+        readers with `pushFilters`."""
+        with errors_in_one_line():
             self._require_columns(schema)
             options = read_options(self.options, streaming=False)
         is_pushing = sys._getframe(1).f_code.co_filename.endswith(_PUSHING)
@@ -69,35 +68,35 @@ class BarnabasDataSource(DataSource):
             self._require_columns(schema)
             return StreamReader(read_options(self.options, streaming=True))
         except PipelineError as error:
-            return RefusedReader(error)
+            return FailingReader(error)
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
-        """Writes a frame to a topic, in one transaction."""
+        """A writer of one frame in one transaction."""
         from barnabas.pipeline.writer import batch_writer
 
-        with told_in_one_line():
+        with errors_in_one_line():
             return batch_writer(schema, self.options, overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:
-        """Writes a stream to a topic, each micro-batch in one transaction."""
+        """A writer of each micro-batch in one transaction."""
         from barnabas.pipeline.writer import stream_writer
 
-        with told_in_one_line():
+        with errors_in_one_line():
             return stream_writer(schema, self.options, overwrite)
 
     def _columns(self) -> dict[str, str]:
         return COLUMNS | HEADERS if includes_headers(self.options) else COLUMNS
 
     def _require_columns(self, schema: Any) -> None:
-        """PipelineError if somebody gave the rows other columns: they are what they are."""
+        """PipelineError if the user set a schema: the columns are fixed."""
         names = list(self._columns())
         if list(schema.fieldNames()) != names:
-            raise PipelineError(f"the source has the columns {', '.join(names)}: leave out schema(…), and select")
+            raise PipelineError(f"the source has the columns {', '.join(names)}; leave out schema(…) and use select")
 
 
 @dataclass
 class RangePartition(InputPartition):
-    """What one task reads."""
+    """The offsets that one task reads."""
 
     topic: str
     partition: int
@@ -107,7 +106,7 @@ class RangePartition(InputPartition):
 
 
 class _Reader:
-    """What batches and streams have in common. It is pickled without its connections."""
+    """The common part of batch and stream readers. It is pickled without its connections."""
 
     def __init__(self, options: ReadingOptions) -> None:
         self.options = options
@@ -146,7 +145,7 @@ class _Reader:
     def read(self, partition: RangePartition) -> Iterator[Any]:
         """pyarrow RecordBatches."""
         if not isinstance(partition, RangePartition):
-            # Spark makes one task of no task.
+            # Spark runs one task even without any partition.
             return
         options = self.options
         from_time, until_time = self.pushed.between("timestamp")
@@ -159,7 +158,7 @@ class _Reader:
             options.fail_on_data_loss,
             options.fetch_bytes,
         )
-        with told_in_one_line():
+        with errors_in_one_line():
             try:
                 for columns in read_range(self.cluster, reading):
                     yield columns.record_batch(partition.topic, partition.partition)
@@ -168,10 +167,10 @@ class _Reader:
 
 
 class BatchReader(_Reader, DataSourceReader):
-    """A range of offsets of each partition, decided when the query is planned."""
+    """Reads a range of offsets of each partition, determined when the query is planned."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        with told_in_one_line():
+        with errors_in_one_line():
             try:
                 return self._plan()
             finally:
@@ -189,7 +188,7 @@ class BatchReader(_Reader, DataSourceReader):
         return self.tasks(self._narrowed(ranges), ids)
 
     def _narrowed(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-        """Without what the filters do not want."""
+        """The ranges without offsets that the pushed filters exclude."""
         low, high = self.pushed.between("offset")
         wanted = [
             OffsetRange(each.partition, max(low, each.from_offset), min(high, each.until_offset))
@@ -199,7 +198,7 @@ class BatchReader(_Reader, DataSourceReader):
         wanted = [each for each in wanted if each.size]
         from_time, _ = self.pushed.between("timestamp")
         if from_time > 0 and wanted:
-            # Whatever lies before the first record of that time is older.
+            # All records before the first one of that time are older.
             specs = {each.partition: from_time for each in wanted}
             found = self.cluster.list_offsets(specs, self.options.isolation)
             wanted = [
@@ -211,24 +210,24 @@ class BatchReader(_Reader, DataSourceReader):
 
 
 class PushingReader(BatchReader):
-    """As Spark wants it when filters may be pushed down."""
+    """A reader to which Spark pushes filters down."""
 
     def pushFilters(self, filters: list[Any]) -> list[Any]:
         return self.pushed.take(filters)
 
 
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Micro-batches. Spark keeps where it is in its checkpoint, and tells us."""
+    """Reads micro-batches. Spark keeps their offsets in its checkpoint."""
 
     def __init__(self, options: ReadingOptions) -> None:
         super().__init__(options)
         self._target: dict[TopicPartition, int] | None = None
-        """With Trigger.AvailableNow: nothing behind it is read."""
-        self._told: Mapping[TopicPartition, int] = {}
-        """What the group has heard."""
+        """Ends of a query with Trigger.AvailableNow."""
+        self._committed: Mapping[TopicPartition, int] = {}
+        """The offsets last committed to the group."""
 
     def initialOffset(self) -> dict[str, Any]:
-        with told_in_one_line():
+        with errors_in_one_line():
             topics = offsets.find_topics(self.cluster, self.options.subscription)
             starts = offsets.starting_offsets(self.cluster, self.options, offsets.partitions_of(topics))
             return StreamOffset(starts, _ids(topics)).to_json()
@@ -238,25 +237,25 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        with told_in_one_line():
+        with errors_in_one_line():
             self._target = self._ends(offsets.find_topics(self.cluster, self.options.subscription, missing_ok=True))
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
-        with told_in_one_line():
+        with errors_in_one_line():
             before = StreamOffset.from_json(start)
             self._require_ours(before)
-            # Spark asks for the next batch when the one before is done.
-            self._tell_group(before)
+            # Spark asks for the next batch when the previous one is completed.
+            self._commit_to_group(before)
             after = self._after(before, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
             return start if after is None else after.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        with told_in_one_line():
+        with errors_in_one_line():
             topics = offsets.find_topics(self.cluster, self.options.subscription, missing_ok=True)
             return StreamOffset(self._ends(topics), _ids(topics)).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        with told_in_one_line():
+        with errors_in_one_line():
             before, after = StreamOffset.from_json(start), StreamOffset.from_json(end)
             self._require_ours(before)
             ranges = ranges_between({**before.offsets, **after.first}, after.offsets)
@@ -267,8 +266,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             return self.tasks(offsets.without_lost(self.cluster, kept, fail, check_ends=False), after.topic_ids)
 
     def commit(self, end: dict[str, Any]) -> None:
-        with told_in_one_line():
-            self._tell_group(StreamOffset.from_json(end))
+        with errors_in_one_line():
+            self._commit_to_group(StreamOffset.from_json(end))
 
     def stop(self) -> None:
         self.close()
@@ -276,7 +275,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     # Inside
 
     def _after(self, before: StreamOffset, max_rows: int | None) -> StreamOffset | None:
-        """The end of the next micro-batch; None if there is nothing to read."""
+        """The end of the next micro-batch; None if there is nothing new."""
         topics = offsets.find_topics(self.cluster, self.options.subscription, missing_ok=True)
         gone = self._gone(before, topics)
         starts = {partition: offset for partition, offset in before.offsets.items() if partition.topic not in gone}
@@ -285,7 +284,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         if new := [partition for partition in ends if partition not in starts]:
             first = offsets.earliest_offsets(self.cluster, new)
             starts |= first
-        # A log that is shorter than it was is read on when it is longer again, never from before.
+        # If a log became shorter, reading continues when it is longer again, and never goes back.
         ends = {partition: max(offset, starts[partition]) for partition, offset in ends.items()}
         ends |= {partition: offset for partition, offset in starts.items() if partition not in ends}
         taken = limited(starts, ends, max_rows)
@@ -295,8 +294,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return StreamOffset(taken, {**kept, **_ids(topics)}, first)
 
     def _gone(self, offset: StreamOffset, topics: Mapping[str, Topic]) -> set[str]:
-        """The topics of an offset that are not there any more; another of the same name may be. PipelineError unless
-        that is to be borne."""
+        """The topics of an offset that were deleted, even if recreated. PipelineError if failOnDataLoss."""
         gone = set()
         for name in offset.topics:
             now = topics.get(name)
@@ -304,7 +302,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
                 self._lost(offsets.vanished(name))
                 gone.add(name)
             elif offsets.is_other_topic(now, offset.topic_ids.get(name, ZERO_UUID)):
-                self._lost(offsets.made_anew(name))
+                self._lost(offsets.recreated(name))
                 gone.add(name)
         return gone
 
@@ -320,25 +318,25 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         }
 
     def _require_ours(self, offset: StreamOffset) -> None:
-        """PipelineError for the checkpoint of another query."""
+        """PipelineError if the checkpoint belongs to another query."""
         subscription = self.options.subscription
         topics = offset.topics
         strangers = [topic for topic in topics if not subscription.wants(topic)]
         if strangers and (len(strangers) == len(topics) or self.options.fail_on_data_loss):
             raise PipelineError(
-                f"the checkpoint is of a query that reads {', '.join(topics)}, and this one reads {subscription}; give"
-                " it another checkpointLocation"
+                f"the checkpoint belongs to a query that reads {', '.join(topics)}, but this one reads {subscription};"
+                " give it another checkpointLocation"
             )
 
     def _lost(self, error: PipelineError) -> None:
         if self.options.fail_on_data_loss:
             raise error
 
-    def _tell_group(self, offset: StreamOffset) -> None:
+    def _commit_to_group(self, offset: StreamOffset) -> None:
         group_id = self.options.group_id
-        if group_id is not None and offset.offsets != self._told:
+        if group_id is not None and offset.offsets != self._committed:
             commit_group_offsets(self.cluster, group_id, offset.offsets)
-            self._told = offset.offsets
+            self._committed = offset.offsets
 
 
 def _ids(topics: Mapping[str, Topic]) -> dict[str, bytes]:

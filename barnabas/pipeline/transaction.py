@@ -1,255 +1,224 @@
-"""One transaction for one batch: the steps of the driver, over a blocking cluster. Knows neither rows nor Spark.
+"""One transaction for each batch: the steps of the driver, over a blocking cluster. Knows neither rows nor Spark.
 
     InitProducerId ─► AddOffsetsToTxn ─► TxnOffsetCommit, OffsetFetch (the ledger is read after a write)
                    ─► AddPartitionsToTxn ─► (tasks produce) ─► AddOffsetsToTxn ─► TxnOffsetCommit ─► EndTxn
 
-The partitions are added here, before any task writes, in whatever transaction version the cluster has: a driver that
-was fenced hears of it before Spark works for it, and each partition that a late task could write to gets the marker. So
-the calls are those of clients that add partitions themselves (version 1 of KIP-890), with one exception: where
-transaction.version 2 is finalised, EndTxn is sent in version 5, whose markers carry the next epoch. After such an abort
-no leader takes anything from a task that still runs.
+Partitions are added here, before any task writes, whatever transaction.version the cluster has: a fenced driver learns
+of it before Spark works for it, and each partition that a late task could write to gets the marker. So the requests are
+those of a client that adds partitions itself (version 1), with one exception: if transaction.version 2 is finalized,
+EndTxn is sent in version 5, whose markers carry the next epoch (KIP-890). After such an abort no leader accepts
+anything from a task that still runs.
 
-Every transaction has an epoch of its own, since its tasks count their sequences from 0: InitProducerId gives it. The
-first one asks without an id, which fences whoever had the transactional id and aborts what was open. All later ones
-name the id and epoch they have (KIP-360), so that a driver that was replaced hears so, and fences nobody.
+Every transaction has its own epoch, from InitProducerId, because its tasks count their sequences from 0. The first
+InitProducerId has no producer id: it fences every other producer and aborts an open transaction. Later ones name the
+current producer id and epoch (KIP-360): a driver that was replaced gets an error, and fences nobody.
 
-How a commit ended may be unknown, when no answer came. Then `begin` waits for its end, whichever that is, and the
-ledger tells: nothing here guesses.
+The outcome of a commit is unknown if EndTxn got no response. Then the next `begin` waits until the transaction has
+ended, either way, and the ledger shows the outcome.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from barnabas.client.metadata import TopicPartition, by_topic
-from barnabas.pipeline.blocking import BlockingCluster, CoordinatorKind, Question
-from barnabas.pipeline.errors import BlockingError, Fenced, OutcomeUnknown, TookTooLong, TransactionError
-from protocol.errors import ErrorCode, KafkaError, error_code
-from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.end_txn import EndTxnRequest
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
+from barnabas.client.coordinator_lookup import CoordinatorType
+from barnabas.client.metadata import TopicPartition
+from barnabas.client.offsets import OffsetAndMetadata
+from barnabas.client.transaction_requests import (
+    BROKERS_ADD_FROM,
+    LAST_ADD_OF_CLIENTS,
+    NO_PRODUCER,
+    ProducerId,
+    TransactionRequests,
+    add_error,
+    added_codes,
+    commit_error,
+    transaction_version,
 )
+from barnabas.pipeline.blocking_cluster import BlockingCluster, CoordinatorRequest
+from barnabas.pipeline.blocking_connection import CLIENT_SOFTWARE_NAME
+from barnabas.pipeline.errors import BlockingError, Fenced, OutcomeUnknown, TookTooLong, TransactionError
+from barnabas.pipeline.response_errors import response_error
+from protocol.client_exchange import CLIENT_SOFTWARE_VERSION
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from protocol.schema import Message
 
 FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
 
 INIT_PRODUCER_ID_VERSION = 4
-"""The first that says PRODUCER_FENCED; its ids and epochs of before are those of version 3 (KIP-360, KIP-588)."""
-ADD_PARTITIONS_VERSION = 3
-"""The last that clients send."""
+"""The first version that reports PRODUCER_FENCED; in 3 it already takes producer id and epoch (KIP-360, KIP-588)."""
 ADD_OFFSETS_VERSION = 3
 TXN_OFFSET_COMMIT_VERSION = 3
-"""From 5 on it adds the group by itself."""
 END_TXN_VERSION = 3
 END_TXN_VERSION_WITH_BUMP = 5
-BUMPS_EPOCH = 2
-"""The transaction.version from which on."""
+"""The markers carry the next epoch."""
 
 Offsets = Mapping[tuple[str, int], tuple[int, str]]
 """(topic, partition) to offset and metadata."""
 
 
-class ProducerStamp(NamedTuple):
-    """Who produces: tasks are given it."""
-
-    producer_id: int
-    epoch: int
-
-
 class Transaction:
-    """The transactions of one transactional id, one after the other."""
+    """The transactions of one transactional id, one after another."""
 
     def __init__(self, cluster: BlockingCluster, transactional_id: str, timeout_ms: int) -> None:
-        """`timeout_ms` is transaction.timeout.ms: a batch that takes longer is aborted by the coordinator."""
+        """`timeout_ms` is transaction.timeout.ms: the coordinator aborts a batch that takes longer."""
         self.transactional_id = transactional_id
         self.timeout_ms = timeout_ms
-        self.producer: ProducerStamp | None = None
-        """Whom the coordinator knows, as far as we have heard."""
+        self.producer: ProducerId | None = None
+        """The last producer id and epoch that the coordinator returned."""
         self._cluster = cluster
         self._version: int | None = None
         self._began: float | None = None
 
-    # ---- the steps
+    # Steps
 
-    def begin(self) -> ProducerStamp:
-        """An epoch for the next transaction. What is open is aborted, what is being ended is waited for. Raises Fenced
-        if another one took the transactional id over since the last time; TimedOut."""
-        had = self.producer or ProducerStamp(-1, -1)
-        request = InitProducerIdRequest(
-            transactional_id=self.transactional_id,
-            transaction_timeout_ms=self.timeout_ms,
-            producer_id=had.producer_id,
-            producer_epoch=had.epoch,
-        )
-        response = self._ask(request, _code, INIT_PRODUCER_ID_VERSION)
-        code = _code(response)
+    def begin(self) -> ProducerId:
+        """Get an epoch for the next transaction. Aborts an open transaction, and waits for one that is ending. Fenced
+        if another producer has taken the transactional id; TimedOut."""
+        requests = TransactionRequests(self.transactional_id, self.producer or NO_PRODUCER)
+        request = requests.init_producer_id(self.timeout_ms)
+        response = self._call(request, response_error, INIT_PRODUCER_ID_VERSION)
+        code = response_error(response)
         if code is ErrorCode.INVALID_TRANSACTION_TIMEOUT:
             raise TransactionError(
-                f"transaction.timeout.ms {self.timeout_ms} is more than the brokers allow: give less, or raise their"
-                " transaction.max.timeout.ms"
+                f"transaction.timeout.ms must be at most transaction.max.timeout.ms of the brokers; got"
+                f" {self.timeout_ms}"
             )
         self._check(code, "InitProducerId")
         self._began = None
-        self.producer = ProducerStamp(response.producer_id, response.producer_epoch)
+        self.producer = ProducerId(response.producer_id, response.producer_epoch)
         return self.producer
 
     def add(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """These may be written to from now on; the transaction's time runs. Fenced, TransactionError, TimedOut."""
-        topics = by_topic(TopicPartition(*partition) for partition in partitions)
-        producer = self._current()
-        request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.transactional_id,
-            v3_and_below_producer_id=producer.producer_id,
-            v3_and_below_producer_epoch=producer.epoch,
-            v3_and_below_topics=[
-                AddPartitionsToTxnTopic(name=topic, partitions=indexes) for topic, indexes in topics.items()
-            ],
-        )
+        """Add partitions that may be written to from now on. Starts the transaction timeout. Fenced, TransactionError,
+        TimedOut."""
+        request = self._requests.add_partitions(TopicPartition(*partition) for partition in partitions)
         if self._began is None:
             self._began = time.monotonic()
-        response = self._ask(request, _added_code, ADD_PARTITIONS_VERSION)
-        self._check(_added_code(response), "AddPartitionsToTxn")
+        response = self._call(request, _add_error, LAST_ADD_OF_CLIENTS)
+        self._check(_add_error(response), "AddPartitionsToTxn")
 
     def commit(self, group_id: str, offsets: Offsets) -> None:
-        """Everything takes effect: what was written, and these offsets of a group. Fenced, TookTooLong,
-        TransactionError: nothing did; OutcomeUnknown."""
+        """Commit the written records and these offsets of a group. After Fenced, TookTooLong and TransactionError
+        nothing was committed; OutcomeUnknown."""
         self._commit_offsets(group_id, offsets)
         self._end(committed=True)
 
-    def ask_after_write(self, group_id: str, offsets: Offsets, question: Question) -> Any:
-        """The answer of the group's coordinator to `question`, in which nothing is missing that was committed by this
-        transactional id before `begin` returned. Fenced, TookTooLong, TransactionError, TimedOut.
+    def read_after_write(self, group_id: str, offsets: Offsets, reading: CoordinatorRequest) -> Any:
+        """The group coordinator's response to `reading`, with everything that this transactional id committed before
+        `begin` returned. Fenced, TookTooLong, TransactionError, TimedOut.
 
-        A coordinator that was cut off and replaced does not know it. It would answer with what it knew, and no lease by
-        clocks rules that out. So the question goes with a write, in this order, which makes an old answer impossible:
+        A coordinator that was cut off and replaced does not have the newest offsets. It would return old ones, and no
+        lease by clocks rules that out. So the read goes with a write, in this order, which makes an old response
+        impossible:
 
-        1. `begin` (InitProducerId) fences every other driver, and returns after the end of the transaction before: its
-           markers M are replicated, also the one in the group's log.
-        2. `offsets` are written into the group's log (W), pending in this transaction. W is acknowledged only when all
-           in-sync replicas have it, which a deposed leader cannot bring about: they follow another one.
-        3. The same broker is asked. M was acknowledged before W was sent, and replicas have one log, so M is before W
-           in the log of whoever has acknowledged W. The broker answers from its log up to W, and perhaps more.
+        1. `begin` (InitProducerId) fences every other driver, and returns after the previous transaction has ended: its
+           markers M are replicated, including the one in the group's log.
+        2. `offsets` are written to the group's log (W), pending in this transaction. W is acknowledged only when all
+           in-sync replicas have it, which a deposed leader cannot achieve: they follow another leader.
+        3. The same broker gets the read. M was acknowledged before W was sent, and replicas have one log, so M is
+           before W in the log of a broker that has acknowledged W. The broker responds from its log up to W, or more.
 
-        If it is deposed between W and the answer, the answer is still right: a later entry would be another driver's,
-        which has fenced this one, whose EndTxn fails then. If it answers that it is not the coordinator, or not at all,
-        the whole begins again with a W at the next one: the answer of a broker that did not acknowledge W counts for
-        nothing.
+        If the broker is deposed between W and the response, the response is still right: a later entry would be
+        another driver's, which has fenced this one, whose EndTxn then fails. If it responds that it is not the
+        coordinator, or not at all, everything starts again with a W at the next coordinator: a response of a broker
+        that did not acknowledge W does not count.
 
-        The offsets take effect if the transaction is committed without others for the same partitions. The question
-        must not ask for stable offsets: these are pending.
+        The offsets take effect if the transaction commits without others for the same partitions. The read must not
+        require stable offsets, because these are pending.
         """
         self._add_group(group_id)
-        writing = Question(self._committing(group_id, offsets), _committed_code, TXN_OFFSET_COMMIT_VERSION)
-        answers = self._cluster.coordinator_calls(group_id, CoordinatorKind.GROUP, [writing, question])
-        self._check(_committed_code(answers[0]), "TxnOffsetCommit")
-        return answers[1]
+        writing = CoordinatorRequest(self._offset_commit(group_id, offsets), commit_error, TXN_OFFSET_COMMIT_VERSION)
+        responses = self._cluster.coordinator_calls(group_id, CoordinatorType.GROUP, [writing, reading])
+        self._check(commit_error(responses[0]), "TxnOffsetCommit")
+        return responses[1]
 
     def abort(self) -> None:
-        """Nothing takes effect. Fenced if it was replaced; TransactionError, TimedOut: the next `begin` sees to it."""
+        """Abort the transaction. After Fenced, TransactionError and TimedOut the next `begin` aborts it."""
         if self._began is not None:
             self._end(committed=False)
 
     @property
     def open_ms(self) -> int:
-        """Since the first partition was added; 0 while there is none."""
+        """Time since the first partition was added; 0 before that."""
         return 0 if self._began is None else int((time.monotonic() - self._began) * 1000)
 
     def check_time(self) -> None:
-        """TookTooLong if the coordinator has aborted it by now, or is about to."""
+        """TookTooLong if the transaction timeout is over."""
         if self.open_ms >= self.timeout_ms:
             raise TookTooLong(
-                f"the batch took {self.open_ms} ms, and transaction.timeout.ms is {self.timeout_ms}: it was aborted;"
-                " raise the timeout, or make batches smaller (maxOffsetsPerTrigger)"
+                f"the batch took {self.open_ms} ms and was aborted, because transaction.timeout.ms is"
+                f" {self.timeout_ms}; raise the timeout, or make batches smaller (maxOffsetsPerTrigger)"
             )
 
-    def resume(self, producer: ProducerStamp) -> None:
-        """Go on with a transaction that another object of the same driver began, and added partitions to."""
+    def resume(self, producer: ProducerId) -> None:
+        """Continue a transaction that another object of the same driver began and added partitions to."""
         self.producer = producer
         self._began = time.monotonic()
 
-    # ---- inside
+    # Requests
 
     def _commit_offsets(self, group_id: str, offsets: Offsets) -> None:
         self._add_group(group_id)
-        committing = self._committing(group_id, offsets)
         response = self._cluster.coordinator_call(
-            group_id, CoordinatorKind.GROUP, committing, _committed_code, version=TXN_OFFSET_COMMIT_VERSION
+            group_id,
+            CoordinatorType.GROUP,
+            self._offset_commit(group_id, offsets),
+            commit_error,
+            version=TXN_OFFSET_COMMIT_VERSION,
         )
-        self._check(_committed_code(response), "TxnOffsetCommit")
+        self._check(commit_error(response), "TxnOffsetCommit")
 
     def _add_group(self, group_id: str) -> None:
-        producer = self._current()
-        adding = AddOffsetsToTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
-            group_id=group_id,
-        )
+        request = self._requests.add_offsets(group_id)
         if self._began is None:
             self._began = time.monotonic()
-        self._check(_code(self._ask(adding, _code, ADD_OFFSETS_VERSION)), "AddOffsetsToTxn")
+        self._check(response_error(self._call(request, response_error, ADD_OFFSETS_VERSION)), "AddOffsetsToTxn")
 
-    def _committing(self, group_id: str, offsets: Offsets) -> TxnOffsetCommitRequest:
-        producer = self._current()
-        topics = by_topic(TopicPartition(*partition) for partition in offsets)
-        return TxnOffsetCommitRequest(
-            transactional_id=self.transactional_id,
-            group_id=group_id,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
-            topics=[
-                TxnOffsetCommitRequestTopic(
-                    name=topic, partitions=[_committed(index, *offsets[topic, index]) for index in indexes]
-                )
-                for topic, indexes in topics.items()
-            ],
-        )
+    def _offset_commit(self, group_id: str, offsets: Offsets) -> TxnOffsetCommitRequest:
+        committed = {
+            TopicPartition(*partition): OffsetAndMetadata(offset, metadata=metadata)
+            for partition, (offset, metadata) in offsets.items()
+        }
+        return self._requests.commit_offsets(group_id, committed)
 
     def _end(self, *, committed: bool) -> None:
-        producer = self._current()
-        request = EndTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
-            committed=committed,
-        )
-        version = END_TXN_VERSION_WITH_BUMP if self._transaction_version() >= BUMPS_EPOCH else END_TXN_VERSION
+        request = self._requests.end(committed=committed)
+        version = END_TXN_VERSION_WITH_BUMP if self._finalized_version() >= BROKERS_ADD_FROM else END_TXN_VERSION
         try:
-            response = self._ask(request, _code, version)
+            response = self._call(request, response_error, version)
         except BlockingError as error:
             raise OutcomeUnknown(
-                f"no answer to EndTxn of {self.transactional_id}; run it again, which looks up how it ended: {error}"
+                f"no response to EndTxn of {self.transactional_id}; run the job again, which finds the outcome: {error}"
             ) from None
-        self._check(_code(response), "EndTxn")
+        self._check(response_error(response), "EndTxn")
         self._began = None
         if response.producer_id >= 0:
-            self.producer = ProducerStamp(response.producer_id, response.producer_epoch)
+            self.producer = ProducerId(response.producer_id, response.producer_epoch)
 
-    def _transaction_version(self) -> int:
-        """What the cluster has finalised; asked once, since it only grows, and every version ends either way."""
+    def _finalized_version(self) -> int:
+        """The finalized transaction.version. Asked once: it only grows, and EndTxn works in either version."""
         if self._version is None:
-            ask = ApiVersionsRequest(client_software_name="barnabas-pipeline", client_software_version="0.1.0")
-            features = self._ask(ask, _code, None).finalized_features
-            levels = [each.max_version_level for each in features if each.name == "transaction.version"]
-            self._version = levels[0] if levels else 0
+            request = ApiVersionsRequest(
+                client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=CLIENT_SOFTWARE_VERSION
+            )
+            features = self._call(request, response_error, None).finalized_features
+            self._version = transaction_version((each.name, each.max_version_level) for each in features)
         return self._version
 
-    def _ask(self, request: Message, code_of: Callable[[Any], ErrorCode], version: int | None) -> Any:
+    def _call(self, request: Message, code_of: Callable[[Any], ErrorCode], version: int | None) -> Any:
         return self._cluster.coordinator_call(
-            self.transactional_id, CoordinatorKind.TRANSACTION, request, code_of, version=version
+            self.transactional_id, CoordinatorType.TRANSACTION, request, code_of, version=version
         )
 
-    def _current(self) -> ProducerStamp:
+    @property
+    def _requests(self) -> TransactionRequests:
         assert self.producer is not None, "a transaction begins with begin()"
-        return self.producer
+        return TransactionRequests(self.transactional_id, self.producer)
 
     def _check(self, code: ErrorCode, step: str) -> None:
         if code is ErrorCode.NONE:
@@ -258,32 +227,11 @@ class Transaction:
             self.check_time()
         if code in FENCED:
             raise Fenced(
-                f"another driver writes as {self.transactional_id} now ({code.name} to {step}): this one ends; if no"
-                " other was started on purpose, two queries have the same name"
+                f"another driver has taken over {self.transactional_id} ({step} returned {code.name}), so this one"
+                " ends; if none was started on purpose, two queries have the same name"
             )
         raise TransactionError(f"{step} of {self.transactional_id}: {KafkaError(code)}")
 
 
-def _code(response: Any) -> ErrorCode:
-    return error_code(response.error_code)
-
-
-def _added_code(response: Any) -> ErrorCode:
-    """All are added, or none; "not attempted" says less than the error of another one."""
-    codes = [
-        error_code(answer.partition_error_code)
-        for topic in response.results_by_topic_v3_and_below
-        for answer in topic.results_by_partition
-    ]
-    failures = [code for code in codes if code is not ErrorCode.NONE]
-    telling = [code for code in failures if code is not ErrorCode.OPERATION_NOT_ATTEMPTED]
-    return (telling or failures or [ErrorCode.NONE])[0]
-
-
-def _committed_code(response: Any) -> ErrorCode:
-    codes = [error_code(answer.error_code) for topic in response.topics for answer in topic.partitions]
-    return next((code for code in codes if code is not ErrorCode.NONE), ErrorCode.NONE)
-
-
-def _committed(index: int, offset: int, metadata: str) -> TxnOffsetCommitRequestPartition:
-    return TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata=metadata)
+def _add_error(response: Any) -> ErrorCode:
+    return add_error(added_codes(response).values())

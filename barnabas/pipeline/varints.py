@@ -1,6 +1,6 @@
-"""Zigzag varints of many records at once: one step of numpy for each byte that any of them has. A core.
+"""Core: zigzag varints of many records at once, with one numpy step for each byte of the longest of them.
 
-Positions come and go as int64 arrays. What reaches beyond the data is an IndexError, as with bytes.
+Positions are int64 arrays. Reading beyond the data is an IndexError.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _MAX_VARLONG_BYTES = 10
 
 
 def read_varints(data: Bytes, positions: Ints) -> tuple[Ints, Ints]:
-    """(the int32 at each position, positions after them). CorruptBatch for one of more than five bytes."""
+    """(the int32 at each position, positions after them). CorruptBatch for a varint of more than five bytes."""
     values, positions = _read(data, positions, _MAX_VARINT_BYTES)
     if len(values) and (values.max() > 0x7FFF_FFFF or values.min() < -0x8000_0000):
-        raise CorruptBatch("a varint beyond 32 bits")
+        raise CorruptBatch("a varint exceeds 32 bits")
     return values, positions
 
 
 def read_varlongs(data: Bytes, positions: Ints) -> tuple[Ints, Ints]:
-    """As `read_varints`, of int64s in at most ten bytes."""
+    """As `read_varints`, for int64 in at most ten bytes."""
     return _read(data, positions, _MAX_VARLONG_BYTES)
 
 
@@ -47,7 +47,7 @@ def _read(data: Bytes, positions: Ints, most_bytes: int) -> tuple[Ints, Ints]:
 
 
 def _read_all_longer(data: Bytes, first: Bytes, positions: Ints, most_bytes: int) -> tuple[Ints, Ints]:
-    """Those whose first byte says that there is a second."""
+    """The varints whose first byte has the continuation bit."""
     second = data[positions]
     positions = positions + 1
     raw = (first & 0x7F).astype(np.uint64) | (second & np.uint8(0x7F)).astype(np.uint64) << np.uint64(7)
@@ -55,7 +55,7 @@ def _read_all_longer(data: Bytes, first: Bytes, positions: Ints, most_bytes: int
     shift = 14
     while len(left):
         if shift >= most_bytes * 7:
-            raise CorruptBatch(f"a varint of more than {most_bytes} bytes")
+            raise CorruptBatch(f"a varint has more than {most_bytes} bytes")
         byte = data[positions[left]]
         positions[left] += 1
         raw[left] |= (byte & np.uint8(0x7F)).astype(np.uint64) << np.uint64(shift)

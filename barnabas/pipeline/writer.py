@@ -1,15 +1,15 @@
-"""`df.write.format("barnabas")` and `df.writeStream.format("barnabas")`: the sink as Spark's Python data source has it.
+"""`df.write.format("barnabas")` and `df.writeStream.format("barnabas")`: the sink as a Python data source of Spark.
 
     by_target_partition(df, "127.0.0.1:9092", "flights").write.format("barnabas").mode("append")
         .option("kafka.bootstrap.servers", "127.0.0.1:9092").option("topic", "flights").save()
 
-A batch write is one transaction, and so is each micro-batch. Here Spark decides which task has which rows, so two tasks
-may hold rows of one partition; that is found out when all have written, nothing is committed, and a line says so.
-`by_target_partition` makes a frame whose tasks each have partitions of their own. `foreachBatch` with `sink.py` does
-all that by itself, tries a batch again, and a driver that was overtaken disturbs nobody: prefer it for streams.
+A batch write is one transaction, and so is each micro-batch. Spark distributes the rows to tasks here, so two tasks may
+have rows of one partition. This is detected after all have written; then nothing is committed, and the write fails.
+`by_target_partition` makes a frame whose tasks have separate partitions. `foreachBatch` with `sink.py` does all that by
+itself, retries a batch, and a replaced driver disturbs nobody: prefer it for streams.
 
-Spark makes a writer in one process of Python and ends it in another one. What makes the transaction begin is that the
-writer is packed for its tasks: of a stream a second one is made for the commit, and must not begin another.
+Spark creates a writer in one Python process and commits it in another. The transaction begins when the writer is
+pickled for its tasks: for a stream, Spark creates a second writer for the commit, which must not begin a transaction.
 """
 
 from __future__ import annotations
@@ -28,26 +28,27 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from barnabas.pipeline.claims import Claim, TaskPlace, refusal_of, task_place
+from barnabas.client.transaction_requests import ProducerId
+from barnabas.pipeline.arrow_functions import map_in_arrow
 from barnabas.pipeline.errors import BlockingError, PipelineError, TransactionError, Untrusted, WrongUse
 from barnabas.pipeline.ledger import Ledger, LedgerEntry, Verdict, decide, digest_of, entries_at, group_of
-from barnabas.pipeline.mapping import map_in_arrow
 from barnabas.pipeline.producing import ProduceTask, open_cluster
 from barnabas.pipeline.routing import KEY, PARTITION, TARGET, TIMESTAMP, TOPIC, VALUE, Router, Targets
 from barnabas.pipeline.sink import (
     AT_LEAST_ONCE,
     SinkOptions,
     SinkSettings,
-    check_claims,
     check_columns,
-    check_refusals,
+    check_failures,
+    check_reports,
     in_columns,
     partitions_of,
     routed_schema,
     sink_settings,
 )
-from barnabas.pipeline.transaction import ProducerStamp, Transaction
-from barnabas.pipeline.workers import told_in_one_line
+from barnabas.pipeline.task_reports import PartitionReport, TaskAttempt, current_task_attempt, failure_report
+from barnabas.pipeline.transaction import Transaction
+from barnabas.pipeline.worker_errors import errors_in_one_line
 from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -62,41 +63,41 @@ OPTIONS: Mapping[str, str] = {
     "kafka.delivery.timeout.ms": "retry_timeout_ms",
     "beginLate": "begin_late",
 }
-"""Options of Spark, and what the sink calls them."""
+"""Options of the format, and their names in SinkOptions."""
 
 BESIDES = ("kafka.bootstrap.servers", "bootstrap", "topic", "queryId")
 OF_SPARK = ("checkpointLocation", "queryName")
-"""What Spark hands over of a stream, and is none of ours."""
+"""Options of Spark itself, which it passes to the writer of a stream."""
 
 
 @dataclass(slots=True)
 class WrittenByTask(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The message of a task to the driver."""
 
-    claims: list[Claim]
-    producer: ProducerStamp | None
+    reports: list[PartitionReport]
+    producer: ProducerId | None
 
 
 class Writing:
-    """What both writers do. Packing one for its tasks begins its transaction."""
+    """The common part of both writers. Pickling one begins its transaction."""
 
     def __init__(self, settings: SinkSettings, used: Sequence[str]) -> None:
         self.settings = settings
         self.used = list(used)
-        """The columns that are written."""
+        """The columns to write."""
         self.targets: Targets | None = None
-        self.producer: ProducerStamp | None = None
+        self.producer: ProducerId | None = None
         with open_cluster(settings.producing) as cluster:
             if settings.topic is not None:
                 self.targets = Targets(partitions_of(cluster, [settings.topic]))
 
     def __getstate__(self) -> dict[str, Any]:
-        with told_in_one_line():
+        with errors_in_one_line():
             self.begin()
         return self.__dict__
 
     def begin(self) -> None:
-        """Once."""
+        """Begin the transaction, once."""
         settings = self.settings
         if settings.transactional_id is None or self.producer is not None:
             return
@@ -106,36 +107,36 @@ class Writing:
             self.producer = transaction.begin()
             transaction.add(self.targets)
 
-    # ---- in a task
+    # In a task
 
     def write_rows(self, batches: Iterator[Any]) -> WrittenByTask:
-        """Everything is on the replicas, or the claims say why not."""
-        settings, place = self.settings, task_place()
+        """Returns when all rows are replicated, or with the reason of the failure."""
+        settings, attempt = self.settings, current_task_attempt()
         rows: Iterator[Any] = (self._prepared(batch) for batch in batches)
         try:
             if self.targets is not None:
-                claims = self._task(self.targets, rows, place)
+                reports = self._task(self.targets, rows, attempt)
             else:
-                claims = []
+                reports = []
                 for batch in rows:
-                    claims += self._task(self._targets_of(batch), iter([batch]), place)
+                    reports += self._task(self._targets_of(batch), iter([batch]), attempt)
         except (PipelineError, KafkaError) as error:
             if settings.delivery == AT_LEAST_ONCE:
                 raise
-            claims = [refusal_of(place, error)]
-        return WrittenByTask(claims, self.producer)
+            reports = [failure_report(attempt, error)]
+        return WrittenByTask(reports, self.producer)
 
-    def _task(self, targets: Targets, rows: Iterator[Any], place: TaskPlace) -> list[Claim]:
+    def _task(self, targets: Targets, rows: Iterator[Any], attempt: TaskAttempt) -> list[PartitionReport]:
         settings = self.settings
         anywhere = KEY not in self.used and PARTITION not in self.used and settings.topic is not None
         if not anywhere:
             rows = Router(targets, settings.topic)(rows)
-        turn = 0 if anywhere else None
-        task = ProduceTask(settings.producing, targets, settings.transactional_id, self.producer, turn)
-        return task.write(rows, place)
+        shift = 0 if anywhere else None
+        task = ProduceTask(settings.producing, targets, settings.transactional_id, self.producer, shift)
+        return task.write(rows, attempt)
 
     def _targets_of(self, batch: Any) -> Targets:
-        """The partitions of the topics that its rows name."""
+        """The partitions of the topics in the batch."""
         names = pc.unique(batch.column(batch.schema.names.index(TOPIC))).to_pylist()
         with open_cluster(self.settings.producing) as cluster:
             return Targets(partitions_of(cluster, sorted(name for name in names if name is not None)))
@@ -153,18 +154,19 @@ class Writing:
             columns.append(column)
         return pa.RecordBatch.from_arrays(columns, self.used)
 
-    # ---- on the driver
+    # On the driver
 
     def end(self, messages: Sequence[Any], batch_id: int | None) -> None:
-        """Commit what tasks wrote, as batch `batch_id`; None: of no query. PipelineError: it is aborted."""
-        claims = [claim for message in messages if message is not None for claim in message.claims]
+        """Commit the rows of the tasks, as batch `batch_id` of the query, or (None) as a single write. After a
+        PipelineError the transaction is aborted."""
+        reports = [report for message in messages if message is not None for report in message.reports]
         if self.settings.delivery == AT_LEAST_ONCE:
-            check_refusals(claims)
+            check_failures(reports)
             return
         with open_cluster(self.settings.producing) as cluster:
             transaction = self._resumed(cluster, messages)
             try:
-                trust(claims)
+                require_trusted(reports)
                 if batch_id is not None and self._is_written(cluster, transaction, batch_id):
                     transaction.abort()
                     return
@@ -174,14 +176,14 @@ class Writing:
             entry = LedgerEntry(
                 batch_id or 0,
                 self._checkpoint,
-                records=sum(claim.records for claim in claims),
-                digest=digest_of((each.topic, each.partition, each.first_offset, each.last_offset) for each in claims),
+                records=sum(report.records for report in reports),
+                digest=digest_of((each.topic, each.partition, each.first_offset, each.last_offset) for each in reports),
             )
             assert self.settings.topic is not None
             transaction.commit(group_of(self.settings.query_id), entries_at([self.settings.topic], entry))
 
-    def give_up(self, messages: Sequence[Any]) -> None:
-        """Abort, so that readers need not wait."""
+    def abort_all(self, messages: Sequence[Any]) -> None:
+        """Abort, so that readers do not have to wait."""
         if self.settings.delivery == AT_LEAST_ONCE:
             return
         with open_cluster(self.settings.producing) as cluster:
@@ -189,7 +191,7 @@ class Writing:
 
     @property
     def _checkpoint(self) -> str:
-        """The id that Spark keeps in its checkpoint is not told here: the name has to stand for it."""
+        """Stands in for the id of the query, which Spark does not pass to writers."""
         return f"format {self.settings.query_id}"
 
     def _is_written(self, cluster: Any, transaction: Transaction, batch_id: int) -> bool:
@@ -202,12 +204,12 @@ class Writing:
         return verdict is Verdict.SKIP
 
     def _resumed(self, cluster: Any, messages: Sequence[Any]) -> Transaction:
-        """The transaction that the tasks wrote in; a new one if there were none."""
+        """The transaction of the tasks; a new one if there were no tasks."""
         settings = self.settings
         assert settings.transactional_id is not None
         transaction = Transaction(cluster, settings.transactional_id, settings.transaction_timeout_ms)
-        told = [message.producer for message in messages if message is not None and message.producer is not None]
-        producer = self.producer or (told[0] if told else None)
+        producers = [message.producer for message in messages if message is not None and message.producer is not None]
+        producer = self.producer or (producers[0] if producers else None)
         if producer is None:
             transaction.begin()
         else:
@@ -219,84 +221,84 @@ class Writing:
         try:
             transaction.abort()
         except (TransactionError, BlockingError, KafkaError):
-            # It ends by its timeout, or with the next transaction of this name.
+            # The timeout or the next transaction of this id aborts it.
             return
 
 
-def trust(claims: Sequence[Claim]) -> None:
-    """PipelineError if this may not be committed."""
+def require_trusted(reports: Sequence[PartitionReport]) -> None:
+    """PipelineError if the batch must not be committed."""
     try:
-        check_claims(claims)
+        check_reports(reports)
     except Untrusted as error:
         raise PipelineError(
-            f"{error}; nothing is written: run it again, and if tasks have rows of the same partitions, give each its"
-            " own by by_target_partition(frame, bootstrap, topic)"
+            f"{error}; nothing was committed. Run it again; if tasks share partitions, separate them with"
+            " by_target_partition(frame, bootstrap, topic)"
         ) from None
 
 
 class BatchWriter(Writing, DataSourceArrowWriter):
-    """Of one frame."""
+    """Writes one frame."""
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        with told_in_one_line():
+        with errors_in_one_line():
             return self.write_rows(iterator)
 
     def commit(self, messages: list[Any]) -> None:
-        with told_in_one_line():
+        with errors_in_one_line():
             self.end(messages, None)
 
     def abort(self, messages: list[Any]) -> None:
-        with told_in_one_line():
-            self.give_up(messages)
+        with errors_in_one_line():
+            self.abort_all(messages)
 
 
 class StreamWriter(Writing, DataSourceStreamArrowWriter):
-    """Of a query; Spark makes one for each micro-batch, and one more for its end."""
+    """Writes a stream. Spark creates one for each micro-batch, and another for its commit."""
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        with told_in_one_line():
+        with errors_in_one_line():
             return self.write_rows(iterator)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        with told_in_one_line():
+        with errors_in_one_line():
             self.end(messages, batchId)
 
     def abort(self, messages: list[Any], batchId: int) -> None:
-        with told_in_one_line():
-            self.give_up(messages)
+        with errors_in_one_line():
+            self.abort_all(messages)
 
 
 def batch_writer(schema: Any, options: Mapping[str, str], overwrite: bool) -> Any:
-    """What Spark's `df.write.format("barnabas")` asks for. WrongUse, in one line, for what cannot be."""
+    """The writer of `df.write.format("barnabas")`. WrongUse for an invalid option."""
     if overwrite:
-        raise WrongUse('a topic is not overwritten: say mode("append")')
+        raise WrongUse('a topic cannot be overwritten; use mode("append")')
     name = options.get("queryId") or f"write-{uuid.uuid4().hex}"
-    return BatchWriter(*_asked(schema, options, name))
+    return BatchWriter(*_settings_of(schema, options, name))
 
 
 def stream_writer(schema: Any, options: Mapping[str, str], overwrite: bool) -> Any:
-    """What `df.writeStream.format("barnabas")` asks for; `queryId` names the query for ever."""
+    """The writer of `df.writeStream.format("barnabas")`; `queryId` identifies the query for ever."""
     name = options.get("queryId")
     if not name and options.get("delivery") != AT_LEAST_ONCE:
-        raise WrongUse("a stream needs the option queryId, which names its ledger; it must not change with restarts")
-    return StreamWriter(*_asked(schema, options, name or "at-least-once"))
+        raise WrongUse("option queryId is missing; it names the stream's ledger and must not change between restarts")
+    return StreamWriter(*_settings_of(schema, options, name or "at-least-once"))
 
 
-def _asked(schema: Any, options: Mapping[str, str], name: str) -> tuple[SinkSettings, list[str]]:
+def _settings_of(schema: Any, options: Mapping[str, str], name: str) -> tuple[SinkSettings, list[str]]:
     _refuse_unknown(options)
     bootstrap = options.get("kafka.bootstrap.servers") or options.get("bootstrap")
     if not bootstrap:
-        raise WrongUse("kafka.bootstrap.servers is missing: give HOST:PORT of a broker, as in 127.0.0.1:9092")
+        raise WrongUse("option kafka.bootstrap.servers is missing; it must be HOST:PORT,…, e.g. 127.0.0.1:9092")
     given: dict[str, Any] = {}
     for option, ours in OPTIONS.items():
         value = options.get(option)
         if value is not None:
-            given[ours] = _read(option, value, SinkOptions.__annotations__[ours])
+            given[ours] = _parsed(option, value, SinkOptions.__annotations__[ours])
     topic = options.get("topic")
     settings = sink_settings(bootstrap, topic, name, **given)
     if topic is None and settings.delivery != AT_LEAST_ONCE:
         raise WrongUse(
-            "exactly once needs the option topic; rows of many topics: foreachBatch, or delivery=at-least-once"
+            "option topic is missing; for rows of several topics use foreachBatch, or delivery=at-least-once"
         )
     return settings, check_columns({field.name: field.dataType.simpleString() for field in schema.fields}, topic)
 
@@ -306,27 +308,28 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
     for name in options:
         if name.lower() not in known:
             close = get_close_matches(name.lower(), known, 1)
-            raise WrongUse(f"option {name}: the sink has no such option{f'; {known[close[0]]}?' if close else ''}")
+            hint = f"; did you mean {known[close[0]]}?" if close else ""
+            raise WrongUse(f"the sink has no option {name}{hint}")
 
 
-def _read(option: str, value: str, kind: Any) -> Any:
+def _parsed(option: str, value: str, kind: Any) -> Any:
     kind = str(kind)
     if "int" in kind:
         try:
             return int(value)
         except ValueError:
-            raise WrongUse(f"{option} {value!r}: it is a whole number") from None
+            raise WrongUse(f"option {option} must be a whole number; got {value!r}") from None
     if "bool" in kind:
         if value.lower() not in ("true", "false"):
-            raise WrongUse(f"{option} {value!r}: it is true or false")
+            raise WrongUse(f"option {option} must be true or false; got {value!r}")
         return value.lower() == "true"
     return value
 
 
 def by_target_partition(frame: DataFrame, bootstrap: str, topic: str) -> DataFrame:
-    """The same rows, each with its partition, and no two tasks with rows of one partition; other columns are left out.
+    """The rows with their partitions, distributed so that no two tasks share a partition; other columns are left out.
 
-    Rows go where Kafka's producer would send them: to their own partition, or by their key.
+    Partitions are chosen as in Kafka's producer: the row's own partition, or by key.
     """
     from pyspark.sql import functions
 

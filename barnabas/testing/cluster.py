@@ -1,7 +1,7 @@
-"""A cluster of processes for one test, or for many of them one after the other.
+"""A cluster of processes for tests.
 
-What `LocalCluster` does, and what tests need besides: free ports, settings with which groups settle soon, wires that
-can be cut, topics, who plays which role, and a way back to a cluster where everything runs.
+`LocalCluster` with additions for tests: free ports, settings with which groups rebalance quickly, cut links, topics,
+roles of nodes, and repair of all faults.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ QUICK_GROUPS = {
     "group.consumer.min.heartbeat.interval.ms": "500",
     "group.consumer.heartbeat.interval.ms": "500",
 }
-"""Groups that settle soon: with Kafka's own numbers a test would mostly wait."""
+"""Quick group rebalances: with Kafka's defaults a test would mostly wait."""
 NO_RETENTION = {"log.retention.ms": "-1"}
-"""Records of tests often tell of times long ago. With Kafka's seven days they would be deleted at the first look of the
-brokers, which is half a minute after their start: in the midst of some test."""
+"""Records of tests often have old timestamps. With Kafka's retention of seven days brokers would delete them at their
+first check, half a minute after their start: in the middle of some test."""
 _POLL_SECONDS = 0.02
 _PORT_TRIES = 3
 
 
 class ClusterForTests(LocalCluster):
-    """Three brokers and three controllers on free ports of this machine. What cannot be done is a `ClusterError`."""
+    """Three brokers and three controllers on free ports of this machine. Errors are `ClusterError`s."""
 
     def __init__(self, data_dir: str | Path, overrides: Mapping[str, str] | None = None) -> None:
-        """`overrides` are settings of every node, on top of `NO_RETENTION`."""
+        """`overrides` are settings of all nodes, in addition to `NO_RETENTION`."""
         programs = Programs(dict.fromkeys(MODULES, "barnabas.testing.node"))
         super().__init__(data_dir, free_base_port(), {**NO_RETENTION, **(overrides or {})}, programs=programs)
 
     @classmethod
     def start_new(cls, data: Path, overrides: Mapping[str, str] | None = None) -> Self:
-        """One that is ready for clients, in a folder of its own under `data`."""
+        """Start a new cluster in its own folder under `data`, and wait until it is ready."""
         for attempt in range(1, _PORT_TRIES):
             try:
                 return cls(data / str(attempt), overrides)._started()
             except ClusterError as error:
-                # Somebody else took one of the ports meanwhile.
+                # Another process took one of the ports meanwhile.
                 if " is taken by " not in str(error):
                     raise
         return cls(data / str(_PORT_TRIES), overrides)._started()
@@ -67,8 +67,8 @@ class ClusterForTests(LocalCluster):
     # ---- faults
 
     def partition(self, *groups: Iterable[str]) -> None:
-        """Nodes of different groups do not reach each other any more, and nobody tells them. Those that are in no
-        group are one more group; clients still reach everybody. Takes the place of the partition before.
+        """Drop traffic between nodes of different groups without closing connections. Nodes in no group are one more
+        group; clients still reach all nodes. Replaces an earlier partition.
         """
         sides = [[self.layout.node(name).name for name in group] for group in groups]
         named = {name for side in sides for name in side}
@@ -78,12 +78,12 @@ class ClusterForTests(LocalCluster):
         wires.partition(sides)
 
     def heal(self) -> None:
-        """All nodes reach each other again."""
+        """Undo `partition`."""
         open_wires(self.layout).heal()
 
     def repair(self) -> list[str]:
-        """Undoes every fault: heals, resumes what is paused, starts what does not run, and waits until the cluster
-        takes writes. Gives the names of those that were started. Costs next to nothing if all is well.
+        """Undo all faults: heal, resume paused nodes, start dead ones, and wait until the cluster accepts writes.
+        Returns the names of the started nodes. Cheap if there is nothing to repair.
         """
         self.heal()
         states = {node.name: node.state for node in self.processes()}
@@ -101,33 +101,33 @@ class ClusterForTests(LocalCluster):
     def create_topic(
         self, name: str, partitions: int = 1, replicas: int = 3, configs: Mapping[str, str] | None = None
     ) -> str:
-        """A topic whose leaders every running broker knows; gives its name."""
+        """Create a topic, wait until every running broker knows its leaders, and return its name."""
         running = {node.name for node in self.processes() if node.state == State.RUNNING.value}
         ports = [broker.port for broker in self.layout.brokers if broker.name in running]
         if not ports:
-            raise ClusterError("no broker runs")
+            raise ClusterError("no broker is running")
         create_topic(ports, name, partitions, replicas, configs)
         return name
 
     def partitions(self, topic: str) -> list[PartitionStatus]:
-        """What the brokers tell of the partitions of a topic."""
+        """Partitions of a topic, as the brokers report them."""
         return [each for each in self.status([topic]).partitions if each.topic == topic]
 
     def leader_of(self, topic: str, partition: int = 0, other_than: str = "") -> str:
-        """The name of the broker that leads a partition; with `other_than`, once that is another one."""
+        """Name of the broker that leads a partition; with `other_than`, waits until it is another one."""
 
         def leader() -> str:
             led = [each.leader for each in self.partitions(topic) if each.partition == partition]
             return f"broker-{led[0]}" if led and led[0] >= 0 else ""
 
         if other_than:
-            self.wait_for(f"{topic}-{partition} is led by another", lambda: leader() not in ("", other_than))
+            self.wait_for(f"{topic}-{partition} has another leader", lambda: leader() not in ("", other_than))
         if found := leader():
             return found
-        raise ClusterError(f"nobody leads {topic}-{partition}")
+        raise ClusterError(f"{topic}-{partition} has no leader")
 
     def active_controller(self, other_than: str = "") -> str:
-        """The name of the controller that decides, once there is one, and not `other_than`."""
+        """Name of the active controller; waits until there is one, and until it is not `other_than`."""
         found = ""
 
         def decides() -> bool:
@@ -139,11 +139,11 @@ class ClusterForTests(LocalCluster):
         self.wait_for("there is an active controller", decides)
         return found
 
-    def wait_for(self, what: str, is_so: Callable[[], bool], timeout_seconds: float = WAIT_SECONDS) -> float:
-        """Looks until it is so, whatever nodes are down; gives the seconds it took."""
+    def wait_for(self, what: str, holds: Callable[[], bool], timeout_seconds: float = WAIT_SECONDS) -> float:
+        """Poll until `holds` is true, whatever nodes are down; returns the seconds it took."""
         began = time.monotonic()
-        while not is_so():
+        while not holds():
             if time.monotonic() - began > timeout_seconds:
-                raise ClusterError(f"not within {timeout_seconds:.0f} s: {what}")
+                raise ClusterError(f"timeout after {timeout_seconds:.0f} s: {what}")
             time.sleep(_POLL_SECONDS)
         return time.monotonic() - began

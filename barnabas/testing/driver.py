@@ -1,8 +1,8 @@
-"""A cluster for tests in a process of its own: `python -P -m barnabas.testing.driver`.
+"""A process that runs a cluster for tests: `python -P -m barnabas.testing.driver`.
 
-Reads one JSON object for each line: first `{"data": DIRECTORY, "settings": {...}}`, then calls `{"call": NAME,
+Reads one JSON object from each line: first `{"data": DIRECTORY, "settings": {...}}`, then calls `{"call": NAME,
 "arguments": [...]}`; answers each with a line `{"value": ...}` or `{"error": TEXT}`. When its input ends, for whatever
-reason, the nodes are stopped. So whoever tests need not import anything of ours, and cannot leave a cluster behind.
+reason, it stops the nodes. So the test process imports no package of ours, and cannot leave a cluster behind.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STOP_SECONDS = 10.0
 
 
 def calls_of(cluster: ClusterForTests) -> dict[str, Callable[..., Any]]:
-    """What may be called, by name."""
+    """Callable methods, by name."""
     return {
         function.__name__: function
         for function in (
@@ -45,19 +45,19 @@ def calls_of(cluster: ClusterForTests) -> dict[str, Callable[..., Any]]:
 
 
 def main() -> int:
-    # Ctrl-C is for whoever tests; the end of the input is for us.
+    # Ctrl-C is for the test process; this one ends with its input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    told = json.loads(sys.stdin.readline())
+    order = json.loads(sys.stdin.readline())
     try:
-        cluster = ClusterForTests.start_new(Path(told["data"]), {**QUICK_GROUPS, **told["settings"]})
+        cluster = ClusterForTests.start_new(Path(order["data"]), {**QUICK_GROUPS, **order["settings"]})
     except (ClusterError, NoAnswer) as error:
-        _say({"error": str(error)})
+        _write_line({"error": str(error)})
         return 1
     try:
-        _say({"value": _description(cluster)})
+        _write_line({"value": _description(cluster)})
         calls = calls_of(cluster)
         for line in sys.stdin:
-            _say(_answer(calls, json.loads(line)))
+            _write_line(_answer(calls, json.loads(line)))
     finally:
         cluster.heal()
         cluster.down(STOP_SECONDS)
@@ -73,19 +73,19 @@ def _description(cluster: ClusterForTests) -> dict[str, Any]:
     }
 
 
-def _answer(calls: Mapping[str, Callable[..., Any]], asked: Mapping[str, Any]) -> dict[str, Any]:
+def _answer(calls: Mapping[str, Callable[..., Any]], request: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        value = calls[asked["call"]](*asked["arguments"])
+        value = calls[request["call"]](*request["arguments"])
     except (ClusterError, NoAnswer) as error:
         return {"error": str(error)}
     return {"value": value}
 
 
-def _say(answer: Mapping[str, Any]) -> None:
+def _write_line(answer: Mapping[str, Any]) -> None:
     try:
         print(json.dumps(answer, default=asdict), flush=True)
     except BrokenPipeError:
-        # Nobody listens any more: the input ends, too.
+        # The reader is gone: the input ends, too.
         sys.stdout = sys.stderr
 
 

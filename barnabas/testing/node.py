@@ -1,4 +1,4 @@
-"""A node of a cluster for tests: a broker or a controller as ever, but over wires that may be cut."""
+"""A node of a cluster for tests: the usual broker or controller, on a network whose links can be cut."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from runtime.world import World
 
 
 def open_wires(layout: Layout) -> Wires:
-    """The wires between the nodes of a cluster."""
+    """The links between the nodes of a cluster."""
     return Wires(layout.data / "run" / "wires", [node.name for node in layout.nodes])
 
 
 def load(text: str, name: str, overrides: Mapping[str, str]) -> Program:
-    """The node that a configuration file `DATA/conf/NODE.properties` describes. Raises `SettingsError`."""
+    """The node of a configuration file `DATA/conf/NODE.properties`. Raises `SettingsError`."""
     path = Path(name)
     layout = Layout.open(path.parents[1], shape=path.parent)
     node = layout.node(path.stem)

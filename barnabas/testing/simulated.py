@@ -1,8 +1,8 @@
-"""A cluster for one test in the test's own process, under virtual time: there at once, and the same in every run.
+"""A cluster in the test's own process, under virtual time: deterministic, and ready at once.
 
-Three brokers and three controllers, our very code, over simulated wires, disks and clocks. Time passes only when every
-task waits, and then at once: a test of ten minutes takes as long as what happens in it. One seed is one order of
-events; another is another.
+Three brokers and three controllers run the production code over simulated networks, disks and clocks. Time passes only
+when every task waits, and then at once: a test of ten minutes takes as long as the work in it. Each seed is one order
+of events.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from runtime.simulated import Universe, make_world, run_simulation
 from runtime.world import World
 
 CLIENT = "client"
-"""The host of `SimulatedClusterForTests.world`."""
+"""Host of `SimulatedClusterForTests.world`."""
 TEST_HOST = "test"
-"""Where the questions of this class itself come from; no fault is between it and the nodes."""
+"""Host for requests of this class itself; no faults between it and the nodes."""
 READY_SECONDS = 60.0
 LONGEST_SECONDS = 600.0
-"""Of virtual time: six idle nodes take a second of the processor for every minute or so."""
+"""In virtual time: six idle nodes need a second of the processor for every minute or so."""
 CALL_MS = 30_000
 _METADATA_TOPIC = "__cluster_metadata"
 
@@ -38,31 +38,31 @@ _METADATA_TOPIC = "__cluster_metadata"
 class SimulatedClusterForTests:
     """Brokers `broker-1` to `broker-3`, controllers `controller-101` to `controller-103`, each on a host of that name.
 
-    The words of `BarnabasCluster`; what takes time is a coroutine here. Use it inside `run` only.
+    The methods are those of `BarnabasCluster`; those that take time are coroutines. Use it inside `run` only.
     """
 
     world: World
-    """Where clients of the test live: `Producer(..., world=cluster.world)`."""
+    """World for clients of the test: `Producer(..., world=cluster.world)`."""
     universe: Universe
-    """Everything around the nodes: hosts, disks, wires, and more ways to break them."""
+    """Hosts, disks and links of the simulation, with more kinds of faults."""
 
     def __init__(
         self, seed: int = 1, settings: Mapping[str, str] | None = None, longest_seconds: float = LONGEST_SECONDS
     ) -> None:
-        """`settings` of all nodes, by Kafka's names; without any, groups settle soon and records stay. A test that
-        takes longer than `longest_seconds` of virtual time fails.
+        """`settings` are for all nodes, under Kafka's names; the defaults let groups rebalance quickly and keep
+        records. A test that takes longer than `longest_seconds` of virtual time fails.
         """
         self.seed = seed
         self._longest_seconds = longest_seconds
         self._settings = {**QUICK_GROUPS, **NO_RETENTION, **(settings or {})}
         self._side_of: dict[str, int] = {}
-        """The group of each host that is in one."""
+        """Group of each host that is in one."""
         self._paused: dict[str, None] = {}
 
     def run(self, test: Callable[[], Awaitable[object]]) -> None:
-        """Runs a test from the moment at which the cluster takes writes; raises what it raises.
+        """Run a test once the cluster accepts writes; raises its exceptions.
 
-        TooSlowError if it takes too long, SimulationStuck once everybody waits for ever.
+        TooSlowError after `longest_seconds`, SimulationStuck if every task waits for ever.
         """
         run_simulation(self.seed, self._story, test)
 
@@ -80,7 +80,7 @@ class SimulatedClusterForTests:
                 with trio.fail_after(self._longest_seconds):
                     await test()
             except trio.Cancelled:
-                # A node failed by itself; that error is the one to raise.
+                # A node has failed by itself; that error is the one to raise.
                 raise
             except BaseException as error:
                 failure = error
@@ -89,14 +89,13 @@ class SimulatedClusterForTests:
             raise failure
 
     def _build(self, universe: Universe, nursery: trio.Nursery) -> SimulatedCluster:
-        """The cluster, before any of it runs."""
         return SimulatedCluster(universe, nursery, self._settings)
 
-    # ---- who is there
+    # ---- nodes
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients are given."""
+        """Bootstrap servers for clients."""
         return ",".join(f"{host}:{port}" for host, port in self._cluster.bootstrap)
 
     @property
@@ -108,7 +107,7 @@ class SimulatedClusterForTests:
         return [node.node.name for node in self._cluster.controllers]
 
     def client_world(self, host: str) -> World:
-        """A world for clients on a host of its own, whose wires may be cut apart from others'. Once for each host."""
+        """A world for clients on another host, whose links can be cut. Once for each host."""
         world = make_world(host, self.universe)
         self._set_wires()
         return world
@@ -116,45 +115,45 @@ class SimulatedClusterForTests:
     # ---- faults
 
     def kill(self, *names: str) -> None:
-        """Ends nodes at once, as SIGKILL does: what they wrote stays."""
+        """Kill nodes at once, as SIGKILL does: written data stays."""
         for name in self._known(names):
             self._cluster.kill(name)
 
     def power_cut(self, *names: str) -> None:
-        """Ends nodes and loses what their disks had not synced; their hosts are dark until they are started again."""
+        """Kill nodes and lose what their disks have not synced; their hosts are unreachable until they are started."""
         for name in self._known(names):
             self._cluster.power_cut(name)
 
     async def stop(self, name: str) -> None:
-        """Asks a node to leave in good order, and waits until it has."""
+        """Stop a node gracefully, and wait until it has ended."""
         [name] = self._known([name])
         await self._cluster.stop(name)
 
     def start(self, *names: str) -> None:
-        """Starts nodes on the data they have. `wait_ready` waits until they serve."""
+        """Start nodes on their data. `wait_ready` waits until they serve."""
         for name in self._known(names):
             self._cluster.start(name)
 
     def pause(self, name: str) -> None:
-        """As a frozen process looks from outside: it answers nothing, and nothing is lost."""
+        """Freeze a node, as seen from outside: it does not respond, and loses nothing."""
         [name] = self._known([name])
         self._paused[name] = None
         self._set_wires()
 
     def resume(self, name: str) -> None:
-        """Lets a paused node go on."""
+        """Continue a paused node."""
         self._paused.pop(name, None)
         self._set_wires()
 
     def partition(self, *groups: Iterable[str]) -> None:
-        """Cuts the wires between hosts of different groups; nobody tells them. Hosts that are in no group are one more
-        group: those of clients, too, unlike on a real cluster. Takes the place of the partition before.
+        """Drop traffic between hosts of different groups without closing connections. Hosts in no group are one more
+        group, including those of clients, unlike on a real cluster. Replaces an earlier partition.
         """
         self._side_of = {name: number for number, group in enumerate(groups) for name in group}
         self._set_wires()
 
     def heal(self) -> None:
-        """Undoes `partition`."""
+        """Undo `partition`."""
         self._side_of = {}
         self._set_wires()
 
@@ -162,11 +161,11 @@ class SimulatedClusterForTests:
         known = list(names)
         for name in known:
             if name not in self._cluster.nodes:
-                raise ClusterError(f"there is no node {name}; there are {', '.join(self._cluster.nodes)}")
+                raise ClusterError(f"the node must be one of {', '.join(self._cluster.nodes)}; got {name}")
         return known
 
     def _set_wires(self) -> None:
-        """Every wire is as partition and pauses together want it."""
+        """Set each link as partition and pauses together demand."""
         hosts = [name for name in self.universe.hosts if name != TEST_HOST]
         for source in hosts:
             for target in hosts:
@@ -175,16 +174,17 @@ class SimulatedClusterForTests:
                     frozen = source in self._paused or target in self._paused
                     self.universe.wires.link(source, target).set(cut=apart, stalled=frozen)
 
-    # ---- looking and waiting
+    # ---- state
 
     async def wait_ready(self) -> float:
-        """Waits until all nodes run and all brokers know each other; gives the virtual seconds it took."""
+        """Wait until all nodes run and all brokers know each other; returns the virtual seconds it took."""
         return await self._cluster.wait_ready(READY_SECONDS)
 
     async def create_topic(
         self, name: str, partitions: int = 1, replicas: int = 3, configs: Mapping[str, str] | None = None
     ) -> str:
-        """A topic whose leaders every running broker knows; gives its name. ClusterError if it is refused."""
+        """Create a topic, wait until every running broker knows its leaders, and return its name. ClusterError if
+        refused."""
         topic = CreatableTopic(
             name=name,
             num_partitions=partitions,
@@ -193,32 +193,32 @@ class SimulatedClusterForTests:
         )
         answer = await self._ask(self.brokers, CreateTopicsRequest(topics=[topic], timeout_ms=CALL_MS))
         if answer is None:
-            raise ClusterError(f"{name}: no broker answers")
+            raise ClusterError(f"topic {name}: no broker answers")
         [result] = answer.topics
         if result.error_code != ErrorCode.NONE:
-            raise ClusterError(f"{name}: {ErrorCode(result.error_code).name}: {result.error_message}")
+            raise ClusterError(f"topic {name}: {ErrorCode(result.error_code).name}: {result.error_message}")
         await self._cluster.wait_until(lambda: self._not_led(name, result.num_partitions), READY_SECONDS)
         return name
 
     async def leader_of(self, topic: str, partition: int = 0, other_than: str = "") -> str:
-        """The name of the broker that leads a partition; with `other_than`, once that is another one."""
+        """Name of the broker that leads a partition; with `other_than`, waits until it is another one."""
 
-        def nobody_else() -> str:
-            told = f"nobody{' else' if other_than else ''} leads {topic}-{partition}"
+        def no_leader() -> str:
+            told = f"{topic}-{partition} has no {'other ' if other_than else ''}leader"
             return told if self._leader(topic, partition) in ("", other_than) else ""
 
-        await self._cluster.wait_until(nobody_else, READY_SECONDS if other_than else 0)
+        await self._cluster.wait_until(no_leader, READY_SECONDS if other_than else 0)
         return self._leader(topic, partition)
 
     def _leader(self, topic: str, partition: int) -> str:
-        """As the newest metadata of any broker has it; empty if it has none."""
+        """From the newest metadata of any broker; empty without a leader."""
         known = [services.metadata.image for node in self._cluster.brokers if (services := node.broker) is not None]
         newest = max(known, key=lambda image: image.offset, default=None)
         found = None if newest is None else newest.topics.partition(topic, partition)
         return "" if found is None or found.leader < 0 else self._cluster.node_of(found.leader).node.name
 
     async def active_controller(self, other_than: str = "") -> str:
-        """The name of the controller that decides, once there is one, and not `other_than`."""
+        """Name of the active controller; waits until there is one, and until it is not `other_than`."""
         asked = RequestTopicData(topic_name=_METADATA_TOPIC, partitions=[RequestPartitionData(partition_index=0)])
         with trio.fail_after(READY_SECONDS):
             while True:
@@ -238,11 +238,11 @@ class SimulatedClusterForTests:
             for partition in range(partitions):
                 found = services.metadata.partition(name, partition)
                 if found is None or found.leader < 0:
-                    return f"{node.node.name} does not know who leads {name}-{partition}"
+                    return f"{node.node.name} knows no leader of {name}-{partition}"
         return ""
 
     async def _ask(self, names: Iterable[str], request: Message) -> Any:
-        """The answer of the first of these nodes that gives one without an error of its own; None if none does."""
+        """The first response of these nodes without an error; None if there is none."""
         for name in names:
             node = self._cluster.nodes[name]
             if not node.is_up or name in self._paused:

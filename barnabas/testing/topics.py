@@ -1,4 +1,4 @@
-"""Topics for tests, over plain blocking sockets: of our clusters and of Apache Kafka alike."""
+"""Topics for tests, created over plain blocking sockets: on our clusters and on Apache Kafka alike."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _POLL_SECONDS = 0.02
 def create_topic(
     ports: Sequence[int], name: str, partitions: int, replicas: int, configs: Mapping[str, str] | None = None
 ) -> None:
-    """A topic whose leaders are known to the brokers at `ports`, all of which run; -1 is the default of the brokers.
+    """Create a topic, and wait until the brokers at `ports`, all of which run, know its leaders; -1 is the brokers'
+    default.
 
     ClusterError if it is refused.
     """
@@ -36,16 +37,16 @@ def create_topic(
     request = CreateTopicsRequest(topics=[topic], timeout_ms=int(WAIT_SECONDS * 1000))
     [result] = ask(ports[0], request, CreateTopicsResponse, WAIT_SECONDS).topics
     if result.error_code != ErrorCode.NONE:
-        raise ClusterError(f"{name}: {ErrorCode(result.error_code).name}: {result.error_message}")
+        raise ClusterError(f"topic {name}: {ErrorCode(result.error_code).name}: {result.error_message}")
     deadline = time.monotonic() + WAIT_SECONDS
     while not all(is_led(port, name, result.num_partitions) for port in ports):
         if time.monotonic() > deadline:
-            raise ClusterError(f"{name} is not led everywhere after {WAIT_SECONDS:.0f} s")
+            raise ClusterError(f"topic {name}: some broker knows no leader after {WAIT_SECONDS:.0f} s")
         time.sleep(_POLL_SECONDS)
 
 
 def is_led(port: int, name: str, partitions: int) -> bool:
-    """Whether a broker tells clients of a leader of each of the topic's partitions."""
+    """Whether a broker knows a leader of each of the topic's partitions."""
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
     try:
         [topic] = ask(port, request, MetadataResponse).topics

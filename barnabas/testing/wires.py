@@ -1,9 +1,9 @@
-"""Wires between the processes of one machine, which a test may cut: a network partition without root.
+"""Links between the processes of one machine that a test can cut: a network partition without root.
 
-Which wires are cut is a table of bytes in a file that all nodes map. A node looks at it for each connection that it
-made itself to another node; what others made to it, they look after. A cut wire carries nothing and tells nobody, as if
-the switch between two racks had died: what is sent waits, what arrives is held back, who dials waits, and when the wire
-is mended all of it goes on, as TCP would. Clients' connections are never touched.
+A file that all nodes map into memory has a byte for each link. A node checks it for each connection that it made itself
+to another node; the other ends are left to the peers. A cut link carries nothing and closes nothing, as if the switch
+between two racks had died: sends wait, received bytes are held back, dials wait, and after the repair all of it goes
+on, as TCP would. Clients' connections are never cut.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import trio
 from runtime.world import Bytes, Connection, ConnectionLost, File, Listener, Network
 
 LOOK_SECONDS = 0.01
-"""How often whoever waits for a wire looks at it."""
+"""Interval of checks of a cut link."""
 _CUT = 1
 
 
@@ -25,8 +25,8 @@ class Wires:
     """The table: one byte for each ordered pair of nodes."""
 
     def __init__(self, path: Path, names: Sequence[str]) -> None:
-        """`names` of all nodes, in the same order for everybody. The file is made, with all wires whole, if it is not
-        there.
+        """`names` of all nodes, in the same order in every process. Creates the file, without cut links, if it does not
+        exist.
         """
         self._places = {name: place for place, name in enumerate(names)}
         size = len(names) ** 2
@@ -37,14 +37,13 @@ class Wires:
             self._table = mmap.mmap(file.fileno(), size)
 
     def is_cut(self, source: str, target: str) -> bool:
-        """Whether nothing passes from one to the other."""
         return self._table[self._place(source, target)] == _CUT
 
     def cut(self, source: str, target: str) -> None:
         self._table[self._place(source, target)] = _CUT
 
     def partition(self, groups: Iterable[Iterable[str]]) -> None:
-        """Cut what is between nodes of different groups, both ways. KeyError for a name that no node has."""
+        """Cut the links between nodes of different groups, both ways. KeyError for an unknown name."""
         sides = [list(group) for group in groups]
         for index, side in enumerate(sides):
             for other in sides[index + 1 :]:
@@ -54,7 +53,7 @@ class Wires:
                         self.cut(target, source)
 
     def heal(self) -> None:
-        """All wires are whole again."""
+        """Repair all links."""
         self._table[:] = bytes(len(self._table))
 
     def _place(self, source: str, target: str) -> int:
@@ -62,17 +61,17 @@ class Wires:
 
 
 class SeverableNetwork:
-    """A node's network, whose wires to other nodes may be cut."""
+    """A node's network, whose links to other nodes can be cut."""
 
     def __init__(self, network: Network, wires: Wires, name: str, nodes: Mapping[int, str]) -> None:
-        """`name` of this node; `nodes` are all of them, by the port that they listen on."""
+        """`name` of this node; `nodes` are all of them, by listener port."""
         self._network = network
         self._wires = wires
         self._name = name
         self._nodes = nodes
 
     async def dial(self, host: str, port: int) -> Connection:
-        """As the network's own. Whoever dials over a cut wire waits, and bounds the time."""
+        """As the underlying network. A dial over a cut link waits; the caller bounds the time."""
         peer = self._nodes.get(port)
         if peer is None or peer == self._name:
             return await self._network.dial(host, port)
@@ -107,13 +106,13 @@ class SeverableConnection:
         try:
             count = await self._connection.receive_into(buffer)
         except ConnectionLost:
-            # Nor does the news of an end come over a cut wire.
-            await self._whole(self._peer, self._me)
+            # The end of a connection is not visible over a cut link either.
+            await self._repaired(self._peer, self._me)
             raise
         if self._wires.is_cut(self._peer, self._me):
-            # Others may use the buffer meanwhile: it is filled in the very turn in which this returns.
+            # The buffer may be used by others meanwhile: fill it just before this returns.
             held = bytes(buffer[:count])
-            await self._whole(self._peer, self._me)
+            await self._repaired(self._peer, self._me)
             buffer[:count] = held
         return count
 
@@ -125,7 +124,7 @@ class SeverableConnection:
         return 0 if cut else self._connection.send_file_now(file, offset, count)
 
     async def wait_writable(self) -> None:
-        await self._whole(self._me, self._peer)
+        await self._repaired(self._me, self._peer)
         await self._connection.wait_writable()
 
     def has_ended(self) -> bool:
@@ -135,7 +134,7 @@ class SeverableConnection:
         self._closed = True
         self._connection.close()
 
-    async def _whole(self, source: str, target: str) -> None:
+    async def _repaired(self, source: str, target: str) -> None:
         while self._wires.is_cut(source, target):
             await trio.sleep(LOOK_SECONDS)
             if self._closed:

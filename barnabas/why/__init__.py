@@ -1,1 +1,1 @@
-"""The story of a partition, a group, a transaction, a node or the quorum, as all nodes together tell it."""
+"""`barnabas why`: the story of a partition, group, transaction, node or quorum, from the decisions of all nodes."""

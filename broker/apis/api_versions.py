@@ -1,16 +1,25 @@
-"""ApiVersions (18): what this broker serves, and the features that the cluster has finalised (KIP-35, 511, 584)."""
+"""ApiVersions (18): the APIs that this broker serves, and the finalised features of the cluster (KIP-35, 511, 584)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from broker.metadata_cache import MetadataCache
+from broker.telemetry import ClientTelemetry, Software
 from kraft import descriptions
 from protocol.messages.api_versions import ApiVersion
 from runtime.dispatch import Call
 
-if TYPE_CHECKING:
-    from broker.services import BrokerServices
+
+@dataclass(frozen=True, slots=True)
+class ApiVersionsPorts:
+    metadata: MetadataCache
+    telemetry: ClientTelemetry | None
+    """Learns the name and version of the client's software."""
 
 
-def api_versions(broker: BrokerServices, call: Call, advertised: list[ApiVersion]) -> None:
-    call.answer(descriptions.api_versions(broker.metadata.image, call.message, call.version, advertised))
+def api_versions(ports: ApiVersionsPorts, advertised: list[ApiVersion], call: Call) -> None:
+    if ports.telemetry is not None:
+        software = Software(call.message.client_software_name, call.message.client_software_version)
+        ports.telemetry.connected(call.request.connection_id, software)
+    call.answer(descriptions.api_versions(ports.metadata.image, call.message, call.version, advertised))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from broker.apis.gathered import Gathered
-from broker.apis.group_calls import client_of, run_on_group
-from broker.apis.pieces import copy_with
+from broker.apis.group_calls import GroupShards, client_of, run_on_group
+from broker.apis.request_pieces import copy_with
+from broker.apis.response_parts import ResponseParts
 from broker.coordinator.outcome import Now, Outcome, Reply
 from broker.groups.classic_groups import ClassicGroups
 from broker.groups.group import Client
@@ -21,20 +21,17 @@ from protocol.messages.sync_group import SyncGroupResponse
 from runtime.dispatch import Call
 from runtime.server import Steps
 
-if TYPE_CHECKING:
-    from broker.services import BrokerServices
-
 FIRST_VERSION_WITH_NULL_PROTOCOL_NAME = 7
-"""Of JoinGroup."""
+"""JoinGroup version."""
 
 MEMBERS_AT_ONCE = 100
 """Members that leave a group by one command."""
 
 Command = Callable[[Any, Client, int, Reply, Now], Outcome]
-"""Takes a request, who sent it and in which version."""
+"""Takes a request, its client and its version."""
 
 
-def join_group(broker: BrokerServices, call: Call) -> None:
+def join_group(groups: GroupShards, call: Call) -> None:
     request: JoinGroupRequest = call.message
 
     def answer(response: JoinGroupResponse) -> None:
@@ -49,10 +46,10 @@ def join_group(broker: BrokerServices, call: Call) -> None:
         refuse(ErrorCode.INVALID_REQUEST)
         return
     reply = Reply(answer, refuse)
-    _run(broker, call, reply, lambda groups: groups.join)
+    _run(groups, call, reply, lambda classic: classic.join)
 
 
-def sync_group(broker: BrokerServices, call: Call) -> None:
+def sync_group(groups: GroupShards, call: Call) -> None:
     def refuse(code: ErrorCode) -> None:
         call.answer(SyncGroupResponse(error_code=code))
 
@@ -60,21 +57,21 @@ def sync_group(broker: BrokerServices, call: Call) -> None:
         refuse(ErrorCode.INVALID_REQUEST)
         return
     reply = Reply(call.answer, refuse)
-    _run(broker, call, reply, lambda groups: groups.sync)
+    _run(groups, call, reply, lambda classic: classic.sync)
 
 
-def heartbeat(broker: BrokerServices, call: Call) -> None:
+def heartbeat(groups: GroupShards, call: Call) -> None:
     def refuse(code: ErrorCode) -> None:
-        # While the group is loaded nobody knows better than the member itself that it is in it.
+        # While the group is being loaded, the member is taken at its word.
         is_loading = code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         call.answer(HeartbeatResponse(error_code=ErrorCode.NONE if is_loading else code))
 
     reply = Reply(call.answer, refuse)
-    _run(broker, call, reply, lambda groups: groups.heartbeat)
+    _run(groups, call, reply, lambda classic: classic.heartbeat)
 
 
-def leave_group(broker: BrokerServices, call: Call) -> Steps:
-    """Who names very many members has them leave some at a time."""
+def leave_group(groups: GroupShards, call: Call) -> Steps:
+    """Very many members leave in several commands, MEMBERS_AT_ONCE each."""
     request: LeaveGroupRequest = call.message
     members = request.members
 
@@ -88,22 +85,22 @@ def leave_group(broker: BrokerServices, call: Call) -> Steps:
         return LeaveGroupResponse(error_code=code)
 
     pieces = [members[start : start + MEMBERS_AT_ONCE] for start in range(0, len(members), MEMBERS_AT_ONCE)] or [[]]
-    gathered = Gathered(len(pieces), finish)
+    response_parts = ResponseParts(len(pieces), finish)
     for place, piece in enumerate(pieces):
         if place > 0:
             yield None
         leaving = copy_with(request, members=piece)
-        _run(broker, call, gathered.reply(place, error), lambda groups: groups.leave, leaving)
+        _run(groups, call, response_parts.reply(place, error), lambda classic: classic.leave, leaving)
 
 
 def _run(
-    broker: BrokerServices,
+    groups: GroupShards,
     call: Call,
     reply: Reply,
     command: Callable[[ClassicGroups], Command],
     part: LeaveGroupRequest | None = None,
 ) -> None:
-    """`part` is a part of the request to be run alone."""
+    """`part` is a part of the request, to be run instead of all of it."""
     request = part or call.message
     group_id: str = request.group_id
     if not group_id:
@@ -111,7 +108,7 @@ def _run(
         return
     client = client_of(call)
     run_on_group(
-        broker,
+        groups,
         group_id,
         reply,
         lambda machine: partial(command(machine.classic), request, client, call.version, reply),

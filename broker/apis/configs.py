@@ -1,16 +1,17 @@
 """DescribeConfigs (32), ListConfigResources (74), and the loggers' part of IncrementalAlterConfigs (44).
 
-All values come from this broker's metadata image and its own file. Changes of topics' and brokers' configs go on to
-the controller; only a broker's log levels live and die with its process.
+All values come from this broker's metadata image and its own file. Changes of topic and broker configs are forwarded to
+the controller; only log levels belong to the broker's process.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from broker.apis.metadata import topic_name_is_legal
-from broker.forwarding import forward
+from broker.metadata_cache import MetadataCache
 from kraft.descriptions import config_result
 from kraft.metadata.image import (
     BROKER_LOGGER_RESOURCE,
@@ -52,9 +53,6 @@ from settings.describe import (
     describe_topic_configs,
 )
 
-if TYPE_CHECKING:
-    from broker.services import BrokerServices
-
 LEVELS = ("FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE")
 """Kafka's names of log levels."""
 
@@ -64,21 +62,29 @@ _STRING_TYPE = 2
 _SET, _DELETE = 0, 1
 
 
-def layers_of(broker: BrokerServices) -> BrokerLayers:
-    """The raw values that count on this broker, by where they were set."""
-    configs = broker.metadata.image.configs
-    return BrokerLayers(
-        static=broker.static,
-        cluster_default=configs.get((BROKER_RESOURCE, ""), {}),
-        per_broker=configs.get((BROKER_RESOURCE, str(broker.settings.node_id)), {}),
-    )
+@dataclass(frozen=True, slots=True)
+class ConfigPorts:
+    node_id: int
+    static: Mapping[str, str]
+    """Keys and values of the broker's own file."""
+    metadata: MetadataCache
+    forward: Callable[[Call], None]
+
+    def layers(self) -> BrokerLayers:
+        """The raw values in force on this broker, by source."""
+        configs = self.metadata.image.configs
+        return BrokerLayers(
+            static=self.static,
+            cluster_default=configs.get((BROKER_RESOURCE, ""), {}),
+            per_broker=configs.get((BROKER_RESOURCE, str(self.node_id)), {}),
+        )
 
 
-def describe_configs(broker: BrokerServices, call: Call) -> Steps:
+def describe_configs(ports: ConfigPorts, call: Call) -> Steps:
     request: DescribeConfigsRequest = call.message
     response = DescribeConfigsResponse()
     meter = Meter(call)
-    # Asked twice is answered once: an answer is much longer than its question.
+    # A resource named twice is answered once: the response is much longer than the request.
     for resource in {(each.resource_type, each.resource_name): each for each in request.resources}.values():
         result = DescribeConfigsResult(
             resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
@@ -86,7 +92,7 @@ def describe_configs(broker: BrokerServices, call: Call) -> Steps:
         try:
             if meter.is_full:
                 raise KafkaError(ANSWER_TOO_LARGE, "the answer would be too large; ask for fewer resources at a time")
-            entries = _entries(broker, resource)
+            entries = _entries(ports, resource)
         except KafkaError as error:
             result.error_code = error.code
             result.error_message = error.message
@@ -108,41 +114,43 @@ def describe_configs(broker: BrokerServices, call: Call) -> Steps:
     call.answer(response)
 
 
-def _entries(broker: BrokerServices, resource: DescribeConfigsResource) -> list[ConfigEntry]:
-    image = broker.metadata.image
+def _entries(ports: ConfigPorts, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+    image = ports.metadata.image
     kind, name = resource.resource_type, resource.resource_name
     if kind == TOPIC_RESOURCE:
         if not topic_name_is_legal(name):
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"no topic can be called {name!r}")
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is not a legal topic name")
         if name not in image.topics.by_name:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
-        return describe_topic_configs(image.configs.get((kind, name), {}), layers_of(broker))
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
+        return describe_topic_configs(image.configs.get((kind, name), {}), ports.layers())
     if kind == BROKER_RESOURCE:
         if not name:
-            return describe_cluster_defaults(layers_of(broker))
-        _check_own_id(broker, name)
-        return describe_broker_configs(layers_of(broker))
+            return describe_cluster_defaults(ports.layers())
+        _check_own_id(ports, name)
+        return describe_broker_configs(ports.layers())
     if kind == BROKER_LOGGER_RESOURCE:
-        _check_own_id(broker, name)
+        _check_own_id(ports, name)
         return [_logger_entry(logger) for logger in _loggers()]
     if kind in (CLIENT_METRICS_RESOURCE, GROUP_RESOURCE):
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource has no name")
         if kind == GROUP_RESOURCE:
-            return describe_group_configs(image.configs.get((kind, name), {}), layers_of(broker))
+            return describe_group_configs(image.configs.get((kind, name), {}), ports.layers())
         return describe_client_metrics(image.configs.get((kind, name), {}))
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"unsupported resource type {kind}")
 
 
-def _check_own_id(broker: BrokerServices, name: str) -> None:
-    """Only a broker itself knows its file and its loggers."""
-    own_id = broker.settings.node_id
+def _check_own_id(ports: ConfigPorts, name: str) -> None:
+    """A broker can describe only its own file and its own loggers."""
+    own_id = ports.node_id
     if name != str(own_id):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {own_id}; ask broker {name!r} itself")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"this is broker {own_id}; send the request to broker {name!r}"
+        )
 
 
 def _loggers() -> list[logging.Logger]:
-    """The root and every logger of ours, by name."""
+    """The root logger and every logger of our packages, by name."""
     names = sorted(name for name in logging.root.manager.loggerDict if name.split(".")[0] in _ROOMS)
     return [logging.root, *(logging.getLogger(name) for name in names), request_log]
 
@@ -163,10 +171,10 @@ def _logger_entry(logger: logging.Logger) -> ConfigEntry:
     )
 
 
-def list_config_resources(broker: BrokerServices, call: Call) -> Steps:
-    """Every resource that may have configs; v0 knows client metrics only (KIP-1142)."""
+def list_config_resources(ports: ConfigPorts, call: Call) -> Steps:
+    """Every resource that may have configs; v0 lists client metrics only (KIP-1142)."""
     request: ListConfigResourcesRequest = call.message
-    image = broker.metadata.image
+    image = ports.metadata.image
     types = list(dict.fromkeys(request.resource_types)) if call.version > 0 else [CLIENT_METRICS_RESOURCE]
     brokers = [str(broker_id) for broker_id in sorted(image.cluster.brokers)]
     names = {
@@ -191,11 +199,11 @@ def list_config_resources(broker: BrokerServices, call: Call) -> Steps:
     call.answer(response)
 
 
-def incremental_alter_configs(broker: BrokerServices, call: Call) -> Steps:
-    """Log levels are set here; everything else goes on to the controller. Tools never mix the two."""
+def incremental_alter_configs(ports: ConfigPorts, call: Call) -> Steps:
+    """Sets log levels here and forwards everything else to the controller. Tools never mix the two."""
     request: IncrementalAlterConfigsRequest = call.message
     if not request.resources or any(r.resource_type != BROKER_LOGGER_RESOURCE for r in request.resources):
-        forward(broker, call)
+        ports.forward(call)
         return
     response = IncrementalAlterConfigsResponse()
     meter = Meter(call)
@@ -204,7 +212,7 @@ def incremental_alter_configs(broker: BrokerServices, call: Call) -> Steps:
             resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
         )
         try:
-            _check_own_id(broker, resource.resource_name)
+            _check_own_id(ports, resource.resource_name)
             levels = _checked_levels(resource)
         except KafkaError as error:
             result.error_code = error.code
@@ -225,15 +233,17 @@ def _checked_levels(resource: AlterConfigsResource) -> dict[str, int]:
     levels: dict[str, int] = {}
     for config in resource.configs:
         if config.name not in known:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"there is no logger {config.name}")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"logger {config.name} does not exist")
         if config.config_operation == _DELETE and config.name != logging.root.name:
             levels[config.name] = logging.NOTSET
         elif config.config_operation == _SET and config.value in LEVELS:
             levels[config.name] = logging.getLevelNamesMapping()[_TO_PYTHON.get(config.value, config.value)]
         elif config.config_operation == _SET:
             raise KafkaError(
-                ErrorCode.INVALID_CONFIG, f"{config.value!r} is no log level; use one of {', '.join(LEVELS)}"
+                ErrorCode.INVALID_CONFIG, f"a log level must be one of {', '.join(LEVELS)}; got {config.value!r}"
             )
         else:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a log level can be set, and other than root's deleted")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "a log level can only be set, or deleted unless it is the root logger's"
+            )
     return levels

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
-from broker.apis.group_calls import client_of, consumer_protocol_is_enabled, run_on_group
+from broker.apis.group_calls import GroupShards, client_of, run_on_group
 from broker.coordinator.outcome import Reply
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat import (
@@ -14,23 +14,21 @@ from protocol.messages.consumer_group_heartbeat import (
 )
 from runtime.dispatch import Call
 
-if TYPE_CHECKING:
-    from broker.services import BrokerServices
 
-
-def consumer_group_heartbeat(broker: BrokerServices, call: Call) -> None:
+def consumer_group_heartbeat(groups: GroupShards, is_enabled: Callable[[], bool], call: Call) -> None:
+    """`is_enabled`: whether the consumer protocol is."""
     request: ConsumerGroupHeartbeatRequest = call.message
 
     def refuse(code: ErrorCode) -> None:
         call.answer(ConsumerGroupHeartbeatResponse(error_code=code))
 
-    if not consumer_protocol_is_enabled(broker):
+    if not is_enabled():
         refuse(ErrorCode.UNSUPPORTED_VERSION)
         return
     client = client_of(call)
     reply = Reply(call.answer, refuse)
     run_on_group(
-        broker,
+        groups,
         request.group_id,
         reply,
         lambda machine: partial(machine.consumer.heartbeat, request, client, call.version, reply),

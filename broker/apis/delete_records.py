@@ -1,14 +1,14 @@
-"""DeleteRecords (21): hides what is below an offset, and answers once every live replica has done so (KIP-107)."""
+"""DeleteRecords (21): advances the log start offset, and answers once every live replica has done so (KIP-107)."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from broker.apis.lookup import find_leader
+from broker.apis.partition_lookup import PartitionLookup
 from broker.fetch_sessions import PartitionKey
 from broker.metadata_cache import INTERNAL_TOPICS
-from broker.purgatory import DelayedOperation
+from broker.purgatory import DelayedOperation, Purgatory
 from broker.replication.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_records import (
@@ -20,17 +20,23 @@ from protocol.messages.delete_records import (
 from runtime.dispatch import Call
 from runtime.meter import Meter
 from runtime.server import Steps
-
-if TYPE_CHECKING:
-    from broker.services import BrokerServices
+from runtime.world import Clock
 
 
-def delete_records(broker: BrokerServices, call: Call) -> Steps:
+@dataclass(frozen=True, slots=True)
+class DeleteRecordsPorts:
+    lookup: PartitionLookup
+    deletions: Purgatory[PartitionKey]
+    """DeleteRecords requests that wait for followers."""
+    monotonic: Clock
+
+
+def delete_records(ports: DeleteRecordsPorts, call: Call) -> Steps:
     request: DeleteRecordsRequest = call.message
     response = DeleteRecordsResponse()
     deletion = _Deletion(call, response)
     meter = Meter(call)
-    # A partition that is named twice is answered once, as it was asked for last.
+    # A partition named twice is answered once, for the last offset named.
     for name, offsets in wanted_offsets(request).items():
         results = DeleteRecordsTopicResult(name=name)
         response.topics.append(results)
@@ -40,7 +46,7 @@ def delete_records(broker: BrokerServices, call: Call) -> Steps:
             try:
                 if name in INTERNAL_TOPICS:
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "internal topics keep their records")
-                partition = find_leader(broker, name, index)
+                partition = ports.lookup.find_leader(name, index)
                 result.low_watermark = partition.delete_records(offset)
             except KafkaError as error:
                 result.error_code = error.code
@@ -51,12 +57,12 @@ def delete_records(broker: BrokerServices, call: Call) -> Steps:
                 yield None
         if meter.step_ends():
             yield None
-    deadline_ms = broker.world.monotonic.now_ms() + max(0, request.timeout_ms)
+    deadline_ms = ports.monotonic.now_ms() + max(0, request.timeout_ms)
     keys = deletion.keys()
     if not keys:
         deletion.force_complete()
     else:
-        broker.deletions.try_complete_else_watch(deletion, keys, deadline_ms)
+        ports.deletions.try_complete_else_watch(deletion, keys, deadline_ms)
 
 
 DELETION_ITEMS = 8
@@ -64,7 +70,7 @@ DELETION_ITEMS = 8
 
 
 def wanted_offsets(request: DeleteRecordsRequest) -> dict[str, dict[int, int]]:
-    """By topic and partition."""
+    """Offset by topic and partition."""
     wanted: dict[str, dict[int, int]] = {}
     for topic in request.topics:
         wanted.setdefault(topic.name, {}).update({it.partition_index: it.offset for it in topic.partitions})
@@ -82,7 +88,7 @@ class _Deletion(DelayedOperation):
         self._response = response
         self._waiting: dict[Hashable, tuple[Partition, DeleteRecordsPartitionResult, int]] = {}
         self._touched: dict[Hashable, None] | None = None
-        """Which of them changed since the last look; None before the first one."""
+        """Keys that changed since the last `try_complete`; None before the first one."""
 
     def waits_for(self, partition: Partition, result: DeleteRecordsPartitionResult) -> None:
         key = (partition.topic_id, partition.index)

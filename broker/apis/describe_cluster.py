@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from broker.apis.metadata import CLUSTER_OPERATIONS, PARTITION_ITEMS, TOPIC_OPERATIONS, topic_name_is_legal
+from broker.current_settings import CurrentSettings
 from broker.metadata_cache import INTERNAL_TOPICS, NO_LEADER, MetadataCache, node_of
 from kraft.metadata.image import TopicImage
 from protocol.errors import ErrorCode
@@ -25,27 +26,28 @@ from runtime.dispatch import Call
 from runtime.meter import Meter
 from runtime.server import Steps
 
-if TYPE_CHECKING:
-    from broker.services import BrokerServices
-
 ENDPOINT_TYPE_BROKERS = 1
 
 
-def describe_cluster(broker: BrokerServices, call: Call) -> None:
+@dataclass(frozen=True, slots=True)
+class ClusterPorts:
+    metadata: MetadataCache
+    settings: CurrentSettings
+
+
+def describe_cluster(ports: ClusterPorts, call: Call) -> None:
     request: DescribeClusterRequest = call.message
-    response = DescribeClusterResponse(
-        cluster_id=broker.metadata.cluster_id, endpoint_type=request.endpoint_type
-    )
+    response = DescribeClusterResponse(cluster_id=ports.metadata.cluster_id, endpoint_type=request.endpoint_type)
     if request.endpoint_type != ENDPOINT_TYPE_BROKERS:
         response.error_code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
-        response.error_message = "this is a broker's listener; controllers are described by controllers"
+        response.error_message = "this is a broker; only controllers describe the controllers"
         if request.endpoint_type != 2:
             response.error_code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
             response.error_message = f"unknown endpoint type {request.endpoint_type}"
         call.answer(response)
         return
     listener_name = call.request.listener_name
-    brokers = broker.metadata.image.cluster.brokers
+    brokers = ports.metadata.image.cluster.brokers
     for broker_id in sorted(brokers):
         image = brokers[broker_id]
         node = node_of(image, listener_name)
@@ -56,19 +58,19 @@ def describe_cluster(broker: BrokerServices, call: Call) -> None:
                 broker_id=broker_id, host=node.host, port=node.port, rack=node.rack, is_fenced=image.fenced
             )
         )
-    alive = broker.metadata.alive_nodes(listener_name)
-    own_id = broker.settings.node_id
+    alive = ports.metadata.alive_nodes(listener_name)
+    own_id = ports.settings().node_id
     response.controller_id = own_id if own_id in alive else next(iter(alive), NO_LEADER)
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS
     call.answer(response)
 
 
-def describe_topic_partitions(broker: BrokerServices, call: Call) -> Steps:
-    """Pages of at most max.request.partition.size.limit partitions, topics in the order of their names (KIP-966)."""
+def describe_topic_partitions(ports: ClusterPorts, call: Call) -> Steps:
+    """Pages of at most max.request.partition.size.limit partitions, topics sorted by name (KIP-966)."""
     request: DescribeTopicPartitionsRequest = call.message
     response = DescribeTopicPartitionsResponse()
-    cache = broker.metadata.as_it_is()
+    cache = ports.metadata.snapshot()
     by_name = cache.image.topics.by_name
     meter = Meter(call)
     asked = {topic.name for topic in request.topics}
@@ -82,9 +84,7 @@ def describe_topic_partitions(broker: BrokerServices, call: Call) -> Steps:
             call.answer(response)
             return
         first_partition = cursor.partition_index if names[:1] == [cursor.topic_name] else 0
-    room = max(
-        1, min(request.response_partition_limit, broker.settings.max_request_partition_size_limit)
-    )
+    room = max(1, min(request.response_partition_limit, ports.settings().max_request_partition_size_limit))
     for name in names:
         if room == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)

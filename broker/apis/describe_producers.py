@@ -1,12 +1,8 @@
-"""DescribeProducers (61): who writes to a partition and how far they are, as any of its replicas knows it
-(KIP-664).
-"""
+"""DescribeProducers (61): the producer state of a partition, from any of its replicas (KIP-664)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from broker.apis.lookup import find_partition
+from broker.apis.partition_lookup import PartitionLookup
 from broker.replication.partition import Partition
 from protocol.errors import KafkaError
 from protocol.messages.describe_producers import (
@@ -20,15 +16,12 @@ from runtime.dispatch import Call
 from runtime.meter import ANSWER_TOO_LARGE, Meter
 from runtime.server import Steps
 
-if TYPE_CHECKING:
-    from broker.services import BrokerServices
 
-
-def describe_producers(broker: BrokerServices, call: Call) -> Steps:
+def describe_producers(lookup: PartitionLookup, call: Call) -> Steps:
     request: DescribeProducersRequest = call.message
     response = DescribeProducersResponse()
     meter = Meter(call)
-    # A partition that is named twice is described once: an answer is much longer than its question.
+    # A partition named twice is described once: the response is much longer than the request.
     seen: set[tuple[str, int]] = set()
     for topic in request.topics:
         answers = TopicResponse(name=topic.name)
@@ -40,7 +33,7 @@ def describe_producers(broker: BrokerServices, call: Call) -> Steps:
                 answer = PartitionResponse(partition_index=index)
                 answers.partitions.append(answer)
                 try:
-                    yield from _describe(meter, find_partition(broker, topic.name, index), answer)
+                    yield from _describe(meter, lookup.find(topic.name, index), answer)
                 except KafkaError as error:
                     answer.error_code = error.code
                     answer.error_message = error.message
@@ -53,7 +46,7 @@ def describe_producers(broker: BrokerServices, call: Call) -> Steps:
 
 
 def _describe(meter: Meter, partition: Partition, answer: PartitionResponse) -> Steps:
-    """Raises KafkaError if the answer has no room for all producers of the partition."""
+    """Raises KafkaError if the response has no room for all producers of the partition."""
     producers = partition.log.producers
     if producers is None:
         return

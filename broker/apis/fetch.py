@@ -1,35 +1,40 @@
-"""Fetch (1): consumers read what is committed, followers all there is; both may wait for more.
+"""Fetch (1): consumers read up to the high watermark, followers up to the log end; both may wait for more.
 
-Consumers may read from any replica (KIP-392), and a leader sends them to one that is nearer if it is configured to;
+Consumers may read from any replica (KIP-392), and a leader with a replica selector redirects them to a nearer one;
 followers read from leaders.
 
-A follower's fetch is also its report: the offset it asks for is the end of its log, and may move the high watermark
-(which completes produces) before anything is read. The answer's records are regions of segment files; their bytes go
-from the page cache to the socket without passing through here.
+A follower's fetch also reports its progress: the fetch offset is the end of its log, and may advance the high watermark
+(which completes produce requests) before anything is read. The records of a response are regions of segment files;
+their bytes go from the page cache to the socket without being copied here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 
 import trio
 
-from broker.apis.lookup import known_leader
+from broker.apis.partition_lookup import PartitionLookup
+from broker.current_settings import CurrentSettings
 from broker.fetch_sessions import (
     TOPIC_IDS_FROM_VERSION,
     Answer,
     FetchContext,
+    FetchSessions,
     InSteps,
     PartitionKey,
     TopicKey,
     at_once,
     by_topic,
+    session_key,
 )
-from broker.purgatory import DelayedOperation
+from broker.metadata_cache import MetadataCache
+from broker.purgatory import DelayedOperation, Purgatory
 from broker.replication.partition import FetchKind, Partition, ReadRequest
 from broker.replication.replica import FollowerFetch
-from broker.replication.selection import SELECTORS, ReplicaView, Selector
+from broker.replication.replica_selection import SELECTORS, ReplicaView, Selector
+from broker.traffic import BytesOut
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import (
     AbortedTransaction,
@@ -44,47 +49,61 @@ from protocol.messages.fetch import (
 )
 from runtime.dispatch import Call
 from runtime.server import Steps
-
-if TYPE_CHECKING:
-    from broker.services import BrokerServices
+from runtime.world import Clock
 
 CONSUMER = -1
 READ_COMMITTED = 1
 UNKNOWN_EPOCH = -1
-FOLLOWERS_TOGETHER_MS = 50
-"""Followers that wait in vain are answered together, on a grid of that width: an idle leader wakes once for all."""
+FOLLOWER_DEADLINE_GRID_MS = 50
+"""Deadlines of waiting followers are rounded down to this grid, so that an idle leader wakes once for all of them."""
 RACKS_FROM_VERSION = 11
-"""Older consumers do not know that they could read from followers."""
-MOST_AT_ONCE = 256
+"""Older consumers cannot be redirected to followers."""
+MAX_AT_ONCE = 256
 """A request that names more partitions is served in steps."""
-MOST_IN_SESSION = 1_000
+MAX_IN_SESSION = 1_000
 """A consumer that names more partitions gets no session."""
 READ_IN_A_STEP = 16
 ANSWERED_IN_A_STEP = 500
 _LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 _LEADER_HINTS_FROM_VERSION = 16
-"""Older versions carry the leader, but not where it is (KIP-951)."""
+"""Older versions name the leader, but not its address (KIP-951)."""
 
 
-def fetch(broker: BrokerServices, call: Call) -> Steps | None:
+@dataclass(frozen=True, slots=True)
+class FetchPorts:
+    lookup: PartitionLookup
+    metadata: MetadataCache
+    sessions: FetchSessions
+    fetches: Purgatory[PartitionKey]
+    """Fetches that wait for records."""
+    deletions: Purgatory[PartitionKey]
+    """DeleteRecords requests that wait for followers."""
+    report_follower: Callable[[int], None]
+    """Called with the broker id of each follower that fetches."""
+    bytes_out: BytesOut
+    monotonic: Clock
+    settings: CurrentSettings
+
+
+def fetch(ports: FetchPorts, call: Call) -> Steps | None:
     request: FetchRequest = call.message
     version = call.version
     replica_id, broker_epoch = request.replica_id, UNKNOWN_EPOCH
     if version >= 15:
         replica_id, broker_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
     from_follower = replica_id >= 0
-    now_ms = broker.world.monotonic.now_ms()
+    now_ms = ports.monotonic.now_ms()
     named = 0
     for topic in request.topics:
         named += len(topic.partitions)
     for forgotten in request.forgotten_topics_data:
         named += len(forgotten.partitions)
-    if named > MOST_IN_SESSION and not from_follower:
-        return _fetch_without_session(broker, call)
-    opening = broker.sessions.opening(request, version, from_follower=from_follower, now_ms=now_ms)
-    if named > MOST_AT_ONCE:
-        return _fetch_in_steps(broker, call, opening, (replica_id, broker_epoch), now_ms)
-    attempt = _opened(broker, call, at_once(opening), (replica_id, broker_epoch))
+    if named > MAX_IN_SESSION and not from_follower:
+        return _fetch_without_session(ports, call)
+    opening = ports.sessions.opening(request, version, from_follower=from_follower, now_ms=now_ms)
+    if named > MAX_AT_ONCE:
+        return _fetch_in_steps(ports, call, opening, (replica_id, broker_epoch), now_ms)
+    attempt = _opened(ports, call, at_once(opening), (replica_id, broker_epoch))
     if attempt is None:
         return None
     if attempt.is_long:
@@ -94,24 +113,24 @@ def fetch(broker: BrokerServices, call: Call) -> Steps | None:
     return None
 
 
-def _opened(broker: BrokerServices, call: Call, context: FetchContext, replica: tuple[int, int]) -> _Fetch | None:
-    """None if there is nothing to be read, and that was answered."""
-    attempt = _Fetch(broker, call, context, *replica)
+def _opened(ports: FetchPorts, call: Call, context: FetchContext, replica: tuple[int, int]) -> _Fetch | None:
+    """None if the session has an error, which was answered. `replica`: replica id and broker epoch."""
+    attempt = _Fetch(ports, call, context, *replica)
     if context.error != ErrorCode.NONE:
         attempt.answer()
         return None
     if replica[0] >= 0:
         call.slot.comes_from_node()
-        broker.partitions.heard_from(replica[0])
-    attempt.look_how_long()
+        ports.report_follower(replica[0])
+    attempt.check_length()
     return attempt
 
 
 def _fetch_in_steps(
-    broker: BrokerServices, call: Call, opening: InSteps[FetchContext], replica: tuple[int, int], now_ms: int
+    ports: FetchPorts, call: Call, opening: InSteps[FetchContext], replica: tuple[int, int], now_ms: int
 ) -> Steps:
     call.is_large = True
-    attempt = _opened(broker, call, (yield from opening), replica)
+    attempt = _opened(ports, call, (yield from opening), replica)
     if attempt is not None:
         attempt.is_long = True
         yield from _read_in_steps(attempt, now_ms)
@@ -122,13 +141,13 @@ def _read_in_steps(attempt: _Fetch, now_ms: int) -> Steps:
     yield from _after_first_read(attempt, now_ms)
 
 
-def _fetch_without_session(broker: BrokerServices, call: Call) -> Steps:
-    """A request that names so many partitions is read once when it comes and, if there is nothing, once more when it
-    has waited for as long as it may."""
+def _fetch_without_session(ports: FetchPorts, call: Call) -> Steps:
+    """A request that names so many partitions is read when it arrives and, if there is too little, once more at the end
+    of its maximum wait."""
     request: FetchRequest = call.message
     call.is_large = True
-    context = yield from broker.sessions.open_none(request, call.version >= TOPIC_IDS_FROM_VERSION)
-    attempt = _Fetch(broker, call, context, CONSUMER, UNKNOWN_EPOCH)
+    context = yield from ports.sessions.open_none(request, call.version >= TOPIC_IDS_FROM_VERSION)
+    attempt = _Fetch(ports, call, context, CONSUMER, UNKNOWN_EPOCH)
     if context.error == ErrorCode.NONE:
         yield from attempt.reading()
         if request.max_wait_ms > 0 and not attempt.is_satisfied():
@@ -143,12 +162,12 @@ async def _read_later(call: Call, attempt: _Fetch, wait_ms: int) -> None:
 
 
 def _after_first_read(attempt: _Fetch, now_ms: int) -> Steps:
-    broker, call, context = attempt.broker, attempt.call, attempt.context
+    ports, call, context = attempt.ports, attempt.call, attempt.context
     request: FetchRequest = call.message
     from_follower = attempt.replica_id >= 0
-    if from_follower and broker.deletions.delayed:
+    if from_follower and ports.deletions.delayed:
         for place, (key, wanted) in enumerate(context.to_read, 1):
-            broker.deletions.check_and_complete((key, wanted.partition))
+            ports.deletions.check_and_complete((key, wanted.partition))
             if place % READ_IN_A_STEP == 0:
                 yield None
     if request.max_wait_ms <= 0 or attempt.is_satisfied():
@@ -156,27 +175,23 @@ def _after_first_read(attempt: _Fetch, now_ms: int) -> Steps:
         return
     keys = [session_key(context.session_id)]
     if not context.is_incremental:
-        if not context.wanted or (len(context.wanted) > MOST_IN_SESSION and context.wants_session):
-            # With its session a follower waits for so many as well as for one.
+        if not context.wanted or (len(context.wanted) > MAX_IN_SESSION and context.wants_session):
+            # The follower's next request has a session, with which waiting for many partitions costs no more than for
+            # one.
             yield from attempt.answering()
             return
-        if len(context.wanted) > MOST_IN_SESSION:
+        if len(context.wanted) > MAX_IN_SESSION:
             call.spawn(_read_later, call, attempt, request.max_wait_ms)
             return
         keys = [(key, wanted.partition) for key, wanted in context.wanted]
     deadline_ms = now_ms + request.max_wait_ms
-    if from_follower and request.max_wait_ms >= 4 * FOLLOWERS_TOGETHER_MS:
-        deadline_ms -= deadline_ms % FOLLOWERS_TOGETHER_MS
-    broker.fetches.watch(attempt, keys, deadline_ms)
-
-
-def session_key(session_id: int) -> PartitionKey:
-    """What the fetch of a session waits under: the session knows the partitions. (No topic has an empty name.)"""
-    return "", session_id
+    if from_follower and request.max_wait_ms >= 4 * FOLLOWER_DEADLINE_GRID_MS:
+        deadline_ms -= deadline_ms % FOLLOWER_DEADLINE_GRID_MS
+    ports.fetches.watch(attempt, keys, deadline_ms)
 
 
 class _Fetch(DelayedOperation):
-    """One fetch request, from the first read to the answer. Looked at again when a partition of it changes."""
+    """One fetch request, from the first read to the response. Checked again when one of its partitions changes."""
 
     __slots__ = (
         "_answers",
@@ -193,19 +208,19 @@ class _Fetch(DelayedOperation):
         "_selector",
         "_touched",
         "_urgent",
-        "broker",
         "call",
         "context",
         "is_long",
+        "ports",
         "replica_id",
     )
 
     def __init__(
-        self, broker: BrokerServices, call: Call, context: FetchContext, replica_id: int, broker_epoch: int
+        self, ports: FetchPorts, call: Call, context: FetchContext, replica_id: int, broker_epoch: int
     ) -> None:
         super().__init__()
         request: FetchRequest = call.message
-        self.broker = broker
+        self.ports = ports
         self.call = call
         self.context = context
         self.replica_id = replica_id
@@ -213,7 +228,7 @@ class _Fetch(DelayedOperation):
         self._leader_only = replica_id >= 0 or call.version < RACKS_FROM_VERSION
         self._selector: Selector | None = None
         if not self._leader_only and request.rack_id:
-            self._selector = SELECTORS[broker.settings.replica_selector_class]
+            self._selector = SELECTORS[ports.settings().replica_selector_class]
         if replica_id >= 0:
             self._kind = FetchKind.REPLICA
         elif request.isolation_level == READ_COMMITTED:
@@ -221,36 +236,36 @@ class _Fetch(DelayedOperation):
         else:
             self._kind = FetchKind.READ_UNCOMMITTED
         self._max_bytes = (
-            request.max_bytes if replica_id >= 0 else min(request.max_bytes, broker.settings.fetch_max_bytes)
+            request.max_bytes if replica_id >= 0 else min(request.max_bytes, ports.settings().fetch_max_bytes)
         )
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._answers: list[Answer] = []
         self._partitions: dict[Hashable, tuple[Partition, FetchPartition, int, int]] = {}
-        """What can be waited for: the partition, the question, and where its log began and ended for this reader."""
+        """Partitions that the fetch can wait for: partition, request, log start offset, and end for this reader."""
         self._touched: dict[Hashable, None] | None = None
-        """Which of them changed since the last look; None before the first one. There may be thousands, and a change
-        in the cluster may touch each of them in turn: then it must not be all that are looked at every time.
+        """Keys that changed since the last `try_complete`; None before the first one. A change in the cluster may touch
+        thousands of partitions one after the other: only the touched ones are checked each time.
         """
         self._left_open: dict[PartitionKey, None] = {}
         self._bytes_read = 0
         self._failed = False
         self._urgent = False
         self.is_long = False
-        """It has so many partitions to read that it is read in steps."""
+        """True if there are so many partitions that they are read in steps."""
         self._fresh = False
-        """What was read is what there is: nothing ran in between."""
+        """True if nothing has run since the last read."""
 
     # -- reading
 
     def read(self, *, again: bool = False) -> None:
-        """Read every partition in turn; `again`: the followers' reports were taken the first time."""
+        """Read every partition; `again`: the follower's progress was recorded by the first read."""
         at_once(self.reading(again=again))
 
     def reading(self, *, again: bool = False) -> Steps:
         """`read` in steps."""
         answers: list[Answer] = []
         if again:
-            self.context.take_moved()  # what changes from here on is not in this answer
+            self.context.take_moved()  # later changes are not in this response
         self._partitions = {}
         self._bytes_read = 0
         self._failed = False
@@ -269,11 +284,11 @@ class _Fetch(DelayedOperation):
 
     def _read_one(self, key: TopicKey, wanted: FetchPartition, left: int, again: bool) -> PartitionData:
         index = wanted.partition
-        broker = self.broker
-        partition = broker.partitions.find(key, index)
+        lookup = self.ports.lookup
+        partition = lookup.partitions.find(key, index)
         if partition is None:
-            error = broker.partitions.missing_error(key, index)
-            return self._failure(index, error, known_leader(broker, key, index))
+            error = lookup.partitions.missing_error(key, index)
+            return self._failure(index, error, lookup.known_leader(key, index))
         try:
             return self._read_log(key, partition, wanted, left, again)
         except KafkaError as failure:
@@ -285,8 +300,8 @@ class _Fetch(DelayedOperation):
         if self._selector is not None and partition.is_leader:
             preferred = self._nearer(self._selector, partition, wanted.fetch_offset)
             if preferred is not None:
-                return self._sent_on(partition, wanted, preferred)
-        # The first batch of an answer is sent whole even if it is bigger than was asked for (KIP-74).
+                return self._redirected(partition, wanted, preferred)
+        # The first batch of a response is sent whole even if it is larger than the limits (KIP-74).
         request = ReadRequest(
             self._kind,
             wanted.fetch_offset,
@@ -324,27 +339,27 @@ class _Fetch(DelayedOperation):
         if (found.records is None and readable > wanted.fetch_offset) or (
             self.replica_id >= 0 and self.replica_id not in partition.replica.isr
         ):
-            # No room was left for it; or a follower that has yet to be asked into the ISR, which each fetch may do.
+            # There was no room left for it; or the follower is not in the ISR, and each fetch may let it join.
             self._left_open[key, wanted.partition] = None
         return data
 
     def _nearer(self, select: Selector, partition: Partition, offset: int) -> int | None:
-        """The follower from which this consumer should rather read."""
-        broker = self.broker
-        nodes = broker.metadata.alive_nodes(self.call.request.listener_name)
-        own_id = broker.settings.node_id
+        """The follower that this consumer should read from; None for the leader."""
+        ports = self.ports
+        nodes = ports.metadata.alive_nodes(self.call.request.listener_name)
+        settings = ports.settings()
         views = [
             ReplicaView(node_id, nodes[node_id].rack, log_end_offset, late_ms)
             for node_id, log_end_offset, late_ms in partition.replica.in_sync_followers(
-                offset, broker.world.monotonic.now_ms()
+                offset, ports.monotonic.now_ms()
             )
             if node_id in nodes
         ]
-        leader = ReplicaView(own_id, broker.settings.broker_rack, partition.log.log_end_offset, 0)
+        leader = ReplicaView(settings.node_id, settings.broker_rack, partition.log.log_end_offset, 0)
         return select(self.call.message.rack_id, leader, views)
 
-    def _sent_on(self, partition: Partition, wanted: FetchPartition, preferred: int) -> PartitionData:
-        """No records, but where to get them; told at once."""
+    def _redirected(self, partition: Partition, wanted: FetchPartition, preferred: int) -> PartitionData:
+        """No records, but the preferred replica; the response does not wait."""
         found = partition.offsets(wanted.current_leader_epoch)
         self._urgent = True
         return PartitionData(
@@ -358,14 +373,14 @@ class _Fetch(DelayedOperation):
         )
 
     def _readable(self, partition: Partition) -> int:
-        """Up to where this fetcher may read now."""
+        """The offset up to which this reader may read now."""
         log = partition.log
         if self._kind is FetchKind.REPLICA:
             return log.log_end_offset
         return log.last_stable_offset if self._kind is FetchKind.READ_COMMITTED else log.high_watermark
 
     def _failure(self, index: int, error: ErrorCode, leader: tuple[int, int]) -> PartitionData:
-        """`leader`: (id, epoch) of who leads as far as is known."""
+        """`leader`: (id, epoch) of the known leader."""
         self._failed = True
         data = PartitionData(
             partition_index=index, error_code=error, high_watermark=-1, log_start_offset=-1, records=b""
@@ -376,21 +391,21 @@ class _Fetch(DelayedOperation):
 
     # -- waiting
 
-    def look_how_long(self) -> None:
-        """A session may have much more to read than the request names."""
-        if not self.is_long and len(self.context.to_read) > MOST_AT_ONCE:
+    def check_length(self) -> None:
+        """Set `is_long` if needed: a session may have much more to read than the request names."""
+        if not self.is_long and len(self.context.to_read) > MAX_AT_ONCE:
             self.is_long = self.call.is_large = True
 
     def is_satisfied(self) -> bool:
-        """Enough was read, or there is something else that has to be told at once."""
+        """True if enough was read, or the response must not wait for another reason."""
         return self._failed or self._urgent or self._bytes_read >= self._min_bytes
 
     def try_complete(self) -> bool:
-        """A partition changed: anything to answer with? Only then are logs read again."""
+        """Read the logs again, but only if a change gives something to answer with."""
         news = self._session_has_news() if self.context.is_incremental else self._partitions_have_news()
         if not news:
             return False
-        self.look_how_long()
+        self.check_length()
         if self.is_long:
             return self.force_complete()
         self.read(again=True)
@@ -410,33 +425,33 @@ class _Fetch(DelayedOperation):
             if key not in self._partitions:
                 continue
             partition, wanted, log_start_offset, readable = self._partitions[key]
-            if self.broker.partitions.find(partition.topic_id, partition.index) is not partition:
+            if self.ports.lookup.partitions.find(partition.topic_id, partition.index) is not partition:
                 self._urgent = news = True
-            elif self._readable(partition) != readable or self._must_hear(partition, wanted, log_start_offset):
+            elif self._readable(partition) != readable or self._is_urgent(partition, wanted, log_start_offset):
                 news = True
         return news
 
     def _session_has_news(self) -> bool:
         news = False
         for key, wanted in self.context.take_moved():
-            partition = self.broker.partitions.find(key, wanted.partition)
+            partition = self.ports.lookup.partitions.find(key, wanted.partition)
             if (
                 partition is None
                 or self._readable(partition) > wanted.fetch_offset
-                or self._must_hear(partition, wanted, wanted.log_start_offset)
+                or self._is_urgent(partition, wanted, wanted.log_start_offset)
             ):
                 news = True
         return news
 
-    def _must_hear(self, partition: Partition, wanted: FetchPartition, log_start_offset: int) -> bool:
-        """Whether something else than records has to be told at once."""
+    def _is_urgent(self, partition: Partition, wanted: FetchPartition, log_start_offset: int) -> bool:
+        """True if an error or a new log start offset has to be reported without waiting for records."""
         replica = partition.replica
         if not self._leader_only:
             self._urgent = self._urgent or replica.replica_error(wanted.current_leader_epoch) is not None
         elif not replica.is_leader or wanted.current_leader_epoch not in (UNKNOWN_EPOCH, replica.leader_epoch):
             self._urgent = True
         elif self.replica_id >= 0 and partition.log.log_start_offset > log_start_offset >= 0:
-            # Somebody may be waiting for the followers to delete, too.
+            # A DeleteRecords request may be waiting for this follower.
             self._urgent = True
         return self._urgent
 
@@ -447,7 +462,7 @@ class _Fetch(DelayedOperation):
         if self.call.slot.connection_closed:
             return
         if not self._fresh:
-            self.look_how_long()
+            self.check_length()
         if self.is_long:
             self.call.spawn(self.call.take_steps, self.reading_and_answering())
         else:
@@ -458,7 +473,7 @@ class _Fetch(DelayedOperation):
     # -- answering
 
     def reading_and_answering(self) -> Steps:
-        """What is left to be done when the wait is over."""
+        """The rest of the work after the wait."""
         yield from self.reading(again=True)
         yield from self.answering()
 
@@ -467,12 +482,12 @@ class _Fetch(DelayedOperation):
 
     def answering(self) -> Steps:
         """`answer` in steps."""
-        broker, call, context = self.broker, self.call, self.context
+        ports, call, context = self.ports, self.call, self.context
         if self.replica_id < 0:
-            broker.bytes_out.to_consumers += self._bytes_read
+            ports.bytes_out.to_consumers += self._bytes_read
         else:
-            broker.bytes_out.to_followers += self._bytes_read
-        now_ms = broker.world.monotonic.now_ms()
+            ports.bytes_out.to_followers += self._bytes_read
+        now_ms = ports.monotonic.now_ms()
         answers: Sequence[Answer] = yield from context.finishing(self._answers, now_ms, self._left_open)
         response = FetchResponse(error_code=context.error, session_id=context.session_id)
         with_ids = call.version >= TOPIC_IDS_FROM_VERSION
@@ -497,15 +512,15 @@ class _Fetch(DelayedOperation):
                 topic.topic = key
             response.responses.append(topic)
         if self._failed and call.version >= _LEADER_HINTS_FROM_VERSION:
-            response.node_endpoints = leader_endpoints(broker, call, leaders)
+            response.node_endpoints = leader_endpoints(ports.metadata, call, leaders)
         call.answer(response, has_errors=self._failed or context.error != ErrorCode.NONE)
 
 
-def leader_endpoints(broker: BrokerServices, call: Call, leaders: Iterable[int]) -> list[NodeEndpoint]:
-    """Where the leaders are that the answers point at, so that the client need not ask for metadata."""
+def leader_endpoints(metadata: MetadataCache, call: Call, leaders: Iterable[int]) -> list[NodeEndpoint]:
+    """Addresses of the leaders that the response names, so that the client need not send a Metadata request."""
     endpoints = []
     for leader_id in sorted(leader_id for leader_id in leaders if leader_id >= 0):
-        node = broker.metadata.node(leader_id, call.request.listener_name)
+        node = metadata.node(leader_id, call.request.listener_name)
         if node is not None:
             endpoints.append(NodeEndpoint(node_id=leader_id, host=node.host, port=node.port, rack=node.rack))
     return endpoints

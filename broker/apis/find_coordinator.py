@@ -1,45 +1,52 @@
 """FindCoordinator (10): which broker is responsible for a group or a transactional id.
 
-It is the leader of the partition that the key hashes to. The topic is made when somebody asks for the first time;
-until it has a leader the answer is COORDINATOR_NOT_AVAILABLE, and clients ask again.
+It is the leader of the partition that the key hashes to. The internal topic is created by the first request; until the
+partition has a leader the answer is COORDINATOR_NOT_AVAILABLE, and clients retry.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from broker.coordinator.coordinator import LONGEST_KEY, partition_for, work_of_key
 from broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
-from broker.metadata_cache import Node
+from broker.metadata_cache import MetadataCache, Node
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from runtime.dispatch import Call
 from runtime.meter import Meter
 from runtime.server import Steps
 
-if TYPE_CHECKING:
-    from broker.services import BrokerServices
-
 BATCHED_FROM_VERSION = 4
 
 _TOPICS = {0: GROUP_TOPIC, 1: TRANSACTION_TOPIC}
-"""Key type to the topic of its coordinators."""
+"""Internal topic by key type."""
 
 
-def find_coordinator(broker: BrokerServices, call: Call) -> Steps:
+@dataclass(frozen=True, slots=True)
+class FindCoordinatorPorts:
+    metadata: MetadataCache
+    create_internal: Callable[[str], None]
+    """Begins to create an internal topic."""
+    may_have_lost: Callable[[str, int], bool]
+    """True if this broker led this partition of an internal topic and others may lead it by now."""
+
+
+def find_coordinator(ports: FindCoordinatorPorts, call: Call) -> Steps:
     request: FindCoordinatorRequest = call.message
     listener_name = call.request.listener_name
     if call.version >= BATCHED_FROM_VERSION:
         found, meter = [], Meter(call)
-        # A key that is named twice is answered once.
+        # A key named twice is answered once.
         for key in dict.fromkeys(request.coordinator_keys):
-            found.append(_answer(broker, listener_name, request.key_type, key))
+            found.append(_answer(ports, listener_name, request.key_type, key))
             meter.answer_grows(1, len(key))
             if meter.step_ends(1 + work_of_key(key)):
                 yield None
         call.answer(FindCoordinatorResponse(coordinators=found))
         return
-    one = _answer(broker, listener_name, request.key_type, request.key)
+    one = _answer(ports, listener_name, request.key_type, request.key)
     call.answer(
         FindCoordinatorResponse(
             error_code=one.error_code,
@@ -51,9 +58,9 @@ def find_coordinator(broker: BrokerServices, call: Call) -> Steps:
     )
 
 
-def _answer(broker: BrokerServices, listener_name: str, key_type: int, key: str) -> Coordinator:
+def _answer(ports: FindCoordinatorPorts, listener_name: str, key_type: int, key: str) -> Coordinator:
     try:
-        node = _coordinator(broker, listener_name, key_type, key)
+        node = _coordinator(ports, listener_name, key_type, key)
     except KafkaError as error:
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message
@@ -61,27 +68,26 @@ def _answer(broker: BrokerServices, listener_name: str, key_type: int, key: str)
     return Coordinator(key=key, node_id=node.node_id, host=node.host, port=node.port)
 
 
-def _coordinator(broker: BrokerServices, listener_name: str, key_type: int, key: str) -> Node:
+def _coordinator(ports: FindCoordinatorPorts, listener_name: str, key_type: int, key: str) -> Node:
     """Raises KafkaError."""
     topic = _TOPICS.get(key_type)
     if topic is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there are no coordinators of key type {key_type}")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"key type must be 0 (group) or 1 (transaction); got {key_type}")
     if len(key) > LONGEST_KEY:
-        message = f"the key must have at most {LONGEST_KEY} characters; got {len(key)}"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-    image = broker.metadata.image.topics.by_name.get(topic)
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"an id has at most {LONGEST_KEY} characters; got {len(key)}")
+    image = ports.metadata.image.topics.by_name.get(topic)
     if image is None:
-        broker.auto_topics.create_internal(topic)
+        ports.create_internal(topic)
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} is being created")
     index = partition_for(key, len(image.partitions))
     placed = image.partitions.get(index)
     leader = -1 if placed is None else placed.leader
-    coordinator = broker.groups if topic == GROUP_TOPIC else broker.transactions
-    if coordinator.may_have_lost(index):
+    if ports.may_have_lost(topic, index):
         raise KafkaError(
-            ErrorCode.COORDINATOR_NOT_AVAILABLE, "this broker hears neither controllers nor followers: ask another one"
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            "this broker has lost contact with the controllers and its followers; ask another broker",
         )
-    node = broker.metadata.alive_nodes(listener_name).get(leader)
+    node = ports.metadata.alive_nodes(listener_name).get(leader)
     if node is None:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator's partition has no leader now")
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic}-{index} has no leader")
     return node

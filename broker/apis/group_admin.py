@@ -1,14 +1,14 @@
-"""ListGroups (16), DescribeGroups (15), ConsumerGroupDescribe (69), DeleteGroups (42): groups as tools see them."""
+"""ListGroups (16), DescribeGroups (15), ConsumerGroupDescribe (69), DeleteGroups (42)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from broker.apis.group_calls import GROUP_OPERATIONS, consumer_protocol_is_enabled
-from broker.apis.looks import Looks
+from broker.apis.coordinator_reads import CoordinatorReads
+from broker.apis.group_calls import GROUP_OPERATIONS, GroupShards
 from broker.coordinator.coordinator import work_of_key
 from broker.coordinator.outcome import NOBODY
 from broker.coordinator.shard import ShardState
@@ -23,40 +23,37 @@ from runtime.dispatch import Call
 from runtime.meter import ANSWER_TOO_LARGE, STEP_ITEMS, Meter
 from runtime.server import Steps
 
-if TYPE_CHECKING:
-    from broker.services import BrokerServices
-
 Group = TypeVar("Group", classic.DescribedGroup, consumer.DescribedGroup)
 Member = TypeVar("Member", classic.DescribedGroupMember, consumer.Member)
 
 
-def list_groups(broker: BrokerServices, call: Call) -> Steps:
+def list_groups(groups: GroupShards, call: Call) -> Steps:
     request: ListGroupsRequest = call.message
-    shards = broker.groups.shards
-    if broker.groups.may_be_deposed:
+    shards = groups.shards
+    if groups.may_be_deposed:
         call.answer(ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
         return
     if any(shard.state is not ShardState.ACTIVE for shard in shards):
-        # What can be told now would not be all.
+        # The list would be incomplete.
         call.answer(ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         return
     meter = Meter(call)
-    looks: Looks[list[ListedGroup] | ErrorCode] = Looks(call, lambda _, code: code)
+    reads: CoordinatorReads[list[ListedGroup] | ErrorCode] = CoordinatorReads(call, lambda _, code: code)
     for shard in shards:
-        groups = []
+        found = []
         for listed in shard.machine.listed(request):
             if listed is not None:
-                groups.append(listed)
+                found.append(listed)
                 meter.answer_grows()
             if meter.step_ends():
                 yield None
-        looks.rests_on(shard)
-        looks.put(groups)
+        reads.depends_on(shard)
+        reads.put(found)
 
     def finish(parts: Sequence[list[ListedGroup] | ErrorCode]) -> None:
         call.answer(_listed(parts))
 
-    looks.settle(finish)
+    reads.settle(finish)
 
 
 def _listed(parts: Sequence[list[ListedGroup] | ErrorCode]) -> ListGroupsResponse:
@@ -69,47 +66,48 @@ def _listed(parts: Sequence[list[ListedGroup] | ErrorCode]) -> ListGroupsRespons
     return response
 
 
-def describe_groups(broker: BrokerServices, call: Call) -> Steps:
+def describe_groups(groups: GroupShards, call: Call) -> Steps:
     request: classic.DescribeGroupsRequest = call.message
 
-    def look(group_id: str, looks: Looks[classic.DescribedGroup]) -> ClassicDescription:
-        shard = broker.groups.shard(group_id)
-        looks.rests_on(shard)
+    def read(group_id: str, reads: CoordinatorReads[classic.DescribedGroup]) -> ClassicDescription:
+        shard = groups.shard(group_id)
+        reads.depends_on(shard)
         return shard.machine.describe_classic(group_id, call.version)
 
     def error(group_id: str, code: ErrorCode) -> classic.DescribedGroup:
         return classic.DescribedGroup(group_id=group_id, error_code=code)
 
-    def finish(groups: Sequence[classic.DescribedGroup]) -> None:
-        call.answer(classic.DescribeGroupsResponse(groups=list(groups)))
+    def finish(described: Sequence[classic.DescribedGroup]) -> None:
+        call.answer(classic.DescribeGroupsResponse(groups=list(described)))
 
-    yield from _describe_all(call, _Describing(request.groups, look, error, _size_of_classic, finish))
+    yield from _describe_all(call, _Describing(request.groups, read, error, _size_of_classic, finish))
 
 
 def _size_of_classic(member: classic.DescribedGroupMember) -> tuple[int, int]:
     return 1, len(member.member_metadata) + len(member.member_assignment) + len(member.member_id)
 
 
-def consumer_group_describe(broker: BrokerServices, call: Call) -> Steps:
+def consumer_group_describe(groups: GroupShards, is_enabled: Callable[[], bool], call: Call) -> Steps:
+    """`is_enabled`: whether the consumer protocol is."""
     request: consumer.ConsumerGroupDescribeRequest = call.message
-    is_enabled = consumer_protocol_is_enabled(broker)
+    enabled = is_enabled()
 
-    def look(group_id: str, looks: Looks[consumer.DescribedGroup]) -> ConsumerDescription:
-        if not is_enabled:
+    def read(group_id: str, reads: CoordinatorReads[consumer.DescribedGroup]) -> ConsumerDescription:
+        if not enabled:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        shard = broker.groups.shard(group_id)
-        looks.rests_on(shard)
+        shard = groups.shard(group_id)
+        reads.depends_on(shard)
         return shard.machine.describe_consumer(group_id)
 
     def error(group_id: str, code: ErrorCode) -> consumer.DescribedGroup:
         return consumer.DescribedGroup(group_id=group_id, error_code=code)
 
-    def finish(groups: Sequence[consumer.DescribedGroup]) -> None:
-        call.answer(consumer.ConsumerGroupDescribeResponse(groups=list(groups)))
+    def finish(described: Sequence[consumer.DescribedGroup]) -> None:
+        call.answer(consumer.ConsumerGroupDescribeResponse(groups=list(described)))
 
-    yield from _describe_all(call, _Describing(request.group_ids, look, error, _size_of_consumer, finish))
+    yield from _describe_all(call, _Describing(request.group_ids, read, error, _size_of_consumer, finish))
 
 
 def _size_of_consumer(member: consumer.Member) -> tuple[int, int]:
@@ -121,34 +119,34 @@ def _size_of_consumer(member: consumer.Member) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Describing(Generic[Group, Member]):
-    """A request that asks for groups by their ids."""
+    """A request that describes groups by id."""
 
     group_ids: Sequence[str]
-    look: Callable[[str, Looks[Group]], Description[Group, Member]]
+    read: Callable[[str, CoordinatorReads[Group]], Description[Group, Member]]
     """Describes one group. Raises KafkaError if its coordinator is not here."""
     error: Callable[[str, ErrorCode], Group]
     size: Callable[[Member], tuple[int, int]]
-    """The elements of a member, and the bytes of its strings."""
+    """Elements of a member, and bytes of its strings."""
     finish: Callable[[Sequence[Group]], None]
 
 
 def _describe_all(call: Call, asked: _Describing[Group, Member]) -> Steps:
-    """Describe one group after the other, and one member after the other. A group that is named twice is described
-    once: an answer is much longer than its question."""
+    """One group at a time, and one member at a time. A group named twice is described once: the response is much longer
+    than the request."""
     group_ids = list(dict.fromkeys(asked.group_ids))
     authorizes = call.message.include_authorized_operations
     meter = Meter(call)
-    looks: Looks[Group] = Looks(call, lambda place, code: asked.error(group_ids[place], code))
+    reads: CoordinatorReads[Group] = CoordinatorReads(call, lambda place, code: asked.error(group_ids[place], code))
     for group_id in group_ids:
         meter.answer_grows(1, len(group_id))
         if meter.step_ends(2 + work_of_key(group_id)):
             yield None
         try:
-            group, members = asked.look(group_id, looks)
+            group, members = asked.read(group_id, reads)
         except KafkaError as error:
-            looks.refuse(error.code)
+            reads.refuse(error.code)
             continue
-        looks.put(group)
+        reads.put(group)
         if authorizes and group.error_code == ErrorCode.NONE:
             group.authorized_operations = GROUP_OPERATIONS
         described: list[Any] = group.members
@@ -161,12 +159,12 @@ def _describe_all(call: Call, asked: _Describing[Group, Member]) -> Steps:
             if meter.is_full:
                 break
         if meter.is_full:
-            looks.parts[-1] = asked.error(group_id, ANSWER_TOO_LARGE)
-    looks.settle(asked.finish)
+            reads.parts[-1] = asked.error(group_id, ANSWER_TOO_LARGE)
+    reads.settle(asked.finish)
 
 
-def delete_groups(broker: BrokerServices, call: Call) -> Steps:
-    """The offsets of a group go first, so many with one batch; with the last of them goes the group."""
+def delete_groups(groups: GroupShards, call: Call) -> Steps:
+    """Deletes the offsets of a group first, a bounded number with each batch; the last batch deletes the group."""
     request: DeleteGroupsRequest = call.message
     group_ids = list(dict.fromkeys(request.groups_names))
     meter = Meter(call)
@@ -174,17 +172,17 @@ def delete_groups(broker: BrokerServices, call: Call) -> Steps:
     def error(place: int, code: ErrorCode) -> DeletableGroupResult:
         return DeletableGroupResult(group_id=group_ids[place], error_code=code)
 
-    looks: Looks[DeletableGroupResult] = Looks(call, error)
+    reads: CoordinatorReads[DeletableGroupResult] = CoordinatorReads(call, error)
     for group_id in group_ids:
         try:
-            shard = broker.groups.shard(group_id)
+            shard = groups.shard(group_id)
             while (deleted := shard.carry_out_now(partial(shard.machine.delete, group_id, NOBODY))) is None:
                 yield None
-            looks.rests_on(shard)
-            looks.put(deleted)
+            reads.depends_on(shard)
+            reads.put(deleted)
             meter.step_ends(STEP_ITEMS - 1)
         except KafkaError as refusal:
-            looks.refuse(refusal.code)
+            reads.refuse(refusal.code)
         meter.answer_grows(1, len(group_id))
         if meter.step_ends(1 + work_of_key(group_id)):
             yield None
@@ -192,4 +190,4 @@ def delete_groups(broker: BrokerServices, call: Call) -> Steps:
     def finish(results: Sequence[DeletableGroupResult]) -> None:
         call.answer(DeleteGroupsResponse(results=list(results)))
 
-    looks.settle(finish)
+    reads.settle(finish)

@@ -1,43 +1,57 @@
-"""From a request that names a group to the machine of the partition which is responsible for it."""
+"""From a request that names a group to the state machine of the partition that is responsible for the group."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from broker.coordinator.outcome import Operation, Reply
+from broker.coordinator.shard import Shard
 from broker.groups.group import Client
 from broker.groups.machine import GroupMachine
 from kraft.metadata.features import GROUP_VERSION
+from kraft.metadata.image import MetadataImage
 from protocol.errors import KafkaError
 from runtime.dispatch import Call
-
-if TYPE_CHECKING:
-    from broker.services import BrokerServices
+from settings.broker import BrokerSettings
 
 GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
-"""Every AclOperation that groups know, as a bit field: what everybody may do where nothing is forbidden (KIP-430)."""
+"""Every AclOperation that groups know, as a bit field: all are allowed without an authorizer (KIP-430)."""
+
+
+class GroupShards(Protocol):
+    """The part of the group coordinator that request handlers use. `Coordinator[GroupMachine]` fits."""
+
+    @property
+    def shards(self) -> Sequence[Shard[GroupMachine]]: ...
+
+    @property
+    def may_be_deposed(self) -> bool: ...
+
+    def shard(self, key: str) -> Shard[GroupMachine]: ...
+
+    def partition_of(self, key: str) -> int | None: ...
 
 
 def run_on_group(
-    broker: BrokerServices, group_id: str, reply: Reply, command: Callable[[GroupMachine], Operation]
+    groups: GroupShards, group_id: str, reply: Reply, command: Callable[[GroupMachine], Operation]
 ) -> None:
-    """Run `command` of the group's machine. `reply` is refused if the group's coordinator is not here."""
+    """Run `command` on the group's state machine. `reply` is refused if the group's coordinator is not here."""
     try:
-        shard = broker.groups.shard(group_id)
+        shard = groups.shard(group_id)
     except KafkaError as error:
         reply.refuse(error.code)
         return
     shard.run(command(shard.machine), reply)
 
 
-def consumer_protocol_is_enabled(broker: BrokerServices) -> bool:
-    """Both the cluster and this broker's file say so."""
-    if "consumer" not in broker.settings.group_coordinator_rebalance_protocols:
+def consumer_protocol_is_enabled(settings: BrokerSettings, image: MetadataImage) -> bool:
+    """Both this broker's file and the cluster's features allow groups of the consumer protocol (KIP-848)."""
+    if "consumer" not in settings.group_coordinator_rebalance_protocols:
         return False
-    return broker.metadata.image.features.level(GROUP_VERSION) >= 1
+    return image.features.level(GROUP_VERSION) >= 1
 
 
 def client_of(call: Call) -> Client:
-    """Who asks, as groups tell it."""
+    """The client of a request, as group descriptions show it."""
     return Client(call.request.client_id or "", f"/{call.request.peer_host}")

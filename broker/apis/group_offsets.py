@@ -1,21 +1,27 @@
-"""OffsetCommit (8), OffsetFetch (9), TxnOffsetCommit (28), OffsetDelete (47): how far groups have come.
+"""OffsetCommit (8), OffsetFetch (9), TxnOffsetCommit (28), OffsetDelete (47): committed offsets of groups.
 
-Which topics and partitions there are is looked at here; what the group says to it, its coordinator's core decides.
+Handlers check that topics and partitions exist; the group's state machine decides everything else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from broker.apis.looks import Looks
-from broker.apis.pieces import copy_with, pieces_of
+from broker.apis.coordinator_reads import CoordinatorReads
+from broker.apis.group_calls import GroupShards
+from broker.apis.request_pieces import copy_with, pieces_of
 from broker.coordinator.coordinator import work_of_key
 from broker.coordinator.outcome import NOBODY, Now, Outcome, ProducerStamp
 from broker.coordinator.shard import Shard
+from broker.current_settings import CurrentSettings
 from broker.groups.machine import GroupMachine
+from broker.internal_topics import GROUP_TOPIC
+from broker.metadata_cache import MetadataCache
+from broker.transactions.verification import TransactionVerifier
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -58,32 +64,44 @@ from runtime.meter import ANSWER_TOO_LARGE, STEP_ITEMS, Meter
 from runtime.server import Steps
 from storage.producers import Verification
 
-if TYPE_CHECKING:
-    from broker.services import BrokerServices
-
 TOPIC_IDS_FROM_VERSION = 10
-"""Of OffsetCommit and OffsetFetch (KIP-848)."""
+"""OffsetCommit and OffsetFetch version (KIP-848)."""
 
 GROUP_ERRORS_FROM_VERSION = 2
-"""Of OffsetFetch. Before it each partition has to tell."""
+"""OffsetFetch version. Earlier versions repeat a group's error for each partition."""
 
 MANY_GROUPS_FROM_VERSION = 8
-"""Of OffsetFetch (KIP-709)."""
+"""OffsetFetch version (KIP-709)."""
 
 ADDS_PARTITION_FROM_VERSION = 5
-"""Of TxnOffsetCommit. Before it AddOffsetsToTxn has told the transaction's coordinator (KIP-890)."""
+"""TxnOffsetCommit version. Clients of earlier versions send AddOffsetsToTxn first (KIP-890)."""
 
 ABORTABLE_FROM_VERSION = 4
-"""Of TxnOffsetCommit: TRANSACTION_ABORTABLE is known."""
+"""TxnOffsetCommit version: clients know TRANSACTION_ABORTABLE."""
 
 LOADING_IS_KNOWN_FROM_VERSION = 2
-"""Of TxnOffsetCommit. Producers before it take COORDINATOR_LOAD_IN_PROGRESS as fatal (KAFKA-7296)."""
+"""TxnOffsetCommit version. For earlier producers COORDINATOR_LOAD_IN_PROGRESS is fatal (KAFKA-7296)."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffsetPorts:
+    groups: GroupShards
+    metadata: MetadataCache
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionalOffsetPorts:
+    """The ports of TxnOffsetCommit."""
+
+    offsets: GroupOffsetPorts
+    verifier: TransactionVerifier
+    settings: CurrentSettings
 
 
 # -- OffsetCommit and TxnOffsetCommit
 
 
-def offset_commit(broker: BrokerServices, call: Call) -> Steps:
+def offset_commit(ports: GroupOffsetPorts, call: Call) -> Steps:
     request: OffsetCommitRequest = call.message
 
     def commit(machine: GroupMachine, topics: list[OffsetCommitRequestTopic], now: Now) -> Outcome:
@@ -92,8 +110,8 @@ def offset_commit(broker: BrokerServices, call: Call) -> Steps:
     def finish(parts: Sequence[list[OffsetCommitResponseTopic]]) -> None:
         call.answer(OffsetCommitResponse(topics=list(chain.from_iterable(parts))))
 
-    pieces = yield from _taken_apart(broker, call, _commit_error, by_id=call.version >= TOPIC_IDS_FROM_VERSION)
-    yield from _carry_out(broker, call, pieces, _Committing(commit, _commit_error, finish))
+    pieces = yield from _split(ports.metadata, call, _commit_error, by_id=call.version >= TOPIC_IDS_FROM_VERSION)
+    yield from _carry_out(ports.groups, call, pieces, _Committing(commit, _commit_error, finish))
 
 
 def _commit_error(
@@ -103,38 +121,40 @@ def _commit_error(
     return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers)
 
 
-def txn_offset_commit(broker: BrokerServices, call: Call) -> Steps:
+def txn_offset_commit(ports: TransactionalOffsetPorts, call: Call) -> Steps:
     request: TxnOffsetCommitRequest = call.message
-    pieces = yield from _taken_apart(broker, call, _txn_commit_error)
+    pieces = yield from _split(ports.offsets.metadata, call, _txn_commit_error)
     code, verification = ErrorCode.NONE, None
     if any(piece.topics for piece in pieces):
         try:
             if not request.group_id:
                 raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-            verification = _begin_verification(broker, request, call.version)
+            verification = _begin_verification(ports, request, call.version)
         except KafkaError as error:
             code = error.code
     if verification is None:
-        yield from _commit_in_transaction(broker, call, pieces, code=code)
+        yield from _commit_in_transaction(ports.offsets.groups, call, pieces, code=code)
     else:
-        call.spawn(_verify_and_commit, broker, call, pieces, verification)
+        call.spawn(_verify_and_commit, ports, call, pieces, verification)
 
 
-def _begin_verification(broker: BrokerServices, request: TxnOffsetCommitRequest, version: int) -> Verification | None:
-    """What is to be confirmed by the transaction's coordinator; None if nothing is. Raises KafkaError."""
+def _begin_verification(
+    ports: TransactionalOffsetPorts, request: TxnOffsetCommitRequest, version: int
+) -> Verification | None:
+    """The verification that the transaction coordinator has to confirm; None if none is needed. Raises KafkaError."""
     adds = version >= ADDS_PARTITION_FROM_VERSION
-    if not (adds or broker.settings.transaction_partition_verification_enable):
+    if not (adds or ports.settings().transaction_partition_verification_enable):
         return None
     producer = ProducerStamp(request.producer_id, request.producer_epoch)
-    return broker.groups.shard(request.group_id).begin_verification(producer, supports_epoch_bump=adds)
+    return ports.offsets.groups.shard(request.group_id).begin_verification(producer, supports_epoch_bump=adds)
 
 
 async def _verify_and_commit(
-    broker: BrokerServices, call: Call, pieces: Sequence[_Piece], verification: Verification
+    ports: TransactionalOffsetPorts, call: Call, pieces: Sequence[_Piece], verification: Verification
 ) -> None:
     request: TxnOffsetCommitRequest = call.message
-    partition = (broker.groups.topic.name, broker.groups.partition_of(request.group_id) or 0)
-    verdict = await broker.verifier.verify(
+    partition = (GROUP_TOPIC, ports.offsets.groups.partition_of(request.group_id) or 0)
+    verdict = await ports.verifier.verify(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
@@ -143,22 +163,22 @@ async def _verify_and_commit(
     )
     code = verdict[partition]
     if code is ErrorCode.NETWORK_EXCEPTION:
-        # What producers of every version take as: the same again, to the same broker.
+        # Producers of every version retry this error with the same broker.
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     elif code is ErrorCode.TRANSACTION_ABORTABLE and call.version < ABORTABLE_FROM_VERSION:
         code = ErrorCode.INVALID_TXN_STATE
-    await call.take_steps(_commit_in_transaction(broker, call, pieces, verification, code))
+    await call.take_steps(_commit_in_transaction(ports.offsets.groups, call, pieces, verification, code))
 
 
 def _commit_in_transaction(
-    broker: BrokerServices,
+    groups: GroupShards,
     call: Call,
     pieces: Sequence[_Piece],
     verification: Verification | None = None,
     code: ErrorCode = ErrorCode.NONE,
 ) -> Steps:
-    """With an error in `code` nothing is committed, and all partitions are refused with it. `verification` goes with
-    the first piece: the transaction has begun on this partition for the others."""
+    """With an error in `code` all partitions are refused with it and nothing is committed. `verification` goes with
+    the first piece, which begins the transaction on this partition."""
     request: TxnOffsetCommitRequest = call.message
     warrants = [verification]
 
@@ -178,7 +198,7 @@ def _commit_in_transaction(
     def finish(parts: Sequence[list[TxnOffsetCommitResponseTopic]]) -> None:
         call.answer(TxnOffsetCommitResponse(topics=list(chain.from_iterable(parts))))
 
-    yield from _carry_out(broker, call, pieces, _Committing(commit, error, finish), code=code)
+    yield from _carry_out(groups, call, pieces, _Committing(commit, error, finish), code=code)
 
 
 def _txn_commit_error(
@@ -193,63 +213,63 @@ def _txn_commit_error(
 # -- OffsetFetch
 
 
-def offset_fetch(broker: BrokerServices, call: Call) -> Steps:
+def offset_fetch(ports: GroupOffsetPorts, call: Call) -> Steps:
     request: OffsetFetchRequest = call.message
     if call.version >= MANY_GROUPS_FROM_VERSION:
-        # All offsets of a group are told once: such an answer is much longer than its question.
+        # All offsets of a group are answered once: such a response is much longer than its request.
         groups = list({(it.group_id, None if it.topics is None else id(it)): it for it in request.groups}.values())
     else:
         groups = [_only_group(request)]
-    fetching = _Fetching(broker, call, groups)
+    fetching = _Fetching(ports, call, groups)
     for place in range(len(groups)):
         yield from fetching.fetch(place)
-    fetching.looks.settle(fetching.finish)
+    fetching.reads.settle(fetching.finish)
 
 
 class _Fetching:
-    """One OffsetFetch until its answer."""
+    """One OffsetFetch until its response."""
 
-    def __init__(self, broker: BrokerServices, call: Call, groups: Sequence[OffsetFetchRequestGroup]) -> None:
-        self.looks = Looks(call, self._refused)
-        self._broker = broker
+    def __init__(self, ports: GroupOffsetPorts, call: Call, groups: Sequence[OffsetFetchRequestGroup]) -> None:
+        self.reads = CoordinatorReads(call, self._refused)
+        self._ports = ports
         self._call = call
         self._groups = groups
         self._meter = Meter(call)
         self._by_id = call.version >= TOPIC_IDS_FROM_VERSION
 
     def fetch(self, place: int) -> Steps:
-        """Read the offsets of one group, so many partitions in one step."""
+        """Read the offsets of one group, one piece of its partitions in each step."""
         group, meter = self._groups[place], self._meter
         unknown: list[OffsetFetchRequestTopics] = []
         if self._by_id and group.topics is not None:
             group.topics, unknown = yield from self._named(group.topics)
         try:
-            shard = self._broker.groups.shard(group.group_id)
+            shard = self._ports.groups.shard(group.group_id)
         except KafkaError as error:
-            self.looks.refuse(error.code)
+            self.reads.refuse(error.code)
             meter.answer_grows(1, len(group.group_id))
             if meter.step_ends(1 + work_of_key(group.group_id)):
                 yield None
             return
-        self.looks.rests_on(shard)
+        self.reads.depends_on(shard)
         answer = OffsetFetchResponseGroup(group_id=group.group_id)
         try:
             if group.topics is None:
                 yield from self._fetch_all(shard, group, answer)
             else:
                 if not group.topics:
-                    # Members are checked even if they ask for nothing.
+                    # A member is checked even if its request names no topic.
                     self._take(shard, group, [], answer)
                 for piece in pieces_of(group.topics, "partition_indexes"):
                     yield from self._fetch_piece(shard, group, piece, answer)
         except KafkaError as error:
-            self.looks.refuse(error.code)
+            self.reads.refuse(error.code)
         else:
             for piece in pieces_of(unknown, "partition_indexes"):
                 answer.topics += [_fetch_error(topic, ErrorCode.UNKNOWN_TOPIC_ID) for topic in piece]
                 if meter.step_ends(STEP_ITEMS if len(unknown) > 1 else 1):
                     yield None
-            self.looks.put(answer)
+            self.reads.put(answer)
         if meter.step_ends(1 + work_of_key(group.group_id)):
             yield None
 
@@ -260,7 +280,7 @@ class _Fetching:
         known: list[OffsetFetchRequestTopics] = []
         unknown: list[OffsetFetchRequestTopics] = []
         for topic in topics:
-            topic.name = self._broker.metadata.topic_name(topic.topic_id) or ""
+            topic.name = self._ports.metadata.topic_name(topic.topic_id) or ""
             (known if topic.name else unknown).append(topic)
             if self._meter.step_ends():
                 yield None
@@ -301,7 +321,7 @@ class _Fetching:
             lambda now: shard.machine.offsets.fetch(asked, self._call.message.require_stable, NOBODY, now)
         )
         if self._by_id:
-            found.topics = [topic for topic in found.topics if _has_id(self._broker, topic)]
+            found.topics = [topic for topic in found.topics if _fill_id(self._ports.metadata, topic)]
         answer.topics += found.topics
         for topic in found.topics:
             size_bytes = sum(len(it.metadata or "") for it in topic.partitions)
@@ -310,7 +330,7 @@ class _Fetching:
     def _refused(self, place: int, code: ErrorCode) -> OffsetFetchResponseGroup:
         group = self._groups[place]
         if code is ErrorCode.COORDINATOR_NOT_AVAILABLE:
-            # Clients know that one only of FindCoordinator; on this one they look for the coordinator again.
+            # Clients expect that code only from FindCoordinator; on NOT_COORDINATOR they look for the coordinator.
             code = ErrorCode.NOT_COORDINATOR
         if self._call.version >= GROUP_ERRORS_FROM_VERSION:
             return OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)
@@ -322,7 +342,7 @@ class _Fetching:
 
 
 def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
-    """What clients before version 8 ask, in the words of version 8."""
+    """A request of a version before 8 in the form of version 8."""
     topics = None
     if request.topics is not None:
         topics = [
@@ -352,10 +372,10 @@ def _fetch_response(groups: list[OffsetFetchResponseGroup], version: int) -> Off
     return response
 
 
-def _has_id(broker: BrokerServices, topic: OffsetFetchResponseTopics) -> bool:
-    """Gives the topic its id, if it has one: who asks by ids cannot be told of others."""
+def _fill_id(metadata: MetadataCache, topic: OffsetFetchResponseTopics) -> bool:
+    """Fill in the topic's id. Returns whether it has one: a response by ids cannot contain other topics."""
     if topic.topic_id == ZERO_UUID:
-        image = broker.metadata.image.topics.by_name.get(topic.name)
+        image = metadata.image.topics.by_name.get(topic.name)
         topic.topic_id = ZERO_UUID if image is None else image.id
     return topic.topic_id != ZERO_UUID
 
@@ -374,25 +394,25 @@ def _fetch_error(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetc
 # -- OffsetDelete
 
 
-def offset_delete(broker: BrokerServices, call: Call) -> Steps:
+def offset_delete(ports: GroupOffsetPorts, call: Call) -> Steps:
     request: OffsetDeleteRequest = call.message
     if not request.group_id:
         call.answer(OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID))
         return
-    pieces = yield from _taken_apart(broker, call, _delete_error)
-    looks: Looks[list[OffsetDeleteResponseTopic] | ErrorCode] = Looks(call, lambda _, code: code)
+    pieces = yield from _split(ports.metadata, call, _delete_error)
+    reads: CoordinatorReads[list[OffsetDeleteResponseTopic] | ErrorCode] = CoordinatorReads(call, lambda _, code: code)
     # The group is checked even if none of the partitions exists.
     for place, piece in enumerate(pieces or [_Piece([], [])]):
         if place > 0:
             yield None
         asked = copy_with(request, topics=piece.topics)
         try:
-            shard = broker.groups.shard(request.group_id)
-            looks.rests_on(shard)
+            shard = ports.groups.shard(request.group_id)
+            reads.depends_on(shard)
             deleted = shard.carry_out_now(partial(shard.machine.offsets.delete, asked, NOBODY))
-            looks.put(_merged(piece.refused, deleted.topics))
+            reads.put(_merged(piece.refused, deleted.topics))
         except KafkaError as error:
-            looks.refuse(error.code)
+            reads.refuse(error.code)
 
     def finish(parts: Sequence[list[OffsetDeleteResponseTopic] | ErrorCode]) -> None:
         response = OffsetDeleteResponse()
@@ -403,7 +423,7 @@ def offset_delete(broker: BrokerServices, call: Call) -> Steps:
             response.topics += part
         call.answer(response)
 
-    looks.settle(finish)
+    reads.settle(finish)
 
 
 def _delete_error(
@@ -413,30 +433,30 @@ def _delete_error(
     return OffsetDeleteResponseTopic(name=topic.name, partitions=answers)
 
 
-# -- what they share
+# -- shared by all
 
 
 class _Piece(NamedTuple):
-    """Some partitions of a request: so many as one command takes."""
+    """Some partitions of a request: as many as one command takes."""
 
     topics: list[Any]
-    """With the partitions that exist."""
+    """Topics with the partitions that exist."""
     refused: list[Any]
-    """The answers for the others."""
+    """Response topics for the others."""
 
 
 class _Committing(NamedTuple):
-    """How the partitions of a request are committed."""
+    """Functions that commit the partitions of a request and make its response."""
 
     commit: Callable[[GroupMachine, list[Any], Now], Outcome]
     error: Callable[[Any, Any, ErrorCode], Any]
-    """The answer for some partitions of a topic that are refused."""
+    """The response topic for some refused partitions of a topic."""
     finish: Callable[[Sequence[list[Any]]], None]
-    """Takes the answers of all pieces."""
+    """Takes the response topics of all pieces."""
 
 
-def _taken_apart(
-    broker: BrokerServices, call: Call, error: Callable[[Any, Any, ErrorCode], Any], *, by_id: bool = False
+def _split(
+    metadata: MetadataCache, call: Call, error: Callable[[Any, Any, ErrorCode], Any], *, by_id: bool = False
 ) -> Generator[Any, Any, list[_Piece]]:
     """The partitions of a request in pieces."""
     pieces: list[_Piece] = []
@@ -445,13 +465,13 @@ def _taken_apart(
         refused: list[Any] = []
         if by_id:
             for topic in topics:
-                topic.name = broker.metadata.topic_name(topic.topic_id) or ""
+                topic.name = metadata.topic_name(topic.topic_id) or ""
             refused = [error(it, it.partitions, ErrorCode.UNKNOWN_TOPIC_ID) for it in topics if not it.name]
         named = [topic for topic in topics if topic.name] if by_id else topics
-        known = _known(broker, named, error, refused)
+        known = _known(metadata, named, error, refused)
         if by_id or isinstance(call.message, OffsetCommitRequest):
             for topic in known:
-                topic.topic_id = broker.metadata.image.topics.by_name[topic.name].id
+                topic.topic_id = metadata.image.topics.by_name[topic.name].id
         pieces.append(_Piece(known, refused))
         partitions = sum(len(topic.partitions) for topic in topics)
         meter.answer_grows(len(topics) + partitions)
@@ -461,45 +481,45 @@ def _taken_apart(
 
 
 def _carry_out(
-    broker: BrokerServices,
+    groups: GroupShards,
     call: Call,
     pieces: Sequence[_Piece],
     committing: _Committing,
     *,
     code: ErrorCode = ErrorCode.NONE,
 ) -> Steps:
-    """One command for each piece; with an error in `code` all are refused."""
+    """Run one command for each piece; with an error in `code` all are refused."""
 
     def refused(place: int, why: ErrorCode) -> list[Any]:
         topics = [committing.error(it, it.partitions, why) for it in pieces[place].topics]
         return _merged(pieces[place].refused, topics)
 
-    looks = Looks(call, refused)
+    reads = CoordinatorReads(call, refused)
     for place, piece in enumerate(pieces):
         if place > 0:
             yield None
         if not piece.topics:
-            looks.put(piece.refused)
+            reads.put(piece.refused)
         elif code is not ErrorCode.NONE:
-            looks.refuse(code)
+            reads.refuse(code)
         else:
             try:
-                shard = broker.groups.shard(call.message.group_id)
-                looks.rests_on(shard)
+                shard = groups.shard(call.message.group_id)
+                reads.depends_on(shard)
                 answer = shard.carry_out_now(partial(committing.commit, shard.machine, piece.topics))
-                looks.put(_merged(piece.refused, answer.topics))
+                reads.put(_merged(piece.refused, answer.topics))
             except KafkaError as error:
-                looks.refuse(error.code)
-    looks.settle(committing.finish)
+                reads.refuse(error.code)
+    reads.settle(committing.finish)
 
 
 def _known(
-    broker: BrokerServices, topics: list[Any], refusal: Callable[[Any, Any, ErrorCode], Any], refused: list[Any]
+    metadata: MetadataCache, topics: list[Any], refusal: Callable[[Any, Any, ErrorCode], Any], refused: list[Any]
 ) -> list[Any]:
-    """The topics with those partitions of them that exist. The others go to `refused`."""
+    """The topics reduced to partitions that exist. The others are added to `refused`."""
     known = []
     for topic in topics:
-        image = broker.metadata.image.topics.by_name.get(topic.name)
+        image = metadata.image.topics.by_name.get(topic.name)
         indexes = {} if image is None else image.partitions
         gone = [it for it in topic.partitions if it.partition_index not in indexes]
         if gone:

@@ -1,11 +1,9 @@
-"""ListOffsets (2) and OffsetForLeaderEpoch (23): which offset belongs to a time, to an end, to an epoch."""
+"""ListOffsets (2) and OffsetForLeaderEpoch (23): offsets by timestamp, of a log's ends, and by leader epoch."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from broker.apis.lookup import find_leader, find_replica
-from broker.record_times import TIMES_AT_ONCE, TIMES_TAG, told_of
+from broker.apis.partition_lookup import PartitionLookup
+from broker.record_times import TIMES_AT_ONCE, TIMES_TAG, encode_times
 from broker.replication.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_offsets import (
@@ -25,9 +23,6 @@ from runtime.dispatch import Call
 from runtime.meter import STEP_ITEMS, Meter
 from runtime.server import Steps
 
-if TYPE_CHECKING:
-    from broker.services import BrokerServices
-
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
@@ -36,14 +31,14 @@ LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 
 FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
-"""The version of ListOffsets that brought each meaning of a negative timestamp."""
+"""First version of ListOffsets that allows each negative timestamp."""
 
 FIRST_VERSION_WITH_EPOCH = 4
 FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE = 5
 
 CONSUMER = -1
 DEBUGGER = -2
-"""Who asks so is told of the replica that is here, whether it leads or not."""
+"""Replica id of a request that is answered by any replica, leader or not."""
 READ_COMMITTED = 1
 
 Found = tuple[int, int, int]
@@ -52,7 +47,7 @@ Found = tuple[int, int, int]
 NOT_FOUND: Found = (-1, -1, -1)
 
 
-def list_offsets(broker: BrokerServices, call: Call) -> Steps:
+def list_offsets(lookup: PartitionLookup, call: Call) -> Steps:
     request: ListOffsetsRequest = call.message
     response = ListOffsetsResponse()
     meter = Meter(call)
@@ -78,8 +73,8 @@ def list_offsets(broker: BrokerServices, call: Call) -> Steps:
             try:
                 if (topic.name, asked.partition_index) in twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
-                find = find_replica if request.replica_id == DEBUGGER else find_leader
-                partition = find(broker, topic.name, asked.partition_index, asked.current_leader_epoch)
+                find = lookup.find_replica if request.replica_id == DEBUGGER else lookup.find_leader
+                partition = find(topic.name, asked.partition_index, asked.current_leader_epoch)
                 answer.timestamp, answer.offset, leader_epoch = _look_up(partition, request, asked, call)
                 if call.version >= FIRST_VERSION_WITH_EPOCH:
                     answer.leader_epoch = leader_epoch
@@ -87,8 +82,8 @@ def list_offsets(broker: BrokerServices, call: Call) -> Steps:
                     offsets = asked.unknown_tagged_fields[TIMES_TAG]
                     times_asked += len(offsets) // 8
                     if asked.timestamp == LATEST and times_asked <= TIMES_AT_ONCE:
-                        told = yield from told_of(partition.log, offsets)
-                        answer.unknown_tagged_fields = {TIMES_TAG: told}
+                        times = yield from encode_times(partition.log, offsets)
+                        answer.unknown_tagged_fields = {TIMES_TAG: times}
             except KafkaError as error:
                 answer.error_code = _known_to(call.version, error.code)
             if meter.step_ends(STEP_ITEMS if asked.timestamp >= 0 or asked.timestamp == MAX_TIMESTAMP else 4):
@@ -99,7 +94,7 @@ def list_offsets(broker: BrokerServices, call: Call) -> Steps:
 
 
 def _known_to(version: int, code: ErrorCode) -> ErrorCode:
-    """Clients of early versions take LEADER_NOT_AVAILABLE as a reason to ask again (KIP-207)."""
+    """Maps OFFSET_NOT_AVAILABLE to LEADER_NOT_AVAILABLE, which clients of early versions retry (KIP-207)."""
     if code is ErrorCode.OFFSET_NOT_AVAILABLE and version < FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE:
         return ErrorCode.LEADER_NOT_AVAILABLE
     return code
@@ -121,7 +116,8 @@ def _look_up(
         return (-1, start, log.epochs.epoch_for_offset(start))
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOT_FOUND
-    # A new leader may yet raise its high watermark over what the old one served; what lies below is sure (KIP-207).
+    # A new leader's high watermark may still be below what the old leader served; offsets below it are certain
+    # (KIP-207).
     is_sure = not from_consumer or partition.replica.high_watermark_is_current
     if timestamp == LATEST and from_consumer and partition.is_forgotten:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -139,7 +135,7 @@ def _look_up(
     return NOT_FOUND
 
 
-def offset_for_leader_epoch(broker: BrokerServices, call: Call) -> Steps:
+def offset_for_leader_epoch(lookup: PartitionLookup, call: Call) -> Steps:
     request: OffsetForLeaderEpochRequest = call.message
     response = OffsetForLeaderEpochResponse()
     meter = Meter(call)
@@ -150,7 +146,7 @@ def offset_for_leader_epoch(broker: BrokerServices, call: Call) -> Steps:
             result = EpochEndOffset(partition=asked.partition)
             results.partitions.append(result)
             try:
-                partition = find_leader(broker, topic.topic, asked.partition, asked.current_leader_epoch)
+                partition = lookup.find_leader(topic.topic, asked.partition, asked.current_leader_epoch)
                 result.leader_epoch, result.end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)
             except KafkaError as error:
                 result.error_code = error.code

@@ -1,9 +1,12 @@
-"""DescribeLogDirs (35): how much lies where on this broker (KIP-113)."""
+"""DescribeLogDirs (35): the size of each replica in each log directory (KIP-113)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass
 
+from broker.apis.partition_lookup import LocalPartitions
+from broker.replication.partition import Partition
 from protocol.errors import ErrorCode
 from protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -15,13 +18,21 @@ from protocol.messages.describe_log_dirs import (
 from runtime.dispatch import Call
 from runtime.meter import Meter
 from runtime.server import Steps
+from runtime.world import Disk
+from storage.directories import LogDirectories
 from storage.log_directory import LogDirectory
 
-if TYPE_CHECKING:
-    from broker.services import BrokerServices
+
+@dataclass(frozen=True, slots=True)
+class LogDirPorts:
+    directories: LogDirectories
+    partitions: LocalPartitions
+    lag: Callable[[Partition], int | None]
+    """Records by which a partition is behind its leader; None if it is not followed."""
+    disk: Disk
 
 
-def describe_log_dirs(broker: BrokerServices, call: Call) -> Steps:
+def describe_log_dirs(ports: LogDirPorts, call: Call) -> Steps:
     request: DescribeLogDirsRequest = call.message
     meter = Meter(call)
     asked = None
@@ -35,15 +46,15 @@ def describe_log_dirs(broker: BrokerServices, call: Call) -> Steps:
             if meter.step_ends():
                 yield None
     results = []
-    for directory in broker.store.directories.with_replicas:
+    for directory in ports.directories.with_replicas:
         result = DescribeLogDirsResult(log_dir=directory.path)
         results.append(result)
-        yield from _describe(broker, directory, asked, result, meter)
+        yield from _describe(ports, directory, asked, result, meter)
     call.answer(DescribeLogDirsResponse(results=results))
 
 
 def _describe(
-    broker: BrokerServices,
+    ports: LogDirPorts,
     directory: LogDirectory,
     asked: set[tuple[str, int]] | None,
     result: DescribeLogDirsResult,
@@ -53,24 +64,24 @@ def _describe(
         result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return
     topics: dict[str, DescribeLogDirsTopic] = {}
-    for (name, index), log in sorted(broker.store.directories.logs.items()):
+    for (name, index), log in sorted(ports.directories.logs.items()):
         if meter.step_ends():
             yield None
-        if broker.store.directories.directory_of(name, index) is not directory:
+        if ports.directories.directory_of(name, index) is not directory:
             continue
         if asked is not None and (name, index) not in asked:
             continue
         if name not in topics:
             topics[name] = DescribeLogDirsTopic(name=name)
-        partition = broker.partitions.find(name, index)
-        lag = 0 if partition is None else broker.fetchers.lag(partition) or 0
+        partition = ports.partitions.find(name, index)
+        lag = 0 if partition is None else ports.lag(partition) or 0
         topics[name].partitions.append(
             DescribeLogDirsPartition(partition_index=index, partition_size=log.size_bytes, offset_lag=lag)
         )
         meter.answer_grows()
     result.topics = list(topics.values())
     try:
-        result.total_bytes, result.usable_bytes = broker.world.disk.space_bytes(directory.path)
+        result.total_bytes, result.usable_bytes = ports.disk.space_bytes(directory.path)
     except OSError:
-        # The directory answers for itself the next time it is written to; its size is not known now.
+        # A failed disk shows at the next write; here only the size is unknown.
         result.total_bytes = result.usable_bytes = -1

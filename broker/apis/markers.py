@@ -1,18 +1,25 @@
-"""WriteTxnMarkers (27): the coordinator of a transaction tells its partitions how it ended; administrators end
-transactions so that nobody else will (KIP-664).
+"""WriteTxnMarkers (27): writes COMMIT and ABORT markers for a transaction coordinator, or for an administrator who
+aborts a hanging transaction (KIP-664).
 
-Each partition has its own error and never fails the others. The answer leaves when the markers are replicated. In
-partitions of `__consumer_offsets` they go through the group coordinator, whose offsets they settle. What may not be
-written any more, `storage.producers` says; a marker without a transaction is written all the same.
+Each partition has its own error and never fails the others. The response is sent when the markers are replicated.
+Markers for partitions of `__consumer_offsets` go through the group coordinator, whose pending offsets they settle.
+`storage.producers` decides which markers are fenced; a marker without an open transaction is written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from broker.apis.partition_lookup import LocalPartitions
 from broker.coordinator.outcome import ProducerStamp, Reply
+from broker.coordinator.shard import Shard
+from broker.current_settings import CurrentSettings
+from broker.groups.machine import GroupMachine
 from broker.internal_topics import GROUP_TOPIC
+from broker.replication.partition import Partition
+from broker.replication.replica import ACKS_ALL
+from broker.timing_wheel import TimingWheel
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -27,15 +34,10 @@ from protocol.records.control import EndTxn, build_end_txn_batch
 from runtime.dispatch import Call
 from runtime.meter import Meter
 from runtime.server import Steps
+from runtime.world import Clock
 from storage.producers import Warrant
 
-if TYPE_CHECKING:
-    from broker.replication.partition import Partition
-    from broker.services import BrokerServices
-
 Done = Callable[[ErrorCode], None]
-
-ALL_IN_SYNC = -1
 
 MARKER_ITEMS = 8
 """Items of work (see `Meter`) that a marker takes."""
@@ -49,33 +51,44 @@ _NOT_READY = frozenset(
 )
 
 
-def write_txn_markers(broker: BrokerServices, call: Call) -> Steps:
-    yield from write_markers(broker, call.message, call.answer)
+@dataclass(frozen=True, slots=True)
+class MarkerPorts:
+    partitions: LocalPartitions
+    group_shard: Callable[[int], Shard[GroupMachine]]
+    """The group coordinator's shard of a partition of `__consumer_offsets`. Raises KafkaError."""
+    wheel: TimingWheel
+    monotonic: Clock
+    wall_clock: Clock
+    settings: CurrentSettings
+
+
+def write_txn_markers(ports: MarkerPorts, call: Call) -> Steps:
+    yield from write_markers(ports, call.message, call.answer)
 
 
 def write_markers(
-    broker: BrokerServices, request: WriteTxnMarkersRequest, answer: Callable[[WriteTxnMarkersResponse], None]
+    ports: MarkerPorts, request: WriteTxnMarkersRequest, answer: Callable[[WriteTxnMarkersResponse], None]
 ) -> Steps:
     """`answer` is called once, now or later."""
-    yield from _Markers(broker, request, answer).start()
+    yield from _Markers(ports, request, answer).start()
 
 
 class _Markers:
-    """One request until its answer."""
+    """One request until its response."""
 
-    __slots__ = ("_answer", "_broker", "_request", "_results", "_topics", "_waiting")
+    __slots__ = ("_answer", "_ports", "_request", "_results", "_topics", "_waiting")
 
     def __init__(
-        self, broker: BrokerServices, request: WriteTxnMarkersRequest, answer: Callable[[WriteTxnMarkersResponse], None]
+        self, ports: MarkerPorts, request: WriteTxnMarkersRequest, answer: Callable[[WriteTxnMarkersResponse], None]
     ) -> None:
-        self._broker = broker
+        self._ports = ports
         self._request = request
         self._answer = answer
         self._results: dict[int, WritableTxnMarkerResult] = {}
         """By producer id."""
         self._topics: dict[tuple[int, str], WritableTxnMarkerTopicResult] = {}
         self._waiting = 0
-        """Markers whose end is not known, and one for `start` itself."""
+        """Markers whose result is not known, plus one for `start` itself."""
 
     def start(self) -> Steps:
         self._waiting = 1
@@ -94,7 +107,7 @@ class _Markers:
         self._one_done()
 
     def _place(self, producer_id: int, topic: str, index: int) -> Done:
-        """Room in the response for one partition; to be called once with what became of its marker."""
+        """Add a partition to the response; the result is to be called once, with the error code of its marker."""
         result = self._results.get(producer_id)
         if result is None:
             result = self._results[producer_id] = WritableTxnMarkerResult(producer_id=producer_id)
@@ -112,7 +125,7 @@ class _Markers:
         return done
 
     def _write(self, marker: WritableTxnMarker, topic: str, index: int, done: Done) -> None:
-        partition = self._broker.partitions.find(topic, index)
+        partition = self._ports.partitions.find(topic, index)
         if partition is None or partition.is_offline:
             done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         elif topic == GROUP_TOPIC:
@@ -125,10 +138,11 @@ class _Markers:
 
     def _append(self, marker: WritableTxnMarker, partition: Partition, done: Done) -> None:
         end = EndTxn(marker.transaction_result, marker.coordinator_epoch)
-        now_ms = self._broker.world.wall_clock.now_ms()
+        ports = self._ports
+        now_ms = ports.wall_clock.now_ms()
         buffer = bytearray(build_end_txn_batch(end, marker.producer_id, marker.producer_epoch, now_ms))
         warrant = Warrant(transaction_version=marker.transaction_version)
-        result = partition.append(buffer, [(0, read_header(buffer, 0))], ALL_IN_SYNC, warrant)
+        result = partition.append(buffer, [(0, read_header(buffer, 0))], ACKS_ALL, warrant)
 
         def replicated(error: ErrorCode | None) -> None:
             timer.cancel()
@@ -139,17 +153,17 @@ class _Markers:
                 ack.cancel()
             done(ErrorCode.REQUEST_TIMED_OUT)
 
-        deadline_ms = self._broker.world.monotonic.now_ms() + self._broker.settings.request_timeout_ms
-        timer = self._broker.wheel.add(deadline_ms, expired)
+        deadline_ms = ports.monotonic.now_ms() + ports.settings().request_timeout_ms
+        timer = ports.wheel.add(deadline_ms, expired)
         ack = partition.when_replicated(result.last_offset + 1, replicated)
 
     def _end_in_group(self, marker: WritableTxnMarker, index: int, done: Done) -> None:
         def refuse(error: ErrorCode) -> None:
-            # The sender knows partitions and no groups: it is to try again, as with any that has no leader.
+            # The sender knows partitions, not groups: it retries, as with any partition that has no leader.
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER if error in _NOT_READY else error)
 
         try:
-            shard = self._broker.groups.shard_at(index)
+            shard = self._ports.group_shard(index)
         except KafkaError as error:
             refuse(error.code)
             return

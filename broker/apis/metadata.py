@@ -1,14 +1,15 @@
-"""Metadata (3): any broker tells of all topics, their leaders and the live brokers.
+"""Metadata (3): topics, their leaders and the live brokers, from any broker.
 
-Each topic has its own error; a topic that is not there is created on the way where clients and settings allow it
-(MB-09), and the client asks again.
+Each topic has its own error. A missing topic is created if the client and the settings allow it (MB-09); the client
+finds it when it retries.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from broker.metadata_cache import INTERNAL_TOPICS, NO_LEADER, MetadataCache, Node
 from kraft.metadata.image import PartitionImage
@@ -25,12 +26,10 @@ from protocol.primitives import ZERO_UUID
 from runtime.dispatch import Call
 from runtime.meter import Meter
 from runtime.server import Steps
-
-if TYPE_CHECKING:
-    from broker.services import BrokerServices
+from runtime.world import Clock
 
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-"""Every AclOperation that topics know, as a bit field: what everybody may do where nothing is forbidden (KIP-430)."""
+"""Every AclOperation that topics know, as a bit field: all are allowed without an authorizer (KIP-430)."""
 
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
@@ -44,15 +43,24 @@ PARTITION_ITEMS = 2
 _LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
+@dataclass(frozen=True, slots=True)
+class MetadataPorts:
+    node_id: int
+    metadata: MetadataCache
+    create_topics: Callable[[Sequence[str]], None]
+    """Begins to create missing topics."""
+    monotonic: Clock
+
+
 def topic_name_is_legal(name: str) -> bool:
     """1-249 of [a-zA-Z0-9._-], and neither "." nor ".."."""
     return name not in (".", "..") and _LEGAL_TOPIC_NAME.fullmatch(name) is not None
 
 
-def metadata(broker: BrokerServices, call: Call) -> Steps:
+def metadata(ports: MetadataPorts, call: Call) -> Steps:
     request: MetadataRequest = call.message
     if call.version < TOPIC_IDS_FROM_VERSION and not _names_all(request):
-        # Versions 10 and 11 have the field, but no such question: every topic is refused.
+        # Versions 10 and 11 have the field for ids but do not allow its use: every topic is refused.
         meter, refused = Meter(call), []
         for topic in request.topics or []:
             refused.append(_failed(ErrorCode.INVALID_REQUEST, topic.name or "", topic.topic_id))
@@ -62,35 +70,37 @@ def metadata(broker: BrokerServices, call: Call) -> Steps:
         call.answer(MetadataResponse(topics=refused))
         return
     listener_name = call.request.listener_name
-    cache = broker.metadata.as_it_is()
+    cache = ports.metadata.snapshot()
     nodes = cache.alive_nodes(listener_name)
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
-            for node in cache.listed_nodes(listener_name, broker.world.monotonic.now_ms()).values()
+            for node in cache.listed_nodes(listener_name, ports.monotonic.now_ms()).values()
         ],
         cluster_id=cache.cluster_id,
-        controller_id=_controller_for_clients(broker, nodes),
+        controller_id=_controller_for_clients(ports.node_id, nodes),
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS
-    yield from _describe_all(broker, cache, call, response)
+    missing = yield from _describe_all(cache, call, response)
+    ports.create_topics(missing)
     call.answer(response)
 
 
 def _names_all(request: MetadataRequest) -> bool:
-    """No topic is asked for by its id."""
+    """True if no topic is requested by id."""
     return all(topic.name is not None and topic.topic_id == ZERO_UUID for topic in request.topics or [])
 
 
-def _controller_for_clients(broker: BrokerServices, nodes: dict[int, Node]) -> int:
+def _controller_for_clients(own_id: int, nodes: dict[int, Node]) -> int:
     """Clients send administrative requests to "the controller"; any live broker forwards them, so name this one."""
-    own_id = broker.settings.node_id
     return own_id if own_id in nodes else next(iter(nodes), NO_LEADER)
 
 
-def _describe_all(broker: BrokerServices, cache: MetadataCache, call: Call, response: MetadataResponse) -> Steps:
-    """Add the topics that are asked for, topic by topic."""
+def _describe_all(
+    cache: MetadataCache, call: Call, response: MetadataResponse
+) -> Generator[Any, Any, Sequence[str]]:
+    """Add the requested topics, one at a time. Returns the missing ones that are to be created."""
     request: MetadataRequest = call.message
     meter = Meter(call)
     topics = cache.image.topics
@@ -98,7 +108,7 @@ def _describe_all(broker: BrokerServices, cache: MetadataCache, call: Call, resp
     if request.topics is None or (call.version == 0 and not request.topics):
         asked: Iterable[MetadataRequestTopic] = (MetadataRequestTopic(name=name) for name in sorted(topics.by_name))
     else:
-        # Asked twice is answered once: an answer is much longer than its question.
+        # A topic named twice is answered once: the response is much longer than the request.
         asked = {(topic.topic_id, topic.name): topic for topic in request.topics}.values()
     to_create: list[str] = []
     for topic in asked:
@@ -129,7 +139,7 @@ def _describe_all(broker: BrokerServices, cache: MetadataCache, call: Call, resp
         meter.answer_grows()
         if meter.step_ends():
             yield None
-    broker.auto_topics.create(to_create)
+    return to_create
 
 
 def _failed(error: ErrorCode, name: str | None, topic_id: bytes) -> MetadataResponseTopic:
@@ -152,7 +162,7 @@ def _describe_partition(
         leader_id = NO_LEADER
     replicas, isr = list(partition.replicas), list(partition.isr)
     if version == 0:
-        # Clients of the first version cannot bear ids of brokers that are not in the list.
+        # Clients of version 0 fail on ids of brokers that are not in the response.
         replicas = [replica for replica in replicas if replica in nodes]
         isr = [replica for replica in isr if replica in nodes]
         missing = len(replicas) < len(partition.replicas) or len(isr) < len(partition.isr)

@@ -1,48 +1,66 @@
-"""InitProducerId (22): an id for an idempotent producer, an id and an epoch for a transactional one."""
+"""InitProducerId (22): a producer id for an idempotent producer, id and epoch for a transactional one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from broker.apis.transactions import TransactionShards
 from broker.coordinator.outcome import Reply
 from broker.transactions.machine import expected_producer, init_error
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from runtime.dispatch import Call
 
-if TYPE_CHECKING:
-    from broker.services import BrokerServices
-
 KNOWS_FENCED_FROM_VERSION = 4
 """Older clients know only INVALID_PRODUCER_EPOCH for it (KIP-588)."""
 
 
-def init_producer_id(broker: BrokerServices, call: Call) -> None:
+class ProducerIdSource(Protocol):
+    """The part of `ProducerIds` that is used here."""
+
+    @property
+    def at_hand(self) -> bool: ...
+
+    def take(self) -> int: ...
+
+    async def fetch(self, broker_epoch: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdPorts:
+    transactions: TransactionShards
+    producer_ids: ProducerIdSource
+    broker_epoch: Callable[[], int]
+
+
+def init_producer_id(ports: ProducerIdPorts, call: Call) -> None:
     request: InitProducerIdRequest = call.message
     try:
         if request.transactional_id:
-            # Whoever asks the wrong broker need not wait for a controller.
-            broker.transactions.shard(request.transactional_id)
+            # A request to the wrong broker is refused without waiting for a controller.
+            ports.transactions.shard(request.transactional_id)
     except KafkaError as error:
         call.answer(init_error(error.code))
         return
-    if broker.producer_ids.at_hand:
-        _init_producer_id(broker, call)
+    if ports.producer_ids.at_hand:
+        _init_producer_id(ports, call)
     else:
-        call.spawn(_fetch_and_init, broker, call)
+        call.spawn(_fetch_and_init, ports, call)
 
 
-async def _fetch_and_init(broker: BrokerServices, call: Call) -> None:
+async def _fetch_and_init(ports: ProducerIdPorts, call: Call) -> None:
     try:
-        await broker.producer_ids.fetch(broker.lifecycle.broker_epoch)
+        await ports.producer_ids.fetch(ports.broker_epoch())
     except KafkaError as error:
         call.answer(init_error(error.code))
     else:
-        _init_producer_id(broker, call)
+        _init_producer_id(ports, call)
 
 
-def _init_producer_id(broker: BrokerServices, call: Call) -> None:
+def _init_producer_id(ports: ProducerIdPorts, call: Call) -> None:
     request: InitProducerIdRequest = call.message
 
     def refuse(code: ErrorCode) -> None:
@@ -53,12 +71,12 @@ def _init_producer_id(broker: BrokerServices, call: Call) -> None:
     try:
         expected_producer(request)
         if request.transactional_id is None:
-            # An idempotent producer has no state to keep: whatever id and epoch it had, it begins anew (KIP-360).
-            call.answer(InitProducerIdResponse(producer_id=broker.producer_ids.take(), producer_epoch=0))
+            # An idempotent producer has no state here: it gets a new id, whatever id and epoch it had (KIP-360).
+            call.answer(InitProducerIdResponse(producer_id=ports.producer_ids.take(), producer_epoch=0))
             return
         if not request.transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        shard = broker.transactions.shard(request.transactional_id)
+        shard = ports.transactions.shard(request.transactional_id)
     except KafkaError as error:
         refuse(error.code)
         return

@@ -1,5 +1,5 @@
-"""GetTelemetrySubscriptions (71) and PushTelemetry (72): clients' own metrics (KIP-714). Served only where there is
-somebody to take them.
+"""GetTelemetrySubscriptions (71) and PushTelemetry (72): metrics of clients (KIP-714). Served only if
+`metric.reporters` names a receiver.
 """
 
 from __future__ import annotations

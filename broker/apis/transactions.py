@@ -1,20 +1,23 @@
 """AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26), DescribeTransactions (65) and ListTransactions (66).
 
-What they may do is the machine's business (`broker/transactions/machine.py`); here requests are taken apart, sent to
-the shards of their transactional ids, and answered in the words of their version.
+The state machine decides (`broker/transactions/machine.py`). Handlers split requests, send the parts to the shards of
+their transactional ids, and answer with the error codes of the request's version.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from broker.apis.gathered import Gathered
-from broker.apis.looks import Looks
+from broker.apis.coordinator_reads import CoordinatorReads
+from broker.apis.response_parts import ResponseParts
 from broker.coordinator.coordinator import work_of_key
 from broker.coordinator.outcome import NOBODY, Operation, ProducerStamp, Reply
+from broker.coordinator.shard import Shard
 from broker.internal_topics import GROUP_TOPIC
+from broker.metadata_cache import MetadataCache
 from broker.patterns import Pattern, PatternError
 from broker.transactions.machine import TransactionFilter, TransactionMachine
 from broker.transactions.transaction import (
@@ -40,33 +43,60 @@ from runtime.dispatch import Call
 from runtime.meter import ANSWER_TOO_LARGE, Meter
 from runtime.server import Steps
 
-if TYPE_CHECKING:
-    from broker.services import BrokerServices
-
 FROM_BROKERS_VERSION = 4
 """From this version on AddPartitionsToTxn comes from brokers, for producers that bump the epoch with each end."""
 BUMPS_EPOCH_VERSION = 5
-"""Of EndTxn."""
+"""EndTxn version."""
 KNOWS_FENCED_FROM_VERSION = 2
 """Older clients know only INVALID_PRODUCER_EPOCH for it (KIP-588)."""
 
 
+class TransactionShards(Protocol):
+    """The part of the transaction coordinator that request handlers use. `Coordinator[TransactionMachine]` fits."""
+
+    @property
+    def shards(self) -> Sequence[Shard[TransactionMachine]]: ...
+
+    @property
+    def may_be_deposed(self) -> bool: ...
+
+    def shard(self, key: str) -> Shard[TransactionMachine]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitionsPorts:
+    transactions: TransactionShards
+    metadata: MetadataCache
+
+
+@dataclass(frozen=True, slots=True)
+class AddOffsetsPorts:
+    transactions: TransactionShards
+    group_partition: Callable[[str], int | None]
+    """The partition of the group's offsets; None until their topic exists. Raises KafkaError."""
+    create_internal: Callable[[str], None]
+    """Begins to create an internal topic."""
+
+
 def _run(
-    broker: BrokerServices, transactional_id: str, reply: Reply, command: Callable[[TransactionMachine], Operation]
+    transactions: TransactionShards,
+    transactional_id: str,
+    reply: Reply,
+    command: Callable[[TransactionMachine], Operation],
 ) -> None:
-    """Run `command` of the transactional id's machine. `reply` is refused if its coordinator is not here."""
+    """Run `command` on the state machine of the transactional id. `reply` is refused if its coordinator is not here."""
     if not transactional_id:
         reply.refuse(ErrorCode.INVALID_REQUEST)
         return
     try:
-        shard = broker.transactions.shard(transactional_id)
+        shard = transactions.shard(transactional_id)
     except KafkaError as error:
         reply.refuse(error.code)
         return
     shard.run(command(shard.machine), reply)
 
 
-def _in_words_of(version: int, code: ErrorCode) -> ErrorCode:
+def _error_for(version: int, code: ErrorCode) -> ErrorCode:
     if code is ErrorCode.PRODUCER_FENCED and version < KNOWS_FENCED_FROM_VERSION:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code
@@ -75,19 +105,21 @@ def _in_words_of(version: int, code: ErrorCode) -> ErrorCode:
 # -- 24
 
 
-def add_partitions_to_txn(broker: BrokerServices, call: Call) -> Steps:
-    yield from _add_all(broker, call.message, call.version, call.answer)
+def add_partitions_to_txn(ports: AddPartitionsPorts, call: Call) -> Steps:
+    yield from _add_all(ports, call.message, call.version, call.answer)
 
 
 def add_partitions_here(
-    broker: BrokerServices, request: AddPartitionsToTxnRequest, answer: Callable[[AddPartitionsToTxnResponse], None]
+    ports: AddPartitionsPorts,
+    request: AddPartitionsToTxnRequest,
+    answer: Callable[[AddPartitionsToTxnResponse], None],
 ) -> Steps:
-    """As if another broker asked. `answer` is called once, now or later."""
-    yield from _add_all(broker, request, FROM_BROKERS_VERSION, answer)
+    """Handles a request of this broker to itself like one of another broker. `answer` is called once, now or later."""
+    yield from _add_all(ports, request, FROM_BROKERS_VERSION, answer)
 
 
 def _add_all(
-    broker: BrokerServices,
+    ports: AddPartitionsPorts,
     request: AddPartitionsToTxnRequest,
     version: int,
     answer: Callable[[AddPartitionsToTxnResponse], None],
@@ -101,12 +133,13 @@ def _add_all(
         else:
             answer(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results))
 
-    gathered = Gathered(len(asked), finish)
+    parts = ResponseParts(len(asked), finish)
     meter = Meter()
     for place, transaction in enumerate(asked):
-        _add_partitions(broker, version, transaction, gathered, place)
-        partitions = sum(len(topic.partitions) for topic in transaction.topics)
-        if meter.step_ends(2 + len(transaction.topics) + partitions + work_of_key(transaction.transactional_id)):
+        addition = _Addition(ports, version, transaction)
+        yield from addition.check(meter)
+        addition.run(parts, place)
+        if meter.step_ends(2 + addition.count + work_of_key(transaction.transactional_id)):
             yield None
 
 
@@ -119,99 +152,125 @@ def _of_a_client(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransa
     )
 
 
-def _add_partitions(
-    broker: BrokerServices,
-    version: int,
-    transaction: AddPartitionsToTxnTransaction,
-    gathered: Gathered[AddPartitionsToTxnResult],
-    place: int,
-) -> None:
-    transactional_id = transaction.transactional_id
-    partitions = list(dict.fromkeys((topic.name, index) for topic in transaction.topics for index in topic.partitions))
-    unknown = [each for each in partitions if broker.metadata.partition(*each) is None]
-    if unknown:
-        codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
-        codes.update(dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        gathered.put(place, _result(transactional_id, codes))
-        return
+class _Addition:
+    """The partitions of one transaction in a request. Its result is made beforehand, in steps, so that only error codes
+    remain to be filled in when the coordinator answers."""
 
-    def all_of(code: ErrorCode) -> AddPartitionsToTxnResult:
-        return _result(transactional_id, dict.fromkeys(partitions, _in_words_of(version, code)))
+    def __init__(self, ports: AddPartitionsPorts, version: int, transaction: AddPartitionsToTxnTransaction) -> None:
+        self._ports = ports
+        self._version = version
+        self._transaction = transaction
+        self._results: dict[TopicPartition, AddPartitionsToTxnPartitionResult] = {}
+        self._result = AddPartitionsToTxnResult(transactional_id=transaction.transactional_id)
+        self._unknown: list[TopicPartition] = []
 
-    def all_but(missing: frozenset[TopicPartition]) -> AddPartitionsToTxnResult:
-        codes = {
-            each: ErrorCode.TRANSACTION_ABORTABLE if each in missing else ErrorCode.NONE for each in partitions
-        }
-        return _result(transactional_id, codes)
+    @property
+    def count(self) -> int:
+        return len(self._results)
 
-    reply = gathered.reply(place, all_of)
-    producer = ProducerStamp(transaction.producer_id, transaction.producer_epoch)
+    def check(self, meter: Meter) -> Steps:
+        """Look up each partition once, and add it to the result."""
+        metadata = self._ports.metadata
+        topics: dict[str, AddPartitionsToTxnTopicResult] = {}
+        for topic in self._transaction.topics:
+            for index in topic.partitions:
+                key = (topic.name, index)
+                if key not in self._results:
+                    answers = topics.get(topic.name)
+                    if answers is None:
+                        answers = topics[topic.name] = AddPartitionsToTxnTopicResult(name=topic.name)
+                        self._result.topic_results.append(answers)
+                    result = self._results[key] = AddPartitionsToTxnPartitionResult(partition_index=index)
+                    answers.results_by_partition.append(result)
+                    if metadata.partition(*key) is None:
+                        self._unknown.append(key)
+                if meter.step_ends():
+                    yield None
+            if meter.step_ends():
+                yield None
 
-    def command(machine: TransactionMachine) -> Operation:
-        if transaction.verify_only:
-            return partial(machine.verify_partitions, transactional_id, producer, partitions, (reply, all_but))
-        transaction_version = BUMPS_EPOCH if version >= FROM_BROKERS_VERSION else 0
-        answer = (reply, all_of)
-        return partial(machine.add_partitions, transactional_id, producer, partitions, transaction_version, answer)
+    def run(self, parts: ResponseParts[AddPartitionsToTxnResult], place: int) -> None:
+        """Let the coordinator add all partitions, or none if one of them does not exist."""
+        transaction = self._transaction
+        transactional_id = transaction.transactional_id
+        if self._unknown:
+            self._all_of(ErrorCode.OPERATION_NOT_ATTEMPTED)
+            for key in self._unknown:
+                self._results[key].partition_error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            parts.put(place, self._result)
+            return
+        partitions = list(self._results)
+        reply = parts.reply(place, self._all_of)
+        producer = ProducerStamp(transaction.producer_id, transaction.producer_epoch)
 
-    _run(broker, transactional_id, reply, command)
+        def command(machine: TransactionMachine) -> Operation:
+            if transaction.verify_only:
+                answer = (reply, self._all_but)
+                return partial(machine.verify_partitions, transactional_id, producer, partitions, answer)
+            transaction_version = BUMPS_EPOCH if self._version >= FROM_BROKERS_VERSION else 0
+            return partial(
+                machine.add_partitions,
+                transactional_id,
+                producer,
+                partitions,
+                transaction_version,
+                (reply, self._all_of),
+            )
 
+        _run(self._ports.transactions, transactional_id, reply, command)
 
-def _result(transactional_id: str, codes: dict[TopicPartition, ErrorCode]) -> AddPartitionsToTxnResult:
-    topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
-    for (topic, index), code in codes.items():
-        result = AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
-        topics.setdefault(topic, []).append(result)
-    return AddPartitionsToTxnResult(
-        transactional_id=transactional_id,
-        topic_results=[
-            AddPartitionsToTxnTopicResult(name=name, results_by_partition=results) for name, results in topics.items()
-        ],
-    )
+    def _all_of(self, code: ErrorCode) -> AddPartitionsToTxnResult:
+        code = _error_for(self._version, code)
+        for result in self._results.values():
+            result.partition_error_code = code
+        return self._result
+
+    def _all_but(self, missing: frozenset[TopicPartition]) -> AddPartitionsToTxnResult:
+        for key in missing:
+            self._results[key].partition_error_code = ErrorCode.TRANSACTION_ABORTABLE
+        return self._result
 
 
 # -- 25
 
 
-def add_offsets_to_txn(broker: BrokerServices, call: Call) -> None:
-    """The partition that keeps the group's offsets joins the transaction."""
+def add_offsets_to_txn(ports: AddOffsetsPorts, call: Call) -> None:
+    """Adds the partition of the group's offsets to the transaction."""
     request: AddOffsetsToTxnRequest = call.message
 
     def response(code: ErrorCode) -> AddOffsetsToTxnResponse:
-        return AddOffsetsToTxnResponse(error_code=_in_words_of(call.version, code))
+        return AddOffsetsToTxnResponse(error_code=_error_for(call.version, code))
 
     reply = Reply(call.answer, lambda code: call.answer(response(code)))
     try:
-        index = broker.groups.partition_of(request.group_id)
+        index = ports.group_partition(request.group_id)
     except KafkaError as error:
         reply.refuse(error.code)
         return
     if index is None:
-        broker.auto_topics.create_internal(GROUP_TOPIC)
+        ports.create_internal(GROUP_TOPIC)
         reply.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return
     producer = ProducerStamp(request.producer_id, request.producer_epoch)
     partitions = [(GROUP_TOPIC, index)]
     answer = (reply, response)
     _run(
-        broker,
+        ports.transactions,
         request.transactional_id,
         reply,
-        lambda machine: partial(
-            machine.add_partitions, request.transactional_id, producer, partitions, 0, answer
-        ),
+        lambda machine: partial(machine.add_partitions, request.transactional_id, producer, partitions, 0, answer),
     )
 
 
 # -- 26
 
 
-def end_txn(broker: BrokerServices, call: Call) -> None:
+def end_txn(transactions: TransactionShards, call: Call) -> None:
     request: EndTxnRequest = call.message
     transaction_version = BUMPS_EPOCH if call.version >= BUMPS_EPOCH_VERSION else 0
-    reply = Reply(call.answer, lambda code: call.answer(EndTxnResponse(error_code=_in_words_of(call.version, code))))
+    reply = Reply(call.answer, lambda code: call.answer(EndTxnResponse(error_code=_error_for(call.version, code))))
     _run(
-        broker,
+        transactions,
         request.transactional_id,
         reply,
         lambda machine: partial(machine.end_transaction, request, transaction_version, reply),
@@ -221,24 +280,24 @@ def end_txn(broker: BrokerServices, call: Call) -> None:
 # -- 65
 
 
-def describe_transactions(broker: BrokerServices, call: Call) -> Steps:
+def describe_transactions(transactions: TransactionShards, call: Call) -> Steps:
     request: describing.DescribeTransactionsRequest = call.message
-    # An id that is named twice is described once: an answer is much longer than its question.
+    # An id named twice is described once: the response is much longer than the request.
     transactional_ids = list(dict.fromkeys(request.transactional_ids))
     meter = Meter(call)
-    looks = Looks(call, lambda place, code: _not_described(transactional_ids[place], code))
+    reads = CoordinatorReads(call, lambda place, code: _not_described(transactional_ids[place], code))
     for transactional_id in transactional_ids:
         if not transactional_id:
-            looks.refuse(ErrorCode.INVALID_REQUEST)
+            reads.refuse(ErrorCode.INVALID_REQUEST)
         elif meter.is_full:
-            looks.refuse(ANSWER_TOO_LARGE)
+            reads.refuse(ANSWER_TOO_LARGE)
         else:
             try:
-                shard = broker.transactions.shard(transactional_id)
-                looks.look(shard, partial(shard.machine.describe, transactional_id, NOBODY))
+                shard = transactions.shard(transactional_id)
+                reads.read(shard, partial(shard.machine.describe, transactional_id, NOBODY))
             except KafkaError as error:
-                looks.refuse(error.code)
-        partitions = sum(1 + len(topic.partitions) for topic in looks.parts[-1].topics)
+                reads.refuse(error.code)
+        partitions = sum(1 + len(topic.partitions) for topic in reads.parts[-1].topics)
         meter.answer_grows(1 + partitions, len(transactional_id))
         if meter.step_ends(1 + partitions + work_of_key(transactional_id)):
             yield None
@@ -246,7 +305,7 @@ def describe_transactions(broker: BrokerServices, call: Call) -> Steps:
     def finish(states: Sequence[describing.TransactionState]) -> None:
         call.answer(describing.DescribeTransactionsResponse(transaction_states=list(states)))
 
-    looks.settle(finish)
+    reads.settle(finish)
 
 
 def _not_described(transactional_id: str, code: ErrorCode) -> describing.TransactionState:
@@ -256,18 +315,18 @@ def _not_described(transactional_id: str, code: ErrorCode) -> describing.Transac
 # -- 66
 
 MATCHED_AT_ONCE = 500
-"""Ids that are matched with a pattern by one piece of work."""
+"""Ids that are matched with a pattern in one piece of work."""
 
 _LABELS = {state.label: state for state in TransactionState}
 
 
-def list_transactions(broker: BrokerServices, call: Call) -> Steps:
-    """Those of all partitions that are led here."""
+def list_transactions(transactions: TransactionShards, call: Call) -> Steps:
+    """Lists the transactions of all partitions that this broker leads."""
     request: listing.ListTransactionsRequest = call.message
-    if broker.transactions.may_be_deposed:
+    if transactions.may_be_deposed:
         call.answer(listing.ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
         return
-    # Names that nobody knows let nothing pass.
+    # An unknown name matches no transaction.
     states = frozenset(_LABELS[name] for name in request.state_filters if name in _LABELS)
     wanted = TransactionFilter(
         states=states if request.state_filters else None,
@@ -282,13 +341,13 @@ def list_transactions(broker: BrokerServices, call: Call) -> Steps:
             call.answer(listing.ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION))
             return
     meter = Meter(call)
-    looks: Looks[list[listing.TransactionState] | ErrorCode] = Looks(call, lambda _, code: code)
-    for shard in broker.transactions.shards:
+    reads: CoordinatorReads[list[listing.TransactionState] | ErrorCode] = CoordinatorReads(call, lambda _, code: code)
+    for shard in transactions.shards:
         listed = []
         try:
             shard.check_active()
         except KafkaError as error:
-            looks.refuse(error.code)
+            reads.refuse(error.code)
             continue
         for transaction in shard.machine.matching(wanted, shard.now()):
             if transaction is not None:
@@ -298,13 +357,13 @@ def list_transactions(broker: BrokerServices, call: Call) -> Steps:
                 yield None
         if pattern is not None:
             listed = yield from _of_pattern(pattern, listed)
-        looks.rests_on(shard)
-        looks.put(listed)
+        reads.depends_on(shard)
+        reads.put(listed)
 
     def finish(parts: Sequence[list[listing.TransactionState] | ErrorCode]) -> None:
         call.answer(_list_response(parts, [name for name in request.state_filters if name not in _LABELS]))
 
-    looks.settle(finish)
+    reads.settle(finish)
 
 
 def _listed(transaction: Transaction) -> listing.TransactionState:
@@ -318,7 +377,7 @@ def _listed(transaction: Transaction) -> listing.TransactionState:
 def _of_pattern(
     pattern: Pattern, listed: Sequence[listing.TransactionState]
 ) -> Generator[Any, Any, list[listing.TransactionState]]:
-    """Those whose ids match. Ids and patterns may be so long that it takes seconds."""
+    """The transactions whose ids match. Long ids and patterns may take seconds, so a worker thread matches them."""
     matching: list[listing.TransactionState] = []
     for start in range(0, len(listed), MATCHED_AT_ONCE):
         some = listed[start : start + MATCHED_AT_ONCE]
@@ -334,6 +393,6 @@ def _list_response(
         if not isinstance(part, ErrorCode):
             response.transaction_states += part
         elif part is not ErrorCode.NOT_COORDINATOR:
-            # Half a list looks like a whole one. (What another broker took over meanwhile is asked of that one.)
+            # An incomplete list looks like a complete one. (Clients ask the new coordinator for a shard that moved.)
             return listing.ListTransactionsResponse(error_code=part)
     return response

@@ -1,4 +1,4 @@
-"""The interface of a coordinator's core: a command and the time go in, an `Outcome` comes out.
+"""Core: the interface of a coordinator's core: a command and the time go in, an `Outcome` comes out.
 
 A core does not change its durable state when it decides. It returns the records to write, and they come back through
 `Machine.replay`, both live and while loading. State that is not durable (waiting answers, session deadlines) may change

@@ -1,1 +1,1 @@
-"""Cores of the group coordinator: membership, assignments and committed offsets."""
+"""Core: the group coordinator's membership, assignments and committed offsets."""

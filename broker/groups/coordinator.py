@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from broker.coordinator.coordinator import CoordinatedTopic, Coordinator
 from broker.coordinator.shard_timers import ShardTimers
+from broker.current_settings import CurrentSettings
 from broker.groups.group import GroupContext, GroupDirectory
 from broker.groups.machine import GroupMachine
 from broker.internal_topics import GROUP_TOPIC
+from broker.metadata_cache import MetadataCache
 from broker.replication.partition import Partition
+from broker.timing_wheel import TimingWheel
+from broker.traffic import GroupEvents
 from protocol.messages import group_log
+from runtime.background import Background
+from runtime.decisions import Decisions
+from runtime.world import World
 
-if TYPE_CHECKING:
-    from broker.services import BrokerServices
+
+@dataclass(frozen=True, slots=True)
+class GroupCoordinatorPorts:
+    world: World
+    background: Background
+    wheel: TimingWheel
+    metadata: MetadataCache
+    settings: CurrentSettings
+    decisions: Decisions
+    events: GroupEvents
 
 
-def group_coordinator(broker: BrokerServices) -> Coordinator[GroupMachine]:
-    """Coordinator of the groups whose partition of `__consumer_offsets` this broker leads."""
+def group_coordinator(ports: GroupCoordinatorPorts) -> Coordinator[GroupMachine]:
+    """The coordinator of the groups whose partition of `__consumer_offsets` this broker leads."""
 
     def make_machine(_partition: Partition, timers: ShardTimers) -> GroupMachine:
         return GroupMachine(
             GroupContext(
                 groups=GroupDirectory(),
                 timers=timers,
-                chance=broker.world.chance,
-                settings=lambda: broker.settings,
-                image=lambda: broker.metadata.image,
-                events=broker.group_events,
+                chance=ports.world.chance,
+                settings=ports.settings,
+                image=lambda: ports.metadata.image,
+                events=ports.events,
             )
         )
 
@@ -35,13 +50,13 @@ def group_coordinator(broker: BrokerServices) -> Coordinator[GroupMachine]:
         CoordinatedTopic(
             GROUP_TOPIC,
             group_log,
-            commit_timeout_ms=lambda: broker.settings.offsets_commit_timeout_ms,
-            compression=lambda: broker.settings.offsets_topic_compression_codec,
+            commit_timeout_ms=lambda: ports.settings().offsets_commit_timeout_ms,
+            compression=lambda: ports.settings().offsets_topic_compression_codec,
         ),
-        broker.world,
-        broker.background,
-        broker.wheel,
-        lambda: broker.metadata.image,
+        ports.world,
+        ports.background,
+        ports.wheel,
+        lambda: ports.metadata.image,
         make_machine,
-        decisions=broker.decisions,
+        decisions=ports.decisions,
     )

@@ -1,7 +1,7 @@
-"""Shell: follows leaders. One task for each broker that leads something of ours, over one connection to it.
+"""Shell: follows leaders, with one task and one connection for each broker that leads partitions of this broker.
 
-All partitions with the same leader share one incremental fetch session; what an answer brings is appended,
-and the next fetch leaves at once. What to fetch and what an answer means is decided in `follower.py`.
+All partitions with the same leader share one incremental fetch session; the records of a response are appended, and the
+next fetch leaves at once. `follower.py` decides what to fetch and what a response means.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ log = logging.getLogger(__name__)
 LATEST, EARLIEST = -1, -2
 FIRST_RETRY_MS = 100
 LAST_RETRY_MS = 1_000
-IMPATIENCE_MS = 20
-"""How long a fetch that waits at the leader holds up a partition that is not in it."""
+NEW_PARTITION_WAIT_MS = 20
+"""Longest delay of a new partition by a fetch that already waits at the leader without it."""
 
 
 class LeaderChannel(Protocol):
-    """What is used of `runtime.channel.Channel`."""
+    """The part of `runtime.channel.Channel` that is used here."""
 
     async def call(self, request: Any, *, timeout_ms: float) -> Any:
         """Raises ChannelError."""
@@ -58,13 +58,13 @@ class FetchSettings:
     fetch_wait_max_ms: int = 500
     fetch_min_bytes: int = 1
     fetch_max_bytes: int = 1_048_576
-    """Of one partition."""
+    """Limit for each partition."""
     fetch_response_max_bytes: int = 10_485_760
     socket_timeout_ms: int = 30_000
 
 
 class Fetchers:
-    """Who is followed. `follow` is what `PartitionHost.follow` calls."""
+    """All followed leaders. `follow` is a `PartitionHost.follow`."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Fetchers:
         broker_epoch: Callable[[], int],
         channel_to: Callable[[int], LeaderChannel | None],
     ) -> None:
-        """`channel_to` makes a channel to a broker at its present address, None if it has none."""
+        """`channel_to` opens a channel to a broker at its present address; None if it has none."""
         self._world = world
         self._nursery = nursery
         self._settings = settings
@@ -85,7 +85,7 @@ class Fetchers:
         self._stopped = False
 
     def follow(self, partition: Partition, leader_id: int) -> None:
-        """Fetch `partition` from `leader_id` from now on, or (NO_LEADER) from nobody."""
+        """Fetch `partition` from `leader_id` from now on; NO_LEADER: from none."""
         if self._stopped:
             return
         before = self._leaders.pop(partition.key, NO_LEADER)
@@ -102,18 +102,18 @@ class Fetchers:
             fetcher.add(partition)
 
     def stop(self) -> None:
-        """Follow nobody any more: the logs are about to be closed."""
+        """Stop following: the logs are about to be closed."""
         self._stopped = True
         for fetcher in self._fetchers.values():
             fetcher.remove_all()
 
     def metadata_changed(self) -> None:
-        """Brokers may be reachable that were not: whoever waits before trying again tries now."""
+        """Retry all fetches in backoff now: brokers may be reachable that were not."""
         for fetcher in self._fetchers.values():
             fetcher.wake()
 
     def lag(self, partition: Partition) -> int | None:
-        """By how many records it is known to be behind its leader; None if it is not followed."""
+        """Records by which the partition is known to be behind its leader; None if it is not followed."""
         leader_id = self._leaders.get(partition.key)
         if leader_id is None:
             return None
@@ -123,7 +123,7 @@ class Fetchers:
 
 
 class LeaderFetcher:
-    """The task that follows one broker. It sleeps while nothing is to be fetched from it."""
+    """The task that follows one broker. It sleeps while there is nothing to fetch from it."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class LeaderFetcher:
     ) -> None:
         self.leader_id = leader_id
         self.high_watermarks: dict[PartitionKey, int] = {}
-        """As the leader said last."""
+        """High watermarks of the leader's last responses."""
         self._clock = world.monotonic
         self._settings = settings
         self._broker_epoch = broker_epoch
@@ -143,7 +143,7 @@ class LeaderFetcher:
         self._channel: LeaderChannel | None = None
         self._session = LeaderSession()
         self._partitions: dict[PartitionKey, Partition] = {}
-        # Whose next question may differ from the last one; all others need no look.
+        # Partitions whose next request may differ from the last one.
         self._moved: dict[PartitionKey, None] = {}
         self._backing_off: dict[PartitionKey, int] = {}
         self._asking_bounds: dict[PartitionKey, BoundsWanted] = {}
@@ -152,16 +152,16 @@ class LeaderFetcher:
         self._waiting_at_leader: trio.CancelScope | None = None
         self._retry_ms = FIRST_RETRY_MS
         self._refused = 0
-        """The error that ended the last fetches."""
+        """Error code of the last fetch response."""
 
     def add(self, partition: Partition) -> None:
         self._partitions[partition.key] = partition
         self._moved[partition.key] = None
         self.wake()
         if self._waiting_at_leader is not None:
-            # The leader holds its answer back until there is news. For a partition that is new here we rather
-            # begin again on another connection.
-            deadline = trio.current_time() + IMPATIENCE_MS / 1000
+            # The leader delays its response until there is news. A new partition does not wait for that: after a short
+            # time the fetch is restarted on another connection.
+            deadline = trio.current_time() + NEW_PARTITION_WAIT_MS / 1000
             self._waiting_at_leader.deadline = min(self._waiting_at_leader.deadline, deadline)
 
     def remove(self, partition: Partition) -> None:
@@ -180,7 +180,7 @@ class LeaderFetcher:
         self._bell.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         try:
             while True:
                 self._bell = trio.Event()
@@ -197,7 +197,7 @@ class LeaderFetcher:
             self._disconnect()
 
     async def _sleep(self, until_ms: int | None) -> None:
-        """Until then, or until something changes."""
+        """Sleep until then, or until something changes."""
         if until_ms is None:
             await self._bell.wait()
         else:
@@ -208,7 +208,7 @@ class LeaderFetcher:
         return min(self._backing_off.values(), default=None)
 
     def _gather(self) -> None:
-        """What every partition that moved wants to ask now."""
+        """Collect the next requests of all partitions that changed."""
         now_ms = self._clock.now_ms()
         if self._backing_off:
             for key in [key for key, retry_at_ms in self._backing_off.items() if retry_at_ms <= now_ms]:
@@ -233,11 +233,11 @@ class LeaderFetcher:
 
     @property
     def _asks_first(self) -> bool:
-        """Something else than records, for which a fetch that waits would hold it up."""
+        """True if requests other than Fetch are due: a waiting fetch would delay them."""
         return bool(self._asking_bounds or self._asking_epochs)
 
     async def _exchange(self) -> bool:
-        """One round with the leader; False if it cannot be reached."""
+        """One exchange with the leader; False if it failed."""
         if self._channel is None:
             self._channel = self._channel_to(self.leader_id)
             if self._channel is None:
@@ -250,11 +250,11 @@ class LeaderFetcher:
             elif not await self._fetch(self._channel):
                 return False
         except ChannelError as error:
-            log.info("broker %d cannot be fetched from: %s", self.leader_id, error)
+            log.info("fetching from broker %d failed: %s", self.leader_id, error)
             self._disconnect()
             return False
         except Exception:
-            # A mistake of ours must not end replication from this leader, nor the broker.
+            # A bug must end neither replication from this leader nor the broker.
             log.exception("fetching from broker %d failed", self.leader_id)
             self._disconnect()
             return False
@@ -262,7 +262,7 @@ class LeaderFetcher:
         return True
 
     async def _fetch(self, channel: LeaderChannel) -> bool:
-        """Fetch, and fetch on, until something else has to be done; False if the leader would not have it."""
+        """Fetch repeatedly until something else has to be done; False if the leader refused."""
         with trio.CancelScope() as scope:
             self._waiting_at_leader = scope
             try:
@@ -275,7 +275,7 @@ class LeaderFetcher:
             self._session.lost()
             self._disconnect()
             return True
-        # Its sessions are gone, or it cannot speak with us at all; the former is over at once.
+        # FETCH_SESSION_ID_NOT_FOUND and INVALID_FETCH_SESSION_EPOCH need no backoff: the next request is a full one.
         return self._refused in (0, 70, 71)
 
     def _request(self) -> FetchRequest:
@@ -284,7 +284,7 @@ class LeaderFetcher:
         request.replica_state = ReplicaState(replica_id=settings.node_id, replica_epoch=self._broker_epoch())
         request.min_bytes = settings.fetch_min_bytes
         request.max_bytes = settings.fetch_response_max_bytes
-        # While some partition waits out a pause, the leader shall not hold us longer than that.
+        # The leader must not delay its response beyond the backoff of a partition.
         request.max_wait_ms = settings.fetch_wait_max_ms
         retry_at_ms = self._next_retry_ms()
         if retry_at_ms is not None:
@@ -293,10 +293,10 @@ class LeaderFetcher:
         return request
 
     def _answered(self, response: FetchResponse) -> FetchRequest | None:
-        """Take in what came, in the turn in which it came; gives the next question, which leaves at once."""
+        """Process a response in the step in which it arrived. Returns the next request, which leaves at once."""
         self._refused = response.error_code
         if not self._session.answered(response):
-            log.info("broker %d answers our fetch with error %d", self.leader_id, response.error_code)
+            log.info("broker %d answered a fetch with error %d", self.leader_id, response.error_code)
             return None
         self._retry_ms = FIRST_RETRY_MS
         self._apply(response)
@@ -304,7 +304,7 @@ class LeaderFetcher:
         if self._asks_first or self._session.idle:
             return None
         if self._waiting_at_leader is not None:
-            # Whoever was impatient is in this question.
+            # The new partitions are in this request.
             self._waiting_at_leader.deadline = math.inf
         return self._request()
 
@@ -322,12 +322,12 @@ class LeaderFetcher:
                 try:
                     partition.fetched(wanted, data)
                 except Exception:
-                    # A mistake of ours in one partition must not stop the others.
-                    log.exception("%s: cannot take in what was fetched", partition)
+                    # A bug in one partition must not stop the others.
+                    log.exception("%s: the fetched data could not be processed", partition)
                     partition.follower.back_off(self._clock.now_ms())
 
     async def _ask_bounds(self, channel: LeaderChannel) -> None:
-        """For partitions whose end lies outside of what the leader has: where does its log start and end?"""
+        """Ask where the leader's logs start and end, for partitions whose own end is outside the leader's log."""
         asked = dict(self._asking_bounds)
         ends = await self._list_offsets(channel, asked, LATEST)
         starts = await self._list_offsets(channel, asked, EARLIEST)
@@ -339,7 +339,7 @@ class LeaderFetcher:
                 partition.bounds_answered(wanted, bounds)
 
     async def _ask_epochs(self, channel: LeaderChannel) -> None:
-        """For partitions where epochs may hide in a gap: where does the next older one end?"""
+        """Ask where the next older epochs end, for partitions with a gap in which epochs may have begun."""
         asked = dict(self._asking_epochs)
         wanted = [(self._partitions[key], epoch) for key, epoch in asked.items() if key in self._partitions]
         settings = self._settings

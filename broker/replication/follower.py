@@ -1,9 +1,9 @@
-"""Core: what a follower does next for one partition: fetch, truncate, ask for the leader's bounds, or wait.
+"""Core: the next action of a follower for one partition: fetch, truncate, ask for the leader's log bounds, or wait.
 
-A follower fetches from the end of its log and says which epoch the last record there is from. If the leader's
-log parts from it before that, the answer holds no records but the leader's (epoch, end offset) where they may
-part (KIP-595); the follower cuts, and fetches again, until they agree (KIP-101, KIP-279). A high watermark
-never decides what is cut: it may be older than what was acknowledged.
+A follower fetches from the end of its log and names the epoch of its last record. If the leader's log diverges before
+that, the response has no records but the leader's (epoch, end offset) where they may diverge (KIP-595); the follower
+truncates, and fetches again, until they agree (KIP-101, KIP-279). A high watermark never decides what is truncated: it
+may be older than what was acknowledged.
 
     Stopped ──start──► Fetching ◄──────────────┐
                         │ diverging, bounds     │ truncated, time has passed, bounds known
@@ -13,12 +13,12 @@ never decides what is cut: it may be older than what was acknowledged.
                         ├──► AskingEpochs ──────┘   epochs are missing in what a compacted log has left
                         └──► Stopped                FENCED_LEADER_EPOCH: only the metadata log can help
 
-A log that was compacted may have nothing left of an epoch, or not its beginning. Batches alone then give a copy fewer
-epochs, or later ones, than its leader knows, and such a copy, once it leads, makes others cut what is committed or
-keep what is not. So where an epoch changes behind a gap, the follower asks the leader where each of its epochs began,
-from the newest down to the first one that it has itself, before it appends.
+A compacted log may have nothing left of an epoch, or not its beginning. Batches alone then give a follower fewer
+epochs, or later ones, than its leader knows, and such a follower, once it leads, makes others truncate committed
+records or keep uncommitted ones. So if an epoch changes after a gap, the follower asks the leader where each of its
+epochs began, from the newest down to the first one that it has itself, before it appends.
 
-Reads the log's bounds and epochs through `LocalLog`, never writes it; knows no records and no network.
+Reads the log's bounds and epochs through `LocalLog`, and never writes it; knows no records and no network.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FIRST_BACKOFF_MS = 20
 
 
 class LocalLog(Protocol):
-    """What the machine sees of the partition's log. `storage.log.PartitionLog` fits."""
+    """The part of the partition's log that the state machine reads. `storage.log.PartitionLog` fits."""
 
     @property
     def log_start_offset(self) -> int: ...
@@ -45,12 +45,11 @@ class LocalLog(Protocol):
         """-1 for a log without records."""
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(largest own epoch <= `epoch`, where it ends); (-1, -1) if all own epochs are older than
-        `epoch`."""
+        """(largest own epoch <= `epoch`, its end offset); (-1, -1) if there is none."""
 
 
 class FetchWanted(NamedTuple):
-    """Fetch from here. Also names the question: an answer is only good for the question it was asked for."""
+    """Fetch from here. Also identifies the request: a response is only used for the request it belongs to."""
 
     leader_epoch: int
     fetch_offset: int
@@ -59,7 +58,7 @@ class FetchWanted(NamedTuple):
 
 
 class BoundsWanted(NamedTuple):
-    """Ask for the leader's earliest offset and its log end offset (ListOffsets as a replica)."""
+    """Ask for the leader's log start offset and log end offset (ListOffsets as a replica)."""
 
     leader_epoch: int
 
@@ -72,25 +71,24 @@ class EpochWanted(NamedTuple):
 
 
 class FetchAnswer(NamedTuple):
-    """The part of a fetch response that decides what happens."""
+    """The part of a fetch response that decides the next action."""
 
     error: int
     diverging_epoch: int
-    """-1: the logs agree so far."""
+    """-1: the logs do not diverge."""
     diverging_end_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Append the records of the answer; there may be none. If they are corrupt, call `back_off`."""
+    """Append the records of the response; there may be none. If they are corrupt, call `back_off`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TruncateTo:
-    """Cut the log so that it ends at `offset`, with every epoch that begins there or later; then call
-    `truncated`.
+    """Truncate the log to end at `offset`, and remove every epoch that begins there or later; then call `truncated`.
 
-    `offset` may be the log's end: a leader that lost its office before it wrote anything left an epoch there.
+    `offset` may be the log's end: a leader that was deposed before it wrote anything left an epoch there.
     """
 
     offset: int
@@ -98,7 +96,7 @@ class TruncateTo:
 
 @dataclass(frozen=True, slots=True)
 class TruncateFullyAndStartAt:
-    """Throw the whole log away and begin an empty one at `offset`, then call `truncated`."""
+    """Delete the whole log and begin an empty one at `offset`; then call `truncated`."""
 
     offset: int
 
@@ -109,7 +107,7 @@ APPEND = Append()
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """No leader, or one that knows a newer epoch than we do."""
+    """There is no leader, or one with a newer epoch than this follower knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +117,7 @@ class Fetching:
 
 @dataclass(frozen=True, slots=True)
 class Truncating:
-    """The log is being cut; nothing may be fetched into it."""
+    """The log is being truncated; nothing may be fetched into it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +127,16 @@ class BackingOff:
 
 @dataclass(frozen=True, slots=True)
 class AskingBounds:
-    """Our end lies outside of what the leader has."""
+    """The end of this log is outside the leader's log."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskingEpochs:
-    """The leader's epochs from `oldest` on are found except for the beginning of that one itself."""
+    """The start offsets of the leader's epochs after `oldest` are found; its own is not."""
 
     oldest: int
     found: tuple[tuple[int, int], ...] = ()
-    """(epoch, start offset) of the newer ones, oldest first."""
+    """(epoch, start offset) of the newer epochs, oldest first."""
 
 
 State = Stopped | Fetching | Truncating | BackingOff | AskingBounds | AskingEpochs
@@ -146,8 +144,8 @@ _STOPPED, _FETCHING, _TRUNCATING, _ASKING_BOUNDS = Stopped(), Fetching(), Trunca
 
 
 class Follower:
-    """The machine for one partition. `replica_fetch_backoff_ms` bounds the pauses, which double from 20 ms
-    on: the usual error is a leader that will hear of its leadership within milliseconds.
+    """The state machine of one partition. Backoffs double from 20 ms up to `replica_fetch_backoff_ms`: the usual error
+    is from a leader that will learn of its leadership within milliseconds.
     """
 
     __slots__ = ("_asked", "_attempts", "_log", "_max_backoff_ms", "leader_epoch", "leaders_epochs", "state")
@@ -160,23 +158,23 @@ class Follower:
         self.state: State = _STOPPED
         self.leader_epoch = -1
         self.leaders_epochs: tuple[tuple[int, int], ...] | None = None
-        """(epoch, start offset) of the leader's epochs that begin at the end of this log or later, oldest first;
-        None while nobody has asked for them."""
+        """(epoch, start offset) of the leader's epochs that begin at the end of this log or later, oldest first; None
+        until they were asked for."""
 
     def start(self, leader_epoch: int) -> None:
-        """Follow the leader of this epoch. Whatever was asked in an older one is void."""
+        """Follow the leader of this epoch. Requests of an older epoch are void."""
         self.leader_epoch = leader_epoch
         self.leaders_epochs = None
         self._resume()
         self._attempts = 0
 
     def stop(self) -> None:
-        """No leader to follow, or this replica leads now."""
+        """Stop following: there is no leader, or this replica leads."""
         self.state = _STOPPED
         self._asked = None
 
     def next(self, now_ms: int) -> FetchWanted | BoundsWanted | EpochWanted | None:
-        """What to ask the leader now. The same value again means: as before."""
+        """The next request to the leader. An equal value means that the request did not change."""
         state = self.state
         if isinstance(state, BackingOff) and now_ms >= state.until_ms:
             state = self.state = _FETCHING
@@ -194,9 +192,9 @@ class Follower:
         return BoundsWanted(self.leader_epoch) if state is _ASKING_BOUNDS else None
 
     def answered(self, asked: FetchWanted, answer: FetchAnswer, now_ms: int) -> Step | None:
-        """The leader's answer to `asked`: what to do with the log, if anything."""
+        """The leader's response to `asked`. Returns what to do with the log, if anything."""
         if asked != self._asked or self.state is not _FETCHING or asked.leader_epoch != self.leader_epoch:
-            # Leader, epoch or log changed while it was under way.
+            # Leader, epoch or log changed while the request was under way.
             return None
         error, diverging_epoch, diverging_end_offset = answer
         if error == 0:
@@ -215,7 +213,7 @@ class Follower:
     def bounds_answered(
         self, asked: BoundsWanted, bounds: tuple[int, int] | None, now_ms: int
     ) -> Step | None:
-        """The leader's (log start offset, log end offset), None if it answered with an error."""
+        """The leader's (log start offset, log end offset); None if it answered with an error."""
         if self.state is not _ASKING_BOUNDS or asked.leader_epoch != self.leader_epoch:
             return None
         if bounds is None:
@@ -224,20 +222,20 @@ class Follower:
         leader_start, leader_end = bounds
         end = self._log.log_end_offset
         if leader_end < end:
-            # An unclean election made a leader that has less; this replica follows.
-            return self._cut(leader_end)
+            # An unclean election elected a leader with a shorter log.
+            return self._truncate(leader_end)
         if leader_start > end:
-            # We were away for so long that the leader has deleted what we lack.
+            # The leader has deleted records that this replica never fetched.
             self.state = _TRUNCATING
             return TruncateFullyAndStartAt(leader_start)
         self.back_off(now_ms)
         return None
 
     def ask_epochs(self) -> None:
-        """The answer has a gap in which epochs may have begun: it is not appended, and fetched again when they are
+        """The response has a gap in which epochs may have begun: it is not appended, and fetched again when they are
         known."""
         if self.leader_epoch <= 0:
-            # No epoch is older.
+            # There is no older epoch.
             self.leaders_epochs = ((0, self._log.log_end_offset),)
             self._resume()
         else:
@@ -245,18 +243,18 @@ class Follower:
             self.state = AskingEpochs(self.leader_epoch)
 
     def epoch_answered(self, asked: EpochWanted, answer: tuple[int, int] | None, now_ms: int) -> None:
-        """The leader's (largest epoch up to the one asked for, where it ends), None if it answered with an error."""
+        """The leader's (largest epoch up to the requested one, its end offset); None if it answered with an error."""
         state = self.state
         if not isinstance(state, AskingEpochs) or asked != (self.leader_epoch, state.oldest - 1):
             return
         if answer is None or not 0 <= answer[0] <= asked.epoch:
             self.back_off(now_ms)
             return
-        # Where that epoch ends, the next newer one begins.
+        # The end of that epoch is the start of the next newer one.
         epoch, start_offset = answer
         end_offset = self._log.log_end_offset
         found = state.found
-        # The leader gives an epoch that is older than all it knows itself back, with an end that it gave before.
+        # For an epoch older than all its own, the leader returns that epoch, with an end that it returned before.
         is_news = not found or start_offset < found[0][1]
         if is_news:
             found = ((state.oldest, max(start_offset, end_offset)), *found)
@@ -269,25 +267,25 @@ class Follower:
             self._resume()
 
     def appended(self) -> None:
-        """What the answer had is in the log: the next error is the first."""
+        """The response was appended: the next backoff is the shortest again."""
         self._attempts = 0
 
     def truncated(self) -> None:
-        """The log was cut: fetch from its new end."""
+        """The log was truncated: fetch from its new end."""
         self.leaders_epochs = None
         if self.state is _TRUNCATING:
             self._resume()
 
     def back_off(self, now_ms: int) -> None:
-        """Something went wrong that may be better later: the leader's error, a corrupt batch on the way."""
-        pause_ms = min(self._max_backoff_ms, FIRST_BACKOFF_MS << min(self._attempts, 16))
+        """Retry later, after an error of the leader or a corrupt batch."""
+        backoff_ms = min(self._max_backoff_ms, FIRST_BACKOFF_MS << min(self._attempts, 16))
         self._attempts += 1
         self._asked = None
-        self.state = BackingOff(now_ms + pause_ms)
+        self.state = BackingOff(now_ms + backoff_ms)
 
     @property
     def retry_at_ms(self) -> int | None:
-        """When `next` will have something to say again, if only time has to pass."""
+        """The end of the present backoff; None if there is none."""
         return self.state.until_ms if isinstance(self.state, BackingOff) else None
 
     def _resume(self) -> None:
@@ -295,23 +293,23 @@ class Follower:
         self._asked = None
 
     def _diverged(self, leader_epoch: int, leader_end_offset: int, now_ms: int) -> Step | None:
-        """The leader's largest epoch up to ours is `leader_epoch`, and ends at `leader_end_offset`."""
+        """The leader's largest epoch up to this log's last one is `leader_epoch`, and ends at `leader_end_offset`."""
         log = self._log
         epoch, end_offset = log.end_offset_for_epoch(leader_epoch)
         if epoch < 0 or (leader_epoch == log.latest_epoch and leader_end_offset >= log.log_end_offset):
-            # An answer to nothing that we said: the leader knows our last epoch, and all of it.
+            # The logs do not diverge: the leader has this log's last epoch, and all of it.
             self.back_off(now_ms)
             return None
-        # For an epoch that we never had, cut what is newer than our own before it, and ask again (KIP-279).
-        return self._cut(min(end_offset, leader_end_offset) if epoch == leader_epoch else end_offset)
+        # If this log never had that epoch, truncate everything newer than the epoch before it, and ask again (KIP-279).
+        return self._truncate(min(end_offset, leader_end_offset) if epoch == leader_epoch else end_offset)
 
-    def _cut(self, offset: int) -> Step:
+    def _truncate(self, offset: int) -> Step:
         self.state = _TRUNCATING
         if offset < self._log.log_start_offset:
             return TruncateFullyAndStartAt(offset)
         return TruncateTo(offset)
 
     def describe(self) -> str:
-        """One line: the state and where the log ends."""
+        """One line: the state and the end of the log."""
         state = type(self.state).__name__
         return f"{state} in epoch {self.leader_epoch} at {self._log.log_end_offset}/{self._log.latest_epoch}"

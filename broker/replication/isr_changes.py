@@ -1,6 +1,6 @@
-"""Shell: carries ISR proposals to the controller, all that wait in one request, one request at a time.
+"""Shell: sends ISR proposals to the controller, all waiting ones in one AlterPartition, one request at a time.
 
-Knows nothing of why an ISR changes; and not which controller is active: `alter_partition` does.
+Knows neither why an ISR changes nor which controller is active (`alter_partition` does).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ FIRST_RETRY_MS = 50
 LAST_RETRY_MS = 1_000
 
 AlterPartition = Callable[[AlterPartitionRequest], Awaitable[AlterPartitionResponse]]
-"""Ask the active controller. May raise KafkaError; trying again is done here."""
+"""Sends the request to the active controller. May raise KafkaError; retries are done here."""
 
 
 class IsrChanges:
-    """What waits to be told to the controller."""
+    """Proposals that wait to be sent to the controller."""
 
     def __init__(
         self, node_id: int, broker_epoch: Callable[[], int], alter_partition: AlterPartition
@@ -43,7 +43,7 @@ class IsrChanges:
         self._bell = trio.Event()
 
     def propose(self, partition: Partition, proposal: IsrChangeWanted) -> None:
-        """Send this soon. A newer proposal for the same partition takes the place of an older one."""
+        """Send this soon. A newer proposal for the same partition replaces an older one."""
         self._waiting[partition.key] = (partition, proposal)
         self._bell.set()
 
@@ -59,24 +59,24 @@ class IsrChanges:
             try:
                 failure = await self._ask(dict(asked))
             except Exception as error:
-                # A mistake of ours; the proposals stand, and so does the broker.
-                log.exception("asking for %d ISR changes failed", len(asked))
+                # A bug must end neither the proposals nor the broker.
+                log.exception("%d ISR changes could not be sent", len(asked))
                 failure = repr(error)
             if failure is None:
                 if not any(self._waiting.get(key) == item for key, item in asked.items()):
                     retry_ms = FIRST_RETRY_MS
                     continue
             else:
-                log.info("the controller did not change %d ISRs: %s", len(asked), failure)
+                log.info("%d ISR changes failed: %s", len(asked), failure)
                 for key, item in asked.items():
                     self._waiting.setdefault(key, item)
                 self._bell.set()
-            # What came back is not sent again at once.
+            # Failed proposals are not sent again at once.
             await trio.sleep(retry_ms / 1000)
             retry_ms = min(2 * retry_ms, LAST_RETRY_MS)
 
     def _take(self) -> dict[tuple[bytes, int], tuple[Partition, IsrChangeWanted]]:
-        """What still matters: the metadata log may have overtaken some."""
+        """The proposals that are still pending: the metadata log may have overtaken some."""
         waiting, self._waiting = self._waiting, {}
         return {
             key: (partition, proposal)
@@ -85,7 +85,7 @@ class IsrChanges:
         }
 
     async def _ask(self, asked: dict[tuple[bytes, int], tuple[Partition, IsrChangeWanted]]) -> str | None:
-        """One exchange; gives why it failed as a whole."""
+        """One request; returns the reason if it failed as a whole."""
         request = AlterPartitionRequest(broker_id=self._node_id, broker_epoch=self._broker_epoch())
         topics: dict[bytes, RequestTopicData] = {}
         for (topic_id, index), (_, proposal) in asked.items():
@@ -122,4 +122,4 @@ class IsrChanges:
                     partition.isr_change_answered(proposal, committed)
                 else:
                     partition.isr_change_answered(proposal, code)
-        return "the answer lacks some" if asked else None
+        return "the response lacks some partitions" if asked else None

@@ -1,4 +1,4 @@
-"""Shell: asks a leader where its epochs end (OffsetForLeaderEpoch), for a copy of a compacted log."""
+"""Shell: asks a leader where its leader epochs end (OffsetForLeaderEpoch), for a follower of a compacted log."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Channel(Protocol):
         """Raises ChannelError."""
 
 
-class Place(Protocol):
-    """What is used of `broker.replication.partition.Partition`."""
+class FollowedPartition(Protocol):
+    """The part of `broker.replication.partition.Partition` that is used here."""
 
     @property
     def topic(self) -> str: ...
@@ -30,17 +30,18 @@ class Place(Protocol):
 
 
 async def ask_epochs(
-    channel: Channel, node_id: int, wanted: Iterable[tuple[Place, EpochWanted]], timeout_ms: float
+    channel: Channel, node_id: int, wanted: Iterable[tuple[FollowedPartition, EpochWanted]], timeout_ms: float
 ) -> dict[tuple[str, int], tuple[int, int]]:
-    """(largest epoch up to the wanted one, its end) by topic and partition, of those that the leader answers for.
+    """(largest epoch up to the wanted one, its end offset) by topic and partition, without those that the leader
+    answered with an error.
 
     Raises ChannelError.
     """
     topics: dict[str, OffsetForLeaderTopic] = {}
-    for place, epoch in wanted:
-        topics.setdefault(place.topic, OffsetForLeaderTopic(topic=place.topic)).partitions.append(
+    for partition, epoch in wanted:
+        topics.setdefault(partition.topic, OffsetForLeaderTopic(topic=partition.topic)).partitions.append(
             OffsetForLeaderPartition(
-                partition=place.index, current_leader_epoch=epoch.leader_epoch, leader_epoch=epoch.epoch
+                partition=partition.index, current_leader_epoch=epoch.leader_epoch, leader_epoch=epoch.epoch
             )
         )
     request = OffsetForLeaderEpochRequest(replica_id=node_id, topics=list(topics.values()))

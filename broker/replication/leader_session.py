@@ -1,7 +1,7 @@
 """Core: the follower's side of an incremental fetch session with one leader (KIP-227).
 
-Remembers what the leader remembers, so that a request names only partitions whose question changed. The
-leader's side is `broker.fetch_sessions`. Knows no network; a request that got no answer is told by `lost`.
+Mirrors the leader's session, so that a request names only partitions whose request changed. The leader's side is
+`broker.fetch_sessions`. Knows no network; `lost` reports a request without a response.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ PartitionKey = tuple[bytes, int]
 
 
 class LeaderSession:
-    """`wants` and `forget` say what shall be fetched; `request` says what has to be sent for it."""
+    """`wants` and `forget` change what is fetched; `request` returns what has to be sent for it."""
 
     __slots__ = ("_changed", "_epoch", "_forgotten", "_id", "_sent", "wanted")
 
     def __init__(self) -> None:
         self.wanted: dict[PartitionKey, FetchWanted] = {}
-        """All questions of the session."""
+        """The latest request of each partition in the session."""
         self._id = NO_SESSION
         self._epoch = INITIAL_EPOCH
         self._changed: dict[PartitionKey, None] = {}
-        # What the leader remembers, so far as we know.
         self._forgotten: dict[PartitionKey, None] = {}
+        # Partitions in the leader's session, as far as known.
         self._sent: dict[PartitionKey, None] = {}
 
     def wants(self, key: PartitionKey, wanted: FetchWanted) -> None:
-        """Ask this from the next request on."""
+        """Fetch the partition like this from the next request on."""
         if self.wanted.get(key) != wanted:
             self.wanted[key] = wanted
             self._changed[key] = None
             self._forgotten.pop(key, None)
 
     def forget(self, key: PartitionKey) -> None:
-        """Stop asking."""
+        """Stop fetching the partition."""
         if self.wanted.pop(key, None) is not None:
             self._changed.pop(key, None)
             if key in self._sent:
@@ -45,11 +45,11 @@ class LeaderSession:
 
     @property
     def idle(self) -> bool:
-        """Nothing to ask and nothing to take back."""
+        """True if there is nothing to fetch and nothing to remove from the session."""
         return not self.wanted and not self._forgotten
 
     def request(self, partition_max_bytes: int) -> FetchRequest:
-        """The next request, without what does not change. Call `answered` or `lost` before the next one."""
+        """The next request, without partitions that did not change. Call `answered` or `lost` before the next one."""
         full = self._epoch == INITIAL_EPOCH
         request = FetchRequest(session_id=self._id, session_epoch=self._epoch)
         topics: dict[bytes, FetchTopic] = {}
@@ -86,13 +86,13 @@ class LeaderSession:
         return request
 
     def answered(self, response: FetchResponse) -> bool:
-        """Whether the answer can be used. If not, the next request starts over."""
+        """True if the response can be used. If not, the next request is a full one."""
         if response.error_code != 0:
             self.lost()
             return False
         full = self._epoch == INITIAL_EPOCH
         if response.session_id == NO_SESSION or (not full and response.session_id != self._id):
-            # The leader keeps no session (any more): everything is said again.
+            # The leader has no session: the next request is a full one.
             self._id = NO_SESSION
             self._epoch = INITIAL_EPOCH
         else:
@@ -101,5 +101,5 @@ class LeaderSession:
         return True
 
     def lost(self) -> None:
-        """No answer came, or an error. A full request, which closes the session if there is one."""
+        """No response came, or an error: the next request is a full one, which closes the session if there is one."""
         self._epoch = INITIAL_EPOCH

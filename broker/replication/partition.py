@@ -1,9 +1,7 @@
-"""Shell: one partition on this broker. Ties the log to the cores and carries out what they want, in one
-place.
+"""Shell: one partition on this broker. Connects its log to the cores and carries out their effects, in one place.
 
-The replica core decides what is committed and who leads, the follower core what is fetched and cut; the log
-holds the bytes. Everything here runs on one thread and does not wait. Knows no topic but its own, no sockets
-and no requests.
+The replica core decides what is committed and who leads, the follower core what is fetched and truncated; the log holds
+the bytes. Single-threaded, and nothing here waits. Knows no other partition, no sockets and no requests.
 """
 
 from __future__ import annotations
@@ -15,8 +13,15 @@ from enum import Enum
 from typing import NamedTuple
 
 from broker.admission import limits_of
-from broker.lines import Lines
+from broker.keyed_queues import KeyedQueues
 from broker.purgatory import WaitingAck, WaitingAcks
+from broker.replication.decision_notes import (
+    note_deposed,
+    note_isr_refused,
+    note_isr_wanted,
+    note_leading,
+    note_truncation,
+)
 from broker.replication.follower import (
     APPEND,
     BoundsWanted,
@@ -29,6 +34,7 @@ from broker.replication.follower import (
     TruncateTo,
 )
 from broker.replication.replica import (
+    ACKS_ALL,
     CommittedIsr,
     Effects,
     Follow,
@@ -41,7 +47,6 @@ from broker.replication.replica import (
     Replica,
     ReplicaSettings,
 )
-from broker.replication.told import note_cut, note_deposed, note_isr_refused, note_isr_wanted, note_leading
 from broker.traffic import PartitionTraffic
 from kraft.metadata.image import NO_LEADER, PartitionImage
 from protocol.errors import ErrorCode, KafkaError
@@ -58,39 +63,38 @@ from storage.transaction_index import AbortedTransaction
 
 log = logging.getLogger(__name__)
 
-ACKS_ALL = -1
 HIGH_WATERMARK = -1
-"""The offset by which DeleteRecords means "all that is committed"."""
+"""Offset in DeleteRecords that stands for the high watermark."""
 
 
 class FetchKind(Enum):
-    """How far a reader may read."""
+    """The offset up to which a reader may read."""
 
     READ_UNCOMMITTED = 0
-    """To the high watermark."""
+    """The high watermark."""
     READ_COMMITTED = 1
-    """To the last stable offset."""
+    """The last stable offset."""
     REPLICA = 2
-    """To the log's end."""
+    """The log end offset."""
 
 
 class ReadRequest(NamedTuple):
-    """What is to be read, and what the reader believes."""
+    """A read from the log, with the epochs that the reader knows."""
 
     kind: FetchKind
     offset: int
     max_bytes: int
     current_leader_epoch: int = -1
-    """-1: the reader does not say. So for the next."""
+    """-1 if not given, as the next one."""
     last_fetched_epoch: int = -1
     leader_only: bool = True
     """False for consumers that may read from a follower (KIP-392)."""
     at_least_one_batch: bool = True
-    """Even if it is larger than `max_bytes`."""
+    """True if to return the first batch even if it is larger than `max_bytes`."""
 
 
 class ReadResult(NamedTuple):
-    """What there is, and the offsets as of now."""
+    """The records, and the offsets as of now."""
 
     records: LogSlice | None
     high_watermark: int
@@ -98,50 +102,54 @@ class ReadResult(NamedTuple):
     log_start_offset: int
     log_end_offset: int
     diverging_epoch: tuple[int, int] | None = None
-    """(epoch, end offset) where the reader's log parts from this one; then there are no records (KIP-595)."""
+    """(epoch, end offset) where the reader's log diverges from this one; then there are no records (KIP-595)."""
     aborted: Sequence[AbortedTransaction] = ()
-    """Of the transactions in `records`, if only what is committed was asked for."""
+    """Aborted transactions in `records`, for READ_COMMITTED."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionHost:
-    """What a partition needs of the broker around it."""
+    """The ports of a partition to its broker."""
 
     monotonic: Clock
     wall_clock: Clock
     propose_isr: Callable[[Partition, IsrChangeWanted], None]
     follow: Callable[[Partition, int], None]
-    """Fetch this partition from that broker from now on; NO_LEADER: from nobody."""
+    """Fetch this partition from that broker from now on; NO_LEADER: from none."""
     changed: Callable[[Partition], None]
-    """There may be more to read, or another answer to give: look at who waits."""
+    """There may be more to read, or an error to report: check the waiting requests."""
     replica_fetch_backoff_ms: int = 1_000
     fault_point: Callable[[str], None] = no_fault
     """`World.fault_point`."""
     leadership_changed: Callable[[Partition], None] = lambda partition: None
-    """It is led here now, or in a new epoch, or not any more."""
+    """This broker began to lead the partition, leads it in a new epoch, or leads it no longer."""
     may_be_fenced: Callable[[], bool] = lambda: False
-    """The controllers may have given our leaderships to others, without our having heard of it."""
+    """True if the controllers may have moved this broker's leaderships away without its knowledge."""
     session_timeout_ms: int = 9_000
-    """Who has not fetched from us for so long says nothing about who leads."""
+    """A follower that has not fetched for this long is no evidence that this broker still leads."""
     decisions: Notepad = field(default_factory=Notes)
-    """Where is told what happens here and why."""
+    """Takes notes of what happens and why."""
     committed: Callable[[Partition], None] = lambda partition: None
-    """As `changed`, but it is news only for who reads what is committed."""
+    """Like `changed`, but only for readers of committed records."""
 
 
 class Partition:
-    """A replica of a partition that lives here. `topic_id` and `index` never change."""
+    """A replica of a partition on this broker. `topic_id` and `index` never change.
+
+    The high watermark belongs to `replica`; the log has a copy of it, which bounds what readers get and which the
+    checkpoint persists. Only `_publish_high_watermark` writes the copy.
+    """
 
     __slots__ = (
         "_acks",
         "_admitting",
         "_host",
-        "_told_proposal",
-        "_told_refusal",
+        "_noted_proposal",
+        "_noted_refusal",
         "follower",
         "index",
         "log",
-        "producer_lines",
+        "producer_queues",
         "replica",
         "topic",
         "topic_id",
@@ -159,13 +167,13 @@ class Partition:
         self.replica = replica
         self.follower = Follower(log, replica_fetch_backoff_ms=host.replica_fetch_backoff_ms)
         self._host = host
-        self._told_proposal: IsrChangeWanted | None = None
-        self._told_refusal: tuple[IsrChangeWanted, ErrorCode] | None = None
+        self._noted_proposal: IsrChangeWanted | None = None
+        self._noted_refusal: tuple[IsrChangeWanted, ErrorCode] | None = None
         self._acks: WaitingAcks[ErrorCode] = WaitingAcks()
-        self.producer_lines: Lines[int] = Lines()
-        """By producer id: transactional batches, while it is verified that the first of them belongs here."""
+        self.producer_queues: KeyedQueues[int] = KeyedQueues()
+        """Transactional batches by producer id, while the first of them is being verified."""
         self._admitting = (log.config, limits_of(log.config))
-        log.set_high_watermark(replica.high_watermark)
+        self._publish_high_watermark()
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.index} {self.replica.describe()}"
@@ -192,7 +200,7 @@ class Partition:
         return isinstance(self.replica.role, Offline)
 
     def known_leader(self) -> tuple[int, int]:
-        """(leader id, leader epoch) as the metadata log said last; (-1, epoch) if there is none (KIP-951)."""
+        """(leader id, leader epoch) by the metadata log; (-1, epoch) if there is no leader (KIP-951)."""
         return self.replica.leader_id, self.replica.leader_epoch
 
     @property
@@ -203,7 +211,7 @@ class Partition:
 
     @property
     def produce_limits(self) -> ProduceLimits:
-        """What a produced batch must keep to, as the topic is configured now."""
+        """Limits for produced batches under the topic's present configuration."""
         config, limits = self._admitting
         if config is not self.log.config:
             limits = limits_of(self.log.config)
@@ -217,9 +225,9 @@ class Partition:
         acks: int,
         warrant: Warrant = NO_WARRANT,
     ) -> AppendResult:
-        """Append what a client (or a coordinator) wrote. Raises KafkaError, and then nothing was appended."""
+        """Append batches of a client or a coordinator. Raises KafkaError if nothing was appended."""
         error = self.replica.append_error(acks)
-        if error is None and acks == ACKS_ALL and self._host.may_be_fenced() and self._waits_in_vain:
+        if error is None and acks == ACKS_ALL and self._host.may_be_fenced() and self._cannot_replicate:
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if error is not None:
             raise KafkaError(error)
@@ -232,20 +240,22 @@ class Partition:
             traffic.bytes_in += len(buffer)
             effects = self.replica.appended(self.log.log_end_offset, self._host.monotonic.now_ms())
             self._carry_out(effects)
-            # Followers read to the end of the log.
+            # Followers read up to the log end.
             self._host.changed(self)
         return result
 
     @property
-    def _waits_in_vain(self) -> bool:
-        """Others of the ISR would have to acknowledge a record, and it may be that none of them follows us any more."""
+    def _cannot_replicate(self) -> bool:
+        """True if other in-sync replicas have to acknowledge a record, and possibly none of them follows this broker
+        any longer."""
         return len(self.replica.isr) > 1 and self.is_forgotten
 
     def begin_verification(
         self, producer_id: int, producer_epoch: int, sequence: int, *, supports_epoch_bump: bool
     ) -> Verification | None:
-        """What the first batch of a transaction needs to be appended, once the coordinator has confirmed that this
-        partition is in it (KIP-890); None if the transaction has begun here already. Raises KafkaError.
+        """Begin to verify that this partition is in the producer's transaction (KIP-890). Once the coordinator has
+        confirmed it, the result lets the first batch be appended; None if the transaction has begun here already.
+        Raises KafkaError.
 
         `sequence` is -1 for coordinators, which do not number their batches.
         """
@@ -266,10 +276,10 @@ class Partition:
     def when_replicated(
         self, required_offset: int, callback: Callable[[ErrorCode | None], None]
     ) -> WaitingAck[ErrorCode] | None:
-        """Call back once the ISR has everything below `required_offset` (the last offset + 1), or with why
-        not.
+        """Call `callback(None)` when the ISR has everything below `required_offset` (the last offset + 1), or
+        `callback(error)`.
 
-        None if that was at once; else cancel the result when the request's time is over.
+        Returns None if that was at once; otherwise cancel the result at the request's deadline.
         """
         done, error = self.replica.enough_replicas(required_offset)
         if done:
@@ -293,20 +303,20 @@ class Partition:
         return self._read(request) if diverging_epoch is None else self._offsets(None, diverging_epoch)
 
     def offsets(self, current_leader_epoch: int) -> ReadResult:
-        """As `read` on any replica, without records."""
+        """`read` from any replica, without records."""
         error = self.replica.replica_error(current_leader_epoch)
         if error is not None:
             raise KafkaError(error)
         return self._offsets(None, None)
 
     def follower_read(self, fetch: FollowerFetch, request: ReadRequest) -> ReadResult:
-        """A fetch of another replica: a read, and the news of how far that replica has come."""
+        """A fetch of another replica: records that replica's progress, then reads."""
         error = self.replica.follower_error(fetch.node_id, fetch.broker_epoch, request.current_leader_epoch)
         if error is not None:
             raise KafkaError(error)
         diverging_epoch = self._diverging(request)
         if diverging_epoch is not None:
-            # Its log holds other records than ours: its end says nothing.
+            # Its log diverges from this one, so its end is no progress.
             return self._offsets(None, diverging_epoch)
         partition_log = self.log
         if not partition_log.log_start_offset <= fetch.fetch_offset <= partition_log.log_end_offset:
@@ -315,18 +325,18 @@ class Partition:
             fetch, partition_log.log_end_offset, self._host.monotonic.now_ms()
         )
         if effects:
-            # Before the read, so that the answer carries a high watermark that this very fetch has moved.
+            # Before the read, so that the response has the high watermark that this fetch advanced.
             self._carry_out(effects)
         return self._read(request)
 
     @property
     def is_forgotten(self) -> bool:
-        """Others may write by now what nobody here will hear of. Then "there is nothing more" must not be said: a
-        reader would wait here for ever, and never look for the leader.
+        """True if another broker may lead by now without this broker's knowledge. Readers then get an error instead of
+        an empty response: otherwise they would wait here for ever and never look for the leader.
         """
         host = self._host
-        heard_since_ms = host.monotonic.now_ms() - host.session_timeout_ms
-        return self.replica.is_forgotten(heard_since_ms, may_be_fenced=host.may_be_fenced())
+        active_since_ms = host.monotonic.now_ms() - host.session_timeout_ms
+        return self.replica.is_forgotten(active_since_ms, may_be_fenced=host.may_be_fenced())
 
     def _diverging(self, request: ReadRequest) -> tuple[int, int] | None:
         asked = request.last_fetched_epoch
@@ -369,8 +379,7 @@ class Partition:
         )
 
     def end_offset_for_epoch(self, epoch: int, current_leader_epoch: int) -> tuple[int, int]:
-        """OffsetForLeaderEpoch: (largest epoch <= `epoch`, its end), (-1, -1) if unknown. Raises
-        KafkaError."""
+        """OffsetForLeaderEpoch: (largest epoch <= `epoch`, its end offset), (-1, -1) if unknown. Raises KafkaError."""
         error = self.replica.leader_error(current_leader_epoch)
         if error is not None:
             raise KafkaError(error)
@@ -379,8 +388,8 @@ class Partition:
     # -- deleting
 
     def delete_records(self, offset: int) -> int:
-        """Hide what is below `offset` (-1: all that is committed). Gives the low watermark, which followers
-        raise as they hear of it. Raises KafkaError.
+        """Advance the log start offset to `offset` (-1: the high watermark). Returns the low watermark, which rises as
+        followers do the same. Raises KafkaError.
         """
         error = self.replica.leader_error()
         if error is not None:
@@ -397,32 +406,32 @@ class Partition:
 
     @property
     def low_watermark(self) -> int:
-        """Leader only: below it, no live replica has anything."""
+        """The smallest log start offset of the live replicas. Leader only."""
         return self.replica.low_watermark(self.log.log_start_offset)
 
     def apply_retention(self) -> int:
-        """Let go of old segments; gives how many. Their files go later."""
+        """Delete old segments; returns how many. Their files are removed later."""
         count = self.log.delete_old_segments(self._host.wall_clock.now_ms())
         if count:
             self._host.changed(self)
         return count
 
-    # -- what the metadata log and the controller say
+    # -- news from the metadata log and the controller
 
     def partition_changed(self, image: PartitionImage) -> None:
-        """A newer state of this partition."""
+        """Apply a newer state of this partition."""
         now_ms = self._host.monotonic.now_ms()
         before = self._state
         self._moved_on(before, self.replica.partition_changed(image, self.log.log_end_offset, now_ms))
 
     @property
     def _state(self) -> tuple[int, int]:
-        """(partition epoch, how many are in sync, 0 if this broker does not lead)."""
+        """(partition epoch, number of in-sync replicas; 0 if this broker does not lead)."""
         return self.replica.partition_epoch, len(self.replica.isr) if self.replica.is_leader else 0
 
     def _moved_on(self, before: tuple[int, int], effects: Effects) -> None:
-        """Carry out; and let everybody look who waits, for there may be another ISR. Who has left it, having all
-        there is, would otherwise fetch for ever without being asked in again."""
+        """Carry out effects, and check all waiting fetches if the ISR changed. A follower that left the ISR although it
+        has all records would otherwise wait for ever and not be proposed again."""
         self._carry_out(effects)
         now = self._state
         if before[1] and now[1]:
@@ -436,28 +445,28 @@ class Partition:
             self.tick()
 
     def tick(self) -> None:
-        """Look at the clock and at the brokers: who lags, whom to wait for no longer."""
+        """Re-evaluate which followers lag, by the clock and by the state of their brokers."""
         self._carry_out(self.replica.tick(self._host.monotonic.now_ms()))
 
     def isr_change_answered(self, proposal: IsrChangeWanted, answer: CommittedIsr | ErrorCode) -> None:
-        """The controller's answer to a proposal that went through `PartitionHost.propose_isr`."""
+        """The controller answered a proposal of `PartitionHost.propose_isr`."""
         now_ms = self._host.monotonic.now_ms()
         before = self._state
         refused = (proposal, answer) if isinstance(answer, ErrorCode) else None
-        if refused not in (None, self._told_refusal) and proposal == self.replica.pending_isr_change:
-            self._told_refusal = refused
+        if refused not in (None, self._noted_refusal) and proposal == self.replica.pending_isr_change:
+            self._noted_refusal = refused
             note_isr_refused(self._host.decisions, self.name, self.replica, proposal, refused[1].name)
         self._moved_on(before, self.replica.isr_change_answered(proposal, answer, now_ms))
 
     def go_offline(self) -> None:
-        """The disk under this log failed."""
+        """The disk of this log failed."""
         self._carry_out(self.replica.go_offline())
         self.follower.stop()
         self._host.leadership_changed(self)
         self._host.changed(self)
 
     def leave(self) -> None:
-        """The partition is deleted or moves to other brokers: whoever waits is told to look for them."""
+        """The partition is deleted or moves to other brokers: waiting requests get NOT_LEADER_OR_FOLLOWER."""
         self.follower.stop()
         self._host.follow(self, NO_LEADER)
         self.replica.leave()
@@ -467,7 +476,7 @@ class Partition:
     # -- following
 
     def fetched(self, asked: FetchWanted, data: PartitionData) -> None:
-        """The leader's answer to `asked`."""
+        """The leader answered `asked`."""
         now_ms = self._host.monotonic.now_ms()
         diverging = data.diverging_epoch
         answer = FetchAnswer(data.error_code, diverging.epoch, diverging.end_offset)
@@ -475,24 +484,24 @@ class Partition:
         if step is APPEND:
             self._replicate(data, now_ms)
         elif step is not None:
-            self._cut(step, now_ms, self._why_diverging(diverging.epoch, diverging.end_offset))
+            self._truncate(step, now_ms, self._divergence(diverging.epoch, diverging.end_offset))
         elif data.error_code:
-            log.info("%s: the leader answers with error %d", self, data.error_code)
+            log.info("%s: the leader answered with error %d", self, data.error_code)
 
     def bounds_answered(self, asked: BoundsWanted, bounds: tuple[int, int] | None) -> None:
-        """The leader's (log start offset, log end offset); None if it did not say."""
+        """The leader answered with (log start offset, log end offset), or with an error (None)."""
         now_ms = self._host.monotonic.now_ms()
         step = self.follower.bounds_answered(asked, bounds, now_ms)
         if step is not None:
             assert bounds is not None
             ends = f"its leader, broker {self.replica.leader_id}, has only offsets {bounds[0]} to {bounds[1]}"
-            self._cut(step, now_ms, ends)
+            self._truncate(step, now_ms, ends)
 
     def epoch_answered(self, asked: EpochWanted, answer: tuple[int, int] | None) -> None:
-        """The leader's (epoch, end offset); None if it did not say."""
+        """The leader answered with (epoch, end offset), or with an error (None)."""
         self.follower.epoch_answered(asked, answer, self._host.monotonic.now_ms())
 
-    def _why_diverging(self, epoch: int, end_offset: int) -> str:
+    def _divergence(self, epoch: int, end_offset: int) -> str:
         replica = self.replica
         leader = f"broker {replica.leader_id}, its leader in epoch {replica.leader_epoch}"
         return f"{leader}, has epoch {epoch} only up to offset {end_offset}"
@@ -512,7 +521,7 @@ class Partition:
             self.follower.ask_epochs()
             return
         except (CorruptBatch, KafkaError) as error:
-            # On the way, or on our disk: either way nothing was appended. Ask again later.
+            # Corrupt on the network or on this disk: nothing was appended. Retry later.
             log.warning("%s: cannot append what was fetched: %s", self, error)
             self.follower.back_off(now_ms)
             return
@@ -521,13 +530,13 @@ class Partition:
         if effects:
             self._carry_out(effects)
         elif partition_log.high_watermark != self.replica.high_watermark:
-            # An empty log was begun anew, at the first batch that the leader still has.
-            partition_log.set_high_watermark(self.replica.high_watermark)
+            # An empty log was restarted at the first batch that the leader still has.
+            self._publish_high_watermark()
         if data.log_start_offset > partition_log.log_start_offset:
             self._carry_out(self.replica.log_start_advanced(data.log_start_offset))
             partition_log.advance_log_start_offset(min(data.log_start_offset, end_offset))
 
-    def _cut(self, step: Step, now_ms: int, cause: str) -> None:
+    def _truncate(self, step: Step, now_ms: int, cause: str) -> None:
         partition_log = self.log
         assert isinstance(step, TruncateTo | TruncateFullyAndStartAt)
         if step.offset < self.replica.high_watermark:
@@ -546,25 +555,29 @@ class Partition:
         self._host.fault_point("replica.truncated")
         if partition_log.log_end_offset != before:
             ends = (before, partition_log.log_end_offset)
-            note_cut(self._host.decisions, self.name, self.replica, ends, cause)
+            note_truncation(self._host.decisions, self.name, self.replica, ends, cause)
         self.replica.truncated(partition_log.log_end_offset)
         self.replica.log_start_advanced(partition_log.log_start_offset)
-        partition_log.set_high_watermark(self.replica.high_watermark)
+        self._publish_high_watermark()
         self.follower.truncated()
         self._host.changed(self)
 
     # -- effects
 
+    def _publish_high_watermark(self) -> None:
+        """Copy the replica's high watermark to the log."""
+        self.log.set_high_watermark(self.replica.high_watermark)
+
     def _carry_out(self, effects: Effects) -> None:
-        """All that the replica core wants done, in its order; then whoever waits has a look."""
+        """Carry out the effects of the replica core in order, then check the waiting requests."""
         for effect in effects:
             if isinstance(effect, HighWatermarkAdvanced):
-                self.log.set_high_watermark(effect.offset)
+                self._publish_high_watermark()
                 self._host.fault_point("replica.high_watermark.moved")
                 self._acks.complete_up_to(effect.offset, self.replica.ack_error())
             elif isinstance(effect, IsrChangeWanted):
-                if effect != self._told_proposal:
-                    self._told_proposal = effect
+                if effect != self._noted_proposal:
+                    self._noted_proposal = effect
                     note_isr_wanted(self._host.decisions, self.name, self.replica, effect)
                 self._host.propose_isr(self, effect)
             elif isinstance(effect, LeadershipTaken):

@@ -1,10 +1,10 @@
-"""Shell: which partitions live on this broker, and what each change of the metadata means for them.
+"""Shell: the partitions of which this broker has a replica, and the effects of metadata changes on them.
 
-The metadata log is the only one who gives partitions and takes them away. All effects of one change happen
-here, in the order of the change, on one thread; making a log is the only slow thing, so `prepare` tells which
-are needed, and `apply_delta` comes when they are there (`MetadataPublisher`).
+Only the metadata log adds and removes partitions. All effects of one change happen here, in order and on one thread.
+Creating a log is the only slow part: `prepare` returns the logs that are needed, and `apply_delta` is called when they
+exist (`MetadataPublisher`).
 
-Knows nothing of requests. How a topic's settings come about is the caller's business.
+Knows no requests. The caller resolves the settings of a topic.
 """
 
 from __future__ import annotations
@@ -26,26 +26,27 @@ from storage.log_dir_work import NewLog
 
 log = logging.getLogger(__name__)
 
-MAX_TOLD = 1000
-"""So many replicas that are lost together are told one by one."""
+MAX_NOTED = 1000
+"""Replicas lost together that get a decision note each."""
 
 PartitionKey = tuple[bytes, int]
 """(topic id, partition)"""
 
 
 class LogStore(Protocol):
-    """Where the logs are."""
+    """The part of `broker.log_store.LogStore` that is used here."""
 
     def open_log(
         self, topic_id: bytes, name: str, index: int, config: TopicConfig, directory: bytes
     ) -> PartitionLog:
-        """The log of this partition, found at the start or made since; `directory` is where it should be.
+        """The log of this partition, loaded at the start or created since; `directory` is the id of the directory that
+        the metadata assigns.
 
-        Its `high_watermark` is what was checkpointed. Raises KafkaError with KAFKA_STORAGE_ERROR, or OSError.
+        Its `high_watermark` is the checkpointed one. Raises KafkaError with KAFKA_STORAGE_ERROR, or OSError.
         """
 
     def delete_log(self, partition_log: PartitionLog) -> None:
-        """Take the log out of use at once; its files go later. Raises OSError."""
+        """Take the log out of use at once; its files are removed later. Raises OSError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,8 @@ class Partitions:
         topic_config: Callable[[MetadataImage, str], TopicConfig],
         broker_epoch: Callable[[], int],
     ) -> None:
-        """`topic_config` resolves the settings of a topic by its name; `broker_epoch` is our
-        registration's.
+        """`topic_config` resolves the settings of a topic by name; `broker_epoch` is that of this broker's
+        registration.
         """
         self._settings = settings
         self._store = store
@@ -77,14 +78,15 @@ class Partitions:
         self._broker_epoch = broker_epoch
         self._begun = False
         self.image = MetadataImage()
-        """What was applied last."""
+        """The image that was applied last."""
         self._by_id: dict[PartitionKey, Partition] = {}
         self._by_name: dict[tuple[str, int], Partition] = {}
-        self._heard_ms: dict[int, int] = {}
-        # No log, because its disk failed before there was one.
+        self._last_fetch_ms: dict[int, int] = {}
+        """By broker id: the time of its last fetch of any partition."""
         self._without_log: dict[PartitionKey, None] = {}
+        """Replicas without a log, because their disk failed before it was created."""
 
-    # -- looking
+    # -- lookup
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(list(self._by_id.values()))
@@ -93,7 +95,7 @@ class Partitions:
         return len(self._by_id)
 
     def find(self, topic: bytes | str, index: int) -> Partition | None:
-        """By topic id or by name. None if no log of it is here."""
+        """The partition by topic id or by name; None if this broker has no log of it."""
         if isinstance(topic, bytes):
             return self._by_id.get((topic, index))
         return self._by_name.get((topic, index))
@@ -103,7 +105,7 @@ class Partitions:
         return [partition for partition in self._by_id.values() if partition.is_leader]
 
     def is_offline(self, topic: bytes | str, index: int) -> bool:
-        """Whether a replica belongs here whose disk failed."""
+        """True if this broker has the replica, but its disk failed."""
         partition = self.find(topic, index)
         if partition is not None:
             return partition.is_offline
@@ -113,7 +115,7 @@ class Partitions:
         return (topic, index) in self._without_log
 
     def missing_error(self, topic: bytes | str, index: int) -> ErrorCode:
-        """Why `find` gave None, as clients are told."""
+        """The error code for clients if `find` returned None."""
         topics = self.image.topics
         image = topics.by_id.get(topic) if isinstance(topic, bytes) else topics.by_name.get(topic)
         if image is None or index not in image.partitions:
@@ -126,9 +128,9 @@ class Partitions:
     # -- the metadata log
 
     def prepare(self, delta: MetadataDelta) -> list[NewLog]:
-        """The metadata is about to go on by `delta`: gives the logs that must be made before `apply_delta`.
+        """The logs that must be created before `apply_delta(delta)`.
 
-        A deleted topic whose name is used again goes now, for its logs must make room.
+        A deleted topic whose name is used again is removed now, because its logs are in the way.
         """
         node_id = self._settings.node_id
         wanted: list[NewLog] = []
@@ -149,12 +151,11 @@ class Partitions:
             self._remove((topic_id, index))
 
     def apply_delta(self, delta: MetadataDelta) -> None:
-        """The metadata went on from `delta.before` to `delta.after`. The first one comes from the empty
-        image.
+        """Apply the change from `delta.before` to `delta.after`. The first one starts from the empty image.
 
-        It goes at least as far as this broker's own registration: what was before concerns an earlier self of
-        this broker. Its log may have lost records since; were it to lead once more in its old epoch,
-        followers that have not heard of the new one either would cut their logs to match.
+        It contains at least this broker's own registration: earlier metadata concerns an earlier incarnation. The log
+        may have lost records since; if the broker led in its old epoch again, followers that do not know the new epoch
+        would truncate their logs to match.
         """
         if not self._begun:
             own = delta.after.cluster.brokers.get(self._settings.node_id)
@@ -169,7 +170,7 @@ class Partitions:
             self._apply_topic(topic)
         self._apply_settings(delta)
         if delta.changed_brokers:
-            # One that was fenced is waited for no longer; one that came back may join.
+            # A fenced broker is no longer waited for; one that came back may join the ISR.
             for partition in self.led:
                 partition.tick()
 
@@ -187,7 +188,7 @@ class Partitions:
                 partition.partition_changed(image)
 
     def open_postponed(self, topic_id: bytes, index: int) -> None:
-        """A log was made that could not be made when the metadata brought its partition."""
+        """Open a log that could not be created when the metadata added its partition."""
         topic = self.image.topics.by_id.get(topic_id)
         image = None if topic is None else topic.partitions.get(index)
         if topic is None or image is None or (topic_id, index) not in self._without_log:
@@ -205,7 +206,7 @@ class Partitions:
             directory = image.directory_of(node_id)
             partition_log = self._store.open_log(topic.id, topic.name, index, config, directory)
         except (KafkaError, OSError) as error:
-            log.error("%s-%d has no log here: %s", topic.name, index, error)
+            log.error("%s-%d has no log on this broker: %s", topic.name, index, error)
             self._without_log[key] = None
             return None
         self._without_log.pop(key, None)
@@ -215,8 +216,8 @@ class Partitions:
             self._replica_settings(config),
             partition_log.log_end_offset,
             partition_log.high_watermark,
-            last_heard_ms=self._last_heard_ms,
-            # The log may have seen a later epoch than an old state of the metadata: that one is history.
+            last_fetch_ms=self._fetched_at_ms,
+            # A state of the metadata with an earlier epoch than the log's is out of date.
             leader_epoch=partition_log.latest_epoch,
         )
         partition = Partition(topic.name, topic.id, partition_log, replica, self._host)
@@ -231,23 +232,23 @@ class Partitions:
             return
         if self._by_name.get((partition.topic, partition.index)) is partition:
             del self._by_name[partition.topic, partition.index]
-        self._tell_left(partition)
+        self._note_left(partition)
         partition.leave()
         try:
             self._store.delete_log(partition.log)
         except (KafkaError, OSError) as error:
-            log.error("%s: cannot delete its log: %s", partition, error)
+            log.error("%s: its log could not be deleted: %s", partition, error)
         self._host.changed(partition)
 
-    def _tell_left(self, partition: Partition) -> None:
+    def _note_left(self, partition: Partition) -> None:
         node_id, known = self._settings.node_id, self.image.topics.by_id.get(partition.topic_id)
         moved = known is not None and partition.index in known.partitions
         self._host.decisions.note(
             DecisionKind.LIFECYCLE,
             partition.name,
-            f"broker {node_id} gives up its replica of {partition.name}",
+            f"broker {node_id} removes its replica of {partition.name}",
             also=(f"broker {node_id}",),
-            cause="other brokers have the partition now" if moved else "the topic is deleted",
+            cause="the partition was reassigned to other brokers" if moved else "the topic was deleted",
             leader_epoch=partition.leader_epoch,
             offset=partition.log.log_end_offset,
         )
@@ -277,12 +278,12 @@ class Partitions:
             self.image.features.elr_enabled,
         )
 
-    def heard_from(self, broker_id: int) -> None:
-        """A follower fetches."""
-        self._heard_ms[broker_id] = self._host.monotonic.now_ms()
+    def follower_fetches(self, broker_id: int) -> None:
+        """Record that a follower fetches."""
+        self._last_fetch_ms[broker_id] = self._host.monotonic.now_ms()
 
-    def _last_heard_ms(self, broker_id: int) -> int:
-        return self._heard_ms.get(broker_id, NEVER_MS)
+    def _fetched_at_ms(self, broker_id: int) -> int:
+        return self._last_fetch_ms.get(broker_id, NEVER_MS)
 
     def _broker(self, broker_id: int) -> BrokerImage | None:
         return self.image.cluster.brokers.get(broker_id)
@@ -290,18 +291,18 @@ class Partitions:
     # -- time and disks
 
     def shrink_isrs(self) -> None:
-        """To be called every half of replica.lag.time.max.ms."""
+        """To be called every replica.lag.time.max.ms / 2."""
         for partition in self.led:
             partition.tick()
 
     def wake_forgotten(self) -> None:
-        """Readers of partitions that others may lead by now are told, also those who wait for more."""
+        """Check the waiting readers of partitions that other brokers may lead by now."""
         for partition in self:
             if partition.is_forgotten:
                 self._host.changed(partition)
 
     def apply_retention(self) -> int:
-        """To be called every log.retention.check.interval.ms; gives how many segments went."""
+        """To be called every log.retention.check.interval.ms. Returns the number of deleted segments."""
         count = 0
         for partition in self:
             try:
@@ -311,22 +312,20 @@ class Partitions:
         return count
 
     def directory_failed(self, path: str) -> list[Partition]:
-        """The log directory `path` is lost: its partitions answer KAFKA_STORAGE_ERROR from now on. Gives
-        them.
-        """
+        """The log directory `path` failed: its partitions answer KAFKA_STORAGE_ERROR from now on. Returns them."""
         lost = [partition for partition in self if partition.log.directory.startswith(path.rstrip("/") + "/")]
         for partition in lost:
             if not partition.is_offline:
                 partition.go_offline()
-        self._tell_lost(path, lost)
+        self._note_lost(path, lost)
         return lost
 
-    def _tell_lost(self, path: str, lost: list[Partition]) -> None:
+    def _note_lost(self, path: str, lost: list[Partition]) -> None:
         node_id, note = self._settings.node_id, self._host.decisions.note
         cause = f"log directory {path} failed"
-        told = f"broker {node_id} lost its log directory {path} with {len(lost)} replicas"
-        note(DecisionKind.LOG, f"broker {node_id}", told, cause=cause, partitions=len(lost))
-        for partition in lost[:MAX_TOLD]:
-            told = f"the replica of {partition.name} on broker {node_id} is offline"
+        text = f"broker {node_id} lost its log directory {path} with {len(lost)} replicas"
+        note(DecisionKind.LOG, f"broker {node_id}", text, cause=cause, partitions=len(lost))
+        for partition in lost[:MAX_NOTED]:
+            text = f"the replica of {partition.name} on broker {node_id} is offline"
             end = partition.log.log_end_offset
-            note(DecisionKind.LOG, partition.name, told, cause=cause, leader_epoch=partition.leader_epoch, offset=end)
+            note(DecisionKind.LOG, partition.name, text, cause=cause, leader_epoch=partition.leader_epoch, offset=end)

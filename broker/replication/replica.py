@@ -1,13 +1,12 @@
 """Core: one replica of one partition, as leader, as follower or offline.
 
-The leader learns from its followers' fetches how far each of them has come. The high watermark is the least
-log end offset of the ISR; what lies below it is committed. The ISR itself belongs to the controller: the
-leader only proposes (AlterPartition, KIP-497), and until the answer it counts by the *maximal* ISR, the
-larger of what is committed and what is proposed. So a refused change can never have acknowledged too much.
+The leader learns from its followers' fetches how far each of them has come. The high watermark is the smallest log end
+offset of the ISR; records below it are committed. The ISR itself belongs to the controller: the leader only proposes
+changes (AlterPartition, KIP-497), and until the answer it uses the *maximal* ISR, the union of what is committed and
+what is proposed. So a refused change can never have acknowledged too much.
 
-Speaks of offsets, epochs and broker ids. Knows no records, no log, no network: inputs are method calls,
-effects come back as a tuple for `partitions.py` to carry out. Milliseconds are those of the node's monotonic
-clock.
+Deals with offsets, epochs and broker ids. Knows no records, no log, no network: inputs are method calls, effects are
+returned as a tuple for `partition.py` to carry out. Milliseconds are those of the node's monotonic clock.
 """
 
 from __future__ import annotations
@@ -22,30 +21,30 @@ from protocol.errors import ErrorCode
 UNKNOWN_OFFSET = -1
 UNKNOWN_EPOCH = -1
 NEVER_MS = -(1 << 62)
-REFUSED_PAUSE_MS = 100
-"""How long a replica that the controller would not have in the ISR is not proposed again."""
+ACKS_ALL = -1
+"""acks of a produce that all in-sync replicas acknowledge."""
+REFUSED_BACKOFF_MS = 100
+"""Time until a replica that the controller refused is proposed for the ISR again."""
 
 
 class HighWatermarkAdvanced(NamedTuple):
-    """Everything below `offset` is committed. (A tuple, not a dataclass: this one is made for every
-    batch.)"""
+    """Everything below `offset` is committed. (A tuple, not a dataclass: one is created for every batch.)"""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class IsrChangeWanted:
-    """Ask the controller for this ISR; give its answer to `isr_change_answered` together with this very
-    value."""
+    """Propose this ISR to the controller; pass its answer to `isr_change_answered` together with this value."""
 
     isr: tuple[tuple[int, int], ...]
     """(broker id, broker epoch), by id. An epoch of -1 is not checked (KIP-903)."""
     leader_epoch: int
     partition_epoch: int
-    """The controller compares and sets it: of two changes on top of the same state, one is refused."""
+    """Compared and set by the controller: of two changes to the same state, one is refused."""
     leader_recovery_state: int = LEADER_RECOVERED
     because_of: tuple[tuple[int, int, int | None], ...] = field(default=(), compare=False)
-    """Who leaves or joins: (broker id, log end offset or -1, ms since it had everything or None for never)."""
+    """Replicas that leave or join: (broker id, log end offset or -1, ms since it was caught up or None for never)."""
 
     @property
     def members(self) -> frozenset[int]:
@@ -54,8 +53,8 @@ class IsrChangeWanted:
 
 @dataclass(frozen=True, slots=True)
 class LeadershipTaken:
-    """This replica leads. Write (leader_epoch, start_offset) into the leader-epoch cache before anything is
-    served: followers with a longer log from an older epoch find their truncation point by it (KIP-101).
+    """This replica leads. Write (leader_epoch, start_offset) to the leader-epoch cache before serving anything:
+    followers with a longer log from an older epoch find their truncation point by it (KIP-101).
     """
 
     leader_epoch: int
@@ -64,14 +63,14 @@ class LeadershipTaken:
 
 @dataclass(frozen=True, slots=True)
 class LeadershipLost:
-    """Whoever waits for the high watermark here is answered with `error`."""
+    """Requests that wait for the high watermark here are answered with `error`."""
 
     error: ErrorCode
 
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Fetch from `leader_id` (nobody: NO_LEADER) in this epoch."""
+    """Fetch from `leader_id` (NO_LEADER: from none) in this epoch."""
 
     leader_id: int
     leader_epoch: int
@@ -83,7 +82,7 @@ Effects = tuple[Effect, ...]
 
 @dataclass(frozen=True, slots=True)
 class CommittedIsr:
-    """What the controller answers to an accepted change."""
+    """The controller's answer to an accepted change."""
 
     leader_epoch: int
     partition_epoch: int
@@ -91,7 +90,7 @@ class CommittedIsr:
 
 
 class FollowerFetch(NamedTuple):
-    """What a follower says of itself by fetching."""
+    """The progress that a follower reports by fetching."""
 
     node_id: int
     broker_epoch: int
@@ -102,45 +101,45 @@ class FollowerFetch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSettings:
-    """What the rules depend on."""
+    """The settings that the rules depend on."""
 
     replica_lag_time_max_ms: int = 30_000
     min_insync_replicas: int = 1
-    """Of the topic; never more than the replication factor counts."""
+    """The topic's setting; capped by the replication factor."""
     hold_below_min_isr: bool = True
-    """KIP-966 (eligible.leader.replicas.version 1): the high watermark rests while the ISR is too small."""
+    """KIP-966 (eligible.leader.replicas.version 1): the high watermark does not advance while the ISR is too small."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """What the leader knows of one follower in this leader epoch. Nothing is carried over from an epoch
-    before: the follower may have been truncated by another leader meanwhile.
+    """The leader's view of one follower in this leader epoch. Nothing is carried over from an earlier epoch: the
+    follower may have truncated its log for another leader meanwhile.
     """
 
     log_end_offset: int = UNKNOWN_OFFSET
     log_start_offset: int = UNKNOWN_OFFSET
     broker_epoch: int | None = None
-    """From its last fetch."""
+    """The broker epoch of its last fetch."""
     last_fetch_ms: int = NEVER_MS
     leader_log_end_offset: int = UNKNOWN_OFFSET
-    """Ours, when it fetched last."""
+    """The leader's log end offset at its last fetch."""
     last_caught_up_ms: int = NEVER_MS
-    """The latest time at which it had all that we had then. A follower is lagging when that is too long
+    """The latest time at which it had all records that the leader had then. A follower lags if that is too long
     ago."""
     not_before_ms: int = NEVER_MS
     """It is not proposed for the ISR before this time."""
     is_ineligible: bool = False
-    """The controller did not let it join, whatever it has: its log directory is full, or its broker is leaving. Nobody
-    waits for it until it is proposed again."""
+    """The controller refused it for a reason other than its progress: its log directory is full, or its broker is
+    shutting down. The high watermark does not wait for it until it is proposed again."""
 
     def behind_ms(self, now_ms: int) -> int | None:
-        """How long it has not had everything; None if it never had since this leader leads."""
+        """Time since it was caught up; None if it never was in this leader epoch."""
         return None if self.last_caught_up_ms == NEVER_MS else now_ms - self.last_caught_up_ms
 
 
 @dataclass(slots=True)
 class Leading:
-    """Invariants: isr ⊆ maximal_isr ⊆ followers ∪ {self}; isr is what the controller committed last."""
+    """Invariants: isr ⊆ maximal_isr ⊆ followers ∪ {self}; isr is the last one that the controller committed."""
 
     epoch_start_offset: int
     isr: frozenset[int]
@@ -153,7 +152,7 @@ class Leading:
 class Following:
     leader_id: int = NO_LEADER
     in_sync: bool = True
-    """By the newest metadata it is a member of the ISR."""
+    """True if this replica is in the ISR of the newest metadata."""
 
 
 @dataclass(slots=True)
@@ -161,9 +160,9 @@ class Offline:
     """The log cannot be used: its disk failed."""
 
 
-# The controller did not do it and said so about the current state: back to what is committed.
+# The controller refused the change of the current state: the committed ISR holds.
 _REFUSED = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
-# Our picture is old, or the change was done without our hearing of it: the metadata log will tell.
+# This leader's state is out of date, or the change was made and the answer lost: the metadata log will show it.
 _STALE = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -178,7 +177,11 @@ _STALE = frozenset(
 
 @dataclass(slots=True)
 class Replica:
-    """The machine. `high_watermark` never moves back while the log is not truncated."""
+    """The state machine. `high_watermark` never moves back unless the log is truncated.
+
+    It owns the high watermark. `log_end_offset` belongs to the log and is held here as of the last input, because a
+    decision compares it with what followers reported before that input, and because the core must run without a log.
+    """
 
     node_id: int
     brokers: Callable[[int], BrokerImage | None]
@@ -191,11 +194,11 @@ class Replica:
     leader_epoch: int = UNKNOWN_EPOCH
     partition_epoch: int = UNKNOWN_EPOCH
     replicas: tuple[int, ...] = ()
-    last_heard_ms: Callable[[int], int] | None = None
-    """When a broker fetched anything from here for the last time. A fetch need not name partitions in which
-    nothing happened, so their followers are judged by it (KIP-227)."""
+    last_fetch_ms: Callable[[int], int] | None = None
+    """The time of a broker's last fetch of any partition. A fetch does not name partitions without changes, so
+    followers that are caught up are judged by it (KIP-227)."""
 
-    # -- what may be done here
+    # -- which requests are allowed
 
     @property
     def is_leader(self) -> bool:
@@ -214,7 +217,7 @@ class Replica:
 
     @property
     def pending_isr_change(self) -> IsrChangeWanted | None:
-        """What is proposed and not answered."""
+        """The proposal that is not answered yet."""
         return self.role.pending if isinstance(self.role, Leading) else None
 
     @property
@@ -223,11 +226,11 @@ class Replica:
 
     @property
     def high_watermark_is_current(self) -> bool:
-        """False while a new leader does not yet know that all it inherited is committed (KIP-207)."""
+        """False while a new leader does not know yet that all records of earlier epochs are committed (KIP-207)."""
         return isinstance(self.role, Leading) and self.high_watermark >= self.role.epoch_start_offset
 
     def replica_error(self, current_leader_epoch: int) -> ErrorCode | None:
-        """Why a reader that knows `current_leader_epoch` (-1: says none) is not served here (KIP-320)."""
+        """The error for a reader of any replica that knows `current_leader_epoch` (-1: not given; KIP-320)."""
         if current_leader_epoch not in (UNKNOWN_EPOCH, self.leader_epoch):
             if current_leader_epoch < self.leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
@@ -235,20 +238,20 @@ class Replica:
         return ErrorCode.KAFKA_STORAGE_ERROR if isinstance(self.role, Offline) else None
 
     def leader_error(self, current_leader_epoch: int = UNKNOWN_EPOCH) -> ErrorCode | None:
-        """The same for who wants the leader."""
+        """The error for a request to the leader."""
         error = self.replica_error(current_leader_epoch)
         if error is None and not isinstance(self.role, Leading):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return error
 
     def follower_error(self, node_id: int, broker_epoch: int, current_leader_epoch: int) -> ErrorCode | None:
-        """Why a fetch of another replica is refused. Ask before the log is read."""
+        """The error for a fetch of another replica. To be called before the log is read."""
         error = self.leader_error(current_leader_epoch)
         if error is not None:
             return error
         assert isinstance(self.role, Leading)
         if node_id not in self.role.followers:
-            # It may know of an assignment that we have not heard of yet: it shall try again.
+            # It may know an assignment that this broker has not applied yet: it retries.
             if current_leader_epoch != UNKNOWN_EPOCH:
                 return ErrorCode.UNKNOWN_LEADER_EPOCH
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -256,9 +259,10 @@ class Replica:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return None
 
-    def is_forgotten(self, heard_since_ms: int, *, may_be_fenced: bool) -> bool:
-        """Whether others may go on without us, and we not know. A leader whose followers still fetch, or who has none,
-        is the leader, whatever controllers do; a follower is told by being in the ISR.
+    def is_forgotten(self, active_since_ms: int, *, may_be_fenced: bool) -> bool:
+        """True if the partition may have moved on without this replica's knowledge. A leader is certain while it has no
+        followers, or one of them fetched after `active_since_ms`; a follower while it is in the ISR and its broker is
+        not fenced.
         """
         role = self.role
         if isinstance(role, Following):
@@ -266,23 +270,22 @@ class Replica:
         if not may_be_fenced or not isinstance(role, Leading) or not role.followers:
             return False
         return all(
-            max(progress.last_fetch_ms, NEVER_MS if self.last_heard_ms is None else self.last_heard_ms(node_id))
-            < heard_since_ms
+            max(progress.last_fetch_ms, NEVER_MS if self.last_fetch_ms is None else self.last_fetch_ms(node_id))
+            < active_since_ms
             for node_id, progress in role.followers.items()
         )
 
     def append_error(self, acks: int) -> ErrorCode | None:
-        """Why a produce is refused before it is appended."""
+        """The error for a produce before it is appended."""
         role = self.role
         if not isinstance(role, Leading):
             return self.leader_error()
-        if acks == -1 and len(role.isr) < self.min_isr:
+        if acks == ACKS_ALL and len(role.isr) < self.min_isr:
             return ErrorCode.NOT_ENOUGH_REPLICAS
         return None
 
     def enough_replicas(self, required_offset: int) -> tuple[bool, ErrorCode | None]:
-        """Whether an acks=all produce that ends at `required_offset` can be answered, and with which
-        error."""
+        """True if an acks=all produce that ends at `required_offset` can be answered, and its error."""
         if not isinstance(self.role, Leading):
             return True, self.leader_error()
         if self.high_watermark < required_offset:
@@ -290,14 +293,14 @@ class Replica:
         return True, self.ack_error()
 
     def ack_error(self) -> ErrorCode | None:
-        """The error for a produce that the high watermark has reached."""
+        """The error for an appended produce that the high watermark has reached."""
         role = self.role
         if isinstance(role, Leading) and len(role.maximal_isr) < self.min_isr:
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return None
 
     def in_sync_followers(self, offset: int, now_ms: int) -> list[tuple[int, int, int]]:
-        """Leader only: (node id, log end offset, ms since it had everything) of each follower in the ISR from which
+        """Leader only: (node id, log end offset, ms since it was caught up) of each in-sync follower from which
         `offset` can be read.
         """
         role = self.role
@@ -310,7 +313,7 @@ class Replica:
         ]
 
     def low_watermark(self, log_start_offset: int) -> int:
-        """The least log start offset of the live replicas; ours is `log_start_offset`. Leader only."""
+        """The smallest log start offset of the live replicas; the leader's own is `log_start_offset`. Leader only."""
         if isinstance(self.role, Leading):
             for node_id, progress in self.role.followers.items():
                 broker = self.brokers(node_id)
@@ -318,11 +321,11 @@ class Replica:
                     log_start_offset = min(log_start_offset, progress.log_start_offset)
         return log_start_offset
 
-    # -- what the metadata log says
+    # -- news from the metadata log
 
     def partition_changed(self, image: PartitionImage, log_end_offset: int, now_ms: int) -> Effects:
-        """A new state of the partition, in the order of the metadata log. One that is older than what a
-        controller's answer has told already is ignored.
+        """A new state of the partition, in the order of the metadata log. States older than the last answer of the
+        controller are ignored.
         """
         if image.partition_epoch < self.partition_epoch or image.leader_epoch < self.leader_epoch:
             return ()
@@ -343,10 +346,9 @@ class Replica:
         isr = frozenset(image.isr)
         if isinstance(role, Leading) and image.leader_epoch == self.leader_epoch:
             if image.partition_epoch == self.partition_epoch:
-                # Known from the controller's answer. A change proposed since is still under way, and still
-                # counts.
+                # Known from the controller's answer. A later proposal is still pending.
                 return ()
-            # A pending change is in this state or was refused: it named the epoch before.
+            # A pending change is part of this state or was refused: it named the previous partition epoch.
             followers = {
                 node_id: role.followers.get(node_id) or Progress()
                 for node_id in image.replicas
@@ -357,7 +359,7 @@ class Replica:
             return self._advance(now_ms)
         self._note(image)
         self.log_end_offset = log_end_offset
-        # A member of the ISR has the whole lag time to report; nobody else counts before it has fetched.
+        # A member of the ISR has replica.lag.time.max.ms to fetch; others count only after they have fetched.
         followers = {
             node_id: Progress(last_caught_up_ms=now_ms if node_id in isr else NEVER_MS)
             for node_id in image.replicas
@@ -387,7 +389,7 @@ class Replica:
         return (*lost, Follow(image.leader, image.leader_epoch))
 
     def go_offline(self) -> Effects:
-        """The log failed. There is no way back but a restart of the broker."""
+        """The log failed. Only a restart of the broker brings it back."""
         role = self.role
         self.role = Offline()
         if isinstance(role, Leading):
@@ -395,26 +397,25 @@ class Replica:
         return (Follow(NO_LEADER, self.leader_epoch),) if isinstance(role, Following) else ()
 
     def leave(self) -> None:
-        """The partition is deleted, or lives on other brokers: nothing is written or read here any more."""
+        """The partition was deleted or moved to other brokers: nothing is written or read here from now on."""
         self.role = Following(NO_LEADER)
 
     # -- leading
 
     def appended(self, log_end_offset: int, now_ms: int) -> Effects:
-        """Our own log has grown."""
+        """The leader's own log has grown."""
         role = self.role
-        if isinstance(role, Leading) and self.last_heard_ms is not None:
-            # Who had everything and had nothing to say since, had everything when its broker was last heard.
+        if isinstance(role, Leading) and self.last_fetch_ms is not None:
+            # A caught-up follower that fetched without naming this partition was still caught up at that fetch.
             for node_id, progress in role.followers.items():
                 if progress.log_end_offset == self.log_end_offset:
-                    progress.last_caught_up_ms = max(progress.last_caught_up_ms, self.last_heard_ms(node_id))
+                    progress.last_caught_up_ms = max(progress.last_caught_up_ms, self.last_fetch_ms(node_id))
         self.log_end_offset = log_end_offset
         return self._advance(now_ms)
 
     def follower_fetched(self, fetch: FollowerFetch, leader_log_end_offset: int, now_ms: int) -> Effects:
-        """A follower's fetch was served. `leader_log_end_offset` is ours before the read, so that what was
-        appended since does not make it look late. Not to be called for a fetch that was answered with a
-        diverging epoch.
+        """A follower fetched. `leader_log_end_offset` is the leader's before the read, so that later appends do not
+        make the follower look late. Not to be called for a fetch that is answered with a diverging epoch.
         """
         role = self.role
         node_id, broker_epoch, fetch_offset, log_start_offset = fetch
@@ -426,7 +427,7 @@ class Replica:
         if fetch_offset >= leader_log_end_offset:
             progress.last_caught_up_ms = max(progress.last_caught_up_ms, now_ms)
         elif fetch_offset >= progress.leader_log_end_offset:
-            # Under steady load it never reaches our end, but here has all that we had when it fetched last.
+            # Under steady load it never reaches the leader's end, but has all that the leader had at its last fetch.
             progress.last_caught_up_ms = max(progress.last_caught_up_ms, progress.last_fetch_ms)
         moved = fetch_offset != progress.log_end_offset
         progress.log_end_offset = fetch_offset
@@ -440,8 +441,8 @@ class Replica:
         return effects + self._advance(now_ms) if moved else effects
 
     def tick(self, now_ms: int) -> Effects:
-        """Call every half of replica.lag.time.max.ms, and when brokers were fenced: proposes to drop who
-        lags."""
+        """To be called every replica.lag.time.max.ms / 2, and when brokers are fenced: proposes an ISR without the
+        lagging replicas."""
         role = self.role
         if not isinstance(role, Leading):
             return ()
@@ -453,20 +454,20 @@ class Replica:
                 if node_id in role.isr and not self._is_caught_up(progress, now_ms)
             }
             if lagging:
-                # Those who shall go still count until the controller has agreed: maximal_isr stays.
+                # The lagging replicas count until the controller has agreed: maximal_isr stays.
                 effects = (self._propose(role, role.isr - lagging, sorted(lagging), now_ms),)
-        # A replica outside of the ISR that we waited for may have become too late to wait for.
+        # A replica outside the ISR that the high watermark waited for may lag too much by now.
         return effects + self._advance(now_ms)
 
     def isr_change_answered(
         self, proposal: IsrChangeWanted, answer: CommittedIsr | ErrorCode, now_ms: int
     ) -> Effects:
-        """The controller's answer. An error that says nothing about the change gives the proposal back: send
-        it again after a while (the caller knows about its way to the controller).
+        """The controller's answer. After an error that is not about the change the proposal is returned: the caller
+        sends it again after a backoff.
         """
         role = self.role
         if not isinstance(role, Leading) or role.pending != proposal:
-            # The metadata log was faster.
+            # The metadata log was faster than the answer.
             return ()
         if isinstance(answer, CommittedIsr):
             if answer.leader_epoch != self.leader_epoch or answer.partition_epoch < self.partition_epoch:
@@ -480,13 +481,13 @@ class Replica:
             role.maximal_isr = role.isr
             for node_id in proposal.members - role.isr:
                 if node_id in role.followers:
-                    role.followers[node_id].not_before_ms = now_ms + REFUSED_PAUSE_MS
+                    role.followers[node_id].not_before_ms = now_ms + REFUSED_BACKOFF_MS
                     role.followers[node_id].is_ineligible = answer is ErrorCode.INELIGIBLE_REPLICA
             return self._advance(now_ms)
         return () if answer in _STALE else (proposal,)
 
     def _is_stale(self, node_id: int, broker_epoch: int) -> bool:
-        """Whether a fetch comes from before the broker's last start (KIP-903)."""
+        """True if a fetch is from before the broker's last restart (KIP-903)."""
         broker = self.brokers(node_id)
         return broker is not None and -1 < broker_epoch < broker.epoch
 
@@ -510,8 +511,8 @@ class Replica:
             role.pending is not None
             or now_ms < progress.not_before_ms
             or progress.log_end_offset < self.high_watermark
-            # Between a new leader's high watermark and its epoch's start there may be committed records: who
-            # lacks them must not become leader.
+            # Between a new leader's high watermark and the start of its epoch there may be committed records: a replica
+            # without them must not become leader.
             or progress.log_end_offset < role.epoch_start_offset
             or not self._may_join(node_id, progress)
         ):
@@ -529,8 +530,8 @@ class Replica:
                 own = self.brokers(node_id)
                 epoch = -1 if own is None else own.epoch
             else:
-                told = role.followers[node_id].broker_epoch
-                epoch = -1 if told is None else told
+                reported = role.followers[node_id].broker_epoch
+                epoch = -1 if reported is None else reported
             isr.append((node_id, epoch))
         known = [(node_id, role.followers[node_id]) for node_id in because_of]
         role.pending = IsrChangeWanted(
@@ -542,8 +543,8 @@ class Replica:
         return role.pending
 
     def _advance(self, now_ms: int) -> Effects:
-        """Raise the high watermark to what the maximal ISR has, and those who are about to join it: were they
-        not waited for, the leader of a small ISR could run away from them for ever.
+        """Advance the high watermark to the smallest log end offset of the maximal ISR and of the replicas that are
+        about to join it: without those, the leader of a small ISR could stay ahead of them for ever.
         """
         role = self.role
         if not isinstance(role, Leading):
@@ -573,29 +574,29 @@ class Replica:
     # -- following
 
     def replicated(self, log_end_offset: int, leader_high_watermark: int) -> Effects:
-        """The leader's answer was appended (or was empty): our high watermark is the leader's, as far as we
-        have it."""
+        """The leader's response was appended (or was empty): the high watermark is the leader's, up to the own log
+        end."""
         self.log_end_offset = log_end_offset
         return self._follow_to(min(leader_high_watermark, log_end_offset))
 
     def truncated(self, log_end_offset: int) -> None:
-        """The log was cut. What lay above was never committed, unless an unclean election gave it up."""
+        """The log was truncated. The removed records were never committed, unless an unclean election lost them."""
         self.log_end_offset = log_end_offset
         self.high_watermark = min(self.high_watermark, log_end_offset)
 
     def log_start_advanced(self, log_start_offset: int) -> Effects:
-        """What the leader has deleted was committed."""
+        """The leader's log start offset advanced: deleted records were committed."""
         return self._follow_to(min(log_start_offset, self.log_end_offset))
 
     def _follow_to(self, offset: int) -> Effects:
-        # A new leader may know less than the old one told us: what was committed stays so.
+        # A new leader may know a lower high watermark than the old one: committed records stay committed.
         if isinstance(self.role, Following) and offset > self.high_watermark:
             self.high_watermark = offset
             return (HighWatermarkAdvanced(offset),)
         return ()
 
     def describe(self) -> str:
-        """One line: role, epochs, offsets, and the ISR with what is proposed."""
+        """One line: role, epochs, offsets, ISR and proposed ISR."""
         role = self.role
         epochs = f"epoch {self.leader_epoch}/{self.partition_epoch}"
         text = f"{epochs} hw {self.high_watermark} end {self.log_end_offset}"

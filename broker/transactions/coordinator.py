@@ -3,63 +3,83 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from broker.apis.markers import write_markers
+import trio
+
 from broker.coordinator.coordinator import CoordinatedTopic, Coordinator
 from broker.coordinator.shard import Shard
 from broker.coordinator.shard_timers import ShardTimers
+from broker.current_settings import CurrentSettings
 from broker.internal_topics import TRANSACTION_TOPIC
-from broker.own_channel import OwnChannel
+from broker.metadata_cache import MetadataCache
+from broker.own_channel import OwnChannel, Serve
+from broker.producer_ids import ProducerIds
 from broker.replication.partition import Partition
+from broker.timing_wheel import TimingWheel
 from broker.transactions.machine import TransactionContext, TransactionMachine
 from broker.transactions.markers import MarkerChannel, MarkerWriter, ShardMarkers
 from kraft.metadata.image import MetadataImage
 from protocol.errors import KafkaError
 from protocol.messages import transaction_log
+from runtime.background import Background
 from runtime.channel import Channel
-
-if TYPE_CHECKING:
-    from broker.services import BrokerServices
+from runtime.decisions import Decisions
+from runtime.world import World
 
 log = logging.getLogger(__name__)
 
 
-def marker_writer(broker: BrokerServices) -> MarkerWriter:
-    """Writer of the markers of all transactions that this broker coordinates."""
+@dataclass(frozen=True, slots=True)
+class TransactionCoordinatorPorts:
+    world: World
+    background: Background
+    wheel: TimingWheel
+    metadata: MetadataCache
+    settings: CurrentSettings
+    decisions: Decisions
+    producer_ids: ProducerIds
+    broker_epoch: Callable[[], int]
+
+
+def marker_writer(ports: TransactionCoordinatorPorts, nursery: trio.Nursery, serve: Serve) -> MarkerWriter:
+    """Writes the markers of all transactions that end here. `serve` writes those for partitions of this broker."""
 
     def request_timeout_ms() -> int:
-        return broker.settings.request_timeout_ms
+        return ports.settings().request_timeout_ms
 
     def channel_to(broker_id: int) -> MarkerChannel | None:
-        if broker_id == broker.settings.node_id:
-            return OwnChannel(partial(write_markers, broker))
-        node = broker.metadata.node(broker_id, broker.settings.inter_broker_listener_name)
+        settings = ports.settings()
+        if broker_id == settings.node_id:
+            return OwnChannel(serve)
+        node = ports.metadata.node(broker_id, settings.inter_broker_listener_name)
         if node is None:
             return None
-        client_id = f"broker-{broker.settings.node_id}-transactions-{broker_id}"
-        return Channel(broker.world, broker.nursery, node.host, node.port, client_id=client_id)
+        client_id = f"broker-{settings.node_id}-transactions-{broker_id}"
+        return Channel(ports.world, nursery, node.host, node.port, client_id=client_id)
 
     def image() -> MetadataImage:
-        return broker.metadata.image
+        return ports.metadata.image
 
-    return MarkerWriter(broker.world, broker.background, broker.wheel, image, channel_to, request_timeout_ms)
+    return MarkerWriter(ports.world, ports.background, ports.wheel, image, channel_to, request_timeout_ms)
 
 
-def transaction_coordinator(broker: BrokerServices) -> Coordinator[TransactionMachine]:
-    """Coordinator of the transactional ids whose partition this broker leads."""
+def transaction_coordinator(
+    ports: TransactionCoordinatorPorts, markers: MarkerWriter
+) -> Coordinator[TransactionMachine]:
+    """The coordinator of all transactional ids whose partition this broker leads."""
 
     def image() -> MetadataImage:
-        return broker.metadata.image
+        return ports.metadata.image
 
     def request_timeout_ms() -> int:
-        return broker.settings.request_timeout_ms
+        return ports.settings().request_timeout_ms
 
     def next_producer_id() -> int:
-        if not broker.producer_ids.at_hand:
-            broker.background.spawn(_fetch_producer_ids, broker)
-        return broker.producer_ids.take()
+        if not ports.producer_ids.at_hand:
+            ports.background.spawn(_fetch_producer_ids, ports)
+        return ports.producer_ids.take()
 
     def make_machine(partition: Partition, timers: ShardTimers) -> TransactionMachine:
         def shard() -> Shard[TransactionMachine] | None:
@@ -69,22 +89,22 @@ def transaction_coordinator(broker: BrokerServices) -> Coordinator[TransactionMa
         return TransactionMachine(
             TransactionContext(
                 timers=timers,
-                settings=lambda: broker.settings,
+                settings=ports.settings,
                 image=image,
-                markers=ShardMarkers(broker.markers, shard),
+                markers=ShardMarkers(markers, shard),
                 next_producer_id=next_producer_id,
             )
         )
 
     topic = CoordinatedTopic(TRANSACTION_TOPIC, transaction_log, commit_timeout_ms=request_timeout_ms)
     return Coordinator(
-        topic, broker.world, broker.background, broker.wheel, image, make_machine, decisions=broker.decisions
+        topic, ports.world, ports.background, ports.wheel, image, make_machine, decisions=ports.decisions
     )
 
 
-async def _fetch_producer_ids(broker: BrokerServices) -> None:
-    """The request that found no producer id was asked to retry."""
+async def _fetch_producer_ids(ports: TransactionCoordinatorPorts) -> None:
+    """The request that needed one was answered with a retriable error."""
     try:
-        await broker.producer_ids.fetch(broker.lifecycle.broker_epoch)
+        await ports.producer_ids.fetch(ports.broker_epoch())
     except KafkaError as error:
-        log.info("no producer ids available: %s", error)
+        log.info("no producer ids could be fetched: %s", error)

@@ -13,9 +13,9 @@ ORDERS, INVOICES, GROUP = "orders", "invoices", "billing"
 
 
 def invoice_of(order: bytes) -> bytes:
-    """What an order costs."""
-    told = json.loads(order)
-    return json.dumps({"order": told["order"], "amount": told["pieces"] * told["price"]}).encode()
+    """The invoice of an order."""
+    fields = json.loads(order)
+    return json.dumps({"order": fields["order"], "amount": fields["pieces"] * fields["price"]}).encode()
 
 
 async def bill(bootstrap_servers: str, worker: str, world=None) -> None:

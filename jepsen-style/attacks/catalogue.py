@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from attacks import connections, costs, endings, lies
+from attacks import connections, costs, decisions, endings, lies
 from attacks.scene import Scene
 
 
@@ -33,6 +33,7 @@ _ALL = (
     Attack("describe-producers", costs.describe_one_partition),
     Attack("find-coordinator", costs.find_many_coordinators),
     Attack("metadata-unknown", costs.metadata_of_unknown_topics),
+    Attack("controller-commands", decisions.controller_commands),
     Attack("closed-connection", connections.closed_connection),
     Attack("never-read", connections.never_read),
     Attack("announced-frames", connections.announced_frames),

@@ -25,7 +25,7 @@ from protocol.records.builder import build_batch
 from protocol.records.layout import Fields
 from protocol.schema import Message
 
-MANY = 262_000
+MANY = 65_000
 """Nearly as many elements as a request may have."""
 ZSTD = 4
 COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR = 14, 16
@@ -115,16 +115,16 @@ def describe_one_partition(scene: Scene) -> None:
 
 
 def find_many_coordinators(scene: Scene) -> None:
-    """FindCoordinator of 262,000 keys."""
+    """FindCoordinator of 65,000 keys, four times."""
     scene.target.coordinator(GROUPS, "warm")
     keys = [f"k{number}" for number in range(MANY)]
-    _measure(scene, scene.victim, FindCoordinatorRequest(key_type=GROUPS, coordinator_keys=keys), 4)
+    _measure(scene, scene.victim, FindCoordinatorRequest(key_type=GROUPS, coordinator_keys=keys), 4, times=4)
 
 
 def metadata_of_unknown_topics(scene: Scene) -> None:
-    """Metadata of 262,000 topics that nobody has created."""
+    """Metadata of 65,000 topics that nobody has created, four times."""
     topics = [MetadataRequestTopic(name=f"t{number}") for number in range(MANY)]
-    _measure(scene, scene.victim, MetadataRequest(topics=topics, allow_auto_topic_creation=False), 12)
+    _measure(scene, scene.victim, MetadataRequest(topics=topics, allow_auto_topic_creation=False), 12, times=4)
 
 
 def produce_request(topic: str, records: bytes) -> ProduceRequest:
@@ -139,13 +139,14 @@ def produce_error(peer: Peer, topic: str, records: bytes) -> int:
     return int(answer.responses[0].partition_responses[0].error_code)
 
 
-def _measure(scene: Scene, node: Node, request: Message, version: int) -> None:
+def _measure(scene: Scene, node: Node, request: Message, version: int, times: int = 1) -> None:
     """One request, of which nothing but the cost is of interest."""
-    data = frame(request, version)
+    data = frame(request, version) * times
     scene.begin(node)
     with scene.peer() as peer:
         scene.send(peer, data)
-        peer.swallow()
+        for _ in range(times):
+            peer.swallow()
 
 
 def _bomb_and_look_up(scene: Scene, topic: str, bomb: bytes) -> None:

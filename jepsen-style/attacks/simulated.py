@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import count, islice
 
-from barnabas.cluster.simulation.seed import SeedReport, run_seed
-from barnabas.cluster.simulation.swarm import HostilePlan
+from simulation.seed import SeedReport, run_seed
+from simulation.swarm import HostilePlan
 
 BUSY = HostilePlan(clients=3, pause_seconds=0.004)
 """So many requests that the cluster's other work costs little beside them."""

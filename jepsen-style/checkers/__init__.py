@@ -1,0 +1,1 @@
+"""Core: checkers, which judge the history of a run by itself."""

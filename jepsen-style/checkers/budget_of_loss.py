@@ -1,15 +1,11 @@
-"""When a partition may have lost what was acknowledged, without that being a bug.
+"""When a partition may have lost acknowledged records, by the model of `loss_budget`, so that a loss is no bug.
 
-A kill keeps what was written, a power cut forgets what was not synced. Data logs are not synced, as in Kafka:
-replication is what makes records durable. So loss is a bug, unless every replica that was in sync had lost its tail or
-its disk before any of them was whole again.
+Views come once a second. If the ISR changed at about the time of a fault, the checker assumes the case that allows the
+loss, so that whatever it calls a bug is one. There are no views of internal topics. The nemesis spares them like all
+others, so they lose something only in a run beyond the budget, and there the checker assumes it at any loss.
 
-Views come once a second. Where the replicas in sync changed about the time of a fault, the case that allows the loss is
-taken: what is called a bug surely is one. Nobody looks at internal topics; the nemesis spares them as it does the
-others, so that they lose something only where it was told to go beyond the budget, and there at any loss.
-
-What was lost has consequences: offsets are given out again, groups stand where they stood before, and producers are
-not known any more. Findings that may be such a consequence are legal then, too.
+A loss has consequences: offsets are assigned again, groups return to an older state, and producers are unknown.
+Findings that may be such a consequence are legal, too.
 """
 
 from __future__ import annotations
@@ -24,10 +20,14 @@ from checkers.arrays import Bools, Ints
 from checkers.verdict import Finding
 from histories.history import History
 from histories.views import Views
+from loss_budget import records_may_be_gone
+from nemeses.kinds import names
 from operations import Place, place_of
 
-LOSING = frozenset(("power", "flip", "truncate", "wipe"))
+LOSING = names(loses=True)
 """Kinds of faults that take records from a disk."""
+ARMED = frozenset(("kill-at", "kill-at-write"))
+"""Kinds that strike later, or never, and take records only if they cut the power."""
 NEAR_NS = 3_000_000_000
 """A look so soon after a fault may show what was so before it."""
 
@@ -57,7 +57,7 @@ def losses_of(history: History) -> list[Loss]:
     """In their order. The brokers' disks only: controllers sync what they promise."""
     losses = []
     for fault in history.faults:
-        at_point = fault.kind == "kill-at" and fault.value.get("power_cut") and fault.value.get("struck") is not False
+        at_point = fault.kind in ARMED and fault.value.get("power_cut") and fault.value.get("struck") is not False
         if fault.kind in LOSING or at_point:
             t_ns = fault.acted_ns if fault.acted_ns is not None else fault.began_ns
             if at_point and fault.ended_ns is not None:
@@ -164,13 +164,13 @@ class BudgetOfLoss:
                 lost.add(loss.broker)
                 taken += 1
                 near = [later.isr for later in looks[index:] if later.t_ns < loss.t_ns + NEAR_NS]
-                if any(each and each <= lost for each in (isr, *near)):
+                if any(records_may_be_gone(each, lost) for each in (isr, *near)):
                     spent = loss.t_ns
             lost -= look.whole
             isr = look.isr
         for loss in self._losses[taken:]:
             lost.add(loss.broker)
-            if isr and isr <= lost:
+            if records_may_be_gone(isr, lost):
                 spent = loss.t_ns
         return spent
 

@@ -28,6 +28,7 @@ from checkers.attempts import NEVER, Attempt, attempts
 from checkers.readings import concluded
 from checkers.verdict import Finding, Verdict
 from histories.faults import Fault
+from nemeses.kinds import names
 from operations import Place
 
 _NONE = 0
@@ -37,7 +38,7 @@ _NONE = 0
 SESSION_MS = 9_000
 """Kafka's broker.session.timeout.ms."""
 LEASES = 2
-DISTURBING = frozenset(("partition", "slow", "lossy", "half-open", "message", "pause", "pause-at", "clock"))
+DISTURBING = names(disturbs=True)
 """Kinds of faults under which a broker may hear some, and not know that it was deposed."""
 
 

@@ -12,10 +12,9 @@ from checkers.gathering import Gathered
 from checkers.verdict import Finding, Verdict
 from histories.history import History
 from histories.views import Views
+from nemeses.kinds import names
 
-ENDING = frozenset(
-    ("kill", "stop", "power", "disk-full", "flip", "truncate", "wipe", "membership", "kill-at", "start", "all")
-)
+ENDING = names(ends_nodes=True) | {"start", "all"}
 """Kinds of faults after which a node may be another life of itself; its high watermark then is what was written down
 some seconds before."""
 

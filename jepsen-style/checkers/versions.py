@@ -16,9 +16,6 @@ from checkers.arrays import Bools, Ints, pair_codes, ranks_in_runs, starts_of_ru
 from checkers.legality import Conditions
 from histories.history import FAIL, INFO, OK, POLL, SEND, UNKNOWN, History
 
-PROVEN_ELSEWHERE = "proven elsewhere"
-"""What `History.once` may know of a part of a history: operations of which other parts show that they took place."""
-
 
 @dataclass(frozen=True)
 class Versions:
@@ -92,7 +89,6 @@ def _work_out(history: History) -> Versions:
     if Conditions.of_run(history.run).isolation == "read_committed":
         proven = send_operation[read[send_value]]
         committed[proven[outcome[proven] == INFO]] = True
-        committed[history.once(PROVEN_ELSEWHERE, lambda _: np.empty(0, dtype=np.int64))] = True
 
     # All evidence, each (slot, value) once.
     told = (send_offset != UNKNOWN) & committed[send_operation]

@@ -86,5 +86,5 @@ def _list() -> None:
 
 
 def _tell(outcome: Outcome) -> None:
-    said = "; ".join(excesses(outcome)) or "within budget"
-    print(f"{outcome.name}: {said} ({outcome.seconds:.0f} s)", flush=True)
+    result = "; ".join(excesses(outcome)) or "within budget"
+    print(f"{outcome.name}: {result} ({outcome.seconds:.0f} s)", flush=True)

@@ -10,7 +10,7 @@ import typer
 
 from checkers.legality import printed
 from histories.recorder import RUN
-from running.telling import tell
+from running.verdict_lines import print_verdict
 
 
 def _print_table(wanted: bool) -> None:
@@ -26,9 +26,9 @@ def command(
         typer.Option("--legality", callback=_print_table, is_eager=True, help="only print what Kafka allows, and when"),
     ] = False,
 ) -> None:
-    """Checks a recorded history, and writes its verdict, Parquet files and report anew.
+    """Check a recorded history, and write its verdict and report again.
 
-    Exit code 0: valid; 1: an anomaly, or nobody can tell; 2: it cannot be checked. The last line is the verdict, and
+    Exit code 0: valid; 1: an anomaly, or an unknown verdict; 2: it cannot be checked. The last line is the verdict, and
     the command that does the same run again.
     """
     from running.experiment import COULD_NOT_RUN, judged
@@ -37,8 +37,8 @@ def command(
     outcome = judged(directory, None, typer.echo)
     again = ""
     if outcome.verdict is not None:
-        tell(outcome.verdict)
+        print_verdict(outcome.verdict)
         replay = json.loads((directory / RUN).read_text(encoding="utf-8")).get("replay")
         again = f" | again: {replay}" if replay else ""
-    typer.echo(f"{outcome.told} | {directory}{again}", err=outcome.exit_code == COULD_NOT_RUN)
+    typer.echo(f"{outcome.summary} | {directory}{again}", err=outcome.exit_code == COULD_NOT_RUN)
     raise typer.Exit(outcome.exit_code)

@@ -24,7 +24,7 @@ SETTINGS = {
     "broker.heartbeat.interval.ms": "500",
     "replica.lag.time.max.ms": "30000",
 }
-"""Of the nodes of a story."""
+"""Settings of the nodes of a story."""
 ALL = "all"
 
 
@@ -38,7 +38,7 @@ def command(  # noqa: PLR0913, PLR0917 - the options of a command
     control: Annotated[
         bool, typer.Option("--control", help="Also run each with the seed that found it, and without the mistake.")
     ] = False,
-    story: Annotated[str, typer.Option(help="Tell one story of plants/stories.py.")] = "",
+    story: Annotated[str, typer.Option(help="Run one story of plants/stories.py.")] = "",
     plant: Annotated[str | None, typer.Option(help="With --story: what every node is given.")] = None,
 ) -> None:
     """Lists the mistakes that can be planted into nodes, or tries whether they are found.
@@ -107,11 +107,11 @@ def _try(plants: list[Plant], world: str, store: Path, seed: int, control: bool)
     good = True
     for plant in plants:
 
-        def tell(outcome: Outcome, name: str = plant.name) -> None:
-            said = "not found" if outcome.valid else f"found: {', '.join(outcome.anomalies)}"
-            print(f"{name} in {world}, seed {outcome.seed}: {said} ({outcome.seconds:.0f} s)", flush=True)
+        def report(outcome: Outcome, name: str = plant.name) -> None:
+            result = "not found" if outcome.valid else f"found: {', '.join(outcome.anomalies)}"
+            print(f"{name} in {world}, seed {outcome.seed}: {result} ({outcome.seconds:.0f} s)", flush=True)
 
-        tried = try_plant(plant, world, store, first_seed=seed, tell=tell)
+        tried = try_plant(plant, world, store, first_seed=seed, report=report)
         good = good and tried.found
         row = _row(plant, tried)
         if control:

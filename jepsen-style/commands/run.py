@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from nemeses.kinds import FAULTS
 from running.plan import STORE
-from running.telling import tell
+from running.verdict_lines import print_verdict
 from workloads.catalogue import WORKLOADS
-from worlds.cluster import FAULTS
 
 
 def _comma(help_: str, metavar: str) -> Any:
@@ -75,7 +75,7 @@ def command(  # noqa: PLR0913, PLR0917 - the options of a command
 ) -> None:
     """Works with a cluster, breaks it meanwhile, and checks what its clients saw.
 
-    Exit code 0: valid; 1: an anomaly, or nobody can tell; 2: it could not run. The last line is the verdict, and the
+    Exit code 0: valid; 1: an anomaly, or an unknown verdict; 2: it could not run. The last line is the verdict, and the
     command that does the same again.
     """
     from running.experiment import COULD_NOT_RUN, carry_out, new_directory
@@ -121,9 +121,10 @@ def command(  # noqa: PLR0913, PLR0917 - the options of a command
         typer.echo(error, err=True)
         raise typer.Exit(COULD_NOT_RUN) from error
     directory = new_directory(plan)
-    typer.echo(f"seed {plan.seed}: {plan.told()} | {directory}")
+    typer.echo(f"seed {plan.seed}: {plan.summary()} | {directory}")
     outcome = carry_out(plan, typer.echo, directory=directory)
     if outcome.verdict is not None:
-        tell(outcome.verdict)
-    typer.echo(f"{outcome.told} | {outcome.directory} | again: {plan.replay()}", err=outcome.exit_code == COULD_NOT_RUN)
+        print_verdict(outcome.verdict)
+    line = f"{outcome.summary} | {outcome.directory} | again: {plan.replay()}"
+    typer.echo(line, err=outcome.exit_code == COULD_NOT_RUN)
     raise typer.Exit(outcome.exit_code)

@@ -50,10 +50,10 @@ def command(
     for each in (seed,) if seed is not None else FIRST_SEEDS if cluster == "sim" else FIRST_SEEDS[:1]:
         began = time.monotonic()
         if cluster == "sim":
-            code, told = _play_simulated(found.number, each)
+            code, result = _play_simulated(found.number, each)
         else:
-            code, told = _play(found.number, cluster, each, keep)
-        typer.echo(f"{found.number} {found.name}, seed {each}: {told} ({time.monotonic() - began:.1f} s)")
+            code, result = _play(found.number, cluster, each, keep)
+        typer.echo(f"{found.number} {found.name}, seed {each}: {result} ({time.monotonic() - began:.1f} s)")
         if code:
             typer.echo(f"{'anomaly' if code == 1 else 'unknown'}; again: {_again(found.name, cluster, each)}")
             raise typer.Exit(code)
@@ -65,8 +65,8 @@ def _again(name: str, cluster: str, seed: int | None) -> str:
     return f"python jepsen-style scenario {name}{chosen}{'' if cluster == 'sim' else f' --cluster {cluster}'}"
 
 
-def _refuse(told: str) -> None:
-    print(told, file=sys.stderr)
+def _refuse(reason: str) -> None:
+    print(reason, file=sys.stderr)
     raise typer.Exit(COULD_NOT_RUN)
 
 
@@ -83,9 +83,9 @@ def _play_simulated(number: int, seed: int) -> tuple[int, str]:
     scenario = find(str(number))
     assert scenario is not None
     for act in scenario.acts:
-        code, told = _judged(partial(act.play, seed))
+        code, result = _judged(partial(act.play, seed))
         if code:
-            return code, f"{act.name}: {told}"
+            return code, f"{act.name}: {result}"
     return 0, f"ended well, {', '.join(act.name for act in scenario.acts)}"
 
 
@@ -99,12 +99,12 @@ def _play(number: int, world: str, seed: int, keep: Path | None) -> tuple[int, s
         directory.mkdir(parents=True, exist_ok=True)
         faults = ("kill", "pause", "stop", "partition", "message", "kill-at", "power")
         options = WorldOptions(world, seed, directory, settings=SETTINGS, faults=faults)
-        code, told = _judged(lambda: run_in(options, STORIES[number]))
-    return code, told or "ended well"
+        code, result = _judged(lambda: run_in(options, STORIES[number]))
+    return code, result or "ended well"
 
 
 def _judged(play: Callable[[], object]) -> tuple[int, str]:
-    """(exit code, what there is to tell)"""
+    """(exit code, reason)"""
     from barnabas.cluster.errors import ClusterError
     from scenarios.stage import NotBroughtAbout, Violation, leaves_of
 

@@ -1,32 +1,79 @@
-"""`seeds SEEDS`: whole clusters under the swarm of `make simulate`, held to every promise."""
+"""`seeds SEEDS`: whole simulated clusters under faults, one universe for each seed (`make simulate`)."""
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
-from barnabas.cluster import simulate
+from simulation import many_seeds
+from simulation.coverage import parse_pairs
+from simulation.seed import SeedReport
+
+COULD_NOT_RUN = 2
 
 
-def command(
-    seeds: Annotated[str, typer.Argument(metavar="SEEDS", help="7, 1-50 or 3,8,20-30")],
-    jobs: Annotated[int, typer.Option(help="processes")] = 1,
-    first_draw: Annotated[bool, typer.Option("--first-draw", help="as seeds were before they drew more")] = False,
-    must_meet: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="pairs that must be met, as `state | fault`")
+def command(  # noqa: PLR0913, PLR0917 - the options of a command
+    seeds: Annotated[str, typer.Argument(metavar="SEEDS", help="Seeds to run: 7, 1-50 or 3,8,20-30.")],
+    also: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Run the seeds in this file first, one a line.")
     ] = None,
+    jobs: Annotated[int, typer.Option(help="Number of processes; 0: one for each processor.")] = 0,
+    coverage: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write which faults met which states, as JSON.")
+    ] = None,
+    must_meet: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Fail unless each pair `state | fault` in the file was met.")
+    ] = None,
+    require_coverage: Annotated[
+        float, typer.Option(metavar="PERCENT", help="Fail if fewer pairs of a state and a fault were met.")
+    ] = 0.0,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print what the nodes log, seed by seed.")] = False,
 ) -> None:
-    """Exit code 0: every promise was kept; 1: one was broken, or something that must happen never did, or a pair that
-    must be met never was.
+    """Run simulated clusters under faults and check every promise while they run.
+
+    Prints each seed that fails with the command that replays it, and a summary of what happened in all of them. Exit
+    code 0: every promise was kept; 1: a promise was broken, something that must happen never did, or too few pairs of
+    a state and a fault were met; 2: wrong arguments.
     """
     try:
-        simulate.parse_seeds(seeds)
-    except ValueError as error:
-        typer.echo(f"{seeds} are no seeds: 7, 1-50 or 3,8,20-30", err=True)
-        raise typer.Exit(2) from error
-    more = ["--first-draw"] if first_draw else []
+        chosen = many_seeds.parse_seeds(seeds)
+    except ValueError:
+        _refuse(f"SEEDS must be like 7, 1-50 or 3,8,20-30; got {seeds!r}")
+    if also is not None:
+        try:
+            chosen = list(dict.fromkeys([*many_seeds.read_seeds(also), *chosen]))
+        except (OSError, ValueError) as error:
+            _refuse(f"--also {also}: {error}")
+    if not 0 <= require_coverage <= 100:
+        _refuse(f"--require-coverage must be between 0 and 100; got {require_coverage:g}")
+    summary = many_seeds.Summary(least_coverage=require_coverage)
     if must_meet is not None:
-        more += ["--must-meet", str(must_meet)]
-    raise typer.Exit(simulate.main(["--seeds", seeds, "--jobs", str(jobs), *more]))
+        try:
+            summary.must_meet = parse_pairs(must_meet.read_text(encoding="utf-8"), str(must_meet))
+        except (OSError, ValueError) as error:
+            _refuse(f"--must-meet: {error}")
+    _run(summary, many_seeds.run_seeds(chosen, jobs or os.cpu_count() or 1, verbose=verbose), verbose=verbose)
+    if coverage is not None:
+        coverage.write_text(json.dumps(summary.coverage, indent=1) + "\n", encoding="utf-8")
+    raise typer.Exit(0 if summary.passed else 1)
+
+
+def _run(summary: many_seeds.Summary, reports: Iterable[SeedReport], *, verbose: bool) -> None:
+    for report in reports:
+        summary.add(report)
+        if verbose:
+            print(report.plan, *report.log, sep="\n")
+            print(f"seed {report.seed}: digest {report.digest}")
+        if not report.passed:
+            print(many_seeds.describe_failure(report), flush=True)
+    print(*summary.lines(), sep="\n")
+
+
+def _refuse(reason: str) -> NoReturn:
+    typer.echo(reason, err=True)
+    raise typer.Exit(COULD_NOT_RUN)

@@ -58,7 +58,7 @@ def command(
 
 
 def plan_words(plan: Plan) -> list[str]:
-    """What comes after `python jepsen-style`, without where the run is kept."""
+    """The words after `python jepsen-style`, without the directory of the run."""
     words = shlex.split(plan.replay())[2:]
     if "--store" in words:
         at = words.index("--store")

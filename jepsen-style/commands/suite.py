@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from nemeses.kinds import FAULTS
 from running.children import CHILDREN
 from running.jobs import (
     LOCAL_FAULTS,
@@ -28,19 +29,18 @@ from running.jobs import (
 )
 from running.plan import STORE
 from running.processes import ANOMALY, COULD_NOT_RUN, VALID
-from worlds.cluster import FAULTS
 
 SUITES = ("quick", "regression", "nightly")
 ROUNDS = 3
-"""Of quick."""
+"""Rounds of quick."""
 QUICK_SECONDS = 130.0
 """Nothing begins later in quick: with what runs then it takes three minutes at most."""
 ENOUGH_RUNS = 200
-"""From so many simulated runs on, every state must have been met by some fault, or the night fails."""
+"""Number of simulated runs from which on every state must have been met by some fault, or the night fails."""
 FRESH_SEEDS = 300
-"""Of the swarm of `make simulate`, each night; they must meet every pair of `pairs.txt`."""
+"""Fresh seeds of `make simulate` each night; they must meet every pair of `pairs.txt`."""
 LOCAL_EVERY = 20
-"""So many simulated runs of a night come before each in real processes."""
+"""Simulated runs of a night for each run in real processes."""
 
 
 def command(
@@ -55,7 +55,7 @@ def command(
     """quick: every workload in the simulation, and one run of real processes; at most three minutes on two processors.
     regression: all scenarios, and every run and seed that failed once. nightly: fresh runs for hours.
 
-    What needs root, or docker, is off where there is none, and the last lines say so.
+    Jobs that need root or docker are left out where there is none, and the last lines name them.
 
     Exit code 0: nothing was found; 1: something was; 2: something could not run, or it was interrupted. The last line
     is the verdict.
@@ -73,7 +73,7 @@ def command(
     todo = {"quick": quick, "regression": regression, "nightly": nightly}[which](first)
     with CHILDREN.ended_by_signals():
         tally = carry_out(todo, folder, at_once, typer.echo, lambda: time.monotonic() < deadline)
-    code = _tell(which, tally, time.monotonic() - began, folder)
+    code = _report(which, tally, time.monotonic() - began, folder)
     raise typer.Exit(code)
 
 
@@ -105,7 +105,7 @@ def regression(_first: int) -> Iterator[Job]:
 def nightly(first: int) -> Iterator[Job]:
     yield from regression(first)
     fresh = f"{first}-{first + FRESH_SEEDS - 1}"
-    yield Job("fresh-seeds", ("seeds", fresh, "--must-meet", str(PAIRS)), keeps=False)
+    yield Job("fresh-seeds", ("seeds", fresh, "--jobs", "1", "--must-meet", str(PAIRS)), keeps=False)
     for count, job in enumerate(swarm(first, workloads())):
         if count % LOCAL_EVERY == 0:
             workload = workloads()[count // LOCAL_EVERY % len(workloads())]
@@ -128,11 +128,11 @@ def scenarios() -> list[tuple[str, bool]]:
     return [(scenario.name, scenario.number in STORIES) for scenario in SCENARIOS.values()]
 
 
-def _tell(which: str, tally: Tally, seconds: float, folder: Path) -> int:
+def _report(which: str, tally: Tally, seconds: float, folder: Path) -> int:
     """The exit code. A night that never tried something shows nothing about it."""
-    told, silent = coverage_of(tally.tables)
-    if told:
-        typer.echo(told)
+    line, silent = coverage_of(tally.tables)
+    if line:
+        typer.echo(line)
     for line in tally.off:
         typer.echo(f"off on this machine: {line}")
     for line in tally.not_run:

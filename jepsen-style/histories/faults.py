@@ -1,4 +1,4 @@
-"""What was done to the cluster, from the nemesis's lines: each fault with its end.
+"""Core: faults of a run, from the nemesis's lines: each fault with its end.
 
 A step's invocation says that the nemesis begins to act, its info that it acted. All steps of a fault carry the same
 `value["number"]`: the first is the fault itself, the last, if it is called otherwise, its end. `value["kind"]` is the

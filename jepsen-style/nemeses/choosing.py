@@ -1,4 +1,4 @@
-"""Choices by a caller's chance, the same ones for the same chance. Knows no cluster."""
+"""Core: random choices by the caller's chance, reproducible from its seed. Knows no cluster."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def shuffled(chance: Chance, items: Sequence[T]) -> list[T]:
 
 
 def some_of(chance: Chance, items: Sequence[T], count: int) -> list[T]:
-    """So many of them, in their own order; all if there are not so many."""
+    """`count` of them, in their own order; all if there are fewer."""
     chosen = shuffled(chance, range(len(items)))[:count]
     return [items[index] for index in sorted(chosen)]
 

@@ -1,6 +1,6 @@
-"""What each kind of fault does, from its beginning to its end.
+"""The functions that carry out each kind of fault, from its beginning to its end. `kinds.py` lists them.
 
-A story that is cancelled in the middle leaves things broken: `Nemesis.undo_all` mends them.
+A fault that is cancelled leaves things broken: `Nemesis.undo_all` mends them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from protocol.api_keys import ApiKey
 from worlds.cluster import Damage, LinkFault, MessageRule
 
 DAMAGED_LOGS = "*-*/*.log"
-HOW_OFTEN_LOOKED_SECONDS = 0.25
-TOLD: tuple[Literal["invoke", "info"], ...] = ("invoke", "info")
+LOOK_SECONDS = 0.25
+TYPES: tuple[Literal["invoke", "info"], ...] = ("invoke", "info")
 
 
 async def kill(fault: Fault) -> None:
     names = await fault.choose_nodes()
     await fault.may_end(names)
-    async with fault.told("kill"):
+    async with fault.acting("kill"):
         await fault.cluster.kill(*names)
     await fault.hold()
     await fault.start_again()
@@ -38,7 +38,7 @@ async def kill(fault: Fault) -> None:
 async def stop(fault: Fault) -> None:
     names = await fault.choose_nodes(single=True)
     await fault.may_end(names)
-    async with fault.told("stop"):
+    async with fault.acting("stop"):
         for name in names:
             await _stopped(fault, name)
     await fault.hold()
@@ -47,11 +47,11 @@ async def stop(fault: Fault) -> None:
 
 async def pause(fault: Fault) -> None:
     names = await fault.choose_nodes()
-    async with fault.told("pause"):
+    async with fault.acting("pause"):
         for name in names:
             await fault.cluster.pause(name)
     await fault.hold()
-    async with fault.told("resume"):
+    async with fault.acting("resume"):
         for name in names:
             await fault.cluster.resume(name)
 
@@ -61,48 +61,53 @@ async def partition(fault: Fault) -> None:
     shape = one_of(chance, list(SHAPES))
     nodes = groups_of(chance, cluster.brokers, cluster.controllers)
     [victim, *_] = await fault.choose_nodes(nodes, single=True)
-    # Whoever is cut off may still be killed.
+    fault.counts_as(shape)
+    # A node that is cut off may still be killed.
     fault.nodes.clear()
     if victim not in nodes:
         victim = one_of(chance, nodes)
     pairs = fault.choose_links(SHAPES[shape](chance, nodes, victim))
-    async with fault.told("partition", shape=shape, targets=[victim], cut=[f"{a}>{b}" for a, b in pairs]):
+    async with fault.acting("partition", shape=shape, targets=[victim], cut=[f"{a}>{b}" for a, b in pairs]):
         for source, target in pairs:
             await cluster.cut(source, target)
     await fault.hold()
-    async with fault.told("heal"):
+    async with fault.acting("heal"):
         for source, target in pairs:
             await cluster.mend(source, target)
 
 
 CUT_OFF_SESSIONS = 4.0
-"""So long a broker is cut off at least: it is replaced, it has to know that, and then it is still asked."""
+"""Minimum duration of a cut-off, in sessions: the broker is replaced, has to know that, and is asked after that."""
 
 
 async def cut_off(fault: Fault) -> None:
-    """A broker hears no other node, and clients still reach it."""
     cluster = fault.cluster
     if any(other is not fault and other.kind == fault.kind and other.is_on for other in fault.nemesis.active):
-        # One after the other: a minority is to be cut off, and somebody has to lead in its place.
+        # One at a time: the others must be able to elect a leader in place of this one.
         fault.give_up()
     [victim, *_] = await fault.choose_nodes(cluster.brokers, single=True)
-    # Whoever is cut off may still be killed.
+    # A broker that is cut off may still be killed.
     fault.nodes.clear()
     pairs = fault.choose_links(between_names([victim], [*cluster.brokers, *cluster.controllers]))
-    async with fault.told("cut-off", targets=[victim], cut=[f"{a}>{b}" for a, b in pairs]):
+    async with fault.acting("cut-off", targets=[victim], cut=[f"{a}>{b}" for a, b in pairs]):
         for source, target in pairs:
             await cluster.cut(source, target)
-    await trio.sleep(max(fault.seconds, CUT_OFF_SESSIONS * fault.nemesis.options.session_seconds))
-    async with fault.told("heal"):
+    options = fault.nemesis.options
+    async with trio.open_nursery() as nursery:
+        if options.while_cut_off is not None:
+            nursery.start_soon(options.while_cut_off, victim)
+        await trio.sleep(max(fault.seconds, CUT_OFF_SESSIONS * options.session_seconds))
+        nursery.cancel_scope.cancel()
+    async with fault.acting("heal"):
         for source, target in pairs:
             await cluster.mend(source, target)
 
 
-async def _bad_links(fault: Fault, badness: LinkFault, told: dict[str, object]) -> None:
+async def _bad_links(fault: Fault, badness: LinkFault, details: dict[str, object]) -> None:
     chance, cluster = fault.chance, fault.cluster
     nodes = [*cluster.brokers, *cluster.controllers]
     victim = one_of(chance, nodes)
-    # All ways of one node, or some ways anywhere.
+    # All links of one node, or some links anywhere.
     if happens(chance, 0.5):
         pairs = [pair for other in (*nodes, CLIENT) if other != victim for pair in ((victim, other), (other, victim))]
         if happens(chance, 0.3):
@@ -112,10 +117,10 @@ async def _bad_links(fault: Fault, badness: LinkFault, told: dict[str, object]) 
         pairs, victim = some_of(chance, everything, len(everything) // 4), ""
     pairs = fault.choose_links(pairs)
     targets = [victim] if victim else list(dict.fromkeys(target for _source, target in pairs))
-    async with fault.told(fault.kind, targets=targets, links=[f"{a}>{b}" for a, b in pairs], **told):
+    async with fault.acting(fault.kind, targets=targets, links=[f"{a}>{b}" for a, b in pairs], **details):
         await fault.set_links(badness)
     await fault.hold()
-    async with fault.told("heal"):
+    async with fault.acting("heal"):
         await fault.set_links(LinkFault())
 
 
@@ -146,25 +151,24 @@ async def message(fault: Fault) -> None:
     if drawn is None:
         fault.give_up()
     rule = drawn.rule
-    told: dict[str, object] = {"api": drawn.api_name, "action": rule.action, "direction": rule.direction}
-    # Whose messages, and how many of them: without it nobody knows what the fault was.
-    told |= {"source": rule.source or "anybody", "probability": rule.probability}
+    details: dict[str, object] = {"api": drawn.api_name, "action": rule.action, "direction": rule.direction}
+    details |= {"source": rule.source or "anybody", "probability": rule.probability}
     if rule.action == "delay":
-        told["delay_ms"] = rule.delay_ms
+        details["delay_ms"] = rule.delay_ms
     if drawn.provoked_by is not None:
-        told["provoked_by"] = _told_of_hold(drawn.provoked_by)
-    async with fault.told("message", targets=drawn.targets, **told):
+        details["provoked_by"] = _describe_hold(drawn.provoked_by)
+    async with fault.acting("message", targets=drawn.targets, **details):
         fault.rule = await cluster.add_rule(rule)
         provoking = None if drawn.provoked_by is None else await cluster.add_rule(drawn.provoked_by)
     if provoking is not None:
         await trio.sleep(PROVOKED_SECONDS)
         await cluster.clear_rule(provoking)
     await fault.hold()
-    async with fault.told("heal"):
+    async with fault.acting("heal"):
         await fault.clear_rule()
 
 
-def _told_of_hold(rule: MessageRule) -> str:
+def _describe_hold(rule: MessageRule) -> str:
     ends = f" of {rule.source}" if rule.source else f" to {rule.target}"
     return f"{ApiKey(rule.api_key).name}{ends}: each {rule.direction} held for {PROVOKED_SECONDS:g} s"
 
@@ -175,11 +179,11 @@ async def clock(fault: Fault) -> None:
     fault.nodes.clear()
     sign = one_of(chance, [-1, 1])
     offset_ms = sign * int(1.5 ** between(chance, 6, 31))
-    async with fault.told("clock", offset_ms=offset_ms):
+    async with fault.acting("clock", offset_ms=offset_ms):
         for name in names:
             await fault.nemesis.set_clock(name, offset_ms)
     await fault.hold()
-    async with fault.told("clock-reset"):
+    async with fault.acting("clock-reset"):
         for name in names:
             await fault.nemesis.set_clock(name, 0)
 
@@ -187,7 +191,7 @@ async def clock(fault: Fault) -> None:
 async def power(fault: Fault) -> None:
     [name, *_more] = await fault.choose_nodes(single=True)
     await fault.may_end([name], losing=True)
-    async with fault.told("power"):
+    async with fault.acting("power"):
         await fault.cluster.power_cut(name)
     await fault.hold()
     await fault.start_again()
@@ -196,26 +200,26 @@ async def power(fault: Fault) -> None:
 async def disk_full(fault: Fault) -> None:
     names = await fault.choose_nodes(single=True)
     await fault.may_end(names)
-    async with fault.told("disk-full"):
+    async with fault.acting("disk-full"):
         for name in names:
             await fault.nemesis.fill_disk(name, full=True)
     await fault.hold()
     states = await fault.cluster.states()
-    async with fault.told("disk-freed"):
+    async with fault.acting("disk-freed"):
         for name in names:
             await fault.nemesis.fill_disk(name, full=False)
             if states[name] == "running":
-                # What has seen its disk refuse is started anew: it may have given the directory up.
+                # A node whose disk refused writes is restarted, since it may have given up the log directory.
                 await fault.end(name)
     await fault.start_again()
 
 
 async def _damaged(fault: Fault, damage: Damage | None) -> None:
-    """Of the disk of a broker: its records may be lost, and are fetched from the others."""
+    """Damages the disk of a broker, whose records it then fetches from the other replicas."""
     cluster = fault.cluster
     [name, *_more] = await fault.choose_nodes(cluster.brokers, single=True)
     await fault.may_end([name], losing=True)
-    async with fault.told(fault.kind):
+    async with fault.acting(fault.kind):
         await cluster.kill(name)
         if damage is None:
             await cluster.wipe(name)
@@ -241,17 +245,17 @@ async def membership(fault: Fault) -> None:
     cluster = fault.cluster
     [name, *_more] = await fault.choose_nodes(cluster.brokers, single=True)
     await fault.may_end([name])
-    async with fault.told("stop"):
+    async with fault.acting("stop"):
         await _stopped(fault, name)
-    async with fault.told("unregister"):
+    async with fault.acting("unregister"):
         await cluster.unregister(name)
     await fault.hold()
     await fault.start_again("register")
 
 
 async def _stopped(fault: Fault, name: str) -> None:
-    """To the end, whoever ends the run meanwhile: a node that is about to stop looks as if it ran, and nobody would
-    start it again."""
+    """Stops a node and waits for its end, even if the run ends meanwhile: a node that is about to stop looks as if it
+    ran, and would not be started again."""
     with trio.CancelScope(shield=True):
         await fault.cluster.stop(name)
 
@@ -261,10 +265,12 @@ async def kill_at(fault: Fault) -> None:
     [name, *_more] = await fault.choose_nodes(single=True)
     point = _some_point(fault, name)
     power_cut = "power" not in cluster.cannot and happens(chance, 0.3)
+    if power_cut:
+        fault.counts_as("power")
     await fault.may_end([name], losing=power_cut)
-    async with fault.told("kill-at", point=point, power_cut=power_cut):
+    async with fault.acting("kill-at", point=point, power_cut=power_cut):
         await nemesis.kill_at(name, point, power_cut=power_cut)
-    await _wait_for_it(fault, name)
+    await wait_until_struck(fault, name)
     await fault.start_again()
 
 
@@ -272,27 +278,27 @@ async def pause_at(fault: Fault) -> None:
     cluster = fault.cluster
     [name, *_more] = await fault.choose_nodes(single=True)
     point = _some_point(fault, name)
-    async with fault.told("pause-at", point=point):
+    async with fault.acting("pause-at", point=point):
         await fault.nemesis.pause_at(name, point)
-    await _wait_for_it(fault, name)
-    async with fault.told("resume"):
+    await wait_until_struck(fault, name)
+    async with fault.acting("resume"):
         if (await cluster.states())[name] == "paused":
             await cluster.resume(name)
 
 
 def _some_point(fault: Fault, name: str) -> str:
-    """A fault point that a node of this role comes by."""
+    """A fault point in the code of nodes of this role."""
     cluster, wanted = fault.cluster, fault.nemesis.options.points
     role = "broker" if name in cluster.brokers else "controller"
     of_role: list[str] = [*FAULT_POINTS[role], *getattr(cluster, "more_points", {}).get(role, ())]
     return one_of(fault.chance, [each for each in of_role if each in wanted] or of_role)
 
 
-async def _wait_for_it(fault: Fault, name: str) -> None:
-    """Until an armed node has come to its point and the fault has lasted for a while, or no longer than it lasts."""
+async def wait_until_struck(fault: Fault, name: str) -> None:
+    """Waits until an armed node has come to its point, and then for a while; or until the fault is over."""
     with trio.move_on_after(fault.seconds):
         while (await fault.cluster.states())[name] == "running":
-            await trio.sleep(HOW_OFTEN_LOOKED_SECONDS)
+            await trio.sleep(LOOK_SECONDS)
     struck = await fault.nemesis.disarm(name)
     fault.value["struck"] = struck
     if struck:
@@ -300,33 +306,47 @@ async def _wait_for_it(fault: Fault, name: str) -> None:
 
 
 async def hostile(fault: Fault) -> None:
-    """A hostile client of its own, for as long as the fault lasts. Nodes that end meanwhile, and that no fault holds,
-    it has ended."""
+    """A hostile client for as long as the fault lasts. It is blamed for each node that ends meanwhile and that no fault
+    holds."""
     cluster = fault.cluster
     problems: list[str] = []
 
     def report(problem: str) -> None:
-        """At once: the end of the run may come before that of the fault."""
+        """Reports at once, since the run may end before the fault."""
         problems.append(problem)
         value = {"number": fault.number, "kind": fault.kind, "problems": problems}
-        for type_ in TOLD:
-            fault.nemesis.tell(type_, "hostile-report", value)
+        for type_ in TYPES:
+            fault.nemesis.report(type_, "hostile-report", value)
 
     addresses = [parse_address(address) for address in cluster.bootstrap_servers.split(",")]
     world = cluster.world(f"hostile-{fault.number}")
     client = HostileClient(world, Random(fault.chance.randbytes(16)), {"broker": addresses}, report)
-    async with fault.told("hostile"):
+    async with fault.acting("hostile"):
         pass
     with trio.move_on_after(fault.seconds):
         await client.run()
     for name, state in (await cluster.states()).items():
         if state == "dead" and not fault.nemesis.is_held(name):
             report(f"{name} ended")
-    async with fault.told("hostile-end", requests=client.counts["requests"], problems=problems):
+    async with fault.acting("hostile-end", requests=client.counts["requests"], problems=problems):
         pass
 
 
-STORIES: dict[str, Story] = {
+async def restart_all(fault: Fault) -> None:
+    """Kills every node that no other fault holds, and starts all of them again."""
+    cluster = fault.cluster
+    names = await fault.free_nodes([*cluster.brokers, *cluster.controllers])
+    if len(names) <= (len(cluster.brokers) + len(cluster.controllers)) // 2:
+        fault.give_up()
+    fault.nodes += names
+    await fault.may_end(names)
+    async with fault.acting("restart-all", targets=names):
+        await cluster.kill(*names)
+    await fault.hold()
+    await fault.start_again()
+
+
+EVERYWHERE: dict[str, Story] = {
     "kill": kill,
     "stop": stop,
     "pause": pause,
@@ -346,5 +366,6 @@ STORIES: dict[str, Story] = {
     "pause-at": pause_at,
     "cut-off": cut_off,
     "hostile": hostile,
+    "restart-all": restart_all,
 }
-"""By the words of `worlds.cluster.FAULTS`."""
+"""Kinds that exist in simulated and in real worlds."""

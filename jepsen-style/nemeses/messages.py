@@ -1,7 +1,7 @@
-"""Of which messages a fault is drawn: of those that somebody sends often enough for it to meet some.
+"""Draws faults of messages from those that are sent often enough for the fault to meet some.
 
-What only a change brings, a new leader of the quorum or an ISR that shrinks, is drawn together with another rule that
-provokes it.
+Messages that are sent only after a change, such as a new leader of the quorum or an ISR that shrinks, are drawn
+together with another rule that provokes the change.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Direction = Literal["request", "response"]
 ACTIONS: Sequence[Action] = ("hold", "drop", "delay", "reset")
 DIRECTIONS: Sequence[Direction] = ("request", "response")
 Expected = Mapping[Way, float]
-"""How many requests will go each way while the fault lasts, if all goes on as of late."""
+"""Expected number of requests from each source to each target while the fault lasts."""
 
 AMONG_NODES = (
     ApiKey.FETCH,
@@ -43,24 +43,23 @@ AMONG_NODES = (
     ApiKey.CONTROLLER_REGISTRATION,
     ApiKey.ASSIGN_REPLICAS_TO_DIRS,
 )
-"""What nodes send each other. Leaders ask a coordinator with ADD_PARTITIONS_TO_TXN whether a transaction is under way;
-what clients ask of a broker and only a controller can do goes there in an ENVELOPE. OFFSET_FOR_LEADER_EPOCH is of
-clients alone: followers read in the answer to FETCH where they diverge (KIP-595)."""
+"""Requests between nodes. Leaders ask a coordinator with ADD_PARTITIONS_TO_TXN whether a transaction is under way; a
+broker forwards requests that only a controller can serve in an ENVELOPE."""
 BY_CLIENTS = tuple(
     spec.key
     for spec in API_SPECS.values()
     if "broker" in spec.listeners and (spec.forwardable or not spec.cluster_action)
 )
-"""What clients may send to brokers; they send nothing to controllers."""
+"""Requests that clients may send to brokers; they send nothing to controllers."""
 
 OF_CLIENTS = 0.6
-"""How often a fault is of what clients ask; else of what nodes ask each other."""
+"""Share of faults of requests of clients; the others are of requests between nodes."""
 ENOUGH = 3.0
-"""So many requests must be expected: then hardly any fault meets none."""
+"""Minimum number of expected requests: then hardly any fault meets none."""
 PROBABILITIES = (1.0, 0.3, 0.05)
-"""Of what comes often, some are enough."""
+"""Share of messages that a rule meets; a part is enough of frequent messages."""
 PROVOKED_SECONDS = 5.0
-"""So long the provoking rule is there: longer than brokers have a session and voters wait for an answer in these
+"""Duration of the provoking rule: longer than the session of a broker and the fetch timeout of a voter in these
 runs."""
 OF_ELECTIONS = (ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH)
 """An election comes when nobody is answered by the active controller."""
@@ -70,7 +69,7 @@ OF_THE_ISR = (ApiKey.ALTER_PARTITION,)
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What somebody asked for: `--message END_TXN:hold`. Whatever it leaves out is drawn."""
+    """A value of `--message`, such as END_TXN:hold. Missing parts are drawn."""
 
     api_key: ApiKey
     action: Action | None = None
@@ -78,8 +77,7 @@ class Wish:
 
 
 def wish_of(text: str) -> Wish:
-    """`API`, `API:ACTION`, `API:DIRECTION`, `API:ACTION:DIRECTION`. Raises ValueError, one line that says what there
-    is."""
+    """`API`, `API:ACTION`, `API:DIRECTION`, `API:ACTION:DIRECTION`. Raises ValueError."""
     name, *words = (word.strip() for word in text.split(":"))
     by_name = {_plain(each.name): each for each in ApiKey if each in BY_CLIENTS or each in AMONG_NODES}
     api_key = by_name.get(_plain(name))
@@ -104,7 +102,7 @@ def _plain(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A rule, and what there is to tell of it."""
+    """A rule, and its description for the history."""
 
     rule: MessageRule
     api_name: str
@@ -117,9 +115,9 @@ class Drawn:
 async def draw(
     chance: Chance, cluster: ClusterUnderTest, traffic: Expected, wishes: Sequence[Wish] = ()
 ) -> Drawn | None:
-    """Of the wishes, or else of what is sent or can be provoked. None: nothing is, and nobody could.
+    """Draws from the wishes, or else from messages that are sent or can be provoked; None if there are none.
 
-    It depends on the traffic as little as can be: a few messages more or less seldom lead to another rule.
+    It depends on the traffic as little as possible: a few messages more or less seldom lead to another rule.
     """
     if wishes:
         wish = one_of(chance, wishes)
@@ -139,7 +137,7 @@ async def draw(
 
 
 def _drawn(chance: Chance, cluster: ClusterUnderTest, wish: Wish, traffic: Expected) -> Drawn:
-    """`traffic` is that of its API; whoever may be named in the rule is named by it."""
+    """`traffic` is that of the API; source and target of the rule are chosen from it."""
     api_key = wish.api_key
     direction = one_of(chance, [wish.direction] if wish.direction else DIRECTIONS)
     action = one_of(chance, [wish.action] if wish.action else ACTIONS)
@@ -172,7 +170,7 @@ def _some_api(chance: Chance, traffic: Expected, provokable: Sequence[ApiKey]) -
 
 
 def _some_end(chance: Chance, traffic: Expected, end: Literal["source", "target"]) -> tuple[str | None, Expected]:
-    """Who asks or is asked, None being anybody, and what there is of it."""
+    """A source or target, None meaning any, and the traffic that is left."""
     names: list[str] = sorted({getattr(way, end) for way in traffic})
     if names == [CLIENT]:
         return CLIENT, traffic

@@ -1,4 +1,4 @@
-"""Partitions: which ordered pairs of nodes carry nothing any more. Knows names only.
+"""Core: shapes of partitions, as the ordered pairs of nodes between which nothing passes. Knows names only.
 
 A connection needs both ways, so one cut direction ends the work of all connections between two nodes after a while;
 what differs is who finds out, and what was still carried out.
@@ -37,7 +37,7 @@ def halves(chance: Chance, nodes: Sequence[str], victim: str) -> list[Pair]:
 
 
 def one_way(chance: Chance, nodes: Sequence[str], victim: str) -> list[Pair]:
-    """The victim is not heard, or does not hear."""
+    """Nothing from the victim arrives, or nothing arrives at the victim."""
     others = [node for node in nodes if node != victim]
     is_heard = happens(chance, 0.5)
     return [(other, victim) if is_heard else (victim, other) for other in others]

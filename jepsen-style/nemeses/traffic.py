@@ -1,6 +1,6 @@
-"""What is asked in a cluster of late. Of it faults of messages are drawn, so that they meet some.
+"""The requests of the recent past in a cluster, from which faults of messages are drawn, so that they meet some.
 
-Looked at again and again, and so it needs no list of what each workload and library sends.
+It counts what passes, so it needs no list of what each workload and library sends.
 """
 
 from __future__ import annotations
@@ -15,21 +15,20 @@ from nemeses.shapes import CLIENT
 from worlds.cluster import ClusterUnderTest
 
 LEAST_LOOKS = 3
-"""What came between the first two and between the next two is no burst."""
+"""Requests that came both between the first two looks and between the next two are no burst."""
 Kind = tuple[int, bool]
 """The key of an API, and whether clients ask."""
 
 
 class Traffic:
-    """Of one cluster."""
+    """The traffic of one cluster."""
 
     def __init__(self, cluster: ClusterUnderTest, seconds: float) -> None:
-        """What came within the last `seconds` is of late, and what came since the last look before them, or between
-        the last three."""
+        """`seconds`: how far the recent past reaches; at least it has three looks."""
         self._cluster = cluster
         self._seconds = seconds
         self._looks: list[tuple[float, Mapping[Way, int]]] = []
-        """When, and how much had been asked until then; the first is the one to compare with."""
+        """(time, number of requests until then); the first one is the base."""
 
     async def look(self) -> None:
         """Counts; to be called two or three times in `seconds`. Raises ClusterError."""
@@ -40,9 +39,9 @@ class Traffic:
             del self._looks[0]
 
     def expected(self, seconds: float) -> dict[Way, float]:
-        """How many requests will go each way in so long a time, if all goes on as of late. Only of what came between
-        each two looks: what comes all at once, as at the beginning, will not come again; and only those ways
-        that somebody still went at last: leaders move. Nothing is known before the third look."""
+        """Expected number of requests from each source to each target in this time. It leaves out requests that did
+        not come between each two looks, because a burst will not come again, and links without requests since the last
+        look, because leaders move. Empty before the third look."""
         if len(self._looks) < LEAST_LOOKS:
             return {}
         (began, before), (now, asked) = self._looks[0], self._looks[-1]

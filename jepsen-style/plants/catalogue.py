@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from barnabas.cluster.errors import WrongArgument
-from broker.apis.produce import _Produce, _TransactionalProduce
+from broker.apis.produce_response import ProduceAnswers
+from broker.apis.transactional_produce import TransactionalProduce
 from broker.coordinator.shard import Shard
-from broker.forwarding import ForwardingLines
+from broker.forwarding import Forwarding
 from broker.groups.classic_group import ClassicGroup
 from broker.groups.offsets import Offsets
 from broker.replication.follower import Follower
@@ -19,7 +20,7 @@ from kraft.quorum_state import QuorumStateFile
 from plants import coordinating, producing, quorum, replication, serving
 from plants.plant import Patch, Plant, Trial
 from runtime.background import Background
-from runtime.exchange import ServerConnection
+from runtime.server_connection import ServerConnection
 from storage.log import PartitionLog
 from storage.producers import ProducerStates
 from storage.transaction_index import AbortedIndex
@@ -115,7 +116,7 @@ _ALL = (
         "unverified-writes",
         "a late batch of a transaction that is over begins a new one, which nobody ends (before KIP-890)",
         [
-            Patch(_TransactionalProduce, "_verified", producing.write_whatever_the_coordinator_says),
+            Patch(TransactionalProduce, "_verified", producing.write_whatever_the_coordinator_says),
             Patch(ProducerStates, "_check_begins", producing.let_anything_begin_a_transaction),
         ],
         ["unseen", "G1a"],
@@ -125,7 +126,7 @@ _ALL = (
     Plant(
         "offset-zero-in-errors",
         "a refused batch is answered with offset 0, as if it had been taken",
-        [Patch(_Produce, "_failed", producing.answer_errors_with_offset_zero)],
+        [Patch(ProduceAnswers, "fail", producing.answer_errors_with_offset_zero)],
         ["inconsistent-offsets", "lost-write", "unseen"],
         _CUT_OFF,
         _CUT_OFF,
@@ -238,7 +239,7 @@ _ALL = (
     Plant(
         "forwarded-in-any-order",
         "requests that one connection sends to the controller overtake each other",
-        [Patch(ForwardingLines, "enter", serving.forward_all_at_once)],
+        [Patch(Forwarding, "forward", serving.forward_all_at_once)],
         ["hostile"],
     ),
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.produce import _Produce, _TransactionalProduce
+from broker.apis.produce_response import ProduceAnswers
+from broker.apis.transactional_produce import TransactionalProduce
 from broker.transactions.transaction import Transaction
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import PartitionProduceResponse
@@ -74,7 +75,7 @@ def know_no_epochs(_original: Any) -> Any:
 def write_whatever_the_coordinator_says(_original: Any) -> Any:
     """A transactional batch is written though its transaction is over, or was never begun (before KIP-890)."""
 
-    def verified(self: _TransactionalProduce, piece: Any, code: ErrorCode) -> None:
+    def verified(self: TransactionalProduce, piece: Any, code: ErrorCode) -> None:
         self._write(piece)
 
     return verified
@@ -91,7 +92,7 @@ def answer_errors_with_offset_zero(original: Any) -> Any:
     """What was refused is answered as if it had been taken, at offset 0."""
 
     def failed(
-        self: _Produce,
+        self: ProduceAnswers,
         answer: PartitionProduceResponse,
         error: ErrorCode,
         message: str | None = None,

@@ -9,13 +9,13 @@ import trio
 
 from broker import forwarding
 from broker.coordinator.shard import Shard
-from broker.forwarding import ForwardingLines
+from broker.forwarding import Forwarding
 from broker.replication.partition import Partition
 from protocol.errors import EncodeError
 from protocol.records.record_check import ProduceLimits
 from runtime.background import Background, Failed, Task
 from runtime.dispatch import Call
-from runtime.exchange import ServerConnection
+from runtime.server_connection import ServerConnection
 
 LONG_ID = 200
 """Characters of an id that a planted coordinator cannot write."""
@@ -50,11 +50,12 @@ def go_on_for_nobody(_original: Any) -> Any:
     async def serve(self: ServerConnection, frames: list[bytearray]) -> None:
         position = 0
         while position < len(frames) and not self._finishing:
-            taken, _cost = self._burst(frames, position, self._service.stopwatch())
-            position += taken
+            self._was_held_up = True
+            position += self._turn(frames, position)
             if self._steps is not None:
-                await self._take_steps()
-            if self._is_full() and not self.closed:
+                await self._driver.take_all(self._steps)
+                self._steps = None
+            if self._responses.is_full and not self.closed:
                 await self._wait_for_room()
             await trio.lowlevel.checkpoint()
 
@@ -74,7 +75,7 @@ def check_heads_alone(original: Any) -> Any:
 def forward_all_at_once(_original: Any) -> Any:
     """Requests of one connection overtake each other on their way to the controller."""
 
-    def enter(self: ForwardingLines, broker: Any, call: Call) -> None:
-        broker.background.spawn(forwarding._forward, broker, call)
+    def forward(self: Forwarding, call: Call) -> None:
+        self._ports.background.spawn(forwarding.forward_one, self._ports, call)
 
-    return enter
+    return forward

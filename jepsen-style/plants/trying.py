@@ -118,7 +118,7 @@ def seeds_of(trial: Trial, first_seed: int) -> range:
 
 
 def try_plant(
-    plant: Plant, world: str, store: Path, *, first_seed: int = 1, tell: Callable[[Outcome], None] = lambda _: None
+    plant: Plant, world: str, store: Path, *, first_seed: int = 1, report: Callable[[Outcome], None] = lambda _: None
 ) -> Tried:
     """Until it is found, or as often as it may take. Raises ClusterError, WrongArgument for a plant that clients do not
     see in that world.
@@ -127,7 +127,7 @@ def try_plant(
     outcomes = []
     for seed in seeds_of(trial, first_seed):
         outcomes.append(run_once(trial, world, seed, plant, store / plant.name))
-        tell(outcomes[-1])
+        report(outcomes[-1])
         if is_found(plant, outcomes[-1]):
             break
     return Tried(plant, world, tuple(outcomes))

@@ -36,11 +36,11 @@ from running.plan import Plan, ranges_of
 from running.runner import Ended, Run, RunOptions
 from runtime.world import Chance
 from settings.errors import SettingsError
+from simulation.cluster import SimCluster
 from workloads.catalogue import make_workload
 from worlds.bootstrap import BootstrapCluster
 from worlds.cluster import ClusterUnderTest
 from worlds.opening import WorldOptions, run_in
-from worlds.sim import SimCluster
 
 NODE_SETTINGS = {
     **QUICK_GROUPS,
@@ -67,7 +67,7 @@ class Outcome:
     verdict: Verdict | None
     """None: nothing was recorded that could be judged."""
     exit_code: int
-    told: str
+    summary: str
     """One line: the verdict, or why there is none."""
 
 
@@ -152,6 +152,7 @@ async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, say: S
     if plan.nemesis:
         more = NemesisOptions(
             beyond_budget=plan.beyond_budget,
+            budget=cluster.budget if isinstance(cluster, SimCluster) else None,
             coordinated=getattr(workload, "coordinated", ()),
             session_seconds=int((NODE_SETTINGS | plan.node_settings())["broker.session.timeout.ms"]) / 1000,
             wishes=[wish_of(text) for text in plan.message],
@@ -199,7 +200,7 @@ async def _listen(run: Run, say: Say, *, task_status: trio.TaskStatus[None]) -> 
 
 
 def judged(directory: Path, failure: str | None, say: Say) -> Outcome:
-    """What is in a run's directory; `failure` is why the run ended early. Parquet files and report are made anew."""
+    """What is in a run's directory; `failure` is why the run ended early. The report is written again."""
     try:
         # Loaded once for all: a long one takes a while.
         history = History.load(directory)
@@ -219,18 +220,12 @@ def judged(directory: Path, failure: str | None, say: Say) -> Outcome:
 
 
 def _keep(directory: Path, history: History, verdict: Verdict, say: Say) -> None:
-    """Verdict, Parquet files and report. Where the disk is full the verdict is still told."""
+    """Verdict and report. Where the disk is full the verdict is still told."""
     from reports import page
     from reports.facts import ReportError
 
     try:
         write(directory, verdict)
-        try:
-            from histories import parquet
-        except ImportError as error:
-            say(f"there are no Parquet files: {error} (pip install 'barnabas[faults]')")
-        else:
-            parquet.write_history(history, directory)
         say(f"report: {page.write(directory, history)}")
     except OSError as error:
         say(f"{directory}: {error.strerror}: not everything could be kept")

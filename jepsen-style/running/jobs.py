@@ -9,11 +9,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from barnabas.cluster.simulate import read_seeds
+from nemeses.kinds import FAULTS
 from running.children import CHILDREN
 from running.privileges import why_off
 from running.processes import ANOMALY, COULD_NOT_RUN, VALID, Done, do
-from worlds.cluster import FAULTS
+from simulation.many_seeds import read_seeds
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN_SEEDS = ROOT / "jepsen-style" / "seeds.txt"
@@ -159,12 +159,10 @@ def past_runs() -> list[tuple[str, ...]]:
 
 
 def past_seeds() -> Iterator[Job]:
-    """The seeds of `make simulate` that failed once: those with all draws, and those with the first ones."""
-    recorded = read_seeds(SWARM_SEEDS) if SWARM_SEEDS.exists() else []
-    for draws_later, more in ((True, ()), (False, ("--first-draw",))):
-        seeds = [str(each.seed) for each in recorded if each.draws_later is draws_later]
-        if seeds:
-            yield Job("seeds", ("seeds", ",".join(seeds), *more), keeps=False)
+    """The seeds of `make simulate` that failed once."""
+    seeds = read_seeds(SWARM_SEEDS) if SWARM_SEEDS.exists() else []
+    if seeds:
+        yield Job("seeds", ("seeds", ",".join(map(str, seeds)), "--jobs", "1"), keeps=False)
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -210,7 +208,7 @@ def drawn_settings(seed: int) -> tuple[str, ...]:
 
 def coverage_of(tables: Iterable[Path]) -> tuple[str, list[str]]:
     """One line of what all of them have tried, and the states that no fault has met; empty without any."""
-    from barnabas.cluster.simulation.coverage import merged
+    from simulation.coverage import merged
 
     read = [json.loads(path.read_text(encoding="utf-8")) for path in tables]
     if not read:

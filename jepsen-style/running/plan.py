@@ -12,12 +12,12 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from nemeses.kinds import FAULTS
 from nemeses.messages import wish_of
 from settings.definitions import closest_key, find_broker_key, is_plugin_key
 from settings.errors import SettingsError
 from workloads.catalogue import make_workload
 from workloads.workload import WorkloadOptions
-from worlds.cluster import FAULTS
 from worlds.opening import NEVER, WORLDS
 
 CLIENTS = ("barnabas", "confluent", "java")
@@ -231,8 +231,8 @@ class Plan:
             changes[by_name[name].name] = _parsed(name, text, by_name[name].default)
         return replace(self, **changes)
 
-    def told(self) -> str:
-        """What runs, in a few words."""
+    def summary(self) -> str:
+        """The run in a few words."""
         where = self.bootstrap if self.cluster == "bootstrap" else self.cluster
         faults = f"nemesis {','.join(self.nemesis)}" if self.nemesis else "nothing is broken"
         return f"{self.workload} on {where} for {self.time:g} s, {faults}"

@@ -7,7 +7,7 @@ from functools import partial
 
 import trio
 
-from broker.services import BrokerServices
+from broker.node import BrokerNode
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -51,7 +51,7 @@ async def _all_know(stage: Stage, *topics: str) -> None:
         await stage.must(partial(_knows, stage.broker(name), topics), f"{name} knows {', '.join(topics)}")
 
 
-def _knows(broker: BrokerServices, topics: tuple[str, ...]) -> bool:
+def _knows(broker: BrokerNode, topics: tuple[str, ...]) -> bool:
     return all(topic in broker.metadata.image.topics.by_name for topic in topics)
 
 

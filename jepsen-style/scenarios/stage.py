@@ -18,10 +18,9 @@ from barnabas import Admin, Consumer, Producer, TopicPartition
 from barnabas.client.consumer.settings import ConsumerOptions
 from barnabas.client.producer.settings import ProducerOptions
 from barnabas.cluster.simulated import SimulatedCluster, SimulatedNode
-from barnabas.cluster.simulation.watch import NodeLog
 from barnabas.testing.simulated import TEST_HOST, SimulatedClusterForTests
+from broker.node import BrokerNode
 from broker.replication.partition import Partition
-from broker.services import BrokerServices
 from kraft.metadata.image import PartitionImage
 from protocol.errors import ErrorCode
 from protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
@@ -41,6 +40,7 @@ from runtime.simulated import Universe, make_world
 from runtime.simulated.links import Link
 from runtime.world import World
 from scenarios.mail import Mail
+from simulation.watch import NodeLog
 from storage.log import PartitionLog
 from storage.names import METADATA_TOPIC
 
@@ -156,7 +156,7 @@ class Stage(SimulatedClusterForTests):
     def name_of(self, node_id: int) -> str:
         return self._cluster.node_of(node_id).node.name
 
-    def broker(self, name: str) -> BrokerServices:
+    def broker(self, name: str) -> BrokerNode:
         services = self.node(name).broker
         if services is None:
             raise NotBroughtAbout(f"{name} is not up")

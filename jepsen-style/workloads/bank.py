@@ -24,7 +24,7 @@ from workloads.workload import WorkloadOptions
 TOPIC = "bank"
 ACCOUNTS_PER_PARTITION = 3
 MOST = 10
-"""Of a transfer."""
+"""Largest transfer."""
 _READS = 0.15
 _FINAL_READERS = 2
 

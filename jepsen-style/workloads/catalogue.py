@@ -1,4 +1,4 @@
-"""Which workloads there are."""
+"""All workloads by name."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ WORKLOADS = {
     "metadata": "workloads.metadata:Metadata",
     "fences": "workloads.fences:Fences",
 }
-"""Where the class of each is; it is made with WorkloadOptions."""
+"""The module and class of each; the class takes WorkloadOptions."""
 
 
-OPTIONS = {"replicas": "of each topic; -1: as many as the brokers think right", "prefix": "of all names"}
-"""Of every workload: what `--option` sets."""
+OPTIONS = {"replicas": "replicas of each topic; -1: the default of the brokers", "prefix": "prefix of all names"}
+"""Options of every workload, which `--option` sets."""
 MORE_OPTIONS = {"offsets": {"registers": "of each group", "one_broker": "false: ask whichever coordinate"}}
 """By workload: what it alone knows."""
 _TEXTS = ("prefix",)
@@ -53,8 +53,8 @@ def _check(workload: str, more: Mapping[str, str]) -> None:
     known = OPTIONS | MORE_OPTIONS.get(workload, {})
     for name, text in more.items():
         if name not in known:
-            told = ", ".join(f"{each} ({what})" for each, what in known.items())
-            raise ValueError(f"--option {name}: {workload} has no such option; it has {told}")
+            listed = ", ".join(f"{each} ({what})" for each, what in known.items())
+            raise ValueError(f"--option {name}: {workload} has no such option; it has {listed}")
         if name in _TEXTS or (name == "replicas" and text == _AS_BROKERS_LIKE):
             continue
         if name in _SWITCHES:

@@ -1,7 +1,7 @@
-"""Producers that take each other's transactional id: whoever was there before is a zombie from then on.
+"""Producers that take each other's transactional id: the earlier producer is a zombie from then on.
 
 Threads share ids, and each of their processes has a client of its own, so that the newer one fences the older, which
-goes on until it is told.
+goes on until it gets an error.
 
 `init` `{"id": id}`: takes the id.
 `append` `{"id": id, "transaction": n, "records": [[topic, partition, [process, n, k]], …]}`: begins a transaction and
@@ -30,14 +30,14 @@ TOPIC = "fences"
 PARTITIONS = 3
 MOST_RECORDS = 3
 ISOLATIONS = ("read_committed", "read_uncommitted")
-"""Of the last two threads, which only read."""
+"""Isolation levels of the last two threads, which only read."""
 _TAKES = 0.1
 """Chance at each turn that a new process takes its id: long enough for the other one to get something done."""
 
 
 @dataclass(slots=True)
 class _Life:
-    """What one process is about."""
+    """State of one process."""
 
     step: str = "new"
     """new, ready or written."""
@@ -64,7 +64,7 @@ class Fences:
         self._transactions = 0
 
     def _isolation(self, process: int) -> str | None:
-        """Of a process that reads."""
+        """Isolation level of a process that reads; None for the others."""
         index = self._lives.thread(process) - self._writers
         return ISOLATIONS[index] if index >= 0 else None
 

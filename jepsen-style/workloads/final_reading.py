@@ -1,6 +1,6 @@
 """The end of a run: a few processes read all keys from their beginning, until nothing is missing.
 
-Each begins as a new client; where it comes no further it begins anew, a few times. A core: it says what comes next.
+Each begins as a new client, and restarts a few times if it makes no progress. A core: it gives the next step.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 READERS = 3
-"""So many processes read everything; the others rest."""
+"""Number of processes that read everything; the others rest."""
 FRUITLESS_SECONDS = 10.0
-"""After so long without a new record a reader begins anew."""
+"""Time without a new record after which a reader restarts."""
 RESTARTS = 2
-"""After so many fruitless ones it gives up: what it has not seen is not to be seen."""
+"""Number of fruitless attempts after which it gives up: records that it has not seen cannot be read."""
 
 
 @dataclass(slots=True)
@@ -21,18 +21,18 @@ class Reader:
     """One of them."""
 
     step: str = "crash"
-    """What it does next: crash, debug, assign, poll, done."""
+    """Its next step: crash, debug, assign, poll, done."""
     positions: dict[int, int] = field(default_factory=dict)
     """By key, behind the last record it read."""
     progressed: bool = True
     since_ns: int = 0
-    """When it was seen to come further."""
+    """Time of its last progress."""
     restarts: int = 0
     gave_up: bool = False
 
 
 class FinalReading:
-    """Of one run."""
+    """The final reading of one run."""
 
     def __init__(self, processes: int, keys: Sequence[int], highest: Mapping[int, int]) -> None:
         """`highest` is the highest offset that anybody has seen of each key; it may still grow."""
@@ -73,7 +73,7 @@ class FinalReading:
             reader.step = "poll"
 
     def lost_client(self, process: int) -> None:
-        """Its client ended: whoever comes next has nothing assigned."""
+        """Its client ended: the next one has nothing assigned."""
         reader = self.readers.get(process % self._processes)
         if reader is not None and reader.step == "poll":
             reader.step, reader.positions = "assign", {}

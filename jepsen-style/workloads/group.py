@@ -1,11 +1,11 @@
 """Members of one group that come, go, crash and come again, and each time read on from what was committed.
 
-A quarter of the threads feed; of the others every third is a static member. `group_protocol` says which protocol.
+A quarter of the threads feed; of the others every third is a static member.
 
 `feed` `{"value": n, "place": [topic, partition]}`, completed with its `"offset"`.
 `work` `{"member": name}`: one poll and a commit of the positions, completed with `"parts"`, what was polled, as in
 `workloads/log_reader.py`, and `"committed"`: `[[topic, partition, offset], …]`, or null where nothing was. The note
-tells the rebalances that happened meanwhile. `info`: the commit was asked for, and nobody knows.
+has the rebalances that happened meanwhile. `info`: the commit was requested, and its outcome is unknown.
 `leave`: the client is closed in good order.
 `committed` (at the end): `{"offsets": [[topic, partition, offset], …]}` of the group.
 `read` `{"final": true}` (at the end): the topic, all of it.
@@ -29,9 +29,9 @@ from workloads.workload import WorkloadOptions
 TOPIC = "group"
 PARTITIONS = 6
 FEEDER = 4
-"""Every so many threads there is one."""
+"""One thread in this number feeds."""
 STATIC = 3
-"""And of the others, every so many is a static member."""
+"""One of the other threads in this number is a static member."""
 POLL_MS = 200
 _LEAVES = 0.02
 _FINAL_READERS = 2
@@ -53,7 +53,7 @@ class Group:
         self._values = 0
         self._subscribed: dict[int, None] = {}
         self._readers = LogReaders(self._lives, self._places, json.loads)
-        self._told_committed: dict[int, None] = {}
+        self._knows_committed: dict[int, None] = {}
 
     def _is_feeder(self, process: int) -> bool:
         return self._lives.thread(process) % FEEDER == 0
@@ -102,7 +102,7 @@ class Group:
             return None if self._is_feeder(process) else self._work(process)
         if not self._finale.waits_for(self._lives.thread(process), now_ns):
             return None
-        return Invocation("read" if process in self._told_committed else "committed", {"final": True})
+        return Invocation("read" if process in self._knows_committed else "committed", {"final": True})
 
     # How it is done
 
@@ -137,8 +137,8 @@ class Group:
                 self._subscribed[process] = None
             polled = await client.poll(POLL_MS)
         except ClientError as error:
-            told = (error.name, error.text)
-            return Completion("fail", value, told, note=_rebalances(client), ends_process=error.fatal)
+            cause = (error.name, error.text)
+            return Completion("fail", value, cause, note=_rebalances(client), ends_process=error.fatal)
         taken: dict[Place, list[list[int]]] = {}
         for read in polled:
             taken.setdefault(read.place, []).append([read.offset, json.loads(read.value)])
@@ -149,7 +149,7 @@ class Group:
         try:
             committed = await client.commit_offsets()
         except ClientError as error:
-            # What was polled is polled; that it could not be committed is told beside it.
+            # The records were polled, whatever becomes of the commit; its error is in the note.
             note |= {"commit": [error.name, error.text]}
             return Completion("ok" if error.definite else "info", value, note=note, ends_process=error.fatal)
         value["committed"] = [[*place, offset] for place, offset in committed.items()]
@@ -162,7 +162,7 @@ class Group:
         if invocation.f == "work" and completion.value.get("parts"):
             self._drain.see()
         if invocation.f == "committed" and completion.type == "ok":
-            self._told_committed[process] = None
+            self._knows_committed[process] = None
 
     # The end
 

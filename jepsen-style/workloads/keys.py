@@ -13,11 +13,11 @@ from operations import Place, key_of, place_of
 from runtime.world import Chance
 
 PARTITIONS = 2
-"""Of each topic, as `operations.place_of` has it."""
+"""Partitions of each topic; see `operations.place_of`."""
 
 
 class Keys:
-    """Of one run."""
+    """The keys of one run."""
 
     def __init__(self, live: int, max_writes: int, prefix: str = "") -> None:
         """`prefix` begins the names of all topics: for runs that share a cluster."""

@@ -3,12 +3,12 @@
 | f | value before | value after |
 | --- | --- | --- |
 | txn | 1 to 4 of ["send", k, v] and ["poll", {"k": []}] | ["send", k, [offset or null, v]], ["poll", {"k": list}] |
-| send, poll | one of these, by whoever has no transactions | the same |
+| send, poll | one of these, by processes without transactions | the same |
 | crash | null | null, always `info` |
 
 A list is [[offset, value], ...]. A poll reads the key from its beginning to the end that the leader names at that
 moment; everything that stands there and is committed is in it, so that of two lists one must be the beginning of the
-other, whoever reads.
+other, in any process.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from workloads.workload import WorkloadOptions
 
 POLL_MS = 100
 READ_SECONDS = 10.0
-"""So long a list may take to be read."""
+"""Maximum time for reading a list."""
 MAX_MICRO_OPERATIONS = 4
 MAX_WRITES = 128
-"""Of a key: each list is read as a whole, and often."""
+"""Writes of a key: each list is read as a whole, and often."""
 FINAL_TRIES = 3
 ON_PURPOSE = "AbortedOnPurpose"
 
 
 @dataclass(slots=True)
 class Process:
-    """What is known of one process."""
+    """State of one process."""
 
     transactions_ready: bool = False
 
@@ -56,7 +56,7 @@ class ListAppend:
         self._topics = Topics(PARTITIONS, self._lives.replicas)
         self._processes: dict[int, Process] = {}
         self._epochs: dict[int, ReadEpochs] = {}
-        """Of the operation that a process does."""
+        """Leader epochs of the operation that each process performs."""
         self._to_read: dict[int, int] | None = None
         """In the final phase: keys that nobody has read yet, with the tries that are left."""
 
@@ -91,7 +91,7 @@ class ListAppend:
         return Invocation(micro_operation[0], [micro_operation])
 
     def _micro_operations(self, chance: Chance, count: int) -> list[list[Any]]:
-        """No list is read twice: within one operation whoever reads goes on, and never back."""
+        """Reads no list twice: within one operation a process reads on and never back."""
         chosen: list[list[Any]] = []
         read: dict[int, None] = {}
         for _ in range(count):
@@ -148,7 +148,7 @@ class ListAppend:
                     raise ClientError(ON_PURPOSE, "this transaction was to be aborted", definite=True)
                 await self._do(process, value, index, client)
         except ClientError as error:
-            # It cannot commit any more; whoever cannot abort it cannot begin another.
+            # It can no longer commit; a process that cannot abort it cannot begin another.
             aborted = not began or (not error.fatal and await _could_abort(client))
             return _ended("fail", value, error, ends=error.fatal or not aborted)
         try:
@@ -211,7 +211,7 @@ def _key(micro_operation: list[Any]) -> int:
 
 
 def _unacknowledged(value: list[Any]) -> list[Any]:
-    """As it would be completed if nothing of it were heard of."""
+    """The value as it is completed if nothing of it is acknowledged."""
     return [["send", each[1], [None, each[2]]] if each[0] == "send" else list(each) for each in value]
 
 

@@ -1,5 +1,5 @@
-"""What many workloads need to know of processes: which thread of the test a process is a life of, when its client is to
-crash, and who reads everything at the end. Knows no clock.
+"""Processes of a run: the thread that a process belongs to, when its client crashes, and who reads everything at the
+end. Knows no clock.
 
 The runner gives the processes of thread `t` the numbers t, t + n, t + 2n, … (n threads), one after the other.
 """
@@ -23,7 +23,7 @@ DRAIN_SECONDS = 60.0
 
 
 class Lives:
-    """Of one run."""
+    """The processes of one run."""
 
     def __init__(self, options: WorkloadOptions) -> None:
         self.threads = options.processes
@@ -40,7 +40,7 @@ class Lives:
         return process % self.threads
 
     def crashes(self, process: int, chance: Chance, now_ns: int) -> bool:
-        """Whether its time has come, by chance; asked whenever the process is to do something."""
+        """Decides by chance whether its client crashes now; asked before each operation."""
         since_ns = now_ns - self._asked_ns.get(process, now_ns)
         self._asked_ns[process] = now_ns
         return self._every_ns > 0 and chance.random() < since_ns / self._every_ns
@@ -52,7 +52,7 @@ async def crash(client: WorkClient) -> Completion:
 
 
 def failed(error: ClientError, value: Any = None) -> Completion:
-    """Of an operation that was one call: nothing happened where that is sure."""
+    """The completion of an operation of one call that failed: `fail` if surely nothing happened, else `info`."""
     outcome: Outcome = "fail" if error.definite else "info"
     return Completion(outcome, value, (error.name, error.text), ends_process=error.fatal)
 
@@ -70,7 +70,7 @@ class Finale:
         self.begun = True
 
     def waits_for(self, thread: int, now_ns: int) -> bool:
-        """Whether this thread is to read still."""
+        """True if this thread has not read everything yet."""
         if self._deadline_ns is None:
             self._deadline_ns = now_ns + PATIENCE_NS
         self._given_up = self._given_up or now_ns > self._deadline_ns
@@ -90,10 +90,10 @@ class Finale:
 
 
 class Drain:
-    """What comes before the last readings: consumers go on until there has been nothing to consume for a while."""
+    """The time before the last readings: consumers go on until there has been nothing to consume for a while."""
 
     def __init__(self, session_seconds: float) -> None:
-        """`session_seconds`: whoever died held partitions for so long, and then they are somebody else's; after more
+        """`session_seconds`: a dead member holds its partitions for this time, then another one gets them; after more
         than that without a record consumers were given all that they will be."""
         self._quiet_ns = round((session_seconds + REBALANCE_SECONDS) * 1e9)
         self._longest_ns = max(round(DRAIN_SECONDS * 1e9), 3 * self._quiet_ns)

@@ -15,7 +15,7 @@ from workloads.lives import Lives
 
 POLL_MS = 200
 MOST_RECORDS = 1_000
-"""Of one operation."""
+"""Maximum number of records of one operation."""
 QUIET_POLLS = 5
 """Without anything: the operation ends."""
 QUIET_READINGS = 10
@@ -23,7 +23,7 @@ QUIET_READINGS = 10
 
 
 class LogReader:
-    """Of one thread, whose next client goes on where the last one was."""
+    """The reader of one thread. The next client of the thread goes on where the last one was."""
 
     def __init__(self, places: Sequence[Place], decode: Callable[[bytes], Any]) -> None:
         self._places = list(places)
@@ -86,7 +86,7 @@ class LogReader:
 
 
 class LogReaders:
-    """Of all threads of a run. The final reading begins anew, with each client, whatever was read before."""
+    """The readers of all threads of a run. The final reading starts from the beginning with each client."""
 
     def __init__(self, lives: Lives, places: Sequence[Place], decode: Callable[[bytes], Any]) -> None:
         self._lives = lives
@@ -98,7 +98,7 @@ class LogReaders:
         """By process."""
 
     def of(self, process: int, invocation: Invocation) -> LogReader:
-        """Of a `read`."""
+        """The reader for a `read`."""
         if invocation.value["final"]:
             return self._final.setdefault(process, LogReader(self._places, self._decode))
         return self._readers.setdefault(self._lives.thread(process), LogReader(self._places, self._decode))

@@ -36,7 +36,7 @@ _FINAL_READERS = 2
 _SHARES = (("describe", 0.35), ("list", 0.1), ("alter", 0.2), ("create", 0.15), ("partitions", 0.1), ("delete", 0.1))
 _CHANGES = ("create", "delete", "partitions", "alter")
 _ANSWERED = ("describe", "look")
-"""What a broker says of its own image."""
+"""Operations that a broker answers from its own image."""
 
 
 @dataclass(slots=True)
@@ -127,7 +127,7 @@ class Metadata:
                 return failed(error, invocation.value)
             # Who only looks has changed nothing.
             return Completion("fail", invocation.value, (error.name, error.text), ends_process=error.fatal)
-        # Only reads are anybody's own word: a change is the controller's, whoever passed it on.
+        # Only reads are answered by the broker itself: the controller makes a change, whichever broker forwarded it.
         node = client.answered_by() if value.get("config") is not None and invocation.f in _ANSWERED else None
         return Completion("ok", value, node=node)
 

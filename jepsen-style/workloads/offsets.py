@@ -24,9 +24,9 @@ from workloads.workload import WorkloadOptions
 
 TOPIC = "offsets"
 REGISTERS = 24
-"""Of each group."""
+"""Registers of each group."""
 WINDOW_NS = 4_000_000_000
-"""After so long a thread goes on to its next register; it writes to the one before for as long again."""
+"""Time after which a thread goes on to its next register; it writes to the one before for as long again."""
 _FETCHES = 0.25
 _BOTH = 0.3
 
@@ -42,7 +42,7 @@ class Offsets:
         self._places = [Place(self._lives.named(TOPIC), partition) for partition in range(registers)]
         self._asks_one_broker = options.more.get("one_broker", "true") != "false"
         self._turn = 0
-        """Of the broker that is asked next who coordinates."""
+        """Turn of the broker that is asked next for the coordinator."""
         self._finale = Finale(range(options.processes))
         self._numbers: dict[int, int] = {}
         """The last one of each thread."""

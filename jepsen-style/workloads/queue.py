@@ -14,8 +14,8 @@ is ["poll"] as before; what was polled before the failure is there, as a poller 
 Notes besides those of `operations`: `commit` (why a commit of offsets failed), `aborted` (the name of what made a
 transaction abort), `abort`, `rewind` (why that failed).
 
-Half of the processes have transactions (if there are any), and do all their work in them; whoever is subscribed commits
-what he polled, whoever assigned by hand has nothing to do with the group.
+Half of the processes have transactions (if there are any), and do all their work in them. A process that is subscribed
+commits what it polled; one that assigned by hand has nothing to do with the group.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ ON_PURPOSE = "AbortedOnPurpose"
 
 @dataclass(slots=True)
 class Process:
-    """What is known of one process."""
+    """State of one process."""
 
     assigned: bool = False
     subscribed: bool = False
     transactions_ready: bool = False
     generation: int = -1
-    """Of the group, as its last rebalance said."""
+    """Generation of the group in its last rebalance."""
 
 
 @dataclass(slots=True)
@@ -82,14 +82,14 @@ class Queue:
         self._topics = Topics(PARTITIONS, self._lives.replicas)
         self._processes: dict[int, Process] = {}
         self._highest: dict[int, int] = {}
-        """Of each key, the highest offset that is there for sure."""
+        """The highest offset of each key that surely exists."""
         self._unpolled: dict[int, dict[int, None]] = {}
-        """Of each key, what was acknowledged and polled by nobody yet."""
+        """Values of each key that were acknowledged and not polled yet."""
         self._final: FinalReading | None = None
 
     @property
     def coordinated(self) -> Sequence[tuple[Literal["group", "transaction"], str]]:
-        """Whose coordinators are worth breaking."""
+        """Groups whose coordinators are worth breaking."""
         return [("group", self._group)] if self._options.subscribe else []
 
     # ---- before
@@ -262,7 +262,7 @@ class Queue:
             raise ClientError(ON_PURPOSE, "this transaction was to be aborted", definite=True)
 
     async def _aborted(self, attempt: Attempt, error: ClientError, client: WorkClient, *, began: bool) -> Completion:
-        """It cannot commit any more, so it surely does not; but who cannot abort it cannot begin another."""
+        """Aborts a transaction that can no longer commit; a process that cannot abort it cannot begin another."""
         ends = error.fatal
         attempt.note["aborted"] = error.name
         if began and not error.fatal:
@@ -319,13 +319,13 @@ class Queue:
         attempt.note.update(attempt.epochs.note())
 
     def _note_rebalances(self, state: Process, attempt: Attempt, client: WorkClient) -> None:
-        told = client.take_rebalances()
-        if told:
-            state.generation = told[-1]["generation"]
-            for each in told:
+        rebalances = client.take_rebalances()
+        if rebalances:
+            state.generation = rebalances[-1]["generation"]
+            for each in rebalances:
                 # Whatever topics are called here, readers of the history know them by their keys.
                 each["places"] = [list(place_of(self._keys.key_of(Place(*place)))) for place in each["places"]]
-            attempt.note["rebalances"] = told
+            attempt.note["rebalances"] = rebalances
 
     def _note_commit(self, state: Process, attempt: Attempt, offsets: Mapping[Place, int]) -> None:
         attempt.note["committed"] = {str(self._keys.key_of(place)): offset for place, offset in offsets.items()}
@@ -373,7 +373,7 @@ class Queue:
 
 
 def _unacknowledged(value: list[Any]) -> list[Any]:
-    """As it would be completed if nothing of it were heard of."""
+    """The value as it is completed if nothing of it is acknowledged."""
     return [["send", each[1], [None, each[2]]] if each[0] == "send" else ["poll"] for each in value]
 
 

@@ -12,7 +12,7 @@ NOTE = "read_epochs"
 
 
 class ReadEpochs:
-    """Of one operation, record by record in the order in which they were given."""
+    """Leader epochs of the records of one operation, in the order in which they were polled."""
 
     def __init__(self) -> None:
         self._ranges: list[list[int]] = []
@@ -21,7 +21,7 @@ class ReadEpochs:
         """By key: the range that may still grow."""
 
     def add(self, key: int, offset: int, epoch: int) -> None:
-        """-1 for what the library does not tell."""
+        """-1: the library does not know the epoch."""
         range_ = self._open.get(key)
         if range_ is not None and range_[3] == epoch and offset > range_[2]:
             range_[2] = offset

@@ -10,7 +10,7 @@ EXISTS = "TopicExistsException"
 
 
 class Topics:
-    """Of one run; all alike."""
+    """The topics of one run, all with the same settings."""
 
     def __init__(self, partitions: int, replicas: int, configs: Mapping[str, str] | None = None) -> None:
         self._partitions = partitions

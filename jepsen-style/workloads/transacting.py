@@ -1,4 +1,4 @@
-"""One transaction, and what may be said of it afterwards."""
+"""One transaction, and what is known of its outcome."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class AbortedOnPurpose(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What came of it."""
+    """The outcome of a transaction."""
 
     type: Outcome
     error: tuple[str, str] | None = None
@@ -34,7 +34,7 @@ class Ending:
 
 
 def ending_of(error: ClientError) -> Ending:
-    """Of a call after which nothing of the transaction can be there."""
+    """The outcome after an error of a call without which nothing of the transaction can be committed."""
     return Ending("fail", (error.name, error.text), ends_process=error.fatal)
 
 
@@ -57,7 +57,7 @@ class Pauses:
 async def in_transaction(client: WorkClient, body: Callable[[], Awaitable[None]]) -> Ending:
     """Begins, does the body, commits. The body raises ClientError or AbortedOnPurpose.
 
-    `fail` where the commit was not even asked for; an error of the commit itself says nothing: a producer can be told
+    `fail` if the commit was not even requested; an error of the commit itself proves nothing: a producer can get
     that it is fenced by the very transaction that it committed and whose answer was lost.
     """
     try:
@@ -74,15 +74,15 @@ async def in_transaction(client: WorkClient, body: Callable[[], Awaitable[None]]
 
 
 async def aborted(client: WorkClient, why: ClientError | None) -> Ending:
-    told = (why.name, why.text) if why else ("Aborted", "on purpose")
+    cause = (why.name, why.text) if why else ("Aborted", "on purpose")
     if why and why.fatal:
-        return Ending("fail", told, ends_process=True)
+        return Ending("fail", cause, ends_process=True)
     try:
         await client.abort_transaction()
     except ClientError as error:
         # The coordinator aborts it when its time is over, or when the next life of this producer begins.
-        return Ending("fail", told if why else (error.name, error.text), ends_process=True)
-    return Ending("fail", told)
+        return Ending("fail", cause if why else (error.name, error.text), ends_process=True)
+    return Ending("fail", cause)
 
 
 async def committed(client: WorkClient) -> Ending:

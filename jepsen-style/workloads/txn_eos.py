@@ -1,7 +1,7 @@
-"""Consume, transform, produce: each input once in the committed output, whatever happens to whoever transforms it.
+"""Consume, transform, produce: each input is once in the committed output, whatever happens to the transformers.
 
 A third of the threads feed the input topic, every other of them in transactions; the others are one group, each with a
-transactional id of its own, that comes again after a crash. An output says from which try it is.
+transactional id of its own, which comes back after a crash. An output has the number of its attempt.
 
 `feed` `{"feed": n, "records": [[topic, partition, n], …]}`.
 `transform` `{"attempt": n}`, completed with `"parts"`, what was polled, as in `workloads/log_reader.py`, and
@@ -32,11 +32,11 @@ INPUT = "eos-in"
 OUTPUT = "eos-out"
 PARTITIONS = 4
 FEEDER = 3
-"""Every so many threads there is one."""
+"""One thread in this number feeds."""
 MOST_INPUTS = 3
-"""Of a feeding transaction."""
+"""Maximum number of inputs of a feeding transaction."""
 MOST_AT_ONCE = 20
-"""Of a transforming one."""
+"""Maximum number of inputs of a transforming transaction."""
 POLL_MS = 200
 _FINAL_READERS = 2
 
@@ -203,7 +203,7 @@ class TxnEos:
 
 
 async def _first_of(client: WorkClient, polled: Sequence[Read]) -> dict[Place, list[Read]]:
-    """By partition, no more than one transaction takes; the others are polled again."""
+    """The records by partition, at most as many as one transaction takes; the others are polled again."""
     taken: dict[Place, list[Read]] = {}
     left: dict[Place, int] = {}
     for number, read in enumerate(polled):

@@ -1,7 +1,7 @@
-"""What a workload is: what it makes the clients do. Which checkers judge what came of it says `checkers.all_checkers`.
+"""A workload decides what clients do. `checkers.all_checkers` names the checkers that judge the result.
 
-Knows no cluster and no library: the runner gives it clients. The same class runs in every world, so it takes chance and
-time from its caller and imports no random, time or os.
+It knows no cluster and no library: the runner gives it clients. The same class runs in every world, so it takes chance
+and time from its caller and imports no random, time or os.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from runtime.world import Chance
 
 @dataclass(frozen=True, slots=True)
 class WorkloadOptions:
-    """Of a run; all workloads take what they need."""
+    """Options of a run; each workload takes what it needs."""
 
     processes: int = 6
     keys: int = 10
@@ -31,14 +31,14 @@ class WorkloadOptions:
     idempotence: bool = True
     group_protocol: str = "classic"
     crash_every_seconds: float = 30.0
-    """Of each client, on average."""
+    """Mean life of a client."""
     session_seconds: float = 6.0
-    """A group gives up a member that it has not heard of for so long."""
+    """A group expels a member after this time without a heartbeat."""
     more: Mapping[str, str] = field(default_factory=dict)
 
 
 class ProcessState(Protocol):
-    """What a workload remembers of one process between its operations; made anew with each client."""
+    """State of one process between its operations; each client begins with a new one."""
 
 
 class Workload(Protocol):
@@ -48,13 +48,13 @@ class Workload(Protocol):
     def name(self) -> str: ...
 
     def client_settings(self, base: ClientSettings, process: int) -> ClientSettings:
-        """What a process's client is like: group, transactional id, isolation."""
+        """Settings of the client of a process: group, transactional id, isolation."""
 
     async def set_up(self, client: WorkClient) -> None:
         """Topics that must be there before the first operation."""
 
     def invoke(self, process: int, chance: Chance, now_ns: int) -> Invocation | None:
-        """What this process is to do now; None: nothing at the moment."""
+        """The next operation of this process; None: nothing at the moment."""
 
     async def perform(self, process: int, invocation: Invocation, client: WorkClient, chance: Chance) -> Completion:
         """Does it. ClientErrors are made into completions here (`fail` if definite, else `info`); whatever else is

@@ -24,7 +24,7 @@ from worlds.cluster import Damage
 from worlds.damaging import damage_files
 from worlds.guardian import Guardian
 from worlds.looking import Onlooker
-from worlds.opening import WorldOptions
+from worlds.opening import NEVER, WorldOptions
 from worlds.processes import ProcessCluster, in_thread
 
 NODE_MODULE = "barnabas.cluster.proxied_node"
@@ -120,7 +120,8 @@ class BreakableCluster(ProcessCluster):
 
     @property
     def cannot(self) -> Mapping[str, str]:
-        return {} if self._disks.why_no_power is None else {"power": self._disks.why_no_power}
+        no_power = {} if self._disks.why_no_power is None else {"power": self._disks.why_no_power}
+        return {**NEVER["local"], **no_power}
 
     async def start(self, *names: str) -> None:
         def begin() -> None:

@@ -6,40 +6,18 @@ Knows no workload. What a world cannot do it says in `cannot`, and nobody asks i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
 from barnabas.cluster.proxy.rules import Way
+from loss_budget import Membership, NodeState
 from operations import Place
 from runtime.world import World
 
-FAULTS = (
-    "kill",
-    "stop",
-    "pause",
-    "partition",
-    "slow",
-    "lossy",
-    "half-open",
-    "message",
-    "clock",
-    "power",
-    "disk-full",
-    "flip",
-    "truncate",
-    "wipe",
-    "membership",
-    "kill-at",
-    "pause-at",
-    "cut-off",
-    "hostile",
-)
-"""Every kind; `--nemesis` takes these words. `partition`: one, halves, one-way, bridge, ring. `kill-at` and `pause-at`:
-at a named fault point. `cut-off`: a broker from all nodes, and from no client, for longer than its session. `hostile`:
-a client that sends whatever it can."""
-
-NodeState = Literal["running", "paused", "dead"]
+current_fault: ContextVar[str] = ContextVar("current_fault", default="")
+"""The fault of this task, as the coverage table names it; empty outside of a nemesis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +78,6 @@ class ReplicaView(NamedTuple):
     isr: tuple[int, ...]
 
 
-class Membership(NamedTuple):
-    """Who has the acknowledged records of a partition, as one broker knows it."""
-
-    node: str
-    """Who says so."""
-    place: Place
-    replicas: tuple[str, ...]
-    isr: tuple[str, ...]
-    elr: tuple[str, ...]
-
-
 class ClusterUnderTest(Protocol):
     """Calls that do something return when it is done. ClusterError, one line, where it could not be done."""
 
@@ -120,7 +87,7 @@ class ClusterUnderTest(Protocol):
 
     @property
     def cannot(self) -> Mapping[str, str]:
-        """Why a kind of `FAULTS` is off here."""
+        """Kinds of `nemeses.kinds` that are off here, and why."""
 
     @property
     def brokers(self) -> Sequence[str]: ...
@@ -203,3 +170,37 @@ class ClusterUnderTest(Protocol):
     async def wait_ready(self, timeout_seconds: float = 60.0) -> None: ...
     def log_files(self) -> Mapping[str, Path]:
         """What nodes say, by name; empty where there are none."""
+
+
+class SimulatedWorld(ClusterUnderTest, Protocol):
+    """What the kinds of faults need that exist in a simulated world only. `heal` takes all of it back."""
+
+    def client_hosts(self) -> Sequence[str]:
+        """The hosts on which clients live."""
+
+    def nodes_in_rare_states(self) -> Sequence[str]:
+        """Nodes in states that are soon over, so that faults hardly ever meet them by chance."""
+
+    async def torn_power_cut(self, name: str) -> None:
+        """A power cut that also damages some of what was being written."""
+
+    async def kill_at_write(self, name: str, count: int, *, power_cut: bool = False) -> None:
+        """The node ends at the `count`-th change or sync of its disk from now; returns at once."""
+
+    async def break_disk(self, name: str, operation: str, probability: float) -> None:
+        """`read`, `write` or `sync` fails with EIO."""
+
+    async def repair_disk(self, name: str) -> int:
+        """Takes `break_disk` back; gives how many operations failed."""
+
+    async def slow_disk(self, name: str, milliseconds: tuple[float, float] | None) -> None:
+        """Operations take the first, and on average the second on top; None: as before."""
+
+    async def stall(self, source: str, target: str, *, on: bool) -> None:
+        """Everything waits in this direction; nothing is lost."""
+
+    async def dribble(self, name: str, *, on: bool) -> None:
+        """The host receives one byte at a time."""
+
+    async def hide_names(self, names: Sequence[str], *, on: bool) -> None:
+        """Nobody can resolve these host names; open connections stay."""

@@ -22,10 +22,11 @@ import trio
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.proxy.rules import Way
+from loss_budget import Membership, NodeState
 from operations import Place
 from runtime.real import real_world
 from runtime.world import World
-from worlds.cluster import Damage, LinkFault, Membership, MessageRule, NodeState, ReplicaView
+from worlds.cluster import Damage, LinkFault, MessageRule, ReplicaView
 from worlds.guardian import Guardian
 from worlds.looking import Onlooker, onlooker
 from worlds.opening import NEVER, NO_INSIDE, NO_MESSAGES, WorldOptions
@@ -101,6 +102,8 @@ class Project:
         base_image = run(str(ROOT / "docker" / "base-image"), timeout_seconds=BUILD_SECONDS)
         environment["BARNABAS_BASE_IMAGE"] = base_image.strip()
         environment |= {f"KAFKA_PORT_{number}": str(port) for number, port in enumerate(self.ports, 1)}
+        http_ports = zip((1, 2, 3, 101, 102, 103), free_ports(6), strict=True)
+        environment |= {f"HTTP_PORT_{number}": str(port) for number, port in http_ports}
         for words in (["build"], ["up", "--detach"]):
             done = subprocess.run(
                 [*self.command, *words],

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import trio
 
 from barnabas.cluster.errors import ClusterError
+from loss_budget import Membership
 from operations import Place
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import DescribeClusterRequest
@@ -31,7 +32,7 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, Me
 from protocol.schema import Message
 from runtime.channel import Channel, ChannelError
 from runtime.world import World
-from worlds.cluster import Membership, ReplicaView
+from worlds.cluster import ReplicaView
 
 DEBUGGER = -2
 LATEST = -1

@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
+from nemeses.kinds import KINDS, Capability
 from worlds.cluster import ClusterUnderTest
 
 T = TypeVar("T")
@@ -18,16 +19,26 @@ WORLDS = ("sim", "local", "netns", "compose", "bootstrap")
 NO_DELAY = "packets are delayed by netem only, which is not used here: --cluster local has slow links"
 NO_MESSAGES = "packets are not messages: --cluster local has a proxy that knows them"
 NO_INSIDE = "the inside of a container is nobody's but the image's: --cluster local can do it"
-NEVER: Mapping[str, Mapping[str, str]] = {
-    "netns": {"slow": NO_DELAY, "message": NO_MESSAGES},
+SIMULATED_ONLY = "only a simulation can do it: --cluster sim"
+_LACKS: Mapping[str, Mapping[Capability, str]] = {
+    "local": {"simulation": SIMULATED_ONLY},
+    "netns": {"simulation": SIMULATED_ONLY, "delays": NO_DELAY, "messages": NO_MESSAGES},
     "compose": {
-        "slow": NO_DELAY,
-        "message": NO_MESSAGES,
-        **dict.fromkeys(("clock", "power", "disk-full", "flip", "truncate", "wipe", "kill-at", "pause-at"), NO_INSIDE),
+        "simulation": SIMULATED_ONLY,
+        "delays": NO_DELAY,
+        "messages": NO_MESSAGES,
+        "clocks": NO_INSIDE,
+        "disks": NO_INSIDE,
+        "power": NO_INSIDE,
+        "fault points": NO_INSIDE,
     },
 }
-"""By world: kinds of faults that it has on no machine, and why. What only this machine lacks, root say, the cluster
-tells itself."""
+NEVER: Mapping[str, Mapping[str, str]] = {
+    world: {kind.name: lacks[kind.needs] for kind in KINDS.values() if kind.needs in lacks}
+    for world, lacks in _LACKS.items()
+}
+"""By world: kinds of faults that it cannot do on any machine, and why. If only this machine lacks something (root, for
+example), the cluster reports it."""
 
 
 @dataclass(frozen=True, slots=True)

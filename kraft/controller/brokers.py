@@ -1,14 +1,14 @@
 """Decisions about nodes: registration, heartbeats, fencing, shutdown, removal (KIP-631, KIP-841, KIP-919).
 
-A broker is fenced until it asks not to be and has applied its own registration, and again when it is silent
-for a session timeout, asks for it, or its process is known to be gone. A fenced broker is in no ISR and leads
+A broker is fenced until it asks to be unfenced and has applied its own registration. It is fenced again when it is
+silent for a session timeout, asks for it, or its process is known to be gone. A fenced broker is in no ISR and leads
 nothing.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
+from functools import partial
 
 from kraft.controller.full_directories import hand_over_full, note_full
 from kraft.controller.partition_change import Replicas
@@ -16,13 +16,14 @@ from kraft.controller.partition_notes import Located
 from kraft.controller.partitions import (
     BrokerMoves,
     check_broker_epoch,
+    find_partitions,
     leaderless_partitions,
     leads_any,
     partition_changes,
     partitions_in_isr,
     partitions_in_isr_or_elr,
 )
-from kraft.controller.state import ControllerResult, ControllerState
+from kraft.controller.state import ControllerResult, ControllerState, Steps
 from kraft.full_directories import reported_full
 from kraft.metadata.features import (
     CONTROLLER_REGISTRATION_SINCE,
@@ -60,8 +61,6 @@ from protocol.primitives import uuid_to_string
 from protocol.schema import Message
 from runtime.decisions import DecisionKind
 
-log = logging.getLogger("kraft.controller")
-
 FENCE = 1
 UNFENCE = -1
 IN_CONTROLLED_SHUTDOWN = 1
@@ -76,9 +75,9 @@ NO_PREVIOUS_EPOCH = -2
 
 def register_broker(
     state: ControllerState, request: BrokerRegistrationRequest, version: int
-) -> ControllerResult[BrokerRegistrationResponse]:
-    """A broker process introduces itself. A new incarnation gets a new epoch, the offset of its registration,
-    and starts fenced; the same incarnation may amend what it said."""
+) -> Steps[ControllerResult[BrokerRegistrationResponse]]:
+    """Register a broker process. A new incarnation gets a new epoch, the offset of its registration, and starts
+    fenced; the same incarnation may amend its registration."""
     image = state.image
     existing = image.cluster.brokers.get(request.broker_id)
     _check_registration(state, request, existing)
@@ -104,11 +103,10 @@ def register_broker(
         record.broker_epoch = existing.epoch
         record.fenced = existing.fenced
         record.in_controlled_shutdown = existing.in_controlled_shutdown
-        log.info("broker %d amends its registration, epoch %d", existing.id, existing.epoch)
         return ControllerResult(BrokerRegistrationResponse(broker_epoch=existing.epoch), [record])
     stored_epoch = NO_PREVIOUS_EPOCH if existing is None else existing.epoch
     was_clean = version >= 3 and request.previous_broker_epoch == stored_epoch
-    records = _leave_behind(state, request, was_clean)
+    records = yield from _remove_previous(state, request, was_clean)
     record.broker_epoch = state.next_offset + len(records)
     state.notes.note(
         DecisionKind.LIFECYCLE,
@@ -116,42 +114,46 @@ def register_broker(
         f"broker {request.broker_id} is registered in epoch {record.broker_epoch}, fenced until it has caught up",
         cause="it was not known before"
         if existing is None
-        else f"it started anew; its life in epoch {existing.epoch} ended {'cleanly' if was_clean else 'uncleanly'}",
+        else f"it restarted; its process of epoch {existing.epoch} ended {'cleanly' if was_clean else 'uncleanly'}",
         broker_epoch=record.broker_epoch,
         previous_broker_epoch=None if existing is None else existing.epoch,
         incarnation=uuid_to_string(request.incarnation_id),
     )
-    state.sessions.start(request.broker_id, record.broker_epoch, state.now_ms)
+    state.effects.append(partial(state.sessions.start, request.broker_id, record.broker_epoch, state.now_ms))
     response = BrokerRegistrationResponse(broker_epoch=record.broker_epoch)
     return ControllerResult(response, [*records, record])
 
 
-def _leave_behind(state: ControllerState, request: BrokerRegistrationRequest, was_clean: bool) -> list[Message]:
-    """Take the previous incarnation out of ISRs and, where it did not stop cleanly or comes without the directory of
+def _remove_previous(
+    state: ControllerState, request: BrokerRegistrationRequest, was_clean: bool
+) -> Steps[list[Message]]:
+    """Take the previous incarnation out of ISRs and, if it did not stop cleanly or comes back without the directory of
     its replica, out of ELRs (KIP-966)."""
     image, broker_id, directories = state.image, request.broker_id, tuple(request.log_dirs)
     suspect: list[Located] = []
     if image.features.elr_enabled:
-        suspect = partitions_in_isr_or_elr(image, broker_id)
-        cause = f"broker {broker_id} started anew after it had not stopped cleanly: its log may lack records"
+        suspect = yield from partitions_in_isr_or_elr(state, broker_id)
+        cause = f"broker {broker_id} restarted after an unclean stop: its log may lack records"
         if was_clean:
             suspect = [it for it in suspect if not directory_is_online(it[2].directory_of(broker_id), directories)]
-            cause = f"broker {broker_id} started anew without the log directory that its replica was in"
+            cause = f"broker {broker_id} restarted without the log directory of its replica"
     known = {(topic.id, partition_id) for topic, partition_id, _ in suspect}
-    left = [it for it in partitions_in_isr(image, broker_id) if (it[0].id, it[1]) not in known]
+    in_sync = yield from partitions_in_isr(state, broker_id)
+    left = [it for it in in_sync if (it[0].id, it[1]) not in known]
     records: list[Message] = []
     if suspect:
         moves = BrokerMoves(restarted_uncleanly=broker_id, directories=directories)
-        records += partition_changes(state, cause, suspect, moves)
+        records += yield from partition_changes(state, cause, suspect, moves)
     if left:
-        records += partition_changes(state, f"broker {broker_id} started anew", left, BrokerMoves(leaving=(broker_id,)))
+        cause = f"broker {broker_id} restarted"
+        records += yield from partition_changes(state, cause, left, BrokerMoves(leaving=(broker_id,)))
     return records
 
 
 def _check_registration(
     state: ControllerState, request: BrokerRegistrationRequest, existing: BrokerImage | None
 ) -> None:
-    """Raises KafkaError with the code that tells the broker why it may not join."""
+    """Raises KafkaError if the broker may not register."""
     if request.cluster_id != state.defaults.cluster_id:
         raise KafkaError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
@@ -164,22 +166,22 @@ def _check_registration(
     ):
         raise KafkaError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-            f"another broker {existing.id} was heard within {state.sessions.session_timeout_ms} ms",
+            f"another broker {existing.id} sent a heartbeat within {state.sessions.session_timeout_ms} ms",
         )
     if request.is_migrating_zk_broker:
-        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, "brokers in migration are not taken")
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, "brokers in migration from ZooKeeper are not supported")
     if state.image.features.metadata_version >= DIRECTORIES_SINCE:
         _check_directories(state.image, request)
     _check_features(state.image.features, request)
 
 
 def _check_directories(image: MetadataImage, request: BrokerRegistrationRequest) -> None:
-    directories = request.log_dirs
+    directories = dict.fromkeys(request.log_dirs)
     if not directories:
         raise KafkaError(ErrorCode.INVALID_REGISTRATION, "no log directory is named")
     if any(directory_is_reserved(it) for it in directories):
         raise KafkaError(ErrorCode.INVALID_REGISTRATION, "a log directory has a reserved id")
-    if len(set(directories)) != len(directories):
+    if len(directories) != len(request.log_dirs):
         raise KafkaError(ErrorCode.INVALID_REGISTRATION, "a log directory is named twice")
     for broker in image.cluster.brokers.values():
         if broker.id != request.broker_id and any(it in directories for it in broker.log_directories):
@@ -187,10 +189,10 @@ def _check_directories(image: MetadataImage, request: BrokerRegistrationRequest)
 
 
 def _check_features(features: FeaturesImage, request: BrokerRegistrationRequest) -> None:
-    """Every finalised level must be within the broker's range; a range it does not name is 0 to 0."""
+    """Every finalised level must be in the broker's range; a feature without a range has the range 0 to 0."""
     ranges = {it.name: (it.min_supported_version, it.max_supported_version) for it in request.features}
     if METADATA_VERSION not in ranges:
-        raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"no range of {METADATA_VERSION} is named")
+        raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"the registration has no range of {METADATA_VERSION}")
     finalized = {METADATA_VERSION: features.metadata_version} | features.finalized
     for name in dict.fromkeys([*ranges, *finalized]):
         lowest, highest = ranges.get(name, (0, 0))
@@ -207,8 +209,11 @@ def _check_features(features: FeaturesImage, request: BrokerRegistrationRequest)
 
 def broker_heartbeat(
     state: ControllerState, request: BrokerHeartbeatRequest, version: int
-) -> ControllerResult[BrokerHeartbeatResponse]:
-    """A broker says it lives, what it wants to be, and which directories failed."""
+) -> Steps[ControllerResult[BrokerHeartbeatResponse]]:
+    """A broker is alive, asks to be fenced, unfenced or shut down, and reports failed directories.
+
+    The session keeps the heartbeat; all else changes once the records are appended.
+    """
     image = state.image
     check_broker_epoch(image, request.broker_id, request.broker_epoch)
     broker = image.cluster.brokers[request.broker_id]
@@ -217,40 +222,41 @@ def broker_heartbeat(
     session = state.sessions.touch(broker.id, broker.epoch, request.current_metadata_offset, state.now_ms)
     records: list[Message] = []
     if session.controlled_shutdown_offset >= 0 and not broker.fenced:
-        response.should_shut_down = _may_stop(state, broker, session.controlled_shutdown_offset)
+        response.should_shut_down = yield from _may_stop(state, broker, session.controlled_shutdown_offset)
         if response.should_shut_down:
-            records = fence_records(state, broker, "its controlled shutdown is complete")
+            records = yield from fence_records(state, broker, "its controlled shutdown is complete")
     elif request.want_shut_down:
         if broker.fenced:
             response.should_shut_down = True
-        elif request.want_fence or not leads_any(image, broker.id):
-            records = fence_records(state, broker, "it wants to stop and leads nothing")
+        elif request.want_fence or not (yield from leads_any(state, broker.id)):
+            records = yield from fence_records(state, broker, "it wants to stop and leads nothing")
             response.should_shut_down = True
         else:
-            records = _start_controlled_shutdown(state, broker)
-            session.controlled_shutdown_offset = state.next_offset + len(records) - 1
+            records = yield from _start_controlled_shutdown(state, broker)
+            offset = state.next_offset + len(records) - 1
+            state.effects.append(partial(session.start_controlled_shutdown, offset))
     elif request.want_fence and not broker.fenced:
-        records = fence_records(state, broker, "it asked to be fenced")
+        records = yield from fence_records(state, broker, "it asked to be fenced")
     elif not request.want_fence and broker.fenced and caught_up and not broker.in_controlled_shutdown:
-        # Who is about to stop may lead nothing; it comes back by registering anew.
-        records = _unfence_records(state, broker, request.current_metadata_offset)
+        # A broker in controlled shutdown is not unfenced; it comes back by another registration.
+        records = yield from _unfence_records(state, broker, request.current_metadata_offset)
         response.is_fenced = False
     if response.should_shut_down or (request.want_fence and not broker.fenced):
         response.is_fenced = True
     if response.should_shut_down:
-        state.sessions.end(broker.id)
-    records += _directory_records(state.after(records), request)
+        state.effects.append(partial(state.sessions.end, broker.id))
+    records += yield from _directory_records((yield from state.after(records)), request)
     full = reported_full(request)
     note_full(state, broker, tuple(it for it in full if it in broker.log_directories))
     if full:
-        after = state.after(records)
-        records += hand_over_full(after, after.image.cluster.brokers[broker.id])
+        after = yield from state.after(records)
+        records += yield from hand_over_full(after, after.image.cluster.brokers[broker.id])
     return ControllerResult(response, records)
 
 
-def _may_stop(state: ControllerState, broker: BrokerImage, shutdown_offset: int) -> bool:
-    """Whether nobody needs this broker any more: it leads nothing, and every active broker knows."""
-    if leads_any(state.image, broker.id):
+def _may_stop(state: ControllerState, broker: BrokerImage, shutdown_offset: int) -> Steps[bool]:
+    """Whether the broker may stop: it leads nothing, and every active broker has read that."""
+    if (yield from leads_any(state, broker.id)):
         return False
     for other in state.image.cluster.brokers.values():
         if not other.active:
@@ -261,12 +267,12 @@ def _may_stop(state: ControllerState, broker: BrokerImage, shutdown_offset: int)
     return True
 
 
-def _start_controlled_shutdown(state: ControllerState, broker: BrokerImage) -> list[Message]:
+def _start_controlled_shutdown(state: ControllerState, broker: BrokerImage) -> Steps[list[Message]]:
     state.notes.note(
         DecisionKind.LIFECYCLE,
         f"broker {broker.id}",
         f"broker {broker.id} begins its controlled shutdown",
-        cause="it asked to stop, and what it leads moves away first",
+        cause="it asked to stop, and its leaderships move away first",
         broker_epoch=broker.epoch,
     )
     records: list[Message] = []
@@ -276,28 +282,28 @@ def _start_controlled_shutdown(state: ControllerState, broker: BrokerImage) -> l
                 broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=IN_CONTROLLED_SHUTDOWN
             )
         )
-    partitions = partitions_in_isr(state.image, broker.id)
+    partitions = yield from partitions_in_isr(state, broker.id)
     cause = f"controlled shutdown of broker {broker.id}"
-    return records + partition_changes(state, cause, partitions, BrokerMoves(leaving=(broker.id,)))
+    records += yield from partition_changes(state, cause, partitions, BrokerMoves(leaving=(broker.id,)))
+    return records
 
 
 def fence_records(
     state: ControllerState, broker: BrokerImage, cause: str, *, on_evidence: bool = False
-) -> list[Message]:
-    """Take the broker out of every ISR, then fence it. The kind of the last record tells who replays it whether there
-    was evidence: that is before a session could have ended.
+) -> Steps[list[Message]]:
+    """Take the broker out of every ISR, then fence it. A FenceBrokerRecord at the end means that there was evidence,
+    before the session could have ended.
     """
     return _fence(state, [(broker, cause)], f"broker {broker.id} is fenced, {cause}", on_evidence=on_evidence)
 
 
 def _fence(
     state: ControllerState, fenced: Sequence[tuple[BrokerImage, str]], why: str, *, on_evidence: bool = False
-) -> list[Message]:
-    """Brokers that go together, each with the cause of it; `why` their partitions change."""
+) -> Steps[list[Message]]:
+    """Fence brokers together, each with its cause; `why` is the cause of the changes of their partitions."""
     ids = tuple(broker.id for broker, _ in fenced)
-    partitions = partitions_in_isr(state.image, *ids)
+    partitions = yield from partitions_in_isr(state, *ids)
     for broker, cause in fenced:
-        log.warning("fencing broker %d (epoch %d): %s", broker.id, broker.epoch, cause)
         state.notes.note(
             DecisionKind.FENCING,
             f"broker {broker.id}",
@@ -307,7 +313,7 @@ def _fence(
             fenced=1,
             partitions=sum(broker.id in partition.isr for _, _, partition in partitions),
         )
-    records = partition_changes(state, why, partitions, BrokerMoves(leaving=ids))
+    records = yield from partition_changes(state, why, partitions, BrokerMoves(leaving=ids))
     for broker, _ in fenced:
         records.append(
             FenceBrokerRecord(id=broker.id, epoch=broker.epoch)
@@ -317,49 +323,46 @@ def _fence(
     return records
 
 
-def _unfence_records(state: ControllerState, broker: BrokerImage, applied_offset: int) -> list[Message]:
-    """Unfence the broker, then let it lead what has no leader."""
+def _unfence_records(state: ControllerState, broker: BrokerImage, applied_offset: int) -> Steps[list[Message]]:
+    """Unfence the broker, then let it lead partitions without a leader."""
     state.notes.note(
         DecisionKind.FENCING,
         f"broker {broker.id}",
-        f"broker {broker.id} is let in",
-        cause="it asked for it, and has the metadata log past its own registration",
+        f"broker {broker.id} is unfenced",
+        cause="it asked for it, and has applied the metadata log past its own registration",
         broker_epoch=broker.epoch,
         fenced=0,
         metadata_applied=applied_offset,
     )
+    leaderless = yield from leaderless_partitions(state)
+    cause = f"broker {broker.id} is unfenced"
     return [
         BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=UNFENCE),
-        *partition_changes(
-            state,
-            f"broker {broker.id} is let in again",
-            leaderless_partitions(state.image),
-            BrokerMoves(returning=broker.id),
-        ),
+        *(yield from partition_changes(state, cause, leaderless, BrokerMoves(returning=broker.id))),
     ]
 
 
-def _directory_records(state: ControllerState, request: BrokerHeartbeatRequest) -> list[Message]:
-    """What offline and cordoned directories change (KIP-858, KIP-1066)."""
+def _directory_records(state: ControllerState, request: BrokerHeartbeatRequest) -> Steps[list[Message]]:
+    """Changes because of offline and cordoned directories (KIP-858, KIP-1066)."""
     image = state.image
     broker = image.cluster.brokers[request.broker_id]
     records: list[Message] = []
-    failed = [it for it in broker.log_directories if it in request.offline_log_dirs]
+    offline = frozenset(request.offline_log_dirs)
+    failed = [it for it in broker.log_directories if it in offline]
     if failed and image.features.metadata_version >= DIRECTORIES_SINCE:
-        hit: list[Located] = [
-            it for it in partitions_in_isr(image, broker.id) if it[2].directory_of(broker.id) in failed
-        ]
-        cause = f"a directory of broker {broker.id} went offline"
-        records = partition_changes(state, cause, hit, BrokerMoves(leaving=(broker.id,)))
+        affected: list[Located] = yield from find_partitions(
+            state, lambda it: broker.id in it.isr and it.directory_of(broker.id) in failed
+        )
+        cause = f"a log directory of broker {broker.id} went offline"
+        records = yield from partition_changes(state, cause, affected, BrokerMoves(leaving=(broker.id,)))
         online = [it for it in broker.log_directories if it not in failed]
-        log.warning("broker %d lost %d log directories, %d remain", broker.id, len(failed), len(online))
         state.notes.note(
             DecisionKind.LOG,
             f"broker {broker.id}",
             f"{len(failed)} log directories of broker {broker.id} are offline, {len(online)} remain",
-            cause="it says so in its heartbeat",
+            cause="its heartbeat reports it",
             broker_epoch=broker.epoch,
-            partitions=len(hit),
+            partitions=len(affected),
         )
         if online:  # a broker without any directory left stops by itself
             records.append(
@@ -371,7 +374,6 @@ def _directory_records(state: ControllerState, request: BrokerHeartbeatRequest) 
         and image.features.metadata_version >= CORDONED_DIRECTORIES_SINCE
         and tuple(sorted(cordoned)) != broker.cordoned_log_directories
     ):
-        log.info("broker %d has %d cordoned log directories", broker.id, len(cordoned))
         records.append(
             BrokerRegistrationChangeRecord(
                 broker_id=broker.id, broker_epoch=broker.epoch, cordoned_log_dirs=list(cordoned)
@@ -380,27 +382,28 @@ def _directory_records(state: ControllerState, request: BrokerHeartbeatRequest) 
     return records
 
 
-# Fencing without being asked
+# Fencing without a request
 
 
-def fence_broker(state: ControllerState, broker_id: int, broker_epoch: int, cause: str) -> ControllerResult[bool]:
-    """Fence one incarnation on evidence that its process is gone. The answer: whether that changed
-    anything."""
+def fence_broker(
+    state: ControllerState, broker_id: int, broker_epoch: int, cause: str
+) -> Steps[ControllerResult[bool]]:
+    """Fence one incarnation on evidence that its process is gone. The answer is True if that changes anything."""
     broker = state.image.cluster.brokers.get(broker_id)
     if broker is None or broker.epoch != broker_epoch:
         return ControllerResult(False)
-    state.sessions.end(broker_id)
+    state.effects.append(partial(state.sessions.end, broker_id))
     if broker.fenced:
         return ControllerResult(False)
-    return ControllerResult(True, fence_records(state, broker, cause, on_evidence=True))
+    return ControllerResult(True, (yield from fence_records(state, broker, cause, on_evidence=True)))
 
 
-def fence_stale_brokers(state: ControllerState) -> ControllerResult[Replicas]:
-    """Fence the active brokers that have been silent for beyond their sessions; the answer is their ids.
+def fence_stale_brokers(state: ControllerState) -> Steps[ControllerResult[Replicas]]:
+    """Fence the active brokers whose sessions ended; the answer is their ids.
 
-    All in one go: when another controller takes over all sessions begin together, and those who do not find it in time
-    end together. One after the other the last would be the only one that counts as having all, whether or not it lives.
-    Without ELR the last one it is, for that is all that an ISR can tell then.
+    With ELR all are fenced together: after a failover of the controllers all sessions begin together, and those of
+    brokers that do not find the new one in time end together. Fenced one by one, the last would be the only eligible
+    replica, whether or not it is alive. Without ELR they are fenced one by one, because an ISR keeps its last member.
     """
     stale = sorted(
         (_last_contact_ms(state, broker), broker.id)
@@ -414,26 +417,26 @@ def fence_stale_brokers(state: ControllerState) -> ControllerResult[Replicas]:
     timeout_ms = state.sessions.session_timeout_ms
     fenced: list[tuple[BrokerImage, str]] = []
     for last_contact_ms, broker_id in stale:
-        state.sessions.end(broker_id)
-        silent = "" if last_contact_ms < 0 else f" for {state.now_ms - last_contact_ms} ms"
-        cause = f"its session of {timeout_ms} ms ran out, nothing was heard from it{silent}"
+        state.effects.append(partial(state.sessions.end, broker_id))
+        silent = "no heartbeat" if last_contact_ms < 0 else f"no heartbeat for {state.now_ms - last_contact_ms} ms"
+        cause = f"its session of {timeout_ms} ms expired, {silent}"
         fenced.append((state.image.cluster.brokers[broker_id], cause))
     ids = tuple(broker.id for broker, _ in fenced)
     if len(fenced) == 1:
-        return ControllerResult(ids, fence_records(state, *fenced[0]))
+        return ControllerResult(ids, (yield from fence_records(state, *fenced[0])))
     listed = ", ".join(map(str, sorted(ids)))
-    why = f"brokers {listed} are fenced, their sessions of {timeout_ms} ms ran out together"
-    return ControllerResult(ids, _fence(state, fenced, why))
+    why = f"brokers {listed} are fenced, their sessions of {timeout_ms} ms expired together"
+    return ControllerResult(ids, (yield from _fence(state, fenced, why)))
 
 
 def _last_contact_ms(state: ControllerState, broker: BrokerImage) -> int:
-    """When it was heard last; -1 if nobody knows."""
+    """Time of the last heartbeat; -1 if it is unknown."""
     session = state.sessions.get(broker.id)
     return -1 if session is None else session.last_contact_ms
 
 
 def next_session_check_ms(state: ControllerState) -> int | None:
-    """When the next session of an unfenced broker can end; None if there is none."""
+    """Time at which the next session of an unfenced broker can end; None if there is none."""
     checks = [
         state.sessions.expires_ms(broker.id, broker.epoch) or state.now_ms
         for broker in state.image.cluster.brokers.values()
@@ -447,23 +450,22 @@ def next_session_check_ms(state: ControllerState) -> int | None:
 
 def unregister_broker(
     state: ControllerState, request: UnregisterBrokerRequest, version: int
-) -> ControllerResult[UnregisterBrokerResponse]:
-    """Forget a broker. It stays in replica lists, where it counts as offline."""
+) -> Steps[ControllerResult[UnregisterBrokerResponse]]:
+    """Remove the registration of a broker. It stays in replica lists, where it counts as offline."""
     broker = state.image.cluster.brokers.get(request.broker_id)
     if broker is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {request.broker_id} is not registered")
-    log.warning("unregistering broker %d (epoch %d)", broker.id, broker.epoch)
     state.notes.note(
         DecisionKind.LIFECYCLE,
         f"broker {broker.id}",
-        f"broker {broker.id} is forgotten",
+        f"broker {broker.id} is unregistered",
         cause="UnregisterBroker asked for it",
         broker_epoch=broker.epoch,
     )
     cause = f"broker {broker.id} is unregistered"
-    partitions = partitions_in_isr(state.image, broker.id)
-    records = partition_changes(state, cause, partitions, BrokerMoves(leaving=(broker.id,)))
-    state.sessions.end(broker.id)
+    partitions = yield from partitions_in_isr(state, broker.id)
+    records = yield from partition_changes(state, cause, partitions, BrokerMoves(leaving=(broker.id,)))
+    state.effects.append(partial(state.sessions.end, broker.id))
     records.append(UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch))
     return ControllerResult(UnregisterBrokerResponse(error_message=None), records)
 
@@ -471,7 +473,7 @@ def unregister_broker(
 def register_controller(
     state: ControllerState, request: ControllerRegistrationRequest, version: int
 ) -> ControllerResult[ControllerRegistrationResponse]:
-    """A controller tells its endpoints and the feature ranges it supports (KIP-919)."""
+    """Register the endpoints and the feature ranges of a controller (KIP-919)."""
     if state.image.features.metadata_version < CONTROLLER_REGISTRATION_SINCE:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "controllers cannot register at this metadata.version")
     record = RegisterControllerRecord(
@@ -494,7 +496,7 @@ def register_controller(
         DecisionKind.LIFECYCLE,
         f"controller {request.controller_id}",
         f"controller {request.controller_id} is registered",
-        cause="it told its listeners and features",
+        cause="it started",
         incarnation=uuid_to_string(request.incarnation_id),
     )
     return ControllerResult(ControllerRegistrationResponse(error_message=None), [record])

@@ -1,18 +1,18 @@
 """Changing dynamic configs of topics, brokers, groups and client metrics (KIP-133, KIP-339).
 
 Each resource of a request succeeds or fails by itself, all its keys together. While eligible leader replicas
-are enabled, min.insync.replicas is one value for all brokers: who is eligible depends on it (KIP-966).
+are enabled, min.insync.replicas is one value for all brokers: eligibility depends on it (KIP-966).
 """
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 from kraft.controller.effective_configs import MIN_INSYNC_REPLICAS, broker_layers
 from kraft.controller.eligibility import clear_of_all, clear_of_topic
-from kraft.controller.state import ControllerResult, ControllerState, refuse_if_excessive
+from kraft.controller.state import ControllerResult, ControllerState, Steps, refuse_if_excessive
 from kraft.metadata.features import CORDONED_DIRECTORIES_SINCE
 from kraft.metadata.image import (
     BROKER_LOGGER_RESOURCE,
@@ -28,19 +28,23 @@ from protocol.messages import incremental_alter_configs as incremental
 from protocol.messages.create_topics import CreatableTopic
 from protocol.messages.metadata_log import ConfigRecord
 from protocol.schema import Message
+from runtime.decisions import DecisionKind, cut
 from settings.definitions import KeyDefinition, definitions
 from settings.describe import unknown_broker_config, validate_broker_config
 from settings.errors import SettingsError
 from settings.group import validate_group_configs
 from settings.topic import validate_topic_configs
 
-log = logging.getLogger("kraft.controller")
-
 SET, DELETE, APPEND, SUBTRACT = range(4)
 """Operations of IncrementalAlterConfigs."""
 
 LONGEST_VALUE = 32767
 CORDONED_LOG_DIRS = "cordoned.log.dirs"
+RESOURCE_ITEMS = 5
+"""Items that a resource counts as, besides its keys."""
+WARNED_KEYS = 3
+SHOWN_CHANGES = 20
+"""Changed keys of a resource that are named in its decision note."""
 
 CLIENT_METRICS_MATCHES = frozenset(
     (
@@ -58,8 +62,8 @@ Changes = dict[str, str | None]
 
 def incremental_alter_configs(
     state: ControllerState, request: incremental.IncrementalAlterConfigsRequest, version: int
-) -> ControllerResult[incremental.IncrementalAlterConfigsResponse]:
-    """Change single keys of resources, leaving the others."""
+) -> Steps[ControllerResult[incremental.IncrementalAlterConfigsResponse]]:
+    """Change single keys of resources; the others stay."""
     response = incremental.IncrementalAlterConfigsResponse()
     records: list[Message] = []
     occurrences = Counter((it.resource_type, it.resource_name) for it in request.resources)
@@ -73,18 +77,26 @@ def incremental_alter_configs(
             _check_resource(state, resource, occurrences[resource])
             _check_keys([it.name for it in wanted.configs])
             current = state.image.config(*resource)
-            changes = {it.name: _operate(resource, it, current.get(it.name)) for it in wanted.configs}
-            records += _alter(state, resource, changes)
+            changes: Changes = {}
+            for config in wanted.configs:
+                changes[config.name] = _operate(resource, config, current.get(config.name))
+                if state.pace.is_full():
+                    yield None
+            records += yield from _alter(state, resource, changes)
         except KafkaError as error:
             answer.error_code, answer.error_message = error.code, error.message
+        if state.pace.is_full(RESOURCE_ITEMS):
+            yield None
     refuse_if_excessive(len(records))
-    return ControllerResult(response, [] if request.validate_only else _with_cleared_elrs(state, records))
+    if request.validate_only:
+        return ControllerResult(response)
+    return ControllerResult(response, (yield from _with_cleared_elrs(state, records)))
 
 
 def alter_configs(
     state: ControllerState, request: legacy.AlterConfigsRequest, version: int
-) -> ControllerResult[legacy.AlterConfigsResponse]:
-    """Replace all overrides of resources: keys that are not named go back to their defaults."""
+) -> Steps[ControllerResult[legacy.AlterConfigsResponse]]:
+    """Replace all overrides of resources: keys that are not named get their defaults again."""
     response = legacy.AlterConfigsResponse()
     records: list[Message] = []
     occurrences = Counter((it.resource_type, it.resource_name) for it in request.resources)
@@ -100,21 +112,23 @@ def alter_configs(
             changes: Changes = {it.name: _not_null(it.name, it.value) for it in wanted.configs}
             for key in state.image.config(*resource):
                 changes.setdefault(key, None)
-            records += _alter(state, resource, changes)
+            records += yield from _alter(state, resource, changes)
         except KafkaError as error:
             answer.error_code, answer.error_message = error.code, error.message
+        if state.pace.is_full(RESOURCE_ITEMS):
+            yield None
     refuse_if_excessive(len(records))
-    return ControllerResult(response, [] if request.validate_only else _with_cleared_elrs(state, records))
+    if request.validate_only:
+        return ControllerResult(response)
+    return ControllerResult(response, (yield from _with_cleared_elrs(state, records)))
 
 
-def new_topic_configs(state: ControllerState, topic: CreatableTopic) -> dict[str, str]:
-    """The overrides a new topic asks for. Raises KafkaError if one cannot be taken."""
+def requested_configs(topic: CreatableTopic) -> dict[str, str]:
+    """The overrides of a new topic. Raises KafkaError if one has no value."""
     nulls = [it.name for it in topic.configs if it.value is None]
     if nulls:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"no value is given for {', '.join(nulls)}")
-    overrides = {it.name: it.value for it in topic.configs if it.value is not None}
-    _check_topic(state, overrides)
-    return overrides
+    return {it.name: it.value for it in topic.configs if it.value is not None}
 
 
 def config_records(resource: ConfigResource, changes: Mapping[str, str | None]) -> list[Message]:
@@ -127,7 +141,7 @@ def config_records(resource: ConfigResource, changes: Mapping[str, str | None]) 
 
 
 def elr_safety_records(state: ControllerState) -> list[Message]:
-    """What enabling eligible leader replicas needs: one cluster-wide min.insync.replicas and no broker's
+    """Records that enabling eligible leader replicas needs: one cluster-wide min.insync.replicas, and no broker's
     own."""
     records: list[Message] = []
     if MIN_INSYNC_REPLICAS not in state.image.config(BROKER_RESOURCE, ""):
@@ -140,7 +154,7 @@ def elr_safety_records(state: ControllerState) -> list[Message]:
 
 
 def _check_resource(state: ControllerState, resource: ConfigResource, occurrences: int) -> None:
-    """Raises KafkaError unless this is one existing thing that has configs."""
+    """Raises KafkaError unless this is one existing resource that has configs."""
     resource_type, name = resource
     if occurrences > 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource is in the request more than once")
@@ -155,7 +169,7 @@ def _check_resource(state: ControllerState, resource: ConfigResource, occurrence
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource needs a name")
     elif resource_type == BROKER_LOGGER_RESOURCE:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "levels of loggers are altered on the broker itself and not kept")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "log levels are altered on the broker itself")
     else:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"unknown resource type {resource_type}")
 
@@ -164,16 +178,16 @@ def _check_node(state: ControllerState, name: str) -> None:
     if not name:
         return
     if not (name.isascii() and name.isdigit()):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name!r} is no node id")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a node id is a number; got {name!r}")
     node_id = int(name)
     if node_id not in state.image.cluster.brokers and node_id not in state.defaults.quorum_ids:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no node {node_id}")
 
 
 def _check_keys(keys: Sequence[str]) -> None:
-    twice = [key for key, count in Counter(keys).items() if count > 1]
-    if twice:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{', '.join(twice)} more than once")
+    duplicates = [key for key, count in Counter(keys).items() if count > 1]
+    if duplicates:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{', '.join(duplicates)} more than once")
 
 
 def _not_null(key: str, value: str | None) -> str:
@@ -217,54 +231,68 @@ def _definition(resource_type: int, key: str) -> KeyDefinition | None:
     return None
 
 
-def _alter(state: ControllerState, resource: ConfigResource, changes: Changes) -> list[Message]:
-    """The records of one resource's changes. Raises KafkaError if they cannot be made."""
+def _alter(state: ControllerState, resource: ConfigResource, changes: Changes) -> Steps[list[Message]]:
+    """The records of one resource's changes. Raises KafkaError if one is not allowed."""
     current = state.image.config(*resource)
     for key, value in changes.items():
         if value is not None and len(value) > LONGEST_VALUE:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"the value of {key} has more than {LONGEST_VALUE} characters")
     altered = {key: value for key, value in (current | changes).items() if value is not None}
     if resource[0] == TOPIC_RESOURCE:
-        _check_topic(state, altered)
+        check_topic_configs(state, altered)
     elif resource[0] == BROKER_RESOURCE:
-        _check_broker(state, resource[1], changes)
+        yield from _check_broker(state, resource[1], changes)
     elif resource[0] == GROUP_RESOURCE:
         _check_group(state, altered)
     else:
         _check_client_metrics(altered)
-    # Brokers load things anew (certificates, say) when a key is set again to what it was.
+    # A broker reloads files (certificates, for example) when a key is set to the value that it has.
     effective = {
         key: value for key, value in changes.items() if resource[0] == BROKER_RESOURCE or current.get(key) != value
     }
     if effective:
-        log.info("configs of %s: %s", _told(resource), ", ".join(_shown(resource, effective)))
-    return config_records(resource, effective)
+        shown = list(islice(_shown(resource, effective), SHOWN_CHANGES))
+        more = f" and {len(effective) - len(shown)} more" if len(effective) > len(shown) else ""
+        name = _resource_name(resource)
+        state.notes.note(
+            DecisionKind.LIFECYCLE,
+            name,
+            f"configs of {name} are changed",
+            cause=f"a client asked for {', '.join(shown)}{more}{_warnings(resource, effective)}",
+        )
+    records: list[Message] = []
+    for key, value in effective.items():
+        records += config_records(resource, {key: value})
+        if state.pace.is_full():
+            yield None
+    return records
 
 
 def _check_client_metrics(config: Mapping[str, str]) -> None:
-    """Patterns are the broker's business, which has the language of clients' patterns."""
+    """Brokers check the patterns themselves."""
     known = definitions("client-metrics")
     for key, text in config.items():
         if key not in known:
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"{key} is no config of client metrics; allowed: {', '.join(known)}"
+                ErrorCode.INVALID_REQUEST, f"client metrics have the configs {', '.join(known)}; got {key}"
             )
         try:
             value = known[key].parse(text)
         except SettingsError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
         if isinstance(value, list) and len(set(value)) != len(value):
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key}={text}: a value is in the list more than once")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"a list names each value once; got {key}={text}")
     interval = int(config.get("interval.ms", "100"))
     if not 100 <= interval <= 3_600_000:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"interval.ms is {interval}, not between 100 and 3600000")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"interval.ms must be between 100 and 3600000; got {interval}")
     for part in filter(None, (part.strip() for part in config.get("match", "").split(","))):
         name, equals, pattern = part.partition("=")
         if name.strip() not in CLIENT_METRICS_MATCHES or not equals or not pattern.strip() or "=" in pattern:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"illegal client matching pattern: {part}")
 
 
-def _check_topic(state: ControllerState, overrides: Mapping[str, str]) -> None:
+def check_topic_configs(state: ControllerState, overrides: Mapping[str, str]) -> None:
+    """Raises KafkaError INVALID_CONFIG unless a topic may have these overrides."""
     try:
         validate_topic_configs(overrides, broker_layers(state.image, state.defaults).merged())
     except SettingsError as error:
@@ -278,14 +306,14 @@ def _check_group(state: ControllerState, overrides: Mapping[str, str]) -> None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
-def _check_broker(state: ControllerState, name: str, changes: Changes) -> None:
-    """Raises KafkaError unless running nodes take these changes."""
+def _check_broker(state: ControllerState, name: str, changes: Changes) -> Steps[None]:
+    """Raises KafkaError unless running nodes accept these changes."""
     image = state.image
     if MIN_INSYNC_REPLICAS in changes and image.features.elr_enabled:
         if name:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
-                f"{MIN_INSYNC_REPLICAS} of one broker cannot differ while eligible leader replicas are on",
+                f"{MIN_INSYNC_REPLICAS} cannot be set for one broker while eligible leader replicas are enabled",
             )
         if changes[MIN_INSYNC_REPLICAS] is None:
             raise KafkaError(
@@ -293,18 +321,18 @@ def _check_broker(state: ControllerState, name: str, changes: Changes) -> None:
                 f"the cluster's {MIN_INSYNC_REPLICAS} cannot be removed while eligible leader replicas are enabled",
             )
     if CORDONED_LOG_DIRS in changes and image.features.metadata_version < CORDONED_DIRECTORIES_SINCE:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{CORDONED_LOG_DIRS} needs a later metadata.version")
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{CORDONED_LOG_DIRS} needs a higher metadata.version")
     for key, value in changes.items():
         if value is not None:
             try:
                 validate_broker_config(key, value, for_all=not name)
             except SettingsError as error:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
-            if without_effect := unknown_broker_config(key):
-                log.warning("%s", without_effect)
+        if state.pace.is_full():
+            yield None
 
 
-def _told(resource: ConfigResource) -> str:
+def _resource_name(resource: ConfigResource) -> str:
     kinds = {
         TOPIC_RESOURCE: "topic",
         BROKER_RESOURCE: "broker",
@@ -320,11 +348,19 @@ def _shown(resource: ConfigResource, changes: Changes) -> Iterable[str]:
     for key, value in changes.items():
         definition = _definition(resource[0], key)
         hidden = resource[0] == BROKER_RESOURCE and (definition is None or definition.sensitive)
-        yield f"{key}={'[hidden]' if hidden and value is not None else value}"
+        yield f"{cut(key)}={'[hidden]' if hidden and value is not None else cut(str(value))}"
 
 
-def _with_cleared_elrs(state: ControllerState, records: list[Message]) -> list[Message]:
-    """Eligibility was judged by the old min.insync.replicas, so a change of it makes all of it void
+def _warnings(resource: ConfigResource, changes: Changes) -> str:
+    """Warnings of keys that no broker has; for the first few keys only, as each needs a search of similar names."""
+    if resource[0] != BROKER_RESOURCE:
+        return ""
+    keys = [key for key, value in islice(changes.items(), WARNED_KEYS) if value is not None]
+    return "".join(f"; {warning}" for key in keys if (warning := unknown_broker_config(key)))
+
+
+def _with_cleared_elrs(state: ControllerState, records: list[Message]) -> Steps[list[Message]]:
+    """Eligibility depends on min.insync.replicas, so a change of that clears all ELRs
     (KIP-966)."""
     if not state.image.features.elr_enabled:
         return records
@@ -333,9 +369,9 @@ def _with_cleared_elrs(state: ControllerState, records: list[Message]) -> list[M
         if isinstance(record, ConfigRecord) and record.name == MIN_INSYNC_REPLICAS:
             resource = (record.resource_type, record.resource_name)
             now = "has its default again" if record.value is None else f"is {record.value} now"
-            cause = f"{MIN_INSYNC_REPLICAS} of {_told(resource)} {now}, and eligible was who was so by the old value"
+            cause = f"{MIN_INSYNC_REPLICAS} of {_resource_name(resource)} {now}, and eligibility depends on it"
             if record.resource_type == TOPIC_RESOURCE:
-                cleared += clear_of_topic(state, record.resource_name, cause)
+                cleared += yield from clear_of_topic(state, record.resource_name, cause)
             else:
-                cleared += clear_of_all(state, cause)
+                cleared += yield from clear_of_all(state, cause)
     return [*cleared, *records]

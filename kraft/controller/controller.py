@@ -1,25 +1,34 @@
-"""`QuorumController`: one controller, active or standing by. A core: everything goes in and out as values.
+"""Core: `QuorumController`, one controller, active or standby.
 
-It follows the committed log into the committed image all its life, so taking over needs no reload. While it
-is active it decides on a second, pending image, which also has the records that were appended but are not
-committed yet; when leadership is lost the pending image is simply dropped, and what did not commit never
-happened.
+It always replays the committed log into the committed image, so taking over needs no reload. While it is active it
+decides on a second, pending image, which also has the records that were appended but are not committed yet. When
+leadership is lost the pending image is dropped, and with it all records that did not commit.
 
-The shell appends what `decide`, `run_periodic` and `activate` give, tells the offset (`appended`), and lets
-an answer go once everything it may have seen is committed.
+The shell runs one decision at a time (`decide`, `run_periodic`, `fence_broker`: generators of short steps), previews
+and appends its records, reports that (`appended`), and releases the answer once every record it may depend on is
+committed. A decision that was begun before leadership was lost must not be continued.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from functools import partial
 
 from kraft.controller import brokers, configs, features, partitions, producer_ids, reassignment, topics
-from kraft.controller.limits import check_named
 from kraft.controller.periodic import PeriodicWork
-from kraft.controller.refused import RefusedRegistrations
+from kraft.controller.refused_registrations import RefusedRegistrations
+from kraft.controller.request_limits import count_named
 from kraft.controller.sessions import BrokerSessions
-from kraft.controller.state import Command, ControllerDefaults, ControllerResult, ControllerState, R
+from kraft.controller.state import (
+    Command,
+    ControllerDefaults,
+    ControllerResult,
+    ControllerState,
+    R,
+    Steps,
+    replayed,
+)
 from kraft.metadata.delta import MetadataDelta
 from kraft.metadata.features import ELR_VERSION, METADATA_VERSION
 from kraft.metadata.image import MetadataImage
@@ -47,6 +56,9 @@ from runtime.world import Chance
 
 log = logging.getLogger("kraft.controller")
 
+LARGE = 100
+"""A request that names more topics, partitions or configs is refused away from the event loop."""
+
 COMMANDS: dict[type[Message], Command] = {
     CreateTopicsRequest: topics.create_topics,
     DeleteTopicsRequest: topics.delete_topics,
@@ -64,7 +76,7 @@ COMMANDS: dict[type[Message], Command] = {
     UnregisterBrokerRequest: brokers.unregister_broker,
     ControllerRegistrationRequest: brokers.register_controller,
 }
-"""What the active controller decides, by request."""
+"""The decision of the active controller for each request."""
 
 
 class QuorumController:
@@ -95,30 +107,36 @@ class QuorumController:
 
     @property
     def committed(self) -> MetadataImage:
-        """What reads are answered from."""
+        """The image that reads are answered from."""
         return self.loader.image
 
     # Following the log
 
     def handle_commit(
-        self, base_offset: int, epoch: int, append_time_ms: int, records: Iterable[Message]
+        self,
+        base_offset: int,
+        epoch: int,
+        append_time_ms: int,
+        records: Iterable[Message],
+        *,
+        continues: bool = False,
     ) -> list[MetadataDelta]:
-        """Committed records, in order. Raises `ReplayError`: this node must stop."""
-        return self.loader.handle_commit(base_offset, epoch, append_time_ms, records)
+        """Committed records, in order; see `MetadataLoader.handle_commit`. Raises `ReplayError`: the node must stop."""
+        return self.loader.handle_commit(base_offset, epoch, append_time_ms, records, continues=continues)
 
     def handle_snapshot(self, records: Iterable[Message], offset: int, epoch: int, timestamp_ms: int) -> MetadataDelta:
         """The log before `offset` is replaced by a snapshot that ends there. An active controller never gets
         one."""
-        assert not self.is_active, "a leader was handed a snapshot"
+        assert not self.is_active, "a leader got a snapshot"
         return self.loader.handle_snapshot(records, offset, epoch, timestamp_ms)
 
     # Leadership
 
     def activate(self, epoch: int, next_offset: int, now_ms: int) -> list[Message]:
-        """Become the active controller of `epoch`; the records to append first, as one batch.
+        """Become the active controller of `epoch`; returns the records to append first, as one batch.
 
         Call it when everything before `next_offset` is committed and loaded. Every unfenced broker gets a
-        fresh session: what the last controller heard is not known.
+        new session: the heartbeats to the last controller are not known.
         """
         assert self._pending is None, f"active in epoch {self._epoch} already"
         self._epoch = epoch
@@ -129,17 +147,18 @@ class QuorumController:
                 self.sessions.start(broker.id, broker.epoch, now_ms)
         state = self._state(next_offset, now_ms)
         self._periodic = PeriodicWork.starting(state)
-        log.info("active controller of epoch %d from offset %d on", epoch, next_offset)
+        node_id = self.defaults.node_id
+        log.info("node %d is the active controller of epoch %d from offset %d on", node_id, epoch, next_offset)
         return self._activation_records(state)
 
     def _activation_records(self, state: ControllerState) -> list[Message]:
         records: list[Message] = []
         if self.loader.in_transaction:
-            log.warning("aborting a metadata transaction that was left open: %s", self.loader.transaction_name)
+            log.warning("the open metadata transaction %s is aborted", self.loader.transaction_name)
             records.append(AbortTransactionRecord(reason="Controller failover"))
         if self.loader.is_empty:
             levels = {it.name: it.feature_level for it in self._bootstrap_records}
-            log.info("the metadata log is empty: it begins with %s", levels)
+            log.info("the metadata log is empty, its first records are %s", levels)
             assert METADATA_VERSION in levels, "a cluster begins with a metadata.version"
             records += self._bootstrap_records
             if levels.get(ELR_VERSION, 0) > 0:
@@ -147,26 +166,32 @@ class QuorumController:
         return records
 
     def resign(self) -> None:
-        """Leadership is lost. What was pending counts only if it is committed by whoever leads now."""
+        """Leadership is lost. The next leader decides whether pending records are committed."""
         if self._pending is not None:
-            log.info("no longer the active controller (epoch %d)", self._epoch)
+            log.info("node %d is no longer the active controller (epoch %d)", self.defaults.node_id, self._epoch)
         self._pending = self._periodic = None
         self._epoch = -1
         self.sessions.clear()
 
     # Deciding
 
-    def decide(self, request: Message, version: int, next_offset: int, now_ms: int) -> ControllerResult[Message]:
-        """The answer to a request, and the records that must be committed before it may go."""
+    def decide(self, request: Message, version: int, next_offset: int, now_ms: int) -> Steps[ControllerResult[Message]]:
+        """The answer to a request, and the records that must be committed before the answer may leave."""
         if not self.is_active:
             return self.refuse(request, version, ErrorCode.NOT_CONTROLLER)
         state = self._state(next_offset, now_ms)
+        is_large = True
         try:
-            check_named(request)
-            return _with_notes(state, COMMANDS[type(request)](state, request, version))
+            is_large = (yield from count_named(request, state.pace)) > LARGE
+            result = COMMANDS[type(request)](state, request, version)
+            if isinstance(result, Generator):
+                result = yield from result
+            return _finished(state, result)
         except KafkaError as error:
-            log.info("%s refused with %s: %s", type(request).__name__, error.code.name, error.message)
-            refusal = self.refuse(request, version, error.code, error.message)
+            log.info("%s is refused with %s: %s", type(request).__name__, error.code.name, error.message)
+            refuse = partial(self.refuse, request, version, error.code, error.message)
+            refusal: ControllerResult[Message] = (yield refuse) if is_large else refuse()
+            refusal.is_long = is_large
             if isinstance(request, BrokerRegistrationRequest):
                 refusal.notes = self._refused.notes(request, error)
             return refusal
@@ -181,34 +206,34 @@ class QuorumController:
 
     def fence_broker(
         self, broker_id: int, broker_epoch: int, cause: str, next_offset: int, now_ms: int
-    ) -> ControllerResult[bool]:
-        """Fence one incarnation of a broker on evidence that its process is gone. The answer: whether that changes
+    ) -> Steps[ControllerResult[bool]]:
+        """Fence one incarnation of a broker on evidence that its process is gone. The answer is True if that changes
         anything."""
         if not self.is_active:
             return ControllerResult(False)
         state = self._state(next_offset, now_ms)
-        return _with_notes(state, brokers.fence_broker(state, broker_id, broker_epoch, cause))
+        return _finished(state, (yield from brokers.fence_broker(state, broker_id, broker_epoch, cause)))
 
     def next_periodic_ms(self, now_ms: int) -> int | None:
-        """When `run_periodic` is due; None while this controller is not active."""
+        """Time at which `run_periodic` is due; None while this controller is not active."""
         if self._periodic is None:
             return None
         return self._periodic.next_run_ms(self._state(0, now_ms))
 
-    def run_periodic(self, next_offset: int, now_ms: int) -> ControllerResult[bool]:
-        """What is due by the clock; the answer says whether to call again at once."""
+    def run_periodic(self, next_offset: int, now_ms: int) -> Steps[ControllerResult[bool]]:
+        """Periodic work that is due; the answer is True if there may be more."""
         if self._periodic is None:
             return ControllerResult(False)
         state = self._state(next_offset, now_ms)
-        return _with_notes(state, self._periodic.run(state))
+        return _finished(state, (yield from self._periodic.run(state)))
 
-    def preview(self, records: Sequence[Message], last_offset: int, now_ms: int) -> MetadataImage:
+    def preview(self, records: Sequence[Message], last_offset: int, now_ms: int) -> Steps[MetadataImage]:
         """The pending image as it will be once `records` are appended and end at `last_offset`.
 
         Raises `ReplayError` for a wrong decision: such records must never reach the log.
         """
-        seen = [record for record in records if not isinstance(record, AbortTransactionRecord)]
-        return self.pending.apply(seen, last_offset, self._epoch, now_ms)
+        visible = [record for record in records if not isinstance(record, AbortTransactionRecord)]
+        return replayed(self.pending, visible, last_offset, self._epoch, now_ms)
 
     def appended(self, preview: MetadataImage, now_ms: int) -> None:
         """The records of a preview were appended; decisions see them from now on."""
@@ -218,7 +243,7 @@ class QuorumController:
 
     @property
     def pending(self) -> MetadataImage:
-        """What decisions are made on; only while active."""
+        """The image that decisions are made on; only while active."""
         assert self._pending is not None, "not the active controller"
         return self._pending
 
@@ -226,8 +251,10 @@ class QuorumController:
         return ControllerState(self.defaults, self._chance, self.sessions, self.pending, next_offset, now_ms)
 
 
-def _with_notes(state: ControllerState, result: ControllerResult[R]) -> ControllerResult[R]:
-    """What was decided on `state` goes with its records; what changes nothing is not told."""
+def _finished(state: ControllerState, result: ControllerResult[R]) -> ControllerResult[R]:
+    """The result with all that was gathered in `state`. A decision without records changes nothing and has no notes."""
     if result.records:
         result.notes = state.notes
+    result.effects = state.effects
+    result.is_long = state.pace.steps > 0
     return result

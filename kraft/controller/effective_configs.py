@@ -1,4 +1,4 @@
-"""Which value of a topic key holds, and where it comes from.
+"""The effective value of a topic config, and its source.
 
 The order: the topic's own override, this controller's dynamic override, the cluster's dynamic default, the
 configuration file, Kafka's default (KIP-226). Only reads.
@@ -15,7 +15,7 @@ UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"
 
 
 def _dynamic(image: MetadataImage, defaults: ControllerDefaults, topic_name: str, key: str) -> str | None:
-    """The dynamic value of a key that topics and brokers call by the same name."""
+    """The dynamic value of a key that has the same name for topics and brokers."""
     for resource in (
         (TOPIC_RESOURCE, topic_name),
         (BROKER_RESOURCE, str(defaults.node_id)),
@@ -28,7 +28,7 @@ def _dynamic(image: MetadataImage, defaults: ControllerDefaults, topic_name: str
 
 
 def min_insync_replicas(state: ControllerState, topic: TopicImage) -> int:
-    """How many in-sync replicas an acknowledged write needs; never more than there are replicas."""
+    """The effective min.insync.replicas; never more than the topic's replication factor."""
     text = _dynamic(state.image, state.defaults, topic.name, MIN_INSYNC_REPLICAS)
     wanted = state.defaults.min_insync_replicas if text is None else int(text)
     first = next(iter(topic.partitions.values()), None)
@@ -36,7 +36,7 @@ def min_insync_replicas(state: ControllerState, topic: TopicImage) -> int:
 
 
 def unclean_leader_election(state: ControllerState, topic_name: str) -> bool:
-    """Whether this topic would rather lose records than be offline."""
+    """The effective unclean.leader.election.enable."""
     text = _dynamic(state.image, state.defaults, topic_name, UNCLEAN_LEADER_ELECTION)
     if text is None:
         return state.defaults.unclean_leader_election_enable
@@ -44,7 +44,7 @@ def unclean_leader_election(state: ControllerState, topic_name: str) -> bool:
 
 
 def broker_layers(image: MetadataImage, defaults: ControllerDefaults) -> BrokerLayers:
-    """What this controller's topics fall back on, by where it was set."""
+    """Broker configs that this controller's topics inherit, by source."""
     return BrokerLayers(
         static=defaults.raw,
         cluster_default=image.config(BROKER_RESOURCE, ""),

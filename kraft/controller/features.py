@@ -1,16 +1,14 @@
 """Changing finalised feature levels (KIP-584, KIP-778, KIP-1022).
 
 A level is taken only if every registered node supports it, its dependencies stand, and nothing in the
-metadata would be lost by it. All updates of a request happen or none.
+metadata would be lost by it. The updates of a request are made all or none.
 """
 
 from __future__ import annotations
 
-import logging
-
 from kraft.controller.configs import elr_safety_records
 from kraft.controller.eligibility import clear_of_all
-from kraft.controller.state import ControllerResult, ControllerState
+from kraft.controller.state import ControllerResult, ControllerState, Steps
 from kraft.metadata.features import (
     CONTROLLER_REGISTRATION_SINCE,
     ELR_VERSION,
@@ -31,8 +29,7 @@ from protocol.messages.update_features import (
     UpdateFeaturesResponse,
 )
 from protocol.schema import Message
-
-log = logging.getLogger("kraft.controller")
+from runtime.decisions import DecisionKind
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 """Upgrade types of UpdateFeatures."""
@@ -40,8 +37,8 @@ UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
 def update_features(
     state: ControllerState, request: UpdateFeaturesRequest, version: int
-) -> ControllerResult[UpdateFeaturesResponse]:
-    """Finalise levels. Raises KafkaError INVALID_UPDATE_VERSION naming the first update that cannot be
+) -> Steps[ControllerResult[UpdateFeaturesResponse]]:
+    """Finalise levels. Raises KafkaError INVALID_UPDATE_VERSION for the first update that cannot be
     made."""
     features = state.image.features
     proposed = {METADATA_VERSION: features.metadata_version} | features.finalized
@@ -51,17 +48,16 @@ def update_features(
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a feature is in the request more than once")
     records: list[Message] = []
     for update in request.feature_updates:
-        reason = _why_not(state, update, _upgrade_type(update, version)) or unmet_dependency(
+        reason = _refusal(state, update, _upgrade_type(update, version)) or unmet_dependency(
             update.feature, update.max_version_level, proposed
         )
         if reason is not None:
-            log.warning("feature %s stays: %s", update.feature, reason)
             raise KafkaError(
                 ErrorCode.INVALID_UPDATE_VERSION,
                 f"nothing was updated: {update.feature} cannot go to {update.max_version_level}: {reason}",
             )
         if update.feature != KRAFT_VERSION:
-            records += _update_records(state, update)
+            records += yield from _update_records(state, update)
     response = UpdateFeaturesResponse(error_message=None)
     if version <= 1:
         response.results = [
@@ -76,18 +72,24 @@ def _upgrade_type(update: FeatureUpdateKey, version: int) -> int:
     return update.upgrade_type
 
 
-def _update_records(state: ControllerState, update: FeatureUpdateKey) -> list[Message]:
+def _update_records(state: ControllerState, update: FeatureUpdateKey) -> Steps[list[Message]]:
     name, level = update.feature, update.max_version_level
-    log.warning("feature %s: %d -> %d", name, state.image.features.level(name), level)
+    state.notes.note(
+        DecisionKind.LIFECYCLE,
+        "quorum",
+        f"feature {name} changes its level from {state.image.features.level(name)} to {level}",
+        cause="UpdateFeatures asked for it",
+    )
     record = FeatureLevelRecord(name=name, feature_level=level)
     if name != ELR_VERSION:
         return [record]
     if level == 0:
-        return [record, *clear_of_all(state, f"{ELR_VERSION} is 0 now: nobody keeps them up to date from here on")]
+        cleared = yield from clear_of_all(state, f"{ELR_VERSION} is 0 now, so that they are no longer maintained")
+        return [record, *cleared]
     return [*elr_safety_records(state), record]
 
 
-def _why_not(state: ControllerState, update: FeatureUpdateKey, upgrade_type: int) -> str | None:
+def _refusal(state: ControllerState, update: FeatureUpdateKey, upgrade_type: int) -> str | None:
     name, level = update.feature, update.max_version_level
     current = state.image.features.level(name)
     if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
@@ -95,20 +97,20 @@ def _why_not(state: ControllerState, update: FeatureUpdateKey, upgrade_type: int
     if name not in SUPPORTED_FEATURES:
         return "there is no such feature"
     if level < 0:
-        return "a level is never negative"
-    reason = _who_lacks_it(state, name, level)
+        return "a level cannot be negative"
+    reason = _unsupported_by_a_node(state, name, level)
     if reason is not None:
         return reason
     if level < current and upgrade_type == UPGRADE:
-        return f"it stands at {current}; a downgrade has to be asked for as one"
+        return f"its level is {current}; a downgrade needs a downgrade type"
     if level > current and upgrade_type != UPGRADE:
-        return f"it stands at {current}; that would be no downgrade"
+        return f"its level is {current}, so this is no downgrade"
     if name == METADATA_VERSION:
-        return _why_no_metadata_version(state, level, upgrade_type)
+        return _metadata_version_refusal(state, level, upgrade_type)
     return None
 
 
-def _why_no_metadata_version(state: ControllerState, level: int, upgrade_type: int) -> str | None:
+def _metadata_version_refusal(state: ControllerState, level: int, upgrade_type: int) -> str | None:
     current = state.image.features.metadata_version
     if level not in METADATA_VERSION_NAMES:
         return f"levels are {min(METADATA_VERSION_NAMES)} to {max(METADATA_VERSION_NAMES)}"
@@ -123,8 +125,8 @@ def _why_no_metadata_version(state: ControllerState, level: int, upgrade_type: i
     return None
 
 
-def _who_lacks_it(state: ControllerState, name: str, level: int) -> str | None:
-    """Why some node of the cluster could not work with this level; None if all can."""
+def _unsupported_by_a_node(state: ControllerState, name: str, level: int) -> str | None:
+    """Reason why a node of the cluster cannot work with this level; None if all can."""
     reason = unsupported_reason(name, level)
     if reason is not None:
         return reason

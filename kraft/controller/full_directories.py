@@ -1,31 +1,26 @@
-"""Decisions about replicas whose log directory has no room: somebody else leads, and nobody waits for them.
+"""Decisions about replicas whose log directory is full: others lead, and no write waits for them.
 
-What a broker reports is kept with its session; no record carries it. While it is full, a replica is not elected if
-another one in sync has room, and it joins no ISR. It leaves an ISR whose other members have room and are enough for
-min.insync.replicas: else all acks=all writes would wait for it. Nothing changes where that would leave too few.
+The report of a broker is kept with its session; no record carries it. While its directory is full, a replica is not
+elected if another one in sync has room, and it joins no ISR. It leaves an ISR whose other members have room and are
+enough for min.insync.replicas: else all acks=all writes would wait for it. Nothing changes if too few would remain.
 """
 
 from __future__ import annotations
 
-import logging
-
 from kraft.controller.partition_notes import note_change
 from kraft.controller.partitions import change_of, has_room, partitions_in_isr
-from kraft.controller.state import ControllerState
+from kraft.controller.state import ControllerState, Steps
 from kraft.metadata.image import BrokerImage
 from protocol.schema import Message
 from runtime.decisions import DecisionKind
 
-log = logging.getLogger("kraft.controller")
-
 
 def note_full(state: ControllerState, broker: BrokerImage, full: tuple[bytes, ...]) -> None:
-    """Take in what the heartbeat of a broker reported; `full` are ids of its log directories."""
+    """Keep the full log directories that a broker reported with its heartbeat."""
     session = state.sessions.get(broker.id)
     if session is None or session.full_directories == full:
         return
     session.full_directories = full
-    log.warning("broker %d has %d full log directories", broker.id, len(full))
     count = f"{len(full)} log directories of broker {broker.id} are full" if full else "all of them have room again"
     state.notes.note(
         DecisionKind.LOG,
@@ -36,14 +31,16 @@ def note_full(state: ControllerState, broker: BrokerImage, full: tuple[bytes, ..
     )
 
 
-def hand_over_full(state: ControllerState, broker: BrokerImage) -> list[Message]:
-    """The changes that spare the cluster this broker's full directories."""
+def hand_over_full(state: ControllerState, broker: BrokerImage) -> Steps[list[Message]]:
+    """Changes that move leaderships away from this broker's full directories."""
     session = state.sessions.get(broker.id)
     if session is None or not session.full_directories or broker.fenced:
         return []
     records: list[Message] = []
     cause = f"the log directory of broker {broker.id} is full"
-    for located in partitions_in_isr(state.image, broker.id):
+    for located in (yield from partitions_in_isr(state, broker.id)):
+        if state.pace.is_full():
+            yield None
         partition = located[2]
         if has_room(state, partition, broker.id):
             continue

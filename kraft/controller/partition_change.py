@@ -1,9 +1,8 @@
-"""`PartitionChange`: the rules by which one partition may change, and the record that says the change.
+"""`PartitionChange`: the rules by which one partition may change, and the record of the change.
 
-Whoever wants a change (a broker left, an ISR was proposed, an election was asked for) names the targets it
-cares about; `build` works out leader, epochs, eligible leader replicas and the end of a reassignment from
-them. A pure function of the partition, the targets and the rules; it knows nothing of brokers beyond "may it
-lead?".
+A caller (a broker left, an ISR was proposed, an election was requested) sets the targets it cares about;
+`build` derives leader, epochs, eligible leader replicas and the end of a reassignment from them. A pure
+function of the partition, the targets and the rules; all it knows of a broker is whether it may lead.
 
 Sources: KIP-631, KIP-704 (recovery after an unclean election), KIP-858 (directories), KIP-966 (ELR), KIP-455
 (reassignment).
@@ -29,26 +28,26 @@ Replicas = tuple[int, ...]
 
 
 class Election(Enum):
-    """How hard to look for a leader."""
+    """Kinds of elections."""
 
     PREFERRED = "preferred"
     """Move to the first replica if it may lead, else keep the partition online."""
     ONLINE = "online"
     """Keep the leader while it may lead, else take the next one that holds every committed record."""
     UNCLEAN = "unclean"
-    """As ONLINE, but rather lose records than stay offline."""
+    """Like ONLINE, but lose records rather than stay offline."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRules:
-    """What the cluster says about this partition at this moment."""
+    """State of the cluster that the change of a partition depends on."""
 
     may_lead: Callable[[int], bool]
     """Whether a replica's broker is active and its directory works."""
     has_room: Callable[[int], bool]
-    """Whether a replica can take records. One that cannot leads only if nobody else may."""
+    """Whether a replica's log directory has room. One without room leads only if no other may."""
     default_directory: Callable[[int], bytes]
-    """Where a replica that is new on a broker will lie, as far as is known."""
+    """The directory of a new replica on a broker, as far as it is known."""
     min_insync_replicas: int
     elr_enabled: bool
     metadata_version: int
@@ -69,9 +68,9 @@ class PartitionChange:
     adding_replicas: Replicas = field(init=False)
     leader_recovery_state: int = field(init=False)
     unclean_restarts: Replicas = ()
-    """Brokers that came back without a clean stop: what they hold is no longer known to be complete."""
+    """Brokers that came back after an unclean stop: their logs may lack records."""
     emptied: Replicas = ()
-    """Those of them that came back without the directory in which their replica was: it holds nothing."""
+    """Brokers among them that came back without the directory of their replica: it holds nothing."""
     _elr: Replicas = field(init=False)
     _last_known: Replicas = field(init=False)
 
@@ -93,10 +92,10 @@ class PartitionChange:
         self._gather_last_known()
         self._elect(record)
         self._bump_epoch_if_replicas_left(record)
-        self._tell_elr(record)
-        self._tell_isr(record)
-        self._tell_last_known_leader(record)
-        self._tell_assignment(record)
+        self._record_elr(record)
+        self._record_isr(record)
+        self._record_last_known_leader(record)
+        self._record_assignment(record)
         if self.leader_recovery_state != self.partition.leader_recovery_state:
             record.leader_recovery_state = self.leader_recovery_state
         return None if _is_empty(record) else record
@@ -113,7 +112,7 @@ class PartitionChange:
         self.removing_replicas = self.adding_replicas = ()
 
     def _gather_elr(self) -> None:
-        """While the ISR is below min.insync.replicas nothing is acknowledged, so whoever leaves it then still
+        """While the ISR is below min.insync.replicas nothing is acknowledged, so a replica that leaves it then still
         holds every committed record and stays eligible, unless it restarted uncleanly."""
         if not self.rules.elr_enabled:
             return
@@ -126,8 +125,8 @@ class PartitionChange:
         )
 
     def _gather_last_known(self) -> None:
-        """Of replicas that all restarted uncleanly the last one is taken that was known to have every committed record:
-        until then nobody needed the others, and what a leader before them lost is nobody's to bring back."""
+        """If all replicas restarted uncleanly, the last one that was known to hold every committed record counts as
+        the last known leader: no other replica can hold more."""
         if self.isr or self._elr:
             return
         for replica in self.unclean_restarts:
@@ -144,7 +143,7 @@ class PartitionChange:
             alone_is_enough = self.rules.min_insync_replicas <= 1
             self._elr = () if alone_is_enough else tuple(it for it in self._elr if it != leader)
         elif unclean:
-            # Nobody else can be known to match this leader's log: the ISR is the leader alone, and records
+            # No other replica is known to match this leader's log: the ISR is the leader alone, and records
             # that only others held are lost.
             record.isr = [leader]
             if self.partition.leader_recovery_state != LEADER_RECOVERING:
@@ -157,7 +156,7 @@ class PartitionChange:
             order.insert(0, self.replicas[0])
         able = [it for it in order if self._holds_all_committed(it) and self.rules.may_lead(it)]
         if able:
-            # Whoever joins the ISR by this very change is no reason to leave a leader that may stay.
+            # A replica that joins the ISR by this change is no reason to replace a leader that may stay.
             before = (*self.partition.isr, *self.partition.elr)
             with_room = (it for it in able if self.rules.has_room(it) and (it in before or it == able[0]))
             return next(with_room, able[0]), False
@@ -174,8 +173,8 @@ class PartitionChange:
         return replica in (self.isr or self._elr)
 
     def _last_known_leader(self) -> int | None:
-        """With ISR and ELR empty every copy restarted uncleanly; who was the last to lead, or to be eligible, is
-        taken as soon as it is back. Whether it lost anything in its restart cannot be known (KIP-966, balanced
+        """If ISR and ELR are empty, every replica restarted uncleanly; the last leader or eligible replica is elected
+        as soon as it is back. Whether it lost records in its restart cannot be known (KIP-966, balanced
         recovery)."""
         known = self._last_known
         if not self.rules.elr_enabled or self.isr or self._elr or len(known) != 1:
@@ -187,18 +186,18 @@ class PartitionChange:
         if record.leader == NO_LEADER_CHANGE and any(it not in self.replicas for it in self.partition.replicas):
             record.leader = self.partition.leader
 
-    def _tell_elr(self, record: PartitionChangeRecord) -> None:
+    def _record_elr(self, record: PartitionChangeRecord) -> None:
         elected_uncleanly = record.isr is not None
         if elected_uncleanly or not self.rules.elr_enabled:
             self._elr = ()
         if self._elr != self.partition.elr:
             record.eligible_leader_replicas = list(self._elr)
 
-    def _tell_isr(self, record: PartitionChangeRecord) -> None:
-        # Without ELR the last member stays in the ISR of an offline partition: it is the only hint at who may
+    def _record_isr(self, record: PartitionChangeRecord) -> None:
+        # Without ELR the last member stays in the ISR of an offline partition, to record which replica may
         # lead.
-        may_be_told = bool(self.isr) or self.rules.elr_enabled
-        if record.isr is None and may_be_told and self.isr != self.partition.isr:
+        may_be_recorded = bool(self.isr) or self.rules.elr_enabled
+        if record.isr is None and may_be_recorded and self.isr != self.partition.isr:
             record.isr = list(self.isr)
         if (
             record.isr is not None
@@ -208,7 +207,7 @@ class PartitionChange:
         ):
             record.leader = self.partition.leader
 
-    def _tell_last_known_leader(self, record: PartitionChangeRecord) -> None:
+    def _record_last_known_leader(self, record: PartitionChangeRecord) -> None:
         """Remembered when the ISR becomes empty, forgotten when there is a leader again."""
         if not self.rules.elr_enabled:
             return
@@ -225,7 +224,7 @@ class PartitionChange:
         elif leader == NO_LEADER and known != self.partition.last_known_elr:
             record.last_known_elr = list(known)
 
-    def _tell_assignment(self, record: PartitionChangeRecord) -> None:
+    def _record_assignment(self, record: PartitionChangeRecord) -> None:
         if self.replicas != self.partition.replicas:
             known = dict(zip(self.partition.replicas, self.partition.directories, strict=True))
             directories = [known.get(it) or self.rules.default_directory(it) for it in self.replicas]

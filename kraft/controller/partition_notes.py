@@ -1,11 +1,10 @@
-"""What one change of a partition is told as: an election, another ISR, a reassignment that begins or ends, and why.
+"""Decision notes of a change of a partition: an election, another ISR, the begin or end of a reassignment; the cause.
 
-Reads a partition before a record and after it; decides nothing. The causes come from whoever wanted the change.
+Reads a partition before a record and after it; decides nothing. The caller knows the cause.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -15,16 +14,14 @@ from kraft.metadata.replay import merge_change
 from protocol.messages.metadata_log import PartitionChangeRecord
 from runtime.decisions import DecisionKind, Fact, Note
 
-log = logging.getLogger("kraft.controller")
-
 Located = tuple[TopicImage, int, PartitionImage]
-"""A partition and where it is: its topic and its index."""
+"""A topic, the index of a partition of it, and that partition."""
 
 
 def note_change(
     state: ControllerState, located: Located, record: PartitionChangeRecord, cause: str, *, also: tuple[str, ...] = ()
 ) -> None:
-    """Note what `record` decides about a partition, because of `cause`. `also`: the brokers that brought it about."""
+    """Note the change that `record` makes to a partition, because of `cause`. `also`: the brokers that caused it."""
     topic, partition_id, before = located
     after = merge_change(before, record)
     name = f"{topic.name}-{partition_id}"
@@ -41,26 +38,34 @@ def note_change(
         facts |= {"elr": after.elr, "elr_before": before.elr}
     note = partial(_note, state, name, facts=facts, also=also)
     if after.leader != before.leader:
-        told = election_told(name, before, after)
+        what = describe_election(name, before, after)
         chosen = f"{cause}; {_why_this_one(before, after)}"
-        note(DecisionKind.ELECTION, told, chosen)
-        _warn(told, chosen, before, after)
+        note(DecisionKind.ELECTION, what, chosen)
     elif after.isr != before.isr:
-        told = f"ISR of {name} changed {list(before.isr)} -> {list(after.isr)} in leader epoch {after.leader_epoch}"
-        note(DecisionKind.ISR, told, cause)
+        what = f"ISR of {name} changed {list(before.isr)} -> {list(after.isr)} in leader epoch {after.leader_epoch}"
+        note(DecisionKind.ISR, what, cause)
     elif after.elr != before.elr:
-        told = f"eligible leader replicas of {name} changed {list(before.elr)} -> {list(after.elr)}"
-        note(DecisionKind.ISR, told, cause)
+        what = f"eligible leader replicas of {name} changed {list(before.elr)} -> {list(after.elr)}"
+        note(DecisionKind.ISR, what, cause)
     _note_reassignment(state, name, before, after, cause, facts)
 
 
-def election_told(name: str, before: PartitionImage, after: PartitionImage) -> str:
-    """Who leads, without why."""
+def describe_election(name: str, before: PartitionImage, after: PartitionImage) -> str:
+    """The new leader, without the cause."""
     if after.leader == NO_LEADER:
         return f"{name} has no leader since epoch {after.leader_epoch}"
     if before.leader == NO_LEADER:
         return f"leader of {name} is {after.leader} in epoch {after.leader_epoch}, after there was none"
     return f"leader of {name} moved {before.leader} -> {after.leader} in epoch {after.leader_epoch}"
+
+
+def is_alarming(note: Note) -> bool:
+    """Whether a decision takes a partition offline, or may lose records of it."""
+    if note.kind is not DecisionKind.ELECTION:
+        return False
+    leader, isr, elr = (note.facts.get(name) for name in ("leader", "isr_before", "elr_before"))
+    known = {*(isr if isinstance(isr, tuple) else ()), *(elr if isinstance(elr, tuple) else ())}
+    return leader is not None and leader not in known
 
 
 def _note_reassignment(
@@ -74,34 +79,34 @@ def _note_reassignment(
         after.removing_replicas,
     ):
         held = [it for it in before.replicas if it not in before.adding_replicas]
-        told = f"{name} begins to move from brokers {held} to {wanted}"
+        what = f"{name} begins to move from brokers {held} to {wanted}"
         facts = {**facts, "adding": after.adding_replicas, "removing": after.removing_replicas}
     elif was_moving and not is_moving:
         cancelled = any(it in after.replicas for it in before.removing_replicas)
-        told = f"the move of {name} {'was given up, it stays' if cancelled else 'is complete, it is'} on {wanted}"
+        what = f"the move of {name} {'was given up, it stays' if cancelled else 'is complete, it is'} on {wanted}"
         cause = cause if cancelled else f"all of them are in sync; {cause}"
     elif after.replicas != before.replicas:
-        told = f"replicas of {name} changed {list(before.replicas)} -> {wanted}"
+        what = f"replicas of {name} changed {list(before.replicas)} -> {wanted}"
     else:
         return
-    _note(state, name, DecisionKind.REASSIGNMENT, told, cause, facts=facts)
+    _note(state, name, DecisionKind.REASSIGNMENT, what, cause, facts=facts)
 
 
 def _note(  # noqa: PLR0913 - all of a note
     state: ControllerState,
     name: str,
     kind: DecisionKind,
-    told: str,
+    what: str,
     cause: str,
     *,
     facts: Mapping[str, Fact],
     also: Sequence[str] = (),
 ) -> None:
-    state.notes.append(Note(kind, name, told, also, cause, facts))
+    state.notes.append(Note(kind, name, what, also, cause, facts))
 
 
 def _why_this_one(before: PartitionImage, after: PartitionImage) -> str:
-    """Why the new leader is the one it is, or why there is none."""
+    """Reason for the choice of the new leader, or why there is none."""
     leader, replicas = after.leader, list(after.replicas)
     if leader == NO_LEADER:
         return f"no replica of {replicas} that has all that was committed may lead, ISR {list(after.isr)}" + (
@@ -114,9 +119,3 @@ def _why_this_one(before: PartitionImage, after: PartitionImage) -> str:
     if leader in before.last_known_elr:
         return f"nobody else was left, {leader} was the last that had all; whether it lacks records cannot be known"
     return f"{leader} was not in sync and is taken all the same: records may be lost"
-
-
-def _warn(told: str, cause: str, before: PartitionImage, after: PartitionImage) -> None:
-    """What costs somebody something stands out in the log, too."""
-    if after.leader == NO_LEADER or after.leader not in (*before.isr, *before.elr):
-        log.warning("%s: %s", told, cause)

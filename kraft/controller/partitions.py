@@ -1,20 +1,19 @@
-"""Decisions about existing partitions: who leads, who is in sync, in which directory a replica lies.
+"""Decisions about existing partitions: leaders, in-sync replicas, log directories of replicas.
 
-Two ways in: the cluster changed (`partition_changes`, used when brokers come and go) and somebody asked
-(AlterPartition, ElectLeaders, AssignReplicasToDirs, ListPartitionReassignments). What one change looks like
-is in `partition_change.py`.
+Two entries: the cluster changed (`partition_changes`, used when brokers come and go), or a request asked for a change
+(AlterPartition, ElectLeaders, AssignReplicasToDirs, ListPartitionReassignments). `partition_change.py` has the rules of
+a single change.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kraft.controller.effective_configs import min_insync_replicas, unclean_leader_election
 from kraft.controller.partition_change import Election, PartitionChange, PartitionRules, Replicas
 from kraft.controller.partition_notes import Located, note_change
-from kraft.controller.state import ControllerResult, ControllerState
+from kraft.controller.state import ControllerResult, ControllerState, Steps
 from kraft.metadata.features import DIRECTORIES_SINCE
 from kraft.metadata.image import (
     LEADER_RECOVERED,
@@ -50,55 +49,73 @@ from protocol.messages.metadata_log import PartitionChangeRecord
 from protocol.schema import Message
 from runtime.decisions import DecisionKind
 
-log = logging.getLogger("kraft.controller")
-
-MAX_CHANGES_TOLD = 1000
-"""So many partitions that change by one cause are told one by one; the others as a number."""
+MAX_CHANGES_NOTED = 1000
+"""Changes of partitions by one cause that are noted one by one; the others are noted as a number."""
+TOPICS_PER_ITEM = 10
+PARTITIONS_PER_ITEM = 100
+"""Partitions that are looked at in the time of an item."""
 
 PREFERRED_ELECTION = 0
 UNCLEAN_ELECTION = 1
 
 
-def all_partitions(image: MetadataImage) -> Iterator[Located]:
-    """Every partition. A scan of 10,000 takes a millisecond or two, so nothing keeps an index up to date."""
-    for topic in image.topics.by_name.values():
+def find_partitions(state: ControllerState, is_wanted: Callable[[PartitionImage], bool]) -> Steps[list[Located]]:
+    """All partitions that fit. A scan of 10,000 takes a few milliseconds, so no index is kept."""
+    found: list[Located] = []
+    seen = 0
+    for topic in state.image.topics.by_name.values():
         for partition_id, partition in topic.partitions.items():
-            yield topic, partition_id, partition
+            if is_wanted(partition):
+                found.append((topic, partition_id, partition))
+            seen += 1
+            if seen % PARTITIONS_PER_ITEM == 0 and state.pace.is_full():
+                yield None
+    return found
 
 
-def leads_any(image: MetadataImage, broker_id: int) -> bool:
-    return any(partition.leader == broker_id for _, _, partition in all_partitions(image))
+def leads_any(state: ControllerState, broker_id: int) -> Steps[bool]:
+    """Whether the broker leads a partition."""
+    seen = 0
+    for topic in state.image.topics.by_name.values():
+        for partition in topic.partitions.values():
+            if partition.leader == broker_id:
+                return True
+            seen += 1
+            if seen % PARTITIONS_PER_ITEM == 0 and state.pace.is_full():
+                yield None
+    return False
 
 
-def partitions_in_isr(image: MetadataImage, *broker_ids: int) -> list[Located]:
-    """Those with any of these brokers in the ISR."""
-    return [it for it in all_partitions(image) if any(broker_id in it[2].isr for broker_id in broker_ids)]
+def partitions_in_isr(state: ControllerState, *broker_ids: int) -> Steps[list[Located]]:
+    """Partitions with any of these brokers in the ISR."""
+    wanted = frozenset(broker_ids)
+    return find_partitions(state, lambda it: not wanted.isdisjoint(it.isr))
 
 
-def partitions_in_isr_or_elr(image: MetadataImage, broker_id: int) -> list[Located]:
-    return [it for it in all_partitions(image) if broker_id in it[2].isr or broker_id in it[2].elr]
+def partitions_in_isr_or_elr(state: ControllerState, broker_id: int) -> Steps[list[Located]]:
+    return find_partitions(state, lambda it: broker_id in it.isr or broker_id in it.elr)
 
 
-def leaderless_partitions(image: MetadataImage) -> list[Located]:
-    return [it for it in all_partitions(image) if it[2].leader == NO_LEADER]
+def leaderless_partitions(state: ControllerState) -> Steps[list[Located]]:
+    return find_partitions(state, lambda it: it.leader == NO_LEADER)
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerMoves:
-    """How brokers are changing while records about their partitions are made; ids, NO_LEADER for nobody."""
+    """Changes of brokers that come with changes of their partitions; broker ids, or NO_LEADER."""
 
     leaving: Replicas = ()
-    """Leave ISRs together and lead no more, though the image still has them as active."""
+    """They leave ISRs together and may not lead, although the image still has them as active."""
     returning: int = NO_LEADER
-    """May lead, though the image still has it as fenced."""
+    """It may lead, although the image still has it as fenced."""
     restarted_uncleanly: int = NO_LEADER
-    """Leaves ISRs and ELRs: its log may lack what it had acknowledged."""
+    """It leaves ISRs and ELRs: its log may lack records that it had acknowledged."""
     directories: tuple[bytes, ...] = ()
-    """What `restarted_uncleanly` came back with."""
+    """Log directories with which `restarted_uncleanly` came back."""
 
 
 def default_directory(image: MetadataImage, broker_id: int) -> bytes:
-    """Where a new replica on this broker will lie: known in advance only if it has a single directory."""
+    """The log directory of a new replica on this broker: known in advance only if it has a single one."""
     broker = image.cluster.brokers.get(broker_id)
     if image.features.metadata_version < DIRECTORIES_SINCE:
         return MIGRATING_DIRECTORY
@@ -125,7 +142,7 @@ def change_of(state: ControllerState, located: Located, moves: BrokerMoves | Non
 
 
 def has_room(state: ControllerState, partition: PartitionImage, broker_id: int) -> bool:
-    """Whether the log directory of a replica can take more, as far as its broker reported."""
+    """Whether the log directory of a replica has room, as far as its broker reported."""
     session = state.sessions.get(broker_id)
     if session is None or not session.full_directories or broker_id not in partition.replicas:
         return True
@@ -150,12 +167,12 @@ def _who_may_lead(image: MetadataImage, partition: PartitionImage, moves: Broker
 
 def partition_changes(
     state: ControllerState, cause: str, partitions: Iterable[Located], moves: BrokerMoves
-) -> list[Message]:
-    """Take leaving brokers out of ISRs and elect leaders where that is needed or newly possible."""
+) -> Steps[list[Message]]:
+    """Records that take leaving brokers out of ISRs and elect leaders where that is needed or newly possible."""
     records: list[Message] = []
     gone = (*moves.leaving, moves.restarted_uncleanly)
     brokers = tuple(f"broker {it}" for it in (*gone, moves.returning) if it != NO_LEADER)
-    told = 0
+    noted = 0
     for located in partitions:
         topic, _, partition = located
         change = change_of(state, located, moves)
@@ -170,12 +187,14 @@ def partition_changes(
         record = change.build()
         if record is not None:
             records.append(record)
-            if told < MAX_CHANGES_TOLD:
+            if noted < MAX_CHANGES_NOTED:
                 note_change(state, located, record, cause, also=brokers)
-                told += 1
-    if told < len(records):
+                noted += 1
+        if state.pace.is_full():
+            yield None
+    if noted < len(records):
         for broker in brokers:
-            text = f"{len(records) - told} more partitions change"
+            text = f"{len(records) - noted} more partitions change"
             state.notes.note(DecisionKind.ELECTION, broker, text, cause=cause, partitions=len(records))
     return records
 
@@ -197,9 +216,9 @@ def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) 
 
 def alter_partition(
     state: ControllerState, request: alter.AlterPartitionRequest, version: int
-) -> ControllerResult[alter.AlterPartitionResponse]:
-    """A leader proposes ISRs. Each is taken only if the leader knows the partition as it is (compare and set
-    on the partition epoch) and every member is alive in the very incarnation that the leader saw."""
+) -> Steps[ControllerResult[alter.AlterPartitionResponse]]:
+    """A leader proposes ISRs. Each is accepted only if the leader knows the current state of the partition (compare
+    and set on the partition epoch) and every member is alive in the same incarnation that the leader saw."""
     check_broker_epoch(state.image, request.broker_id, request.broker_epoch)
     response = alter.AlterPartitionResponse()
     records: list[Message] = []
@@ -213,18 +232,11 @@ def alter_partition(
             if topic is None:
                 answer.partitions.append(_altered(wanted, ErrorCode.UNKNOWN_TOPIC_ID))
                 continue
-            refusal = _why_not_alter(state, request.broker_id, topic, wanted)
+            if state.pace.is_full():
+                yield None
+            refusal = _refusal(state, request.broker_id, topic, wanted)
             if refusal is not None:
-                code, reason = refusal
-                log.info(
-                    "AlterPartition of %s-%d by broker %d refused with %s: %s",
-                    topic.name,
-                    wanted.partition_index,
-                    request.broker_id,
-                    code.name,
-                    reason,
-                )
-                answer.partitions.append(_altered(wanted, code))
+                answer.partitions.append(_altered(wanted, refusal))
                 continue
             answer.partitions.append(_alter(state, request.broker_id, topic, wanted, records))
     return ControllerResult(response, records)
@@ -255,7 +267,7 @@ def _alter(
         note_change(state, (topic, partition_id, partition), record, cause)
         partition = merge_change(partition, record)
         if record.leader not in (broker_id, NO_LEADER_CHANGE):
-            # The proposal completed a reassignment that takes the leader away: done, but not as it thinks.
+            # The proposal completed a reassignment that removes this leader: it is done, but the leader has changed.
             return _altered(wanted, ErrorCode.NEW_LEADER_ELECTED)
     return alter.ResponsePartitionData(
         partition_index=partition_id,
@@ -267,50 +279,42 @@ def _alter(
     )
 
 
-def _why_not_alter(
+def _refusal(
     state: ControllerState, broker_id: int, topic: TopicImage, wanted: alter.RequestPartitionData
-) -> tuple[ErrorCode, str] | None:
+) -> ErrorCode | None:
+    """The error of a proposal; None if it is accepted."""
     partition = topic.partitions.get(wanted.partition_index)
     if partition is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition"
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if wanted.leader_epoch > partition.leader_epoch or wanted.partition_epoch > partition.partition_epoch:
-        # The broker knows more than we do, so somebody else is the active controller by now.
-        return ErrorCode.NOT_CONTROLLER, "the broker has a later epoch"
+        # The broker has read more than this controller, so another one is active by now.
+        return ErrorCode.NOT_CONTROLLER
     if wanted.leader_epoch < partition.leader_epoch:
-        return ErrorCode.FENCED_LEADER_EPOCH, f"the leader epoch is {partition.leader_epoch}"
+        return ErrorCode.FENCED_LEADER_EPOCH
     if broker_id != partition.leader:
-        return ErrorCode.INVALID_REQUEST, f"the leader is {partition.leader}"
+        return ErrorCode.INVALID_REQUEST
     if wanted.partition_epoch < partition.partition_epoch:
-        return ErrorCode.INVALID_UPDATE_VERSION, f"the partition epoch is {partition.partition_epoch}"
+        return ErrorCode.INVALID_UPDATE_VERSION
     isr = [it.broker_id for it in wanted.new_isr_with_epochs]
     if broker_id not in isr or len(set(isr)) != len(isr) or any(it not in partition.replicas for it in isr):
-        return ErrorCode.INVALID_REQUEST, f"{isr} is no ISR of replicas {list(partition.replicas)}"
+        return ErrorCode.INVALID_REQUEST
     if wanted.leader_recovery_state not in (LEADER_RECOVERED, LEADER_RECOVERING):
-        return ErrorCode.INVALID_REQUEST, f"unknown leader recovery state {wanted.leader_recovery_state}"
+        return ErrorCode.INVALID_REQUEST
     if wanted.leader_recovery_state == LEADER_RECOVERING and len(isr) > 1:
-        return ErrorCode.INVALID_REQUEST, "nobody may join while the leader recovers"
+        return ErrorCode.INVALID_REQUEST
     if partition.leader_recovery_state == LEADER_RECOVERED != wanted.leader_recovery_state:
-        return ErrorCode.INVALID_REQUEST, "a leader that recovered does not recover again"
-    for member in wanted.new_isr_with_epochs:
-        reason = _why_ineligible(state.image, member)
-        if member.broker_id not in partition.isr and not has_room(state, partition, member.broker_id):
-            reason = reason or "has no room in its log directory"
-        if reason is not None:
-            return ErrorCode.INELIGIBLE_REPLICA, f"broker {member.broker_id} {reason}"
+        return ErrorCode.INVALID_REQUEST
+    if not all(_is_eligible(state, partition, member) for member in wanted.new_isr_with_epochs):
+        return ErrorCode.INELIGIBLE_REPLICA
     return None
 
 
-def _why_ineligible(image: MetadataImage, member: alter.BrokerState) -> str | None:
-    broker = image.cluster.brokers.get(member.broker_id)
-    if broker is None:
-        return "is not registered"
-    if broker.in_controlled_shutdown:
-        return "is shutting down"
-    if broker.fenced:
-        return "is fenced"
-    if member.broker_epoch not in (-1, broker.epoch):
-        return f"has epoch {broker.epoch}, not {member.broker_epoch}"
-    return None
+def _is_eligible(state: ControllerState, partition: PartitionImage, member: alter.BrokerState) -> bool:
+    """Whether a replica may be in the ISR (KIP-841, KIP-903)."""
+    broker = state.image.cluster.brokers.get(member.broker_id)
+    if broker is None or not broker.active or member.broker_epoch not in (-1, broker.epoch):
+        return False
+    return member.broker_id in partition.isr or has_room(state, partition, member.broker_id)
 
 
 # ElectLeaders (KIP-183, KIP-460)
@@ -318,22 +322,25 @@ def _why_ineligible(image: MetadataImage, member: alter.BrokerState) -> str | No
 
 def elect_leaders(
     state: ControllerState, request: ElectLeadersRequest, version: int
-) -> ControllerResult[ElectLeadersResponse]:
+) -> Steps[ControllerResult[ElectLeadersResponse]]:
     """Preferred (type 0) or unclean (type 1) elections of some partitions, or of all that need one."""
     if request.election_type not in (PREFERRED_ELECTION, UNCLEAN_ELECTION):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown election type {request.election_type}")
     every = request.topic_partitions is None
     wanted = request.topic_partitions
     if wanted is None:
-        wanted = [
-            TopicPartitions(topic=topic.name, partitions=list(topic.partitions))
-            for topic in state.image.topics.by_name.values()
-        ]
+        wanted = []
+        for known in state.image.topics.by_name.values():
+            wanted.append(TopicPartitions(topic=known.name, partitions=list(known.partitions)))
+            if len(wanted) % TOPICS_PER_ITEM == 0 and state.pace.is_full():
+                yield None
     response = ElectLeadersResponse()
     records: list[Message] = []
     for topic in wanted:
         answer = ReplicaElectionResult(topic=topic.topic)
         for partition_id in topic.partitions:
+            if state.pace.is_full():
+                yield None
             code, reason = elect_leader(state, topic.topic, partition_id, request.election_type, records)
             if every and code is ErrorCode.ELECTION_NOT_NEEDED:
                 continue
@@ -352,7 +359,7 @@ def elect_leader(
     records: list[Message],
     wanted_by: str = "a client asked for it",
 ) -> tuple[ErrorCode, str | None]:
-    """One election; a change goes to `records`."""
+    """One election; its change is added to `records`."""
     topic = state.image.topics.by_name.get(topic_name)
     partition = None if topic is None else topic.partitions.get(partition_id)
     if topic is None or partition is None:
@@ -360,7 +367,7 @@ def elect_leader(
     if election_type == PREFERRED_ELECTION and partition.leader == partition.preferred_leader:
         return ErrorCode.ELECTION_NOT_NEEDED, "the preferred leader leads already"
     if election_type == UNCLEAN_ELECTION and partition.leader != NO_LEADER:
-        return ErrorCode.ELECTION_NOT_NEEDED, "there is a leader"
+        return ErrorCode.ELECTION_NOT_NEEDED, "the partition has a leader"
     change = change_of(state, (topic, partition_id, partition))
     preferred = election_type == PREFERRED_ELECTION
     change.election = Election.PREFERRED if preferred else Election.UNCLEAN
@@ -383,8 +390,8 @@ def elect_leader(
 
 def assign_replicas_to_dirs(
     state: ControllerState, request: assign.AssignReplicasToDirsRequest, version: int
-) -> ControllerResult[assign.AssignReplicasToDirsResponse]:
-    """A broker tells where its replicas lie. Those in a directory that is offline cannot lead or be in
+) -> Steps[ControllerResult[assign.AssignReplicasToDirsResponse]]:
+    """A broker reports the directories of its replicas. Replicas in a directory that is offline cannot lead or be in
     sync."""
     image = state.image
     check_broker_epoch(image, request.broker_id, request.broker_epoch)
@@ -400,6 +407,8 @@ def assign_replicas_to_dirs(
             directory_answer.topics.append(topic_answer)
             topic = image.topics.by_id.get(wanted_topic.topic_id)
             for wanted in wanted_topic.partitions:
+                if state.pace.is_full():
+                    yield None
                 code = _assign(state, topic, wanted.partition_index, (broker.id, directory.id), records)
                 topic_answer.partitions.append(
                     assign.ResponsePartitionData(partition_index=wanted.partition_index, error_code=code)
@@ -407,13 +416,13 @@ def assign_replicas_to_dirs(
                 if code is ErrorCode.NONE and not broker.has_online_directory(directory.id):
                     offline[(wanted_topic.topic_id, wanted.partition_index)] = None
     if offline:
-        assigned = state.after(records)
+        assigned = yield from state.after(records)
         located: list[Located] = []
         for topic_id, partition_id in offline:
             topic = assigned.image.topics.by_id[topic_id]
             located.append((topic, partition_id, topic.partitions[partition_id]))
-        cause = f"broker {broker.id} has it in a directory that is offline"
-        records += partition_changes(assigned, cause, located, BrokerMoves(leaving=(broker.id,)))
+        cause = f"its log directory on broker {broker.id} is offline"
+        records += yield from partition_changes(assigned, cause, located, BrokerMoves(leaving=(broker.id,)))
     return ControllerResult(response, records)
 
 
@@ -446,7 +455,7 @@ def _assign(
 def list_partition_reassignments(
     image: MetadataImage, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """Partitions whose replicas are moving, of the topics asked for or of all."""
+    """Partitions that are being reassigned, of the requested topics or of all."""
     response = ListPartitionReassignmentsResponse(error_message=None)
     wanted = request.topics
     if wanted is None:

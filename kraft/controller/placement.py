@@ -1,4 +1,4 @@
-"""Where new replicas go: striped over racks and brokers (MB-16, MB-17).
+"""Placement of new replicas: striped over racks and brokers (MB-16, MB-17).
 
 Leaders go round the racks and inside a rack round its brokers, from a random start; the followers of a
 partition continue round the racks, so they are in other racks while there are any, and spread evenly. Fenced
@@ -6,12 +6,12 @@ brokers are used only for followers, when the unfenced ones of a rack are used u
 is weighed.
 
 Works as Kafka's striped placer does, but lets every broker lead where the racks and the brokers in each have
-a common factor (two racks of two brokers, say).
+a common factor, for example two racks of two brokers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import lcm
 from typing import TypeVar
@@ -33,8 +33,8 @@ class UsableBroker:
 
 def place_replicas(
     brokers: Sequence[UsableBroker], partitions: int, replication_factor: int, chance: Chance
-) -> list[tuple[int, ...]]:
-    """Broker ids for each of `partitions` partitions, the preferred leader first.
+) -> Iterator[tuple[int, ...]]:
+    """Broker ids for each of `partitions` partitions, the preferred leader first; placed one by one.
 
     Raises KafkaError INVALID_REPLICATION_FACTOR if the cluster cannot hold so many replicas.
     """
@@ -46,7 +46,7 @@ def place_replicas(
     if replication_factor > len(brokers):
         raise _refusal(f"only {len(brokers)} broker(s) can take replicas, not {replication_factor}")
     stripes = _Stripes(brokers, unfenced, chance)
-    return [stripes.next(replication_factor) for _ in range(partitions)]
+    return (stripes.next(replication_factor) for _ in range(partitions))
 
 
 def _refusal(reason: str) -> KafkaError:
@@ -94,7 +94,7 @@ class _Rack:
 
 
 class _Stripes:
-    """Gives the assignment of one partition after the other."""
+    """Yields the assignment of one partition after the other."""
 
     def __init__(self, brokers: Sequence[UsableBroker], unfenced: int, chance: Chance) -> None:
         by_rack: dict[str | None, _Rack] = {}
@@ -127,7 +127,7 @@ class _Stripes:
         rack = self._first_rack
         skipped_leader_rack = False
         while len(replicas) < replication_factor:
-            # The rack of the leader has given its share of the first round already.
+            # The rack of the leader has contributed to the first round already.
             if rack == leader_rack and not skipped_leader_rack:
                 skipped_leader_rack = True
             else:

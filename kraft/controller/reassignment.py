@@ -1,19 +1,17 @@
-"""Moving partitions to other brokers (KIP-455, KIP-860): begun and cancelled here, finished by the ISR.
+"""Reassignments of partitions (KIP-455, KIP-860): begun and cancelled here, finished by a change of the ISR.
 
-A reassignment adds its new replicas to the list at once and marks what is to be added and removed. The
+A reassignment adds its new replicas to the list at once and marks the replicas to add and to remove. The new
 replicas catch up; the AlterPartition that brings the last of them into the ISR also drops the old ones
-(`partition_change.py`). Cancelling takes the added ones out again.
+(`partition_change.py`). Cancelling removes the added ones again.
 """
 
 from __future__ import annotations
-
-import logging
 
 from kraft.controller.effective_configs import unclean_leader_election
 from kraft.controller.partition_change import Election, PartitionChange
 from kraft.controller.partition_notes import Located, note_change
 from kraft.controller.partitions import change_of
-from kraft.controller.state import ControllerResult, ControllerState, refuse_if_excessive
+from kraft.controller.state import ControllerResult, ControllerState, Steps, refuse_if_excessive
 from kraft.controller.topics import check_assignment
 from kraft.metadata.image import PartitionImage
 from protocol.errors import ErrorCode, KafkaError
@@ -25,12 +23,13 @@ from protocol.messages.alter_partition_reassignments import (
 )
 from protocol.schema import Message
 
-log = logging.getLogger("kraft.controller")
+REPLICAS_PER_ITEM = 100
+"""Replicas of an assignment that are looked at in the time of an item."""
 
 
 def alter_partition_reassignments(
     state: ControllerState, request: AlterPartitionReassignmentsRequest, version: int
-) -> ControllerResult[AlterPartitionReassignmentsResponse]:
+) -> Steps[ControllerResult[AlterPartitionReassignmentsResponse]]:
     """Begin, replace or (replicas null) cancel reassignments, each partition by itself."""
     response = AlterPartitionReassignmentsResponse(error_message=None)
     response.allow_replication_factor_change = request.allow_replication_factor_change
@@ -39,6 +38,8 @@ def alter_partition_reassignments(
         answer = ReassignableTopicResponse(name=topic.name)
         response.responses.append(answer)
         for wanted in topic.partitions:
+            if state.pace.is_full(1 + len(wanted.replicas or ()) // REPLICAS_PER_ITEM):
+                yield None
             result = ReassignablePartitionResponse(partition_index=wanted.partition_index, error_message=None)
             answer.partitions.append(result)
             try:
@@ -69,21 +70,21 @@ def _find(state: ControllerState, topic_name: str, partition_id: int) -> Located
 
 
 def _original_replicas(partition: PartitionImage) -> tuple[int, ...]:
-    """The assignment without what a reassignment under way is adding."""
+    """The assignment without the replicas that a reassignment in progress is adding."""
     return tuple(it for it in partition.replicas if it not in partition.adding_replicas)
 
 
 def _check_same_factor(partition: PartitionImage, wanted: list[int]) -> None:
-    aimed_at = [it for it in partition.replicas if it not in partition.removing_replicas]
-    if len(wanted) != len(aimed_at):
+    target = [it for it in partition.replicas if it not in partition.removing_replicas]
+    if len(wanted) != len(target):
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"the partition has {len(aimed_at)} replicas, {len(wanted)} are wanted",
+            f"the partition has {len(target)} replicas, the reassignment names {len(wanted)}",
         )
 
 
 def _begun(state: ControllerState, located: Located, wanted: list[int]) -> PartitionChange:
-    """From the replicas that hold the partition now, whatever another reassignment was about to do."""
+    """A reassignment from the replicas that hold the partition now; it replaces one in progress."""
     check_assignment(state.image, wanted, None)
     partition = located[2]
     original = _original_replicas(partition)
@@ -108,6 +109,6 @@ def _cancelled(state: ControllerState, located: Located) -> PartitionChange:
     if partition.isr and not change.isr:
         # Only new replicas are in sync: going back to the old ones may lose records.
         if not unclean or not change.replicas:
-            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "none of the original replicas is in sync any more")
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "none of the original replicas is in sync")
         change.isr = change.replicas[:1]
     return change

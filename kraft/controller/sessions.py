@@ -1,8 +1,8 @@
-"""`BrokerSessions`: which brokers were heard lately. The controller's only state that no record carries.
+"""`BrokerSessions`: the last heartbeats of brokers. The controller's only state that no record carries (KIP-631).
 
 A session belongs to one registration (broker id and epoch). It starts with the registration or when this
-controller becomes active, lives on heartbeats, and ends by timeout, by evidence that the process is gone, or
-when the broker was told to stop. Knows nothing of fencing: whoever finds an ended session decides.
+controller becomes active, is kept alive by heartbeats, and ends by timeout, by evidence that the process is gone,
+or when the broker may shut down. Knows nothing of fencing.
 """
 
 from __future__ import annotations
@@ -12,17 +12,21 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class BrokerSession:
-    """What was heard from one incarnation of a broker."""
+    """Contents of the last heartbeat of one incarnation of a broker."""
 
     epoch: int
     last_contact_ms: int
     metadata_offset: int = -1
-    """How far it had applied the metadata log, by its last heartbeat."""
+    """Last offset of the metadata log that the broker had applied."""
     controlled_shutdown_offset: int = -1
-    """The broker may stop once all active brokers have applied the log up to here; -1 while it does not want
-    to."""
+    """The broker may stop once all active brokers have applied the log up to this offset; -1 unless it is in
+    controlled shutdown."""
     full_directories: tuple[bytes, ...] = ()
-    """Ids of its log directories that have no room, by its last heartbeat."""
+    """Ids of its log directories that have no room."""
+
+    def start_controlled_shutdown(self, offset: int) -> None:
+        """The broker stops once all active brokers have applied the log up to `offset`."""
+        self.controlled_shutdown_offset = offset
 
 
 class BrokerSessions:
@@ -40,7 +44,7 @@ class BrokerSessions:
         self._sessions[broker_id] = BrokerSession(broker_epoch, now_ms)
 
     def touch(self, broker_id: int, broker_epoch: int, metadata_offset: int, now_ms: int) -> BrokerSession:
-        """A heartbeat came."""
+        """Note a heartbeat."""
         session = self._sessions.get(broker_id)
         if session is None or session.epoch != broker_epoch:
             session = self._sessions[broker_id] = BrokerSession(broker_epoch, now_ms)
@@ -48,15 +52,21 @@ class BrokerSessions:
         session.metadata_offset = metadata_offset
         return session
 
+    def contact(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
+        """A heartbeat arrived, which is going to be decided on later."""
+        session = self._sessions.get(broker_id)
+        if session is not None and session.epoch == broker_epoch:
+            session.last_contact_ms = max(session.last_contact_ms, now_ms)
+
     def end(self, broker_id: int) -> None:
-        """The process is gone or going: its id is free for another incarnation at once."""
+        """The process is gone or stops: another incarnation may register at once."""
         self._sessions.pop(broker_id, None)
 
     def clear(self) -> None:
         self._sessions.clear()
 
     def is_valid(self, broker_id: int, broker_epoch: int, now_ms: int) -> bool:
-        """Whether this incarnation was heard within the session timeout."""
+        """Whether this incarnation sent a heartbeat within the session timeout."""
         session = self._sessions.get(broker_id)
         return (
             session is not None
@@ -65,7 +75,7 @@ class BrokerSessions:
         )
 
     def expires_ms(self, broker_id: int, broker_epoch: int) -> int | None:
-        """When the session ends unless a heartbeat comes; None if there is no session."""
+        """Time at which the session ends unless a heartbeat comes; None if there is no session."""
         session = self._sessions.get(broker_id)
         if session is None or session.epoch != broker_epoch:
             return None

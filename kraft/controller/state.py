@@ -1,17 +1,18 @@
-"""What every command sees and gives: the state to decide on, and the records and answer decided.
+"""Input and output of a decision: the state to decide on, and the records and the answer.
 
-A command is a function `(state, request, version) -> ControllerResult`. It reads the image and never changes
-it: state moves only when its records are replayed. What it may touch is the soft state, the broker sessions.
+A command is a function `(state, request, version) -> ControllerResult`, or a generator that returns one. It reads the
+image and never changes it: state moves only when its records are replayed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from kraft.controller.sessions import BrokerSessions
 from kraft.metadata.image import MetadataImage
+from kraft.metadata.replay import ImageReplay
 from protocol.errors import ErrorCode, KafkaError
 from protocol.schema import Message
 from runtime.decisions import Notes
@@ -22,6 +23,34 @@ R = TypeVar("R")
 MAX_RECORDS_PER_OPERATION = 10_000
 """A request that would write more than this is refused (POLICY_VIOLATION): its records are one atomic
 batch."""
+
+STEP_ITEMS = 25
+"""Items that one step of a decision handles. An item is a partition that is created or changed, or something that costs
+as much: about 0.1 ms."""
+
+Steps = Generator[Callable[[], Any] | None, Any, R]
+"""A decision in progress: each `next` is a step of a few milliseconds; other tasks run between steps. A step may
+yield work (a function without arguments and effects); it is run away from the event loop, and its result is sent."""
+
+
+class Pace:
+    """Counts the items of a decision, to end its steps in time."""
+
+    __slots__ = ("_items", "steps")
+
+    def __init__(self) -> None:
+        self._items = 0
+        self.steps = 0
+        """Steps that were full."""
+
+    def is_full(self, items: int = 1) -> bool:
+        """Count items that were handled; True if the step has to end: the caller yields."""
+        self._items += items
+        if self._items < STEP_ITEMS:
+            return False
+        self._items = 0
+        self.steps += 1
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +71,12 @@ class ControllerDefaults:
     unclean_leader_election_interval_ms: int = 300_000
     metadata_max_idle_interval_ms: int = 500
     raw: Mapping[str, str] = field(default_factory=dict)
-    """What the configuration file set, under broker keys."""
+    """Keys and values of the configuration file, under broker keys."""
 
 
 @dataclass(slots=True)
 class ControllerState:
-    """The world as the active controller sees it while it decides one thing."""
+    """State of the cluster as the active controller sees it for the length of one decision."""
 
     defaults: ControllerDefaults
     chance: Chance
@@ -58,15 +87,31 @@ class ControllerState:
     """The offset that the next appended record will get."""
     now_ms: int
     notes: Notes = field(default_factory=Notes)
-    """What is decided and why, for people; it counts when the records are committed."""
+    """Decisions and their causes, for people; they count once the records are committed."""
+    pace: Pace = field(default_factory=Pace)
+    effects: list[Callable[[], None]] = field(default_factory=list)
+    """Changes of broker sessions, made once the records are appended."""
 
-    def after(self, records: Sequence[Message]) -> ControllerState:
-        """This state as if `records` were appended: for commands that decide in steps."""
+    def after(self, records: Sequence[Message]) -> Steps[ControllerState]:
+        """This state as if `records` were appended, for decisions that build on each other."""
         if not records:
             return self
         offset = self.next_offset + len(records) - 1
-        image = self.image.apply(records, offset, self.image.epoch, self.image.timestamp_ms)
+        image = yield from replayed(self.image, records, offset, self.image.epoch, self.image.timestamp_ms)
         return replace(self, image=image, next_offset=offset + 1)
+
+
+def replayed(
+    image: MetadataImage, records: Sequence[Message], offset: int, epoch: int, timestamp_ms: int
+) -> Steps[MetadataImage]:
+    """The image after `records`, the last of which has `offset`. Raises `ReplayError`."""
+    replay = ImageReplay(image)
+    pace = Pace()
+    for record in records:
+        replay.replay(record)
+        if pace.is_full():
+            yield None
+    return replay.finish(offset, epoch, timestamp_ms).after
 
 
 @dataclass(slots=True)
@@ -76,11 +121,15 @@ class ControllerResult(Generic[R]):
     response: R
     records: list[Message] = field(default_factory=list)
     notes: Notes = field(default_factory=Notes)
-    """What the records decide, and why."""
+    """Decisions of the records, and their causes."""
+    effects: list[Callable[[], None]] = field(default_factory=list)
+    """Called once the records are appended."""
+    is_long: bool = False
+    """The decision took several steps, and its answer is too long to be encoded in one."""
 
 
-Command = Callable[[ControllerState, Any, int], ControllerResult[Any]]
-"""(state, request, request version) -> result. Raises KafkaError when the request is refused as a whole."""
+Command = Callable[[ControllerState, Any, int], ControllerResult[Any] | Steps[ControllerResult[Any]]]
+"""(state, request, request version) -> result. Raises KafkaError if the whole request is refused."""
 
 
 def refuse_if_excessive(records: int) -> None:
@@ -88,5 +137,5 @@ def refuse_if_excessive(records: int) -> None:
     if records > MAX_RECORDS_PER_OPERATION:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"the operation would write {records} records, more than {MAX_RECORDS_PER_OPERATION}",
+            f"the operation would write {records} records; at most {MAX_RECORDS_PER_OPERATION} are allowed",
         )

@@ -1,23 +1,23 @@
 """Creating, growing and deleting topics (KIP-4, KIP-195, KIP-464, KIP-516, KIP-525).
 
-Each topic of a request succeeds or fails by itself; what succeeds is written in one atomic batch. A topic is
+Each topic of a request succeeds or fails by itself; the records of all that succeed are one atomic batch. A topic is
 created with all its records at once: its name and id, its configs, its partitions.
 """
 
 from __future__ import annotations
 
-import logging
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from kraft.controller.configs import config_records, new_topic_configs
+from kraft.controller.configs import check_topic_configs, config_records, requested_configs
 from kraft.controller.effective_configs import broker_layers
 from kraft.controller.partitions import default_directory
 from kraft.controller.placement import UsableBroker, place_replicas
 from kraft.controller.state import (
     ControllerResult,
     ControllerState,
+    Steps,
     refuse_if_excessive,
 )
 from kraft.metadata.image import (
@@ -54,25 +54,29 @@ from runtime.decisions import DecisionKind
 from runtime.uuids import random_uuid
 from settings.describe import describe_topic_configs
 
-log = logging.getLogger("kraft.controller")
-
 METADATA_TOPIC = "__cluster_metadata"
 LONGEST_TOPIC_NAME = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 MAX_PARTITIONS_PER_REQUEST = 10_000
+MAX_REPLICAS = 1000
+"""Replicas that an assignment may name."""
+CONFIGS_ITEMS = 10
+"""Items that the check and the description of a topic's configs count as."""
+NAMES_PER_ITEM = 100
+"""Names that are looked through in the time of an item."""
 
-ToldConfigs = dict[frozenset[tuple[str, str]], list[CreatableTopicConfigs]]
-"""What CreateTopics reports of topics with the same overrides."""
+ReportedConfigs = dict[frozenset[tuple[str, str]], list[CreatableTopicConfigs]]
+"""Configs as CreateTopics reports them, by overrides: topics with the same overrides share them."""
 
 
 def invalid_topic_name(name: str) -> str | None:
-    """Why no topic can be called so; None if one can."""
+    """Reason why no topic can have this name; None if it is legal."""
     if not name:
         return "a topic name cannot be empty"
     if name in (".", ".."):
-        return f"a topic cannot be called {name!r}"
+        return f"a topic name cannot be {name!r}"
     if len(name) > LONGEST_TOPIC_NAME:
-        return f"a topic name has at most {LONGEST_TOPIC_NAME} characters, this one {len(name)}"
+        return f"a topic name has at most {LONGEST_TOPIC_NAME} characters; got {len(name)}"
     if not _LEGAL_NAME.fullmatch(name):
         return "a topic name consists of letters, digits, '.', '_' and '-' of ASCII"
     return None
@@ -83,28 +87,33 @@ def invalid_topic_name(name: str) -> str | None:
 
 def create_topics(
     state: ControllerState, request: CreateTopicsRequest, version: int
-) -> ControllerResult[CreateTopicsResponse]:
-    """Create each topic that is fine, tell what is wrong with the others."""
-    _refuse_too_many_partitions(state, request)
+) -> Steps[ControllerResult[CreateTopicsResponse]]:
+    """Create each topic that can be created, report the error of each other one."""
+    yield from _refuse_too_many_partitions(state, request)
     response = CreateTopicsResponse()
     records: list[Message] = []
     occurrences = Counter(topic.name for topic in request.topics)
-    normal_names = {_normal_name(name): name for name in state.image.topics.by_name}
-    told: ToldConfigs = {}
+    if state.pace.is_full(len(occurrences) // NAMES_PER_ITEM):
+        yield None
+    normal_names = yield from _normal_names(state, occurrences)
+    reported: ReportedConfigs = {}
     for topic in request.topics:
         if occurrences[topic.name] > 1:
             continue
         try:
             _check_new_name(state.image, topic.name, normal_names)
-            result, topic_records = _create_topic(state, topic, told)
+            result, topic_records = yield from _create_topic(state, topic, reported)
         except KafkaError as error:
             result = CreatableTopicResult(name=topic.name, error_code=error.code, error_message=error.message)
-            log.info("CreateTopics: %s refused with %s: %s", topic.name, error.code.name, error.message)
         else:
             records += topic_records
             normal_names[_normal_name(topic.name)] = topic.name
         response.topics.append(result)
+        if state.pace.is_full():
+            yield None
     for name in [name for name, count in occurrences.items() if count > 1]:
+        if state.pace.is_full():
+            yield None
         response.topics.append(
             CreatableTopicResult(
                 name=name,
@@ -116,9 +125,11 @@ def create_topics(
     return ControllerResult(response, [] if request.validate_only else records)
 
 
-def _refuse_too_many_partitions(state: ControllerState, request: CreateTopicsRequest) -> None:
+def _refuse_too_many_partitions(state: ControllerState, request: CreateTopicsRequest) -> Steps[None]:
     total = 0
-    for topic in request.topics:
+    for index, topic in enumerate(request.topics, 1):
+        if index % NAMES_PER_ITEM == 0 and state.pace.is_full():
+            yield None
         if topic.assignments:
             total += len(topic.assignments)
         elif topic.num_partitions == -1:
@@ -128,26 +139,35 @@ def _refuse_too_many_partitions(state: ControllerState, request: CreateTopicsReq
     if total > MAX_PARTITIONS_PER_REQUEST:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"{total} partitions in one request, more than {MAX_PARTITIONS_PER_REQUEST}",
+            f"the request names {total} partitions; at most {MAX_PARTITIONS_PER_REQUEST} are allowed",
         )
 
 
-def _configs_of(state: ControllerState, overrides: Mapping[str, str], told: ToldConfigs) -> list[CreatableTopicConfigs]:
-    """All configs of a topic with these overrides, made once for all topics of a request that have the same."""
+def _checked_configs(
+    state: ControllerState, overrides: Mapping[str, str], reported: ReportedConfigs
+) -> Steps[list[CreatableTopicConfigs]]:
+    """All configs of a topic with these overrides. Raises KafkaError if one of them is not allowed."""
     key = frozenset(overrides.items())
-    if key not in told:
-        told[key] = [
+    if key not in reported:
+        check_topic_configs(state, overrides)
+        reported[key] = [
             CreatableTopicConfigs(name=it.name, value=it.value, config_source=it.source, is_sensitive=it.sensitive)
             for it in describe_topic_configs(overrides, broker_layers(state.image, state.defaults))
         ]
-    return told[key]
+        if state.pace.is_full(CONFIGS_ITEMS):
+            yield None
+    return reported[key]
 
 
 def _create_topic(
-    state: ControllerState, topic: CreatableTopic, told_configs: ToldConfigs
-) -> tuple[CreatableTopicResult, list[Message]]:
-    overrides = new_topic_configs(state, topic)
-    partitions = _assigned_partitions(state, topic) if topic.assignments else _placed_partitions(state, topic)
+    state: ControllerState, topic: CreatableTopic, reported: ReportedConfigs
+) -> Steps[tuple[CreatableTopicResult, list[Message]]]:
+    overrides = requested_configs(topic)
+    configs = yield from _checked_configs(state, overrides, reported)
+    if topic.assignments:
+        partitions = yield from _assigned_partitions(state, topic)
+    else:
+        partitions = yield from _placed_partitions(state, topic)
     topic_id = random_uuid(state.chance)
     result = CreatableTopicResult(
         name=topic.name,
@@ -155,17 +175,16 @@ def _create_topic(
         error_message=None,
         num_partitions=len(partitions),
         replication_factor=len(partitions[0].replicas),
-        configs=_configs_of(state, overrides, told_configs),
+        configs=configs,
     )
     records: list[Message] = [TopicRecord(name=topic.name, topic_id=topic_id)]
     records += config_records((TOPIC_RESOURCE, topic.name), overrides)
-    records += [partition_record(topic_id, index, it) for index, it in enumerate(partitions)]
+    records += yield from _partition_records(state, topic_id, 0, partitions)
     factor = len(partitions[0].replicas)
-    told = f"topic {topic.name} is made with {len(partitions)} partitions of {factor} replicas"
     state.notes.note(
         DecisionKind.LIFECYCLE,
         f"topic {topic.name}",
-        told,
+        f"topic {topic.name} is created with {len(partitions)} partitions of {factor} replicas",
         cause="CreateTopics asked for it",
         partitions=len(partitions),
         replication_factor=factor,
@@ -175,14 +194,36 @@ def _create_topic(
     return result, records
 
 
+def _partition_records(
+    state: ControllerState, topic_id: bytes, first_index: int, partitions: Iterable[PartitionImage]
+) -> Steps[list[Message]]:
+    records: list[Message] = []
+    for index, partition in enumerate(partitions, first_index):
+        records.append(partition_record(topic_id, index, partition))
+        if state.pace.is_full():
+            yield None
+    return records
+
+
 def _normal_name(name: str) -> str:
     """Metrics write dots as underscores; two topics must not share a metric."""
     return name.replace(".", "_")
 
 
+def _normal_names(state: ControllerState, wanted: Iterable[str]) -> Steps[dict[str, str]]:
+    """Existing topics with which a new one could clash, by normal name."""
+    names: dict[str, str] = {}
+    if any("." in name or "_" in name for name in wanted):
+        for count, name in enumerate(state.image.topics.by_name, 1):
+            names[_normal_name(name)] = name
+            if count % NAMES_PER_ITEM == 0 and state.pace.is_full():
+                yield None
+    return names
+
+
 def _check_new_name(image: MetadataImage, name: str, normal_names: Mapping[str, str]) -> None:
     if name == METADATA_TOPIC:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{METADATA_TOPIC} is the controllers' own")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{METADATA_TOPIC} is reserved for the controllers")
     reason = invalid_topic_name(name)
     if reason is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
@@ -193,7 +234,7 @@ def _check_new_name(image: MetadataImage, name: str, normal_names: Mapping[str, 
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"the name {name} would clash with topic {other}")
 
 
-def _assigned_partitions(state: ControllerState, topic: CreatableTopic) -> list[PartitionImage]:
+def _assigned_partitions(state: ControllerState, topic: CreatableTopic) -> Steps[list[PartitionImage]]:
     """The partitions of a topic whose replicas the request names."""
     if topic.replication_factor != -1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "with replicas assigned by hand the replication factor must be -1")
@@ -211,12 +252,14 @@ def _assigned_partitions(state: ControllerState, topic: CreatableTopic) -> list[
         by_index[assignment.partition_index] = _new_partition(
             state.image, assignment.broker_ids, ErrorCode.INVALID_REPLICA_ASSIGNMENT
         )
+        if state.pace.is_full():
+            yield None
     if sorted(by_index) != list(range(len(by_index))):
         raise _bad_assignment("partitions must be numbered from 0 without a gap")
     return [by_index[index] for index in range(len(by_index))]
 
 
-def _placed_partitions(state: ControllerState, topic: CreatableTopic) -> list[PartitionImage]:
+def _placed_partitions(state: ControllerState, topic: CreatableTopic) -> Steps[list[PartitionImage]]:
     if topic.replication_factor < -1 or topic.replication_factor == 0:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -231,17 +274,21 @@ def _placed_partitions(state: ControllerState, topic: CreatableTopic) -> list[Pa
     count = defaults.num_partitions if topic.num_partitions == -1 else topic.num_partitions
     factor = topic.replication_factor
     factor = defaults.default_replication_factor if factor == -1 else factor
-    return _place(state, count, factor)
+    return (yield from _place(state, count, factor))
 
 
-def _place(state: ControllerState, count: int, replication_factor: int) -> list[PartitionImage]:
-    assignments = place_replicas(usable_brokers(state.image), count, replication_factor, state.chance)
-    return [_new_partition(state.image, replicas, ErrorCode.INVALID_REPLICATION_FACTOR) for replicas in assignments]
+def _place(state: ControllerState, count: int, replication_factor: int) -> Steps[list[PartitionImage]]:
+    partitions: list[PartitionImage] = []
+    for replicas in place_replicas(usable_brokers(state.image), count, replication_factor, state.chance):
+        partitions.append(_new_partition(state.image, replicas, ErrorCode.INVALID_REPLICATION_FACTOR))
+        if state.pace.is_full():
+            yield None
+    return partitions
 
 
 def usable_brokers(image: MetadataImage) -> list[UsableBroker]:
-    """Brokers that may get new replicas: not on their way out, and with a directory that is not cordoned. A fenced
-    broker has left: it is a last resort, whether it was stopped or killed.
+    """Brokers that may get new replicas: not in controlled shutdown, and with a directory that is not cordoned. Fenced
+    brokers are among them, as a last resort, whether they were stopped or killed.
     """
     return [
         UsableBroker(broker.id, broker.rack, broker.fenced)
@@ -257,7 +304,7 @@ def usable_brokers(image: MetadataImage) -> list[UsableBroker]:
 def _new_partition(
     image: MetadataImage, replicas: tuple[int, ...] | list[int], none_active: ErrorCode
 ) -> PartitionImage:
-    """A new partition; its active replicas are in sync, for there is nothing to lag behind."""
+    """A new partition; all its active replicas are in sync."""
     brokers = image.cluster.brokers
     isr = tuple(it for it in replicas if it in brokers and brokers[it].active)
     if not isr:
@@ -278,14 +325,16 @@ def check_assignment(image: MetadataImage, broker_ids: list[int], replication_fa
     the other partitions have."""
     if not broker_ids:
         raise _bad_assignment("a partition is assigned no replicas")
+    if len(broker_ids) > MAX_REPLICAS:
+        raise _bad_assignment(f"a partition has at most {MAX_REPLICAS} replicas; got {len(broker_ids)}")
     for broker_id in sorted(broker_ids):
         if broker_id not in image.cluster.brokers:
             raise _bad_assignment(f"there is no broker {broker_id}")
     if len(set(broker_ids)) != len(broker_ids):
-        raise _bad_assignment(f"a broker is there more than once in {broker_ids}")
+        raise _bad_assignment(f"a broker is named more than once in {broker_ids}")
     if replication_factor is not None and len(broker_ids) != replication_factor:
         raise _bad_assignment(
-            f"{broker_ids} are {len(broker_ids)} replicas, other partitions have {replication_factor}"
+            f"{broker_ids} has {len(broker_ids)} replicas, other partitions have {replication_factor}"
         )
 
 
@@ -298,12 +347,14 @@ def _bad_assignment(reason: str) -> KafkaError:
 
 def create_partitions(
     state: ControllerState, request: CreatePartitionsRequest, version: int
-) -> ControllerResult[CreatePartitionsResponse]:
-    """Grow topics to the counts asked for; the new partitions are placed like those of a new topic."""
+) -> Steps[ControllerResult[CreatePartitionsResponse]]:
+    """Add partitions to topics up to the requested counts; they are placed like those of a new topic."""
     response = CreatePartitionsResponse()
     records: list[Message] = []
     occurrences = Counter(topic.name for topic in request.topics)
     for name in [name for name, count in occurrences.items() if count > 1]:
+        if state.pace.is_full():
+            yield None
         response.results.append(
             CreatePartitionsTopicResult(
                 name=name,
@@ -316,17 +367,19 @@ def create_partitions(
             continue
         result = CreatePartitionsTopicResult(name=topic.name)
         try:
-            records += _grow(state, topic)
+            records += yield from _grow(state, topic, len(records))
         except KafkaError as error:
             if error.code is ErrorCode.POLICY_VIOLATION:
                 raise
             result.error_code, result.error_message = error.code, error.message
         response.results.append(result)
-    refuse_if_excessive(len(records))
+        if state.pace.is_full():
+            yield None
     return ControllerResult(response, [] if request.validate_only else records)
 
 
-def _grow(state: ControllerState, wanted: CreatePartitionsTopic) -> list[Message]:
+def _grow(state: ControllerState, wanted: CreatePartitionsTopic, others: int) -> Steps[list[Message]]:
+    """The records of one topic; `others` is their number for the topics before it."""
     topic = state.image.topics.by_name.get(wanted.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {wanted.name}")
@@ -335,10 +388,10 @@ def _grow(state: ControllerState, wanted: CreatePartitionsTopic) -> list[Message
     if additional <= 0:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"topic {wanted.name} has {existing} partition(s) already, {wanted.count} would be no increase",
+            f"topic {wanted.name} has {existing} partition(s), so the new count must be higher; got {wanted.count}",
         )
-    refuse_if_excessive(additional)
-    partitions = _additional_partitions(state, topic, wanted, additional)
+    refuse_if_excessive(others + additional)
+    partitions = yield from _additional_partitions(state, topic, wanted, additional)
     state.notes.note(
         DecisionKind.LIFECYCLE,
         f"topic {topic.name}",
@@ -347,21 +400,23 @@ def _grow(state: ControllerState, wanted: CreatePartitionsTopic) -> list[Message
         partitions=wanted.count,
         leaders=[it.leader for it in partitions],
     )
-    return [partition_record(topic.id, existing + index, it) for index, it in enumerate(partitions)]
+    return (yield from _partition_records(state, topic.id, existing, partitions))
 
 
 def _additional_partitions(
     state: ControllerState, topic: TopicImage, wanted: CreatePartitionsTopic, additional: int
-) -> list[PartitionImage]:
+) -> Steps[list[PartitionImage]]:
     replication_factor = len(next(iter(topic.partitions.values())).replicas)
     if wanted.assignments is None:
-        return _place(state, additional, replication_factor)
+        return (yield from _place(state, additional, replication_factor))
     if len(wanted.assignments) != additional:
         raise _bad_assignment(f"{additional} partition(s) are added, but {len(wanted.assignments)} assignment(s) given")
     partitions: list[PartitionImage] = []
     for assignment in wanted.assignments:
         check_assignment(state.image, assignment.broker_ids, replication_factor)
         partitions.append(_new_partition(state.image, assignment.broker_ids, ErrorCode.INVALID_REPLICA_ASSIGNMENT))
+        if state.pace.is_full():
+            yield None
     return partitions
 
 
@@ -370,8 +425,8 @@ def _additional_partitions(
 
 def delete_topics(
     state: ControllerState, request: DeleteTopicsRequest, version: int
-) -> ControllerResult[DeleteTopicsResponse]:
-    """Delete topics named by name or id. Brokers remove the data once they see the record."""
+) -> Steps[ControllerResult[DeleteTopicsResponse]]:
+    """Delete topics named by name or id. Brokers remove the data once they read the record."""
     if not state.defaults.delete_topic_enable:
         code = ErrorCode.INVALID_REQUEST if version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
         raise KafkaError(code, "delete.topic.enable is false")
@@ -382,6 +437,8 @@ def delete_topics(
     names = Counter(request.topic_names)
     ids: Counter[bytes] = Counter()
     for wanted in request.topics:
+        if state.pace.is_full():
+            yield None
         if wanted.name is not None and wanted.topic_id != ZERO_UUID:
             refused.append(_not_deleted(wanted.name, wanted.topic_id, "both name and id are given"))
         elif wanted.name is not None:
@@ -390,8 +447,10 @@ def delete_topics(
             ids[wanted.topic_id] += 1
         else:
             refused.append(_not_deleted(None, ZERO_UUID, "neither name nor id is given"))
-    doomed: dict[bytes, str | None] = {}
+    deleted: dict[bytes, str | None] = {}
     for topic_id, count in ids.items():
+        if state.pace.is_full():
+            yield None
         if count > 1:
             refused.append(_not_deleted(None, topic_id, "the id is in the request more than once"))
         elif topic_id not in by_id:
@@ -404,8 +463,10 @@ def delete_topics(
                 )
             )
         else:
-            doomed[topic_id] = by_id[topic_id].name
+            deleted[topic_id] = by_id[topic_id].name
     for name, count in names.items():
+        if state.pace.is_full():
+            yield None
         topic = by_name.get(name)
         if count > 1:
             refused.append(_not_deleted(name, ZERO_UUID, "the name is in the request more than once"))
@@ -418,21 +479,23 @@ def delete_topics(
                 )
             )
         elif topic.id in ids:
-            doomed.pop(topic.id, None)
-            refused.append(_not_deleted(name, topic.id, "the topic is named by its id, too"))
+            deleted.pop(topic.id, None)
+            refused.append(_not_deleted(name, topic.id, "the topic is named by its id as well"))
         else:
-            doomed[topic.id] = name
+            deleted[topic.id] = name
     records: list[Message] = []
-    for topic_id, doomed_name in doomed.items():
+    for topic_id, deleted_name in deleted.items():
+        if state.pace.is_full():
+            yield None
         state.notes.note(
             DecisionKind.LIFECYCLE,
-            f"topic {doomed_name}",
-            f"topic {doomed_name} is deleted",
+            f"topic {deleted_name}",
+            f"topic {deleted_name} is deleted",
             cause="DeleteTopics asked for it",
             topic_id=uuid_to_string(topic_id),
         )
         records.append(RemoveTopicRecord(topic_id=topic_id))
-        response.responses.append(DeletableTopicResult(name=doomed_name, topic_id=topic_id))
+        response.responses.append(DeletableTopicResult(name=deleted_name, topic_id=topic_id))
     refuse_if_excessive(len(records))
     return ControllerResult(response, records)
 

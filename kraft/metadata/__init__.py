@@ -1,2 +1,2 @@
-"""The cluster's metadata: an immutable picture of it, and how records of the metadata log change that
+"""Core: the cluster's metadata: an immutable picture of it, and how records of the metadata log change that
 picture."""

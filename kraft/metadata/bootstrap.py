@@ -1,4 +1,4 @@
-"""The records a freshly formatted cluster starts its metadata log with (KIP-778)."""
+"""The first records of the metadata log of a newly formatted cluster (KIP-778)."""
 
 from __future__ import annotations
 

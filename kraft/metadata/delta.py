@@ -1,4 +1,4 @@
-"""`MetadataDelta`: what a run of metadata records changed, for those who act on changes (brokers, above all).
+"""`MetadataDelta`: the changes made by a run of metadata records, for brokers above all.
 
 Every collection is a dict in the order in which things were first touched, so acting on one replays alike in
 a simulation. Knows nothing of records: `replay.py` fills it in.
@@ -51,7 +51,7 @@ class MetadataDelta:
     fenced_on_evidence: dict[int, None] = field(default_factory=dict)
     """Brokers whose process was seen to be gone, before their session ended."""
     changed_controllers: dict[int, ControllerImage | None] = field(default_factory=dict)
-    """As for brokers; None only when a snapshot lacks what was there."""
+    """Registered or changed; None only when a snapshot lacks a controller that was there."""
     changed_configs: dict[ConfigResource, dict[str, str | None]] = field(default_factory=dict)
     """The keys that were written and their new values, None where the override is gone."""
     changed_features: dict[str, int] = field(default_factory=dict)
@@ -62,8 +62,8 @@ class MetadataDelta:
 
     @property
     def interrupted_brokers(self) -> list[int]:
-        """Those that are fenced now, have started anew, or are no more: what they were asked before they may never
-        answer, and who lost its power closes no connection."""
+        """Brokers that were fenced, restarted or unregistered. They may never answer earlier requests: a broker that
+        loses its power closes no connection."""
         found = []
         for broker_id, broker in self.changed_brokers.items():
             before = self.before.cluster.brokers.get(broker_id)

@@ -1,6 +1,6 @@
-"""Which features this software knows, at which levels, and what the log looks like at each metadata.version.
+"""Features that this software supports and their levels, and the form of the log at each metadata.version.
 
-One table for everybody: nodes announce these ranges when they register, `format` finalises the production
+One table for all: nodes announce these ranges when they register, `format` finalises the production
 levels, and replay refuses a log that goes beyond them (KIP-584, KIP-1022).
 """
 
@@ -73,12 +73,12 @@ FEATURE_DEPENDENCIES: dict[tuple[str, int], dict[str, int]] = {
 
 
 def production_levels() -> dict[str, int]:
-    """What `format` finalises: for each feature the highest level this software supports, zeros left out."""
+    """Levels that `format` finalises: the highest supported level of each feature, zeros left out."""
     return {name: highest for name, (_, highest) in SUPPORTED_FEATURES.items() if highest > 0}
 
 
 def unsupported_reason(name: str, level: int) -> str | None:
-    """Why this software cannot run with `name` at `level`; None if it can."""
+    """Reason why this software cannot run with `name` at `level`; None if it can."""
     lowest, highest = SUPPORTED_FEATURES.get(name, (0, 0))
     if lowest <= level <= highest or (level == 0 and name != METADATA_VERSION):
         return None
@@ -86,7 +86,7 @@ def unsupported_reason(name: str, level: int) -> str | None:
 
 
 def unmet_dependency(name: str, level: int, levels: Mapping[str, int]) -> str | None:
-    """What `name` at `level` is missing when all features stand at `levels`; None if nothing."""
+    """The dependency of `name` at `level` that `levels` does not meet; None if all are met."""
     for needed, needed_level in FEATURE_DEPENDENCIES.get((name, level), {}).items():
         if levels.get(needed, 0) < needed_level:
             return f"{name} could not be set to {level} because it depends on {needed} level {needed_level}"
@@ -94,5 +94,5 @@ def unmet_dependency(name: str, level: int, levels: Mapping[str, int]) -> str | 
 
 
 def metadata_changes_between(lower: int, higher: int) -> bool:
-    """Whether a log written at `higher` may hold something that cannot be said at `lower`."""
+    """Whether a log written at `higher` may hold records or fields that `lower` does not have."""
     return any(lower < level <= higher for level in LEVELS_THAT_CHANGE_METADATA)

@@ -1,7 +1,7 @@
 """`MetadataImage`: the immutable picture of the cluster that the metadata log adds up to.
 
-Images never change. A later one shares every part that the records between them did not touch, so keeping an
-old image costs little and comparing two starts with `is`. The dicts inside are plain for speed: nobody
+Images never change. A later one shares every part that the records between them did not change, so keeping an
+old image costs little and comparing two starts with `is`. The dicts inside are plain for speed: nothing
 changes one after the image was built (`replay.py` copies before it writes). Nothing here knows how records
 become images, who decides on them, or how they travel.
 
@@ -32,14 +32,14 @@ LEADER_RECOVERING = 1
 LEADER_RECOVERY_NO_CHANGE = -1
 
 MIGRATING_DIRECTORY = bytes(16)
-"""A replica that certainly lies in some directory, but nobody told which."""
+"""A replica in a directory that no broker has reported."""
 UNASSIGNED_DIRECTORY = (1).to_bytes(16, "big")
-"""A replica that its broker has not placed yet."""
+"""A replica that its broker has not placed in a directory yet."""
 LOST_DIRECTORY = (2).to_bytes(16, "big")
-"""A replica whose directory went offline before the controller heard where it was."""
+"""A replica whose directory went offline before its broker reported the directory."""
 
 MINIMUM_METADATA_VERSION = 7
-"""What a log without any metadata.version record means: 3.3-IV3."""
+"""The level of a log without a metadata.version record: 3.3-IV3."""
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
@@ -57,7 +57,7 @@ def directory_is_reserved(directory: bytes) -> bool:
 
 
 def directory_is_online(directory: bytes, online: tuple[bytes, ...]) -> bool:
-    """Whether `directory`, which may be a reserved id, is one of those that a broker named; True if it named none."""
+    """Whether `directory`, which may be a reserved id, is among those that a broker named; True if it named none."""
     if directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY):
         return True
     if directory == LOST_DIRECTORY:
@@ -67,7 +67,7 @@ def directory_is_online(directory: bytes, online: tuple[bytes, ...]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a listener is reached. `security_protocol`: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
+    """Address of a listener. `security_protocol`: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
 
     host: str
     port: int
@@ -97,11 +97,11 @@ class BrokerImage:
 
     @property
     def active(self) -> bool:
-        """May lead and be in an ISR: neither fenced nor on its way out."""
+        """May lead and be in an ISR: neither fenced nor in controlled shutdown."""
         return not (self.fenced or self.in_controlled_shutdown)
 
     def has_online_directory(self, directory: bytes) -> bool:
-        """Whether a replica in `directory` can work, as far as is known."""
+        """Whether a replica in `directory` can work, as far as the broker reported."""
         return directory_is_online(directory, self.log_directories)
 
 
@@ -142,7 +142,7 @@ class PartitionImage:
     leader: int = NO_LEADER
     leader_recovery_state: int = LEADER_RECOVERED
     leader_epoch: int = 0
-    """Grows by one whenever the leader is named anew."""
+    """Grows by one with every election, also one of the same leader."""
     partition_epoch: int = 0
     """Grows by one with every change; AlterPartition compares and sets it."""
 
@@ -206,7 +206,7 @@ QuotaEntity = tuple[tuple[str, str | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class OthersImage:
-    """State that the core passes through unread: the records themselves, under the key that replaces them."""
+    """State that no decision reads: the records themselves, by the key that replaces them."""
 
     acls: dict[bytes, AccessControlEntryRecord] = field(default_factory=dict)
     scram: dict[tuple[str, int], UserScramCredentialRecord] = field(default_factory=dict)
@@ -219,7 +219,7 @@ class OthersImage:
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """Everything the metadata log says up to and including `offset`."""
+    """State of the cluster after the record at `offset`."""
 
     offset: int = -1
     epoch: int = -1
@@ -228,7 +228,7 @@ class MetadataImage:
     cluster: ClusterImage = field(default_factory=ClusterImage)
     topics: TopicsImage = field(default_factory=TopicsImage)
     configs: dict[ConfigResource, dict[str, str]] = field(default_factory=dict)
-    """What was set dynamically; resources without any override are absent."""
+    """Dynamic configs by resource; resources without any override are absent."""
     producer_ids: ProducerIdsImage = field(default_factory=ProducerIdsImage)
     others: OthersImage = field(default_factory=OthersImage)
 
@@ -236,7 +236,7 @@ class MetadataImage:
         """The image after `records`, the last of which has `offset`.
 
         Raises `kraft.metadata.replay.ReplayError` if a record contradicts this image. Transaction records
-        belong to `MetadataLoader`, which also tells what changed.
+        belong to `MetadataLoader`, which also returns the changes.
         """
         from kraft.metadata.replay import ImageReplay
 
@@ -250,7 +250,7 @@ class MetadataImage:
         return self.configs.get((resource_type, name), {})
 
     def same_content(self, other: MetadataImage) -> bool:
-        """Equal apart from where in the log they stand."""
+        """Equal apart from their positions in the log."""
         return (
             self.features == other.features
             and self.cluster == other.cluster

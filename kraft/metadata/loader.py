@@ -1,9 +1,9 @@
-"""`MetadataLoader`: follows the committed metadata log and gives a delta for each step that may be seen.
+"""`MetadataLoader`: replays the committed metadata log and returns a delta for each visible step.
 
-It knows about metadata transactions (KIP-868): what stands between a BeginTransactionRecord and its
-EndTransactionRecord becomes visible at once, or never if an AbortTransactionRecord comes instead. While a
-transaction is open the image stays where it was before it. Knows nothing of Raft or files: the caller hands
-it what is committed.
+It knows metadata transactions (KIP-868): the records between a BeginTransactionRecord and its EndTransactionRecord
+become visible together, or never if an AbortTransactionRecord comes instead. While a transaction is open the image
+stays as it was before it. A large batch may come in parts; it, too, becomes visible as a whole. Knows nothing of Raft
+or files.
 """
 
 from __future__ import annotations
@@ -26,39 +26,49 @@ class MetadataLoader:
     def __init__(self, image: MetadataImage = EMPTY_IMAGE) -> None:
         self.image = image
         self.last_offset = image.offset
-        """The last offset that was loaded; ahead of `image.offset` while a transaction is open."""
+        """The last offset that was loaded; ahead of `image.offset` while a transaction or a batch is incomplete."""
         self.is_empty = image is EMPTY_IMAGE
         """No record has become visible yet: the cluster is new."""
+        self._batch: ImageReplay | None = None
+        """The parts so far of a batch that continues."""
         self._transaction: ImageReplay | None = None
         self._transaction_name: str | None = None
 
     @property
     def in_transaction(self) -> bool:
-        """A new leader ends what its predecessor left open by writing an AbortTransactionRecord."""
+        """A new leader ends the transaction that its predecessor left open by an AbortTransactionRecord."""
         return self._transaction is not None
 
     @property
     def transaction_name(self) -> str | None:
-        """What the open transaction calls itself, if there is one and it has a name."""
+        """The name of the open transaction, if there is one and it has a name."""
         return self._transaction_name
 
     def handle_commit(
-        self, base_offset: int, epoch: int, append_time_ms: int, records: Iterable[object]
+        self,
+        base_offset: int,
+        epoch: int,
+        append_time_ms: int,
+        records: Iterable[object],
+        *,
+        continues: bool = False,
     ) -> list[MetadataDelta]:
-        """Load one committed batch; a control batch of the log itself comes with no records. Mostly gives one
-        delta; none inside a transaction, two when one begins in the middle of a batch.
+        """Load one committed batch, or a part of one that `continues`; a control batch of the log itself has no
+        records. Returns one delta in most cases; none inside a transaction or before the last part of a batch, two
+        when a transaction begins in the middle of a batch.
 
         Raises `ReplayError` when the log contradicts itself; this node must then stop.
         """
         deltas: list[MetadataDelta] = []
-        replay = self._transaction or ImageReplay(self.image)
+        replay = self._transaction or self._batch or ImageReplay(self.image)
         offset = base_offset - 1
         for record in records:
             if isinstance(record, BeginTransactionRecord):
                 if self._transaction is not None:
                     raise ReplayError(f"a transaction begins at {offset + 1} inside another")
-                if offset >= base_offset:
+                if offset >= base_offset or self._batch is not None:
                     deltas.append(self._publish(replay, offset, epoch, append_time_ms))
+                    self._batch = None
                 replay = self._transaction = ImageReplay(self.image)
                 self._transaction_name = record.name
             elif isinstance(record, EndTransactionRecord | AbortTransactionRecord):
@@ -72,15 +82,15 @@ class MetadataLoader:
             offset += 1
         offset = max(offset, base_offset)
         self.last_offset = offset
-        if self._transaction is None:
+        self._batch = replay if continues and self._transaction is None else None
+        if self._transaction is None and not continues:
             deltas.append(self._publish(replay, offset, epoch, append_time_ms))
         return deltas
 
     def handle_snapshot(self, records: Iterable[object], offset: int, epoch: int, timestamp_ms: int) -> MetadataDelta:
-        """Replace everything by the snapshot whose last record is `offset`; the delta leads there from the
-        old image.
+        """Replace the image by the snapshot that ends at `offset`; the delta leads there from the old image.
 
-        What is equal in both is kept as the very same object, so the delta names only what differs.
+        Equal parts of both are kept as the very same objects, so the delta holds only differences.
         """
         from kraft.metadata.snapshot import difference
 
@@ -92,7 +102,7 @@ class MetadataLoader:
         self.image = delta.after
         self.is_empty = False
         self.last_offset = offset
-        self._transaction = self._transaction_name = None
+        self._transaction = self._transaction_name = self._batch = None
         return delta
 
     def _publish(self, replay: ImageReplay, offset: int, epoch: int, timestamp_ms: int) -> MetadataDelta:

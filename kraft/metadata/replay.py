@@ -200,7 +200,7 @@ class ImageReplay:
     # Topics and partitions
 
     def _topic(self, topic_id: bytes) -> TopicDelta:
-        """The delta of a topic whose partitions may be written."""
+        """The delta of a topic, open for changes of its partitions."""
         change = self._delta.changed_topics.get(topic_id)
         if change is None:
             before = self._topics_by_id.current.get(topic_id)
@@ -259,7 +259,7 @@ class ImageReplay:
         before = self._before.topics.by_id.get(record.topic_id)
         if before is not None:
             self._delta.deleted_topics[record.topic_id] = before
-        # A topic of the same name starts without the settings of this one.
+        # A later topic of the same name starts without the configs of this one.
         resource = (TOPIC_RESOURCE, topic.name)
         overrides = self._configs.writable().pop(resource, None)
         if overrides:
@@ -304,7 +304,7 @@ class ImageReplay:
         self._next_producer_id = record.next_producer_id
         self._delta.producer_ids_changed = True
 
-    # What passes through unread
+    # State that no decision reads
 
     def _access_control_entry(self, record: log.AccessControlEntryRecord) -> None:
         self._acls.writable()[record.id] = record

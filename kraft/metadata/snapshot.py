@@ -113,7 +113,7 @@ def _controller_record(controller: ControllerImage) -> RegisterControllerRecord:
 
 
 def partition_record(topic_id: bytes, partition_id: int, partition: PartitionImage) -> PartitionRecord:
-    """The record that tells `partition` whole."""
+    """The record of all fields of `partition`."""
     return PartitionRecord(
         partition_id=partition_id,
         topic_id=topic_id,
@@ -140,7 +140,7 @@ def _sorted_features(features: dict[str, FeatureRange]) -> list[tuple[str, Featu
 
 
 def difference(before: MetadataImage, loaded: MetadataImage) -> MetadataDelta:
-    """What leads from `before` to `loaded`, an image that was built on its own.
+    """The delta from `before` to `loaded`, an image that was built independently.
 
     The `after` of the delta is `loaded` with the topics that are equal taken from `before`.
     """

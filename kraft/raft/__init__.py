@@ -1,1 +1,1 @@
-"""The Raft of the metadata log: pure values and decisions, no bytes, no clocks, no sockets."""
+"""Core: the Raft of the metadata log: pure values and decisions, no bytes, no clocks, no sockets."""

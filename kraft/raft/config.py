@@ -1,4 +1,4 @@
-"""Who a replica of the metadata log is, and Kafka's `controller.quorum.*` times."""
+"""The identity of a replica of the metadata log, and Kafka's `controller.quorum.*` times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class RaftConfig:
 
     local: ReplicaKey
     bootstrap_ids: tuple[int, ...] = ()
-    """Whom an observer asks for the leader; the voters if empty. May hold made-up negative ids of
+    """Nodes that an observer asks for the leader; the voters if empty. May hold made-up negative ids of
     addresses."""
     election_timeout_ms: int = 1000
     fetch_timeout_ms: int = 2000
@@ -24,10 +24,10 @@ class RaftConfig:
 
     @property
     def check_quorum_timeout_ms(self) -> int:
-        """How long a leader goes on without fetches of a majority."""
+        """A leader that no majority has fetched from for so long resigns."""
         return self.fetch_timeout_ms * 3 // 2
 
     @property
     def announce_period_ms(self) -> int:
-        """How long a voter may be silent before its leader makes itself known to it again."""
+        """A voter that is silent for so long gets another BeginQuorumEpoch."""
         return self.fetch_timeout_ms // 2

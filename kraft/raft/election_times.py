@@ -1,6 +1,6 @@
-"""How long a replica waits before it stands for election, for the votes, and after it lost.
+"""Times that a replica waits before it stands for election, for the votes, and after it lost.
 
-Chance keeps voters apart. Knows no roles and no clock: all it gives are durations.
+A random part keeps voters apart. Knows no roles and no clock: every result is a duration.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ class ElectionTimes:
         self._failed_elections = 0
 
     def leader_known(self) -> None:
-        """There is a leader: the next election that is lost is the first."""
+        """There is a leader: the backoff starts over."""
         self._failed_elections = 0
 
     def stagger_ms(self, place: int) -> int:
-        """For whoever stands without a timeout, as the `place`-th of the voters."""
+        """Delay of a candidacy that waits for no timeout, as the `place`-th of the voters."""
         if self._voter_count <= 1:
             return 0
         return place * CANDIDACY_STAGGER_MS + self._chance.randrange(0, CANDIDACY_JITTER_MS)
 
     def timeout_ms(self) -> int:
-        """For the votes to come, or for a leader to be heard of."""
+        """Election timeout: for the votes to arrive, or for a leader to become known."""
         timeout = self._config.election_timeout_ms
         return timeout + self._chance.randrange(0, max(timeout, 1))
 
     def backoff_ms(self) -> int:
-        """After a lost election: random, its bound doubling with each one lost in a row."""
+        """Backoff after a lost election: random, its bound doubles with each one lost in a row."""
         self._failed_elections += 1
         bound = min(ELECTION_BACKOFF_BASE_MS << min(self._failed_elections, 16), self._config.election_backoff_max_ms)
         return self._chance.randrange(ELECTION_BACKOFF_BASE_MS // 2, max(bound, ELECTION_BACKOFF_BASE_MS) + 1)

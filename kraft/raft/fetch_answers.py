@@ -1,6 +1,6 @@
-"""What a leader answers to a fetch: records, where the logs part, or a snapshot (KIP-595, KIP-630).
+"""The leader's response to a fetch: records, the divergence of the logs, or a snapshot (KIP-595, KIP-630).
 
-Functions of the request and the leader's log; whether the replica asked may answer at all is `Raft`'s business.
+Functions of the request and the leader's log. `Raft` decides whether this replica may respond at all.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def is_well_formed(request: Fetch, local_id: int) -> bool:
 
 
 def with_what_comes_next(answer: FetchAnswer, request: Fetch, log: OwnLog) -> FetchAnswer:
-    """`answer`, and what the replica needs next: a snapshot, the place to cut at, or records if there are any."""
+    """`answer` with what the replica needs next: a snapshot, the offset to truncate at, or records if there are any."""
     history = log.history
     if log.latest_snapshot is not None and (
         request.fetch_offset == 0 or history.needs_snapshot(request.fetch_offset, request.last_fetched_epoch)
@@ -37,7 +37,7 @@ def with_what_comes_next(answer: FetchAnswer, request: Fetch, log: OwnLog) -> Fe
 
 
 def must_wait(request: Fetch, answer: FetchAnswer) -> bool:
-    """Nothing in the answer is news to the replica: keep it until there is, or until `max_wait_ms` passed."""
+    """Whether the answer holds nothing new for the replica: it is kept until it does, or until `max_wait_ms` passed."""
     knows_high_watermark = (
         request.high_watermark is None
         or answer.high_watermark is None

@@ -1,6 +1,6 @@
-"""What Raft knows of a log: where it starts and ends, and at which offset each epoch began.
+"""Raft's view of a log: its start, its end, and the offset at which each epoch began.
 
-A `LogHistory` is a value; the records live in storage and move when the shell moves them. Where two logs part
+A `LogHistory` is a value; the records live in storage and move when the shell moves them. The divergence of two logs
 is found by comparing histories (KIP-595: the follower names the epoch of its last record, the leader the end
 of that epoch in its own log).
 """
@@ -63,8 +63,8 @@ class LogHistory:
         return OffsetAndEpoch(epoch=self.epochs[index - 1][0], offset=offset)
 
     def needs_snapshot(self, fetch_offset: int, last_fetched_epoch: int) -> bool:
-        """A follower whose log ends like this cannot be served from here: it parts from us before our
-        start."""
+        """Whether a follower whose log ends like this needs a snapshot: it diverges before the start of this
+        log."""
         if self.start == LOG_ORIGIN:
             return False
         return (
@@ -74,15 +74,15 @@ class LogHistory:
         )
 
     def divergence(self, fetch_offset: int, last_fetched_epoch: int) -> OffsetAndEpoch | None:
-        """Where a follower whose log ends like this has to cut, in this log's terms; None if it is a prefix
-        of ours."""
+        """The offset and epoch that a follower whose log ends like this has to truncate to, in terms of this log;
+        None if its log is a prefix of this one."""
         end = self.end_offset_for_epoch(last_fetched_epoch)
         if end.epoch != last_fetched_epoch or end.offset < fetch_offset:
             return end
         return None
 
     def truncation_offset(self, divergence: OffsetAndEpoch) -> int:
-        """The offset to cut this follower's log at when the leader named `divergence`."""
+        """The offset to truncate this follower's log to when the leader named `divergence`."""
         own = self.end_offset_for_epoch(divergence.epoch)
         if own.epoch == divergence.epoch:
             return min(own.offset, divergence.offset)

@@ -1,5 +1,5 @@
-"""What a leader keeps for one epoch beside its role: how far the others are, what it made known to be committed, and
-whom it still has to tell that it leads. Made when a replica becomes leader, dropped when it stops."""
+"""State of a leader for one epoch, besides its role: progress of the others, its high watermark, and the voters that do
+not know yet that it leads. Created when a replica becomes leader, dropped when it stops."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from kraft.raft.voters import VoterSet
 
 
 class Leadership:
-    """Mutable; owned by `Raft`, all times are its `now_ms`."""
+    """Mutable; owned by `Raft`. Times are its `now_ms`."""
 
     def __init__(self, config: RaftConfig, voters: VoterSet, log: OwnLog, now_ms: int) -> None:
         self._period_ms = config.announce_period_ms
         self.progress = Progress(config.local.id, voters, config.check_quorum_timeout_ms, now_ms)
         self.progress.local_synced(log.synced_end_offset)
         self.high_watermark: int | None = None
-        """Established in this epoch, None until then: an older one may be behind what the last leader showed to the
-        world."""
+        """Established in this epoch, None until then: an older one may be behind what the last leader reported to
+        clients."""
         self.unannounced: tuple[int, ...] = ()
-        """Voters to be told who leads, as soon as they are free."""
+        """Voters that get a BeginQuorumEpoch as soon as no other request to them is in flight."""
         self.announce_at_ms: int | None = now_ms if len(voters.keys) > 1 else None
-        """When to look for voters that do not fetch; None for an only voter."""
+        """Time of the next look for voters that do not fetch; None for an only voter."""
 
     def advance(self, epoch_start_offset: int) -> int | None:
         """The new high watermark, if a majority got further and has the epoch's first record."""
@@ -35,7 +35,7 @@ class Leadership:
         return offset
 
     def find_silent(self, now_ms: int) -> None:
-        """Once a period: who does not fetch is told, perhaps again, who leads."""
+        """Once a period: voters that do not fetch get a BeginQuorumEpoch, perhaps again."""
         if self.announce_at_ms is not None and self.announce_at_ms <= now_ms:
             self.unannounced = self.progress.silent_voters(now_ms - self._period_ms)
             self.announce_at_ms = now_ms + self._period_ms

@@ -1,7 +1,7 @@
-"""What replicas of the metadata log say to each other, as values: the five APIs of KIP-595, 630 and 996.
+"""Messages between replicas of the metadata log, as values: the five APIs of KIP-595, 630 and 996.
 
-Records do not travel in these: a fetch answer says which offsets it carries, and the shell holds their bytes.
-The wire form, the topic's name and the cluster id are the shell's business too.
+Records do not travel in these: a fetch answer names the offsets that it carries, and the shell holds their bytes.
+The shell also owns the wire form, the topic's name and the cluster id.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NONE = ErrorCode.NONE
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vote:
     voter: ReplicaKey | None
-    """Whom the candidate means to ask; None from one too old to tell."""
+    """The voter that the candidate means to ask; None from a version without the field."""
     candidate: ReplicaKey
     epoch: int
     """The epoch to be elected for; in a pre-vote the candidate's own epoch, which it has not bumped."""
@@ -67,7 +67,7 @@ class Fetch:
     on)."""
     last_fetched_epoch: int
     high_watermark: int | None = None
-    """What the replica knows to be committed (KIP-1166); None from one too old to tell."""
+    """The high watermark as the replica knows it (KIP-1166); None from a version without the field."""
     max_wait_ms: int = 0
 
 
@@ -92,7 +92,7 @@ class FetchAnswer:
     readable: tuple[int, int] | None = None
     """Outgoing: the offsets [first, end) that records may be read from."""
     spans: tuple[FetchedSpan, ...] = ()
-    """Incoming: what the records in the answer are."""
+    """Incoming: epochs and offsets of the records in the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ class FetchSnapshotAnswer:
     size_bytes: int = 0
     position: int = 0
     count: int = 0
-    """How many bytes of the file from `position` the answer carries."""
+    """Number of bytes of the file, from `position` on, that the answer carries."""
 
 
 Request = Vote | BeginQuorumEpoch | EndQuorumEpoch | Fetch | FetchSnapshot

@@ -1,6 +1,6 @@
-"""A replica's own log as Raft sees it: what it holds, how much of that is durable and committed, its snapshots.
+"""A replica's own log as Raft sees it: its extent, how much of it is durable and committed, its snapshots.
 
-It knows offsets and epochs, but no records, roles, peers or time. What a change means for the disk is gathered in
+It knows offsets and epochs, but no records, roles, peers or time. Changes to the disk are gathered in
 `LogWork`, for the shell to carry out.
 """
 
@@ -14,13 +14,13 @@ from kraft.raft.ready import InstallSnapshot, SnapshotStep, StartSnapshot, Write
 
 
 class CommittedRecordsLost(Exception):
-    """The leader asks to drop records that were committed: a voter has lost its disk, or worse. Nobody can go
-    on."""
+    """The leader asks to drop committed records: a voter has lost its disk, or worse. The replica has to
+    stop."""
 
 
 @dataclass(slots=True)
 class LogWork:
-    """What has to happen to the log on the disk, and what is known of it since; fields of `Ready`."""
+    """Changes to the log on the disk since the last step, and its new high watermark; fields of `Ready`."""
 
     truncate_to: int | None = None
     append_fetched: bool = False
@@ -37,10 +37,10 @@ class OwnLog:
         self.high_watermark = latest_snapshot.offset if latest_snapshot is not None else history.start.offset
         """Everything below is committed, as far as we know. A snapshot holds only what was."""
         self.generation = 0
-        """Rises when records are dropped from the end, so that the news of an earlier sync is not misread."""
+        """Rises when records are dropped from the end, so that the result of an earlier sync is not misread."""
         self.synced_end_offset = history.end_offset
         self.installing: OffsetAndEpoch | None = None
-        """A snapshot that is whole and about to replace the log."""
+        """A complete snapshot that is about to replace the log."""
         self._work = LogWork()
 
     @property
@@ -48,7 +48,7 @@ class OwnLog:
         return self.synced_end_offset == self.history.end_offset
 
     def take_work(self) -> LogWork:
-        """All there is to do since the last call."""
+        """All work since the last call."""
         work, self._work = self._work, LogWork()
         return work
 
@@ -75,7 +75,7 @@ class OwnLog:
         """Drop the records from `offset` on, if there are any; raises `CommittedRecordsLost`."""
         if offset < self.high_watermark:
             raise CommittedRecordsLost(
-                f"{wanted_by} wants the log cut at {offset}, below the high watermark {self.high_watermark}"
+                f"{wanted_by} asks for a truncation to {offset}, below the high watermark {self.high_watermark}"
             )
         if offset < self.history.end_offset:
             self.history = self.history.truncated_to(offset)
@@ -84,7 +84,7 @@ class OwnLog:
             self._work.truncate_to = offset
 
     def synced(self, end_offset: int, generation: int) -> bool:
-        """All records below `end_offset` are durable, as of `generation`; False if that is no news."""
+        """All records below `end_offset` are durable, as of `generation`; False if that was known."""
         if generation != self.generation or end_offset <= self.synced_end_offset:
             return False
         self.synced_end_offset = end_offset
@@ -108,7 +108,7 @@ class OwnLog:
         self.history = self.history.started_at(start)
 
     def is_wanted(self, snapshot: OffsetAndEpoch) -> bool:
-        """Whether a snapshot of the leader's would be of use: it has all that is committed here, and is not here."""
+        """Whether to download a snapshot of the leader: it holds all that is committed here, and is not here yet."""
         return snapshot.offset >= self.high_watermark and snapshot != self.latest_snapshot
 
     def start_snapshot(self, snapshot: OffsetAndEpoch) -> None:
@@ -118,12 +118,12 @@ class OwnLog:
         self._work.snapshot_steps.append(WriteSnapshotChunk(snapshot, position))
 
     def install_snapshot(self, snapshot: OffsetAndEpoch) -> None:
-        """It is whole: the shell checks it and puts it in the log's place; then `snapshot_installed` follows."""
+        """It is complete: the shell checks it and replaces the log with it; `snapshot_installed` follows."""
         self._work.snapshot_steps.append(InstallSnapshot(snapshot))
         self.installing = snapshot
 
     def snapshot_installed(self, snapshot: OffsetAndEpoch, installed: bool) -> None:
-        """It replaced the log; or, not `installed`, it was not what it should be."""
+        """It replaced the log; or, if not `installed`, it was damaged."""
         assert self.installing == snapshot
         self.installing = None
         if installed:

@@ -1,5 +1,5 @@
-"""What a leader knows of the replicas that fetch from it: how far each one is, and whether a majority still
-comes.
+"""A leader's view of the replicas that fetch from it: the end offset of each one, and whether a majority still
+fetches.
 
 A replica's end offset is the offset it last fetched from; its own end offset counts only as far as it is
 synced.
@@ -14,7 +14,7 @@ from kraft.raft.voters import ReplicaKey, VoterSet
 
 OBSERVER_SESSION_TIMEOUT_MS = 300_000
 MAX_OBSERVERS = 10_000
-"""More than any cluster has; beyond it a stranger's fetches are answered but not remembered."""
+"""More than any cluster has; beyond it a stranger's fetches are answered but leave no entry."""
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class ReplicaProgress:
     leader_end_at_last_fetch: int = -1
 
     def fetched(self, fetch_offset: int, leader_end_offset: int, now_ms: int) -> None:
-        """Caught up is whoever has now all that the leader had at this or at its previous fetch."""
+        """A replica is caught up if it has all that the leader had at this fetch or at the replica's previous one."""
         if fetch_offset >= leader_end_offset:
             self.last_caught_up_ms = now_ms
         elif 0 < self.leader_end_at_last_fetch <= fetch_offset:
@@ -46,7 +46,7 @@ class Progress:
         self._check_quorum_timeout_ms = check_quorum_timeout_ms
         self.voters = {key.id: ReplicaProgress(key) for key in voters.keys}
         self.observers: dict[ReplicaKey, ReplicaProgress] = {}
-        self._came: dict[int, bool] = {}
+        self._fetched_lately: dict[int, bool] = {}
         self._last_majority_ms = now_ms
 
     def local_synced(self, end_offset: int) -> None:
@@ -54,20 +54,20 @@ class Progress:
 
     def fetched(self, replica: ReplicaKey, fetch_offset: int, leader_end_offset: int, now_ms: int) -> None:
         self._of(replica, now_ms).fetched(fetch_offset, leader_end_offset, now_ms)
-        self.heard(replica, now_ms)
+        self.contacted(replica, now_ms)
 
-    def heard(self, replica: ReplicaKey, now_ms: int) -> None:
-        """A replica fetched (a snapshot, perhaps): it takes this node for the leader."""
+    def contacted(self, replica: ReplicaKey, now_ms: int) -> None:
+        """A replica fetched (records or a snapshot): it takes this node for the leader."""
         voter = self.voters.get(replica.id)
         if voter is None or not voter.key.matches(replica):
             return
-        self._came[replica.id] = True
-        if len(self._came) + 1 >= majority(len(self.voters)):
-            self._came.clear()
+        self._fetched_lately[replica.id] = True
+        if len(self._fetched_lately) + 1 >= majority(len(self.voters)):
+            self._fetched_lately.clear()
             self._last_majority_ms = now_ms
 
     def check_quorum_deadline_ms(self) -> int | None:
-        """When the leader has to resign unless more voters come (KAFKA-15489); None for an only voter."""
+        """Time at which the leader resigns unless more voters fetch (KAFKA-15489); None for an only voter."""
         if len(self.voters) == 1:
             return None
         return self._last_majority_ms + self._check_quorum_timeout_ms

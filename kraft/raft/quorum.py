@@ -1,4 +1,4 @@
-"""How a majority is counted: of votes, and of log end offsets. Knows nothing of roles or time."""
+"""Majorities: of votes, and of log end offsets. Knows nothing of roles or time."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 
 def majority(voter_count: int) -> int:
-    """The smallest number of voters of which any two groups share one."""
+    """The smallest size at which any two groups of voters share a member."""
     return voter_count // 2 + 1
 
 
 def majority_offset(end_offsets: Sequence[int | None]) -> int | None:
     """The largest offset that a majority of the voters has reached; None while too few are known.
 
-    `end_offsets` holds one entry per voter, None for one that was not heard of.
+    `end_offsets` holds one entry per voter, None for one that has not fetched yet.
     """
     if not end_offsets:
         return None
@@ -48,5 +48,5 @@ class Votes:
 
     @property
     def lost(self) -> bool:
-        """Even if everybody else granted, it would be no majority."""
+        """Even with the votes still missing it would be no majority."""
         return len(self.granted) + len(self.missing) < majority(len(self.voters))

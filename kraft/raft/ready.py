@@ -1,12 +1,12 @@
-"""`Ready`: all that the core wants after a step, in the order in which it has to happen.
+"""`Ready`: everything that the core asks for after a step, in the order in which it has to happen.
 
 1. `election` is written and synced before anything below leaves this process, and before the answer to the
    request that caused the step does.
 2. `truncate_to`, then `append_leader_change` or `append_fetched`, on the log; or the steps of a snapshot.
 3. `requests` are sent; parked fetches are answered again if `wake_fetches`.
-4. `high_watermark` and `leader` are told to whoever applies the log.
+4. `high_watermark` and `leader` are passed to the listener that applies the log.
 
-What was appended is synced when the shell likes; it says so with `Raft.log_synced`.
+Appended records are synced when the shell likes; it reports that with `Raft.log_synced`.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ class Ready:
     high_watermark: int | None = None
     leader: LeaderAndEpoch | None = None
     next_deadline_ms: int | None = None
-    """When `Raft.tick` is due; None: no sooner than the next input."""
+    """Time at which `Raft.tick` is due; None: no sooner than the next input."""
     notes: Sequence[Note] = ()
-    """What happened and why, for people."""
+    """Decisions and their causes, for people."""
 
     def __str__(self) -> str:
         parts = []

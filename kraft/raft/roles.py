@@ -30,7 +30,7 @@ from kraft.raft.voters import ReplicaKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionState:
-    """What must survive a crash: the epoch, who leads it and whom this replica voted for in it."""
+    """State that must survive a crash: the epoch, its leader, and the candidate that got this replica's vote."""
 
     epoch: int = 0
     leader_id: int | None = None
@@ -39,7 +39,7 @@ class ElectionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unattached:
-    """Waits to hear of a leader, or to stand for election itself."""
+    """Waits for a leader to become known, or to stand for election itself."""
 
     epoch: int
     voted: ReplicaKey | None
@@ -75,14 +75,14 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leader:
-    """Was elected by a majority; who has what is in `kraft.raft.progress`."""
+    """Was elected by a majority; `kraft.raft.progress` holds the end offsets of the others."""
 
     epoch: int
     leader_id: int
     voted: ReplicaKey
     granting_voters: tuple[int, ...]
     epoch_start_offset: int
-    """Where this epoch's first record, the leader change, stands: nothing commits before it does (Raft
+    """Offset of this epoch's first record, the leader change: nothing commits before it does (Raft
     §5.4.2)."""
 
 
@@ -105,14 +105,14 @@ class Follower:
     has_fetched: bool = False
     """A fetch from this leader succeeded: pre-votes against it are refused from now on."""
     leader_gone: bool = False
-    """There is evidence that the leader no longer leads: its process is gone, or it said so. Cleared by a
+    """There is evidence that the leader no longer leads: its process is gone, or it resigned. Cleared by a
     fetch that succeeds."""
     download: SnapshotDownload | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resigned:
-    """Led this epoch and gave it up; tells the voters, and never leads the epoch again."""
+    """Led this epoch and gave it up; sends EndQuorumEpoch to the voters, and never leads the epoch again."""
 
     epoch: int
     voted: ReplicaKey

@@ -1,7 +1,7 @@
-"""Who may vote: the voters of the metadata log, in a fixed order.
+"""The voters of the metadata log, in a fixed order.
 
-With `kraft.version` 0 the set is what the configuration says and directory ids are unknown; a set with
-directory ids (KIP-853) is the same value built from a VotersRecord. Addresses are the shell's business.
+With `kraft.version` 0 the set comes from the configuration and directory ids are unknown; a set with
+directory ids (KIP-853) is the same value built from a VotersRecord. The shell keeps the addresses.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 NO_DIRECTORY = bytes(16)
-"""The directory id of a replica that did not tell it."""
+"""The directory id of a replica that did not send one."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -21,7 +21,7 @@ class ReplicaKey:
     directory_id: bytes = NO_DIRECTORY
 
     def matches(self, other: ReplicaKey) -> bool:
-        """The same replica as `other`, as far as this key says."""
+        """Whether `other` may be the same replica: ids are equal, directory ids too unless this one has none."""
         return self.id == other.id and self.directory_id in (NO_DIRECTORY, other.directory_id)
 
 

@@ -1,5 +1,6 @@
-"""Whom a replica votes for: Raft's rules for votes, and KIP-996's for pre-votes. Functions of a request and a role;
-what a vote that was given changes is `Raft`'s business."""
+"""Raft's rules for votes, and those of KIP-996 for pre-votes.
+
+Functions of a request and a role; `Raft` changes the role when a vote is granted."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from protocol.errors import ErrorCode
 
 
 def vote_error(request: Vote, local_id: int, epoch: int) -> ErrorCode:
-    """What is wrong with a request for a vote, whatever the replica of `epoch` thinks of its candidate."""
+    """The error of a request for a vote that is wrong in itself, for a replica of `epoch`; NONE if it is sound."""
     last = request.log_end
     newest_epoch = request.epoch if request.pre_vote else request.epoch - 1
     if last.offset < 0 or not 0 <= last.epoch <= newest_epoch:
@@ -23,7 +24,7 @@ def vote_error(request: Vote, local_id: int, epoch: int) -> ErrorCode:
 
 
 def objection(request: Vote, role: Role, log_end: OffsetAndEpoch) -> str:
-    """Why a replica would not (pre-vote) or does not (vote) support this candidate in its epoch; nothing if it does."""
+    """Reason for refusing this candidate a vote or a pre-vote in its epoch; empty if it is granted."""
     if request.log_end < log_end:
         return "its log lacks records that this one has"
     match role:
@@ -46,7 +47,7 @@ def objection(request: Vote, role: Role, log_end: OffsetAndEpoch) -> str:
 
 
 def is_worth_a_leader_check(request: Vote, role: Role, log_end: OffsetAndEpoch) -> bool:
-    """Whether nothing but a leader that may be gone stands against this pre-vote."""
+    """Whether the only objection to this pre-vote is a leader that may be gone."""
     return (
         request.pre_vote
         and isinstance(role, Follower)

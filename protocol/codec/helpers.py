@@ -1,4 +1,4 @@
-"""What generated readers and writers call in the rare cases, and the loops over varints and tagged fields."""
+"""Functions that generated readers and writers call in rare cases, and loops over varints and tagged fields."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from protocol.errors import MalformedMessage, TooManyElements, UnsupportedFieldE
 
 MOST_ELEMENTS = 1 << 18
 """Elements of arrays, and tagged fields, of all levels together that a message may have unless it is a response. An
-element of two bytes on the wire takes a hundred in memory; nobody has so many partitions to speak of at once."""
+element of two bytes on the wire takes a hundred in memory."""
 
 
 def cut_short() -> NoReturn:
@@ -16,8 +16,8 @@ def cut_short() -> NoReturn:
 
 
 LONGEST_STRING_BYTES = 0x7FFF
-"""Strings of all encodings, in what others send: Kafka's own readers refuse longer ones, and records with older
-encodings cannot carry them."""
+"""Longest string in messages from outside, in any encoding: Kafka's own readers refuse longer ones, and records with
+older encodings cannot carry them."""
 
 
 def too_many(most: int) -> NoReturn:
@@ -97,11 +97,11 @@ def read_tag(b: Any, p: int, e: int, last: int) -> tuple[int, int, int]:
 
 
 def tag_size_differs() -> NoReturn:
-    raise MalformedMessage("a tagged field has another size than it says")
+    raise MalformedMessage("the size of a tagged field does not match its content")
 
 
 def put_varint(c: bytearray, p: int, n: int) -> int:
-    """Write the unsigned varint `n` at `p` and give the position after it."""
+    """Write the unsigned varint `n` at `p`; returns the position after it."""
     while n > 127:
         c[p] = (n & 0x7F) | 0x80
         n >>= 7

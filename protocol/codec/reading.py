@@ -33,11 +33,11 @@ class ReaderSource(Source):
     """Writes the reader."""
 
     counted = False
-    """Whether the elements of this message are limited. Responses come from whom we asked, and may be about a whole
-    cluster."""
+    """True if the elements of this message are limited. Responses are not: they come from nodes that we called, and may
+    be about a whole cluster."""
 
     def count(self, how_many: str) -> None:
-        """So many elements are about to be read."""
+        """Emit the check before so many elements are read."""
         if self.counted:
             self.line(f"elements += {how_many}")
             self.line("if elements > most:")
@@ -294,7 +294,7 @@ class ReaderSource(Source):
             self.shallower()
 
     def all_fixed(self, cls: type[Struct]) -> bool:
-        """Whether every element has the same size as long as it has no tagged fields."""
+        """True if every element has the same size as long as it has no tagged fields."""
         carried = [spec for spec in cls.FIELDS if self.carries(spec) and not self.is_tagged(spec)]
         return bool(carried or self.flexible) and all(spec.type.name in FIXED for spec in carried)
 

@@ -1,4 +1,4 @@
-"""A function in the making: its lines, and what readers and writers have in common."""
+"""A function under construction: the common part of readers and writers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ FIXED = {
 
 
 class Source:
-    """Lines of a function in the making, the names it uses, and the run of fixed-size fields still to go."""
+    """The lines of a function under construction, its names, and the run of fixed-size fields that is not written
+    yet."""
 
     def __init__(self, version: int, flexible_from: int | None) -> None:
         self.version = version
@@ -103,7 +104,7 @@ class Source:
 
 
 def holds_records(cls: type[Struct], version: int) -> bool:
-    """Whether this version of the message has a field of record batches."""
+    """True if this version of the message has a field of record batches."""
     for spec in cls.FIELDS:
         if version not in parse_versions(spec.versions):
             continue

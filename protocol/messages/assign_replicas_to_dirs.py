@@ -21,7 +21,7 @@ class RequestDirectoryData(Struct):
 
 
 class AssignReplicasToDirsRequest(Message, api_key=73, versions="0", flexible="0+"):
-    """A broker tells the controller which log directory holds each replica (KIP-858). Version 0; flexible."""
+    """A broker reports to the controller the log directory of each replica (KIP-858). Version 0; flexible."""
 
     broker_id: int = field(INT32, "0+", default=0)
     broker_epoch: int = field(INT64, "0+", default=-1)

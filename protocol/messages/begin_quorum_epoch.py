@@ -25,7 +25,7 @@ class LeaderEndpoint(Struct):
 
 
 class BeginQuorumEpochRequest(Message, api_key=53, versions="0-1", flexible="1+"):
-    """The new leader of the metadata quorum tells its epoch to the voters (KIP-595, KIP-853). Versions 0 to
+    """The new leader of the metadata quorum announces its epoch to the voters (KIP-595, KIP-853). Versions 0 to
     1; flexible from 1."""
 
     cluster_id: str | None = field(STRING, "0+", default=None, nullable="0+")

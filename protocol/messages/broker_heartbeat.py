@@ -6,7 +6,7 @@ from protocol.schema import BOOL, INT16, INT32, INT64, UUID, Message, array, fie
 
 
 class BrokerHeartbeatRequest(Message, api_key=63, versions="0-2", flexible="0+"):
-    """A broker is alive, and tells how far it read the metadata log; it wants to be unfenced, fenced or to
+    """A broker is alive, and reports how far it has read the metadata log; it wants to be unfenced, fenced or to
     shut down. Version 1: offline directories; 2: cordoned ones (KIP-631, KIP-858, KIP-1066). Versions 0 to
     2; flexible."""
 

@@ -12,7 +12,7 @@ class TopicPartitions(Struct):
 
 
 class ConsumerGroupHeartbeatRequest(Message, api_key=68, versions="0-1", flexible="0+"):
-    """A member of a consumer group joins, is alive, tells what it owns, or leaves (epoch -1). Version 1:
+    """A member of a consumer group joins, is alive, reports its partitions, or leaves (epoch -1). Version 1:
     subscription by pattern (KIP-848). Versions 0 to 1; flexible."""
 
     group_id: str = field(STRING, "0+", default="")

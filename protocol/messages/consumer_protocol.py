@@ -1,4 +1,4 @@
-"""What consumers of a classic group put into JoinGroup and SyncGroup: subscription and assignment."""
+"""The content of JoinGroup and SyncGroup in classic groups of consumers: subscription and assignment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ConsumerProtocolSubscriptionTopicPartition(Struct):
 
 
 class ConsumerProtocolSubscription(Message, versions="0-3"):
-    """What a member of a classic group subscribes to, and owns (KIP-429, KIP-792, KIP-881). Versions 0 to
+    """The subscription of a member of a classic group, and its partitions (KIP-429, KIP-792, KIP-881). Versions 0 to
     3."""
 
     topics: list[str] = field(array(STRING), "0+", factory=list)

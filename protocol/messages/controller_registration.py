@@ -20,7 +20,7 @@ class Feature(Struct):
 
 
 class ControllerRegistrationRequest(Message, api_key=70, versions="0", flexible="0+"):
-    """A controller tells the active one its endpoints and features (KIP-919). Version 0; flexible."""
+    """A controller reports its endpoints and features to the active controller (KIP-919). Version 0; flexible."""
 
     controller_id: int = field(INT32, "0+", default=0)
     incarnation_id: bytes = field(UUID, "0+", default=ZERO_UUID)

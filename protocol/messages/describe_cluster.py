@@ -6,7 +6,7 @@ from protocol.schema import BOOL, INT8, INT16, INT32, STRING, Message, Struct, a
 
 
 class DescribeClusterRequest(Message, api_key=60, versions="0-2", flexible="0+"):
-    """Tell the cluster id, the controller and the brokers. Version 1: the endpoints of controllers instead;
+    """Describe the cluster id, the controller and the brokers. Version 1: the endpoints of controllers instead;
     2: fenced brokers (KIP-700, KIP-919, KIP-1073). Versions 0 to 2; flexible."""
 
     include_cluster_authorized_operations: bool = field(BOOL, "0+", default=False)

@@ -12,7 +12,7 @@ class DescribeConfigsResource(Struct):
 
 
 class DescribeConfigsRequest(Message, api_key=32, versions="1-4", flexible="4+"):
-    """Tell effective configurations with their sources. Resources: topic 2, broker 4, broker logger 8,
+    """Describe effective configurations with their sources. Resources: topic 2, broker 4, broker logger 8,
     client metrics 16, group 32 (KIP-133, KIP-226, KIP-412, KIP-569). Versions 1 to 4; flexible from 4."""
 
     resources: list[DescribeConfigsResource] = field(array(DescribeConfigsResource), "0+", factory=list)

@@ -11,7 +11,7 @@ class DescribableLogDirTopic(Struct):
 
 
 class DescribeLogDirsRequest(Message, api_key=35, versions="1-5", flexible="2+"):
-    """Tell log directories: size and lag of replicas. Version 4: size of the volume; 5: cordoned (KIP-113,
+    """Describe log directories: size and lag of replicas. Version 4: size of the volume; 5: cordoned (KIP-113,
     KIP-827, KIP-1066). Versions 1 to 5; flexible from 2."""
 
     topics: list[DescribableLogDirTopic] | None = field(

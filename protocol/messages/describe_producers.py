@@ -11,7 +11,7 @@ class TopicRequest(Struct):
 
 
 class DescribeProducersRequest(Message, api_key=61, versions="0", flexible="0+"):
-    """Tell the active producers of partitions: epoch, last sequence, start of the transaction (KIP-664).
+    """Describe the active producers of partitions: epoch, last sequence, start of the transaction (KIP-664).
     Version 0; flexible."""
 
     topics: list[TopicRequest] = field(array(TopicRequest), "0+", factory=list)

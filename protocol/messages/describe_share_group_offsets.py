@@ -19,7 +19,7 @@ class DescribeShareGroupOffsetsRequestGroup(Struct):
 
 
 class DescribeShareGroupOffsetsRequest(Message, api_key=90, versions="0-1", flexible="0+"):
-    """Tell the start offsets of share groups. Version 1: lag (KIP-932, KIP-1226). Versions 0 to 1;
+    """Describe the start offsets of share groups. Version 1: lag (KIP-932, KIP-1226). Versions 0 to 1;
     flexible."""
 
     groups: list[DescribeShareGroupOffsetsRequestGroup] = field(

@@ -186,7 +186,7 @@ class ConsumerGroupTargetAssignmentMemberValue(Message, api_key=7, versions="0",
 
 
 class ConsumerGroupCurrentMemberAssignmentKey(Message, api_key=8, versions="0"):
-    """Key (group, member) of what a member of a consumer group was told to own (KIP-848). Version 0."""
+    """Key (group, member) of the current assignment of a member of a consumer group (KIP-848). Version 0."""
 
     group_id: str = field(STRING, "0", default="")
     member_id: str = field(STRING, "0", default="")
@@ -199,7 +199,7 @@ class ConsumerGroupCurrentMemberAssignmentTopicPartitions(Struct):
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(Message, api_key=8, versions="0", flexible="0+"):
-    """What a member of a consumer group was told to own (KIP-848). Version 0; flexible."""
+    """The current assignment of a member of a consumer group (KIP-848). Version 0; flexible."""
 
     member_epoch: int = field(INT32, "0+", default=0)
     previous_member_epoch: int = field(INT32, "0+", default=0)
@@ -268,7 +268,7 @@ class ShareGroupTargetAssignmentMemberValue(Message, api_key=13, versions="0", f
 
 
 class ShareGroupCurrentMemberAssignmentKey(Message, api_key=14, versions="0"):
-    """Key (group, member) of what a member of a share group was told to own (KIP-932). Version 0."""
+    """Key (group, member) of the current assignment of a member of a share group (KIP-932). Version 0."""
 
     group_id: str = field(STRING, "0", default="")
     member_id: str = field(STRING, "0", default="")
@@ -280,7 +280,7 @@ class ShareGroupCurrentMemberAssignmentTopicPartitions(Struct):
 
 
 class ShareGroupCurrentMemberAssignmentValue(Message, api_key=14, versions="0", flexible="0+"):
-    """What a member of a share group was told to own (KIP-932). Version 0; flexible."""
+    """The current assignment of a member of a share group (KIP-932). Version 0; flexible."""
 
     member_epoch: int = field(INT32, "0+", default=0)
     previous_member_epoch: int = field(INT32, "0+", default=0)
@@ -327,7 +327,7 @@ class ConsumerGroupRegularExpressionKey(Message, api_key=16, versions="0"):
 
 
 class ConsumerGroupRegularExpressionValue(Message, api_key=16, versions="0", flexible="0+"):
-    """What a topic pattern of a consumer group resolved to (KIP-848). Version 0; flexible."""
+    """The topics that a pattern of a consumer group matches (KIP-848). Version 0; flexible."""
 
     topics: list[str] = field(array(STRING), "0+", factory=list)
     version: int = field(INT64, "0+", default=0)
@@ -427,7 +427,7 @@ class StreamsGroupTargetAssignmentMemberValue(Message, api_key=21, versions="0",
 
 
 class StreamsGroupCurrentMemberAssignmentKey(Message, api_key=22, versions="0"):
-    """Key (group, member) of what a member of a streams group was told to own (KIP-1071). Version 0."""
+    """Key (group, member) of the current assignment of a member of a streams group (KIP-1071). Version 0."""
 
     group_id: str = field(STRING, "0", default="")
     member_id: str = field(STRING, "0", default="")
@@ -440,7 +440,7 @@ class StreamsGroupCurrentMemberAssignmentTaskIds(Struct):
 
 
 class StreamsGroupCurrentMemberAssignmentValue(Message, api_key=22, versions="0", flexible="0+"):
-    """What a member of a streams group was told to own (KIP-1071). Version 0; flexible."""
+    """The current assignment of a member of a streams group (KIP-1071). Version 0; flexible."""
 
     member_epoch: int = field(INT32, "0+", default=0)
     previous_member_epoch: int = field(INT32, "0+", default=0)

@@ -6,7 +6,7 @@ from protocol.schema import INT16, INT32, STRING, Message, field
 
 
 class HeartbeatRequest(Message, api_key=12, versions="0-4", flexible="4+"):
-    """A member of a classic group is alive. The answer tells whether the group rebalances (KIP-62,
+    """A member of a classic group is alive. The answer has an error code if the group rebalances (KIP-62,
     KIP-345). Versions 0 to 4; flexible from 4."""
 
     group_id: str = field(STRING, "0+", default="")

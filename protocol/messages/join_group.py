@@ -12,7 +12,7 @@ class JoinGroupRequestProtocol(Struct):
 
 class JoinGroupRequest(Message, api_key=11, versions="0-9", flexible="6+"):
     """Join a classic group; the answer waits until the group is complete. Version 4: the first answer only
-    gives a member id; 5: static members; 7: protocol type; 8: reason; 9: the leader may be told to keep the
+    gives a member id; 5: static members; 7: protocol type; 8: reason; 9: the leader may be instructed to keep the
     assignment (KIP-62, KIP-345, KIP-394, KIP-559, KIP-800, KIP-814). Versions 0 to 9; flexible from 6."""
 
     group_id: str = field(STRING, "0+", default="")

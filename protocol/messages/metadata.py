@@ -12,7 +12,7 @@ class MetadataRequestTopic(Struct):
 
 
 class MetadataRequest(Message, api_key=3, versions="0-13", flexible="9+"):
-    """Tell the live brokers, the controller, and leaders, in-sync and offline replicas of topics. A null
+    """Describe the live brokers, the controller, and leaders, in-sync and offline replicas of topics. A null
     list of topics asks for all, from version 1 on. Version 4: may create topics; 8: authorized operations;
     10: topic ids; 12: ask by topic id; 13: an error for the whole (KIP-4, KIP-430, KIP-516, KIP-1102).
     Versions 0 to 13; flexible from 9."""

@@ -66,7 +66,7 @@ class TopicRecord(Message, api_key=2, versions="0", flexible="0+"):
 
 
 class PartitionRecord(Message, api_key=3, versions="0-2", flexible="0+"):
-    """A partition was created, or is told whole by a snapshot (KIP-631, KIP-704, KIP-858, KIP-966).
+    """A partition was created, or a snapshot has all of it (KIP-631, KIP-704, KIP-858, KIP-966).
     Versions 0 to 2; flexible."""
 
     partition_id: int = field(INT32, "0+", default=-1)
@@ -95,7 +95,7 @@ class ConfigRecord(Message, api_key=4, versions="0", flexible="0+"):
 
 
 class PartitionChangeRecord(Message, api_key=5, versions="0-2", flexible="0+"):
-    """What changed in a partition; null or the default means unchanged (KIP-631, KIP-704, KIP-858,
+    """A change of a partition; null or the default means unchanged (KIP-631, KIP-704, KIP-858,
     KIP-966). Versions 0 to 2; flexible."""
 
     partition_id: int = field(INT32, "0+", default=-1)
@@ -220,7 +220,7 @@ class NoOpRecord(Message, api_key=20, versions="0", flexible="0+"):
 
 
 class ZkMigrationStateRecord(Message, api_key=21, versions="0", flexible="0+"):
-    """How far a migration from ZooKeeper came; only logs from before 4.0 hold it (KIP-866). Version 0;
+    """The progress of a migration from ZooKeeper; only in logs from before 4.0 (KIP-866). Version 0;
     flexible."""
 
     zk_migration_state: int = field(INT8, "0+", default=0)
@@ -270,7 +270,7 @@ class ControllerFeature(Struct):
 
 
 class RegisterControllerRecord(Message, api_key=27, versions="0", flexible="0+"):
-    """A controller told its endpoints and features (KIP-919). Version 0; flexible."""
+    """A controller reported its endpoints and features (KIP-919). Version 0; flexible."""
 
     controller_id: int = field(INT32, "0+", default=0)
     incarnation_id: bytes = field(UUID, "0+", default=ZERO_UUID)

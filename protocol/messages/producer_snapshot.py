@@ -17,8 +17,7 @@ class ProducerEntry(Struct):
 
 
 class ProducerSnapshot(Message, versions="1"):
-    """What a partition remembers of its producers, taken at an offset, so that recovery need not read the
-    whole log. Version 1."""
+    """The producer state of a partition at an offset, so that recovery need not read the whole log. Version 1."""
 
     crc: int = field(UINT32, "1", default=0)
     producer_entries: list[ProducerEntry] = field(array(ProducerEntry), "1", factory=list)

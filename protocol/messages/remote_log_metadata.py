@@ -81,7 +81,7 @@ class RemotePartitionDeleteMetadataRecord(Message, api_key=2, versions="0", flex
 
 
 class RemoteLogSegmentMetadataSnapshotRecord(Message, api_key=3, versions="0", flexible="0+"):
-    """A segment as a snapshot of the remote log metadata tells it. Version 0; flexible."""
+    """A segment in a snapshot of the remote log metadata. Version 0; flexible."""
 
     segment_id: bytes = field(UUID, "0+", default=ZERO_UUID)
     start_offset: int = field(INT64, "0+", default=0)

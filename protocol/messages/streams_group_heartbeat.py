@@ -68,7 +68,7 @@ class TaskOffset(Struct):
 
 
 class StreamsGroupHeartbeatRequest(Message, api_key=88, versions="0", flexible="0+"):
-    """A member of a streams group joins, is alive, tells its tasks and its topology, or leaves (KIP-1071).
+    """A member of a streams group joins, is alive, reports its tasks and its topology, or leaves (KIP-1071).
     Version 0; flexible."""
 
     group_id: str = field(STRING, "0+", default="")

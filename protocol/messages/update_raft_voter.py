@@ -18,7 +18,7 @@ class KRaftVersionFeature(Struct):
 
 
 class UpdateRaftVoterRequest(Message, api_key=82, versions="0", flexible="0+"):
-    """A voter tells its own endpoints and the raft versions it knows (KIP-853). Version 0; flexible."""
+    """A voter reports its own endpoints and the raft versions it knows (KIP-853). Version 0; flexible."""
 
     cluster_id: str | None = field(STRING, "0+", default="", nullable="0+")
     current_leader_epoch: int = field(INT32, "0+", default=0)

@@ -17,7 +17,7 @@ from protocol.errors import ErrorCode, KafkaError
 
 BATCH_HEADER_BYTES = 61
 OFFSET_AND_SIZE_BYTES = 12
-"""The base offset and the batch length: what `batch_length` does not count."""
+"""The base offset and the batch length, which `batch_length` does not count."""
 
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
@@ -54,17 +54,17 @@ _TIMESTAMP = struct.Struct(">q")
 
 
 class CorruptBatch(KafkaError):
-    """These bytes are no record batch: the one error for whatever is wrong with them."""
+    """The bytes are not a valid record batch: the only error for all problems with them."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
 
 
 class BatchHeader(NamedTuple):
-    """The head of one batch, as it stands on the wire (a tuple because that is the cheapest to make)."""
+    """The head of one batch, field by field as on the wire (a tuple, because that is the cheapest to make)."""
 
     base_offset: int
-    """Of a compressed message set of magic 0 or 1: the offset of its last record; the first is inside."""
+    """For a compressed message set of magic 0 or 1, the offset of its last record; that of the first is inside."""
     batch_length: int
     """Bytes after this field."""
     partition_leader_epoch: int
@@ -92,7 +92,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Of the whole batch, head included."""
+        """Bytes of the whole batch with its head."""
         return self.batch_length + OFFSET_AND_SIZE_BYTES
 
     @property
@@ -114,7 +114,8 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """KIP-534: the cleaner has marked when the tombstones or the marker in this batch may go."""
+        """KIP-534: the cleaner has set the time after which the tombstones or the marker in this batch may be
+        removed."""
         return self.attributes & DELETE_HORIZON_BIT != 0
 
     @property
@@ -212,7 +213,7 @@ def iterate_batches(buffer: bytes | bytearray | memoryview, position: int = 0) -
 
 
 def crc_is_valid(buffer: bytes | bytearray | memoryview, position: int, header: BatchHeader) -> bool:
-    """Whether the bytes at `position` are the batch that was written; False if some of them are missing."""
+    """True if the CRC of the batch at `position` matches; False also if bytes are missing."""
     end = position + header.batch_length + OFFSET_AND_SIZE_BYTES
     if end > len(buffer):
         return False
@@ -224,7 +225,7 @@ def crc_is_valid(buffer: bytes | bytearray | memoryview, position: int, header: 
 def set_base_offset_and_epoch(
     buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int
 ) -> None:
-    """What a leader writes into a batch it appends; both fields lie outside the CRC."""
+    """Write the fields that a leader assigns when it appends; both are outside the CRC."""
     _BASE_OFFSET.pack_into(buffer, position, base_offset)
     _LEADER_EPOCH.pack_into(buffer, position + 12, leader_epoch)
 

@@ -31,14 +31,14 @@ __all__ = ["BatchOptions", "build_batch", "build_empty_batch", "record_size_byte
 
 
 class BatchOptions(TypedDict, total=False):
-    """What a batch says besides its records."""
+    """The fields of a batch besides its records."""
 
     base_offset: int
     """0 unless given, as producers send it."""
     keep_offsets: bool
     """Take each record's own `offset`, as compaction must; else they count up one by one."""
     last_offset: int
-    """The offset the batch ends with, where its last records are gone (compaction keeps the range)."""
+    """The last offset of the batch, if its last records were removed (compaction keeps the range)."""
     compression: int
     compression_level: int | None
     producer_id: int
@@ -48,7 +48,7 @@ class BatchOptions(TypedDict, total=False):
     transactional: bool
     control: bool
     log_append_time: int | None
-    """Milliseconds: every record gets this timestamp, and the batch says that the broker gave it."""
+    """Milliseconds: every record gets this timestamp, and the batch is marked as stamped by the broker."""
     delete_horizon_ms: int | None
     """KIP-534; takes the place of the base timestamp."""
 
@@ -111,7 +111,7 @@ def build_batch(records: Sequence[Fields], **options: Unpack[BatchOptions]) -> b
 
 
 def build_empty_batch(header: BatchHeader) -> bytes:
-    """The shell that compaction leaves of a batch whose records are gone: its offsets, its producer, its time."""
+    """The batch that compaction leaves when all records were removed: its offsets, its producer, its time."""
     head = HEADER_STRUCT.pack(
         header.base_offset,
         BATCH_HEADER_BYTES - OFFSET_AND_SIZE_BYTES,

@@ -1,6 +1,6 @@
 """The four codecs of record batches, each in the framing that Kafka's other clients write and read.
 
-Decompression is bounded: whoever sends a batch decides neither how much memory it takes nor how long it runs.
+Decompression is bounded: the sender of a batch controls neither the memory that it takes nor the time.
 The libraries are imported at first use, so that a node which never meets a compressed batch does not load
 them.
 """
@@ -56,9 +56,9 @@ def compress(codec: int, data: bytes, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: bytes | memoryview, limit_bytes: int) -> bytes:
-    """What `data` unfolds to.
+    """The decompressed bytes.
 
-    `UnfoldsTooFar` if that is more than `limit_bytes` (at least 1). Any other `CorruptBatch` if it is no whole stream
+    `UnfoldsTooFar` if they are more than `limit_bytes` (at least 1). Any other `CorruptBatch` if it is no whole stream
     of this codec, or the codec is unknown.
     """
     decompressor = _DECOMPRESSORS.get(codec)
@@ -216,7 +216,8 @@ def _decompress_zstd(data: bytes | memoryview, limit_bytes: int) -> bytes:
 
 
 def _zstd_goes_on(decompressor: ZstdDecompressor, data: bytes | memoryview, limit_bytes: int) -> bool:
-    """Whether a frame of unknown size unfolds to more than `limit_bytes`: the library's error does not say."""
+    """True if a frame of unknown size unfolds to more than `limit_bytes`: the library's error does not distinguish
+    that."""
     import zstandard
 
     left = limit_bytes + 1

@@ -1,4 +1,4 @@
-"""Control batches: what brokers and controllers write between the records of applications, who never see it.
+"""Control batches: records of brokers and controllers between those of applications, which never see them.
 
 Keys are (int16 version 0, int16 type). Transaction markers (KIP-98) fill a batch of one record; the control
 records of the raft log (KIP-595, 630, 853) may share a batch.
@@ -28,7 +28,7 @@ RaftControlBody = LeaderChangeMessage | SnapshotHeaderRecord | SnapshotFooterRec
 
 
 class ControlType(IntEnum):
-    """What a control record says."""
+    """The type of a control record."""
 
     ABORT = 0
     COMMIT = 1
@@ -67,9 +67,9 @@ _RAFT_TYPES = {body: control_type for control_type, body in _RAFT_BODIES.items()
 
 
 def control_type(record: Record) -> ControlType | None:
-    """What kind of control record it is; None for one of a later day, which readers step over.
+    """The type of a control record; None for an unknown one of a newer version, which readers skip.
 
-    `CorruptBatch` if the key is none of a control record. Later key versions are read as version 0.
+    `CorruptBatch` if the key is not that of a control record. Later key versions are read as version 0.
     """
     if record.key is None or len(record.key) < _KEY.size:
         raise CorruptBatch(f"the control record at offset {record.offset} has no key of 4 bytes")

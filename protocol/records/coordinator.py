@@ -21,14 +21,14 @@ M = TypeVar("M", bound=Message)
 
 
 class RecordType(NamedTuple):
-    """What a type of record has as key and as value."""
+    """The key and the value of a type of record."""
 
     key: type[Message]
     value: type[Message]
 
 
 def record_types(module: ModuleType) -> Mapping[int, RecordType]:
-    """The types of records that a message module (`protocol.messages.group_log`, …) tells of."""
+    """The types of records in a message module (`protocol.messages.group_log`, …)."""
     found: dict[int, RecordType] = {}
     for name, key in vars(module).items():
         if name.endswith("Key") and isinstance(key, type) and issubclass(key, Message):

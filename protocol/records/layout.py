@@ -1,4 +1,4 @@
-"""How the records of a batch lie behind its head (format v2, KIP-98): walks them, and lays them out.
+"""The layout of records behind the head of a batch (format v2, KIP-98): walks them, and lays them out.
 
 Every record that a client sends or reads goes through these loops, and nothing else here costs so much. So they are in
 one module that knows bytes and tuples alone, and that mypyc compiles if it is asked to (`make compiled`). It runs as
@@ -30,9 +30,9 @@ _WIDE: Final = 1 << 62
 def walk(data: bytes, position: int, count: int, base_offset: int, base_timestamp: int) -> tuple[list[Fields], int]:
     """(`count` records of `data` from `position` on, position after them).
 
-    `CorruptBatch` if they are not what they say, IndexError where a record reaches for bytes beyond the end. A key, a
-    value or a header that claims too many bytes comes out short, and is found out when the record does not end where
-    it said it would. Numbers of one or two bytes are read in line.
+    `CorruptBatch` if their lengths do not match, IndexError if a record reaches beyond the end. A key, a value or a
+    header with too large a length comes out short; that is found because the record then does not end at its own
+    length. Numbers of one or two bytes are read in line.
     """
     records: list[Fields] = []
     wide = not -_WIDE < base_timestamp < _WIDE
@@ -190,7 +190,7 @@ def lay_out(
     With `first_offset` the deltas are those of the records' own offsets, else they count up from 0. With `append_time`
     that is everybody's timestamp. ValueError if offsets do not grow, or are too far apart for one batch.
 
-    What stands before and between the contents is made anew only where it differs from that of the record before.
+    The bytes before and between the contents are made again only if they differ from those of the record before.
     """
     small, limit = _SMALL, _SMALL_LIMIT
     parts: list[bytes] = []
@@ -205,7 +205,7 @@ def lay_out(
     headers_part = b"\x00"
     lead = b""
     width = 0
-    """Of the offset delta in `lead`, which holds the record's length; 0: it has to be made anew."""
+    """Width of the offset delta in `lead`, which has the length of the record; 0: `lead` has to be made again."""
     for offset, timestamp, key, value, headers in records:
         if first_offset is None:
             offset_delta += 1

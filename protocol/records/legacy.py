@@ -1,4 +1,4 @@
-"""Reads message sets of magic 0 and 1, the formats before Kafka 0.11. Nothing writes them any more.
+"""Reads message sets of magic 0 and 1, the formats before Kafka 0.11, which are no longer written.
 
 A message stands alone, or its value is a compressed message set and it is the wrapper of that. Wrappers do
 not nest, in Kafka neither.
@@ -26,8 +26,8 @@ _MASK32 = 0xFFFF_FFFF
 def decode_legacy(message: memoryview, header: BatchHeader, limit_bytes: int) -> list[Record]:
     """The records of one message or wrapper; offsets and timestamps as a consumer shall see them.
 
-    `CorruptBatch` as in `record.decode_records`; the CRC of messages inside a wrapper is checked here, as
-    nobody else can.
+    `CorruptBatch` as in `record.decode_records`; the CRC of messages inside a wrapper is checked here
+    alone.
     """
     key, value = _key_and_value(message, header)
     if not header.compression:
@@ -94,7 +94,7 @@ def mend_lz4_header(frame: bytes) -> bytes:
     """The LZ4 frame with the checksum that its head ought to have.
 
     The first Kafka clients hashed the magic number too, some others wrote other values still (KIP-57), so for
-    these old messages the byte says nothing, and decompressors insist on it.
+    these old messages the byte is meaningless, but decompressors check it.
     """
     if len(frame) < 7 or frame[:4] != _LZ4_MAGIC:
         return frame

@@ -1,8 +1,7 @@
 """Records, and the way to them through one batch: its head, what compresses it, the walk.
 
-Walking costs about as much as all else a broker does to a batch, so followers do not walk, and a leader scans what it
-is sent without making records of it (`record_check`). Consumers walk, compaction does, and whoever replays a log of
-his own.
+Walking costs about as much as everything else that a broker does with a batch, so followers do not walk, and a leader
+scans produced batches without making records of them (`record_check`). Consumers, compaction and replay of a log walk.
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ __all__ = [
 ]
 
 DECODED_LIMIT_BYTES = 256 * 1024 * 1024
-"""How far a batch may unfold when it is decompressed, unless the caller says otherwise."""
+"""Default limit of the decompressed bytes of a batch."""
 
 SERVED_LIMIT_BYTES = 16 * 1024 * 1024
-"""How far a broker unfolds a batch that came from a client, unless `max.message.bytes` is larger. A client that makes
-larger batches has to split them."""
+"""Limit of the decompressed bytes of a batch that a client produces, unless `max.message.bytes` is larger. Clients have
+to split larger batches."""
 
 SERVED_LIMIT_RECORDS = 1 << 20
-"""How many records such a batch may have."""
+"""Limit of the records of such a batch."""
 
 CLIENT_LIMIT_BYTES = 64 * 1024 * 1024
-"""How far a client unfolds a batch that it reads, unless told otherwise or the batch itself is larger. Kafka takes
-batches of any size, so there is more room than in a broker."""
+"""Default limit of the decompressed bytes of a batch that a client reads, unless the batch itself is larger. Kafka
+accepts batches of any size, so it is higher than in a broker."""
 
 COMPILED = not layout.__file__.endswith(".py")
-"""Whether mypyc made the module that walks and lays out records."""
+"""True if the module that walks and lays out records is compiled by mypyc."""
 
 _walk = layout.walk if COMPILED else walk_in_runs
 
@@ -80,7 +79,7 @@ def decode_records(
 def decode_in_slices(
     batch: memoryview, limit_bytes: int, most_records: int, slice_records: int = 1000
 ) -> Iterator[list[Record]]:
-    """As `decode_records` of the batch at the start of `batch`, a list for each so many records: for who keeps few.
+    """The records of the batch at the start of `batch`, as lists of `slice_records`: for callers that keep few.
 
     `CorruptBatch` also if there are more than `most_records`.
     """
@@ -115,7 +114,7 @@ def _ends_too_soon(header: BatchHeader) -> CorruptBatch:
 def decode_fields(
     batch: bytes | bytearray | memoryview, position: int = 0, limit_bytes: int = DECODED_LIMIT_BYTES
 ) -> list[Fields]:
-    """As `decode_records`, as plain tuples: for who makes records of his own out of them."""
+    """`decode_records` with plain tuples, for callers that make records of their own type."""
     header = read_header(batch, position)
     base_offset = header.base_offset
     end = position + header.size_bytes
@@ -143,7 +142,7 @@ def decode_fields(
 
 
 def payload_of(view: memoryview, header: BatchHeader, position: int, limit_bytes: int) -> bytes:
-    """What lies behind the head of the batch (format v2) at `position`, which is whole, decompressed.
+    """The decompressed bytes behind the head of the batch (format v2) at `position`, which must be complete.
 
     `CorruptBatch` as `decompress` raises it.
     """

@@ -1,8 +1,7 @@
-"""What a leader checks of the records in a batch that a producer sent, before it takes them. Core: bytes in, a verdict
-out; words and codes are Kafka's.
+"""Core: the check of produced records by a leader, before it appends them. Codes and messages are Kafka's.
 
-A check goes on from where it stopped, so that a large batch can be checked in steps between which others have a turn,
-and be unfolded elsewhere. It is bounded by the steps that were counted, not by what the head claims.
+A check continues from where it stopped, so that a large batch can be checked in steps between which others have a turn,
+and be unfolded elsewhere. It is bounded by the steps that were counted, not by the claims of the head.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from protocol.records.record import COMPILED, SERVED_LIMIT_BYTES, SERVED_LIMIT_R
 from protocol.records.runs import check_in_runs
 
 MOST_RECORD_ERRORS: Final = 10_000
-"""So many are listed; all are counted."""
+"""Most errors that are listed; all are counted."""
 BYTES_IN_STEP: Final = 256
-"""To unfold so many takes about as long as to check a record."""
+"""Unfolding this many bytes takes about as long as checking one record."""
 
 _INT64_MIN: Final = -(1 << 63)
 _INT64_MAX: Final = (1 << 63) - 1
@@ -30,7 +29,7 @@ _check = scan.check if COMPILED else check_in_runs
 
 @dataclass(frozen=True, slots=True)
 class ProduceLimits:
-    """What the configuration of a topic asks of its batches."""
+    """The limits that the configuration of a topic sets for batches."""
 
     max_message_bytes: int = 1048588
     log_append_time: bool = False
@@ -40,7 +39,7 @@ class ProduceLimits:
     keys_required: bool = False
     """The topic is compacted."""
     head_only: bool = False
-    """Records are not to be looked at, unless something else of the topic needs it."""
+    """Records are not checked, unless another config of the topic needs it."""
 
     @property
     def unfolded_limit_bytes(self) -> int:
@@ -54,16 +53,16 @@ class ProduceLimits:
 
 
 class RecordsRefused(KafkaError):
-    """Some records of a batch are not taken, and which (KIP-467)."""
+    """Some records of a batch are refused, with their places (KIP-467)."""
 
     def __init__(self, code: ErrorCode, message: str, errors: list[tuple[int, str]]) -> None:
         super().__init__(code, message)
         self.errors = errors
-        """(place in the batch, what is wrong), the first `MOST_RECORD_ERRORS` of them."""
+        """(place in the batch, message), at most the first `MOST_RECORD_ERRORS`."""
 
 
 class RecordCheck:
-    """Of one batch, which is whole and of which the head was found right. Raises KafkaError on the way."""
+    """The check of one complete batch whose head is valid. Raises KafkaError."""
 
     __slots__ = (
         "_buffer",
@@ -98,11 +97,11 @@ class RecordCheck:
         self._data: bytes | None = None
         self._position = 0
         self._next = 0
-        """Of the records, the one that is looked at next."""
+        """Number of the next record."""
         self._reach = 0
         self._keyless = 0
         self._is_well_formed = False
-        """All records are; what is left is to find those that the topic does not take."""
+        """All records are; what remains is to find those that the topic refuses."""
         self._errors: list[tuple[int, str]] = []
         self._errors_found = 0
         self._timestamps_are_wrong = False
@@ -112,7 +111,7 @@ class RecordCheck:
         return self._header.compression != 0
 
     def unfold(self, limit_bytes: int) -> int:
-        """Decompress the records; returns how many bytes they are. `UnfoldsTooFar` if that is more than `limit_bytes`
+        """Decompress the records; returns their size in bytes. `UnfoldsTooFar` if that is more than `limit_bytes`
         and less than the topic allows."""
         allowed = self._limits.unfolded_limit_bytes
         try:
@@ -129,13 +128,14 @@ class RecordCheck:
         return len(self._data)
 
     def go_on(self, steps: int) -> bool:
-        """Check up to so many more records of those that were unfolded; returns whether that was all."""
+        """Check at most so many more of the unfolded records; True if all are checked."""
         if not self._is_well_formed and not self._scan(steps):
             return False
         return self._find_refused(steps)
 
     def _scan(self, steps: int) -> bool:
-        """Whether all records are well formed by now. Sets out to find those that are refused if there may be any."""
+        """True if all records are known to be well formed. Then the search for refused ones begins, if there may be
+        any."""
         assert self._data is not None, "the records are not unfolded"
         data, count, first = self._data, self._header.records_count, self._next
         try:
@@ -156,19 +156,19 @@ class RecordCheck:
         return True
 
     def _are_all_taken(self) -> bool:
-        """Whether there is no need to look at single records. If in doubt, there is."""
+        """True if no record can be refused. If in doubt, False."""
         base, reach = self._header.base_timestamp, self._reach
         lowest, highest = self._timestamps()
         return lowest <= base - reach and base + reach <= highest and not (self._keyless and self._limits.keys_required)
 
     def _timestamps(self) -> tuple[int, int]:
-        """The first and the last that are allowed."""
+        """The first and the last timestamp that are allowed."""
         if self._limits.log_append_time:
             return _INT64_MIN, _INT64_MAX
         return self._limits.earliest(self._now_ms), self._limits.latest(self._now_ms)
 
     def _find_refused(self, steps: int) -> bool:
-        """Look through up to so many more records for those that the topic does not take; whether that was all."""
+        """Search at most so many more records for those that the topic refuses; True if all are searched."""
         data, header = self._data, self._header
         assert data is not None
         base, keyed = header.base_timestamp, self._limits.keys_required
@@ -200,7 +200,7 @@ class RecordCheck:
         return True
 
     def _refuse(self, message: str) -> None:
-        """The record that was looked at last."""
+        """Refuse the record that was checked last."""
         self._errors_found += 1
         if len(self._errors) < MOST_RECORD_ERRORS:
             self._errors.append((self._next - 1, message))

@@ -1,8 +1,8 @@
 """Walks or checks the records of a batch in runs of records that are alike: fast where `layout` is not compiled.
 
-Records of machines often have keys and values of the same size, and then all of a run lie at one distance. What they
-have in common is compared for the whole run at once, as columns of bytes: one slice each, with that distance as its
-step. What they do not have in common is cut out in one go. Any other record is left to `layout.walk`.
+Records of machines often have keys and values of the same size, and then all of a run lie at one distance. Their common
+bytes are compared for the whole run at once, as columns: one slice each, with that distance as its step. The other
+bytes are cut out at once, too. All other records are left to `layout.walk`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MIN_RUN = 6
 _CHANCES = 2
 """After so many runs that were too short no more are looked for in a batch."""
 _STEP = 24
-"""So many records are walked one by one after a run that was too short."""
+"""Records that are walked one by one after a run that was too short."""
 
 _ONE_BYTE_DELTAS = 64
 _TWO_BYTE_DELTAS = 8192
@@ -37,14 +37,14 @@ _HIGH_OFFSETS = bytes(delta >> 6 for delta in range(_TWO_BYTE_DELTAS))
 
 
 class _Layout(NamedTuple):
-    """Where the fields of one record lie, counted from its first byte."""
+    """The places of the fields of one record, counted from its first byte."""
 
     size: int
-    """Of the record with its own length."""
+    """Bytes of the record with its length."""
     time: int
     offset: int
     key: int
-    """Of its length, as those after it."""
+    """Place of the number before the content; the next ones likewise."""
     value: int
     value_content: int
     key_content: int
@@ -56,10 +56,10 @@ class _Layout(NamedTuple):
 def walk_in_runs(
     data: bytes, position: int, count: int, base_offset: int, base_timestamp: int
 ) -> tuple[list[Fields], int]:
-    """As `layout.walk`, of the records of a batch from its first one on."""
+    """`layout.walk` for the records of a batch from the first one on."""
     records: list[Fields] = []
     chances = _CHANCES
-    # Near the ends of an int64 somebody has to look whether a timestamp is still within.
+    # Near the ends of an int64 every timestamp has to be checked.
     if not -(1 << 62) < base_timestamp < 1 << 62:
         chances = 0
     while (left := count - len(records)) > 0:
@@ -78,7 +78,7 @@ def walk_in_runs(
 
 
 def check_in_runs(data: bytes, position: int, first: int, count: int) -> tuple[int, int, int, int]:
-    """As `scan.check`."""
+    """`scan.check` in runs."""
     if count < _MIN_RUN:
         return check(data, position, first, count)
     delta, last = first, first + count
@@ -111,7 +111,8 @@ def check_in_runs(data: bytes, position: int, first: int, count: int) -> tuple[i
 
 
 def _is_followed_by_its_like(data: bytes, start: int) -> bool:
-    """Whether the next record is as long: a cheap look before the dear one. IndexError at the end of `data`."""
+    """True if the next record has the same length: a cheap test before the expensive one. IndexError at the end of
+    `data`."""
     byte = data[start]
     if byte < 0x80:
         end = start + 1 + (byte >> 1)
@@ -121,7 +122,7 @@ def _is_followed_by_its_like(data: bytes, start: int) -> bool:
 
 
 def _layout_at(data: bytes, start: int) -> _Layout | None:
-    """None for a record that is none, has headers, or numbers of more than two bytes."""
+    """None for a malformed record, and for one with headers or with numbers of more than two bytes."""
     try:
         length, time = _short_number(data, start)
         time += 1  # the attributes
@@ -134,7 +135,7 @@ def _layout_at(data: bytes, start: int) -> _Layout | None:
         if data[end] or time - 1 + length != end + 1 or min(length, key_length + 1, value_length + 1) < 0:
             return None
     except IndexError:
-        return None  # numbers of more bytes lead astray, or it is for the walk to tell what is wrong
+        return None  # numbers of more bytes are misread here; the walk reports errors
     if max(time - 1 - start, offset - time, key - offset, key_content - key, value_content - value) > 2:
         return None
     return _Layout(
@@ -163,7 +164,7 @@ def _short_number(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _alike(data: bytes, start: int, layout: _Layout, delta: int, left: int) -> int:
-    """How many records from `start` on have this layout, and offsets that count up from `delta`."""
+    """Number of records from `start` on with this layout, and with offsets that count up from `delta`."""
     size, time, offset, key, value, value_content, key_content = layout[:7]
     width = key - offset
     if width != (1 if delta < _ONE_BYTE_DELTAS else 2) or delta >= _TWO_BYTE_DELTAS:
@@ -186,7 +187,7 @@ def _alike(data: bytes, start: int, layout: _Layout, delta: int, left: int) -> i
 
 
 def _same(column: bytes, expected: bytes) -> int:
-    """How many bytes are as expected before the first that is not."""
+    """Number of expected bytes before the first other one."""
     if column == expected:
         return len(column)
     return next(index for index, (found, wanted) in enumerate(zip(column, expected, strict=True)) if found != wanted)
@@ -209,7 +210,7 @@ def _cut(data: bytes, start: int, layout: _Layout, run: int, first_offset: int, 
 
 
 def _contents(run: memoryview, place: int, size: int, length: int) -> Iterable[bytes | None]:
-    """What lies at `place` of each record."""
+    """The contents at `place` of each record."""
     if length < 0:
         return repeat(None)
     return [content for (content,) in iter_unpack(f"{place}x{length}s{size - place - length}x", run)]

@@ -1,5 +1,4 @@
-"""Scans the records of a batch (format v2) and makes nothing of them: whether they are well formed, and where the one
-is that somebody looks for.
+"""Scans the records of a batch (format v2) without making any: checks that they are well formed, or searches for one.
 
 A leader scans what every producer sends, so these are tight loops over bytes with local variables, and mypyc compiles
 them with `layout` (`make compiled`). Where they run as Python, `runs.check_in_runs` is ahead of `check` if records are
@@ -16,11 +15,11 @@ from protocol.records.layout import read_varint, read_varlong
 MOST_HEADERS: Final = 65536
 """In one record. Headers are the one part of a record that no slice divides."""
 _HEADERS_AT_ONCE: Final = 8192
-"""After so many headers `check` stops early."""
+"""Headers after which `check` stops early."""
 
 ONE_BYTE_REACH: Final = 64
 TWO_BYTE_REACH: Final = 8192
-"""How far from 0 a zigzag varint of so many bytes may be."""
+"""Largest distance from 0 of a zigzag varint of one byte, and of two bytes."""
 
 
 def check(data: bytes, position: int, first: int, count: int) -> tuple[int, int, int, int]:
@@ -129,7 +128,7 @@ def _read_length(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _check_headers(data: bytes) -> int:
-    """How many headers there are in `data`, which must hold them and nothing else."""
+    """The number of headers in `data`, which must contain nothing else."""
     size = len(data)
     count, position = read_varint(data, 0)
     if not 0 <= count <= size - position:

@@ -1,6 +1,6 @@
 """Finds the first record of a batch with some timestamp or a later one, without making records of the others.
 
-What was written before leaders checked what they are sent is in logs, too, so a search has its bounds.
+Logs also contain batches from before leaders checked them, so a search is bounded.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from protocol.records.record import payload_of
 
 MOST_RECORDS: Final = 50_000
 MOST_BYTES: Final = 4 << 20
-"""Of one batch, unfolded: more cannot be looked through in one turn of an event loop."""
+"""Limits of one unfolded batch: more cannot be searched in one step of the event loop."""
 
 _AFTER_ALL: Final = 1 << 64
 
 
 class TooLargeToSearch(Exception):
-    """The batch unfolds to more bytes, or claims more records, than are looked through."""
+    """The batch unfolds to more bytes, or claims more records, than are searched."""
 
 
 def first_record_at(batch: bytes, header: BatchHeader, timestamp: int, from_offset: int) -> tuple[int, int] | None:

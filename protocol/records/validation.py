@@ -1,5 +1,4 @@
-"""What a broker checks of the head of a batch in a produce request before it looks at the records (`record_check`).
-Codes are Kafka's.
+"""The check of the head of a produced batch, before that of its records (`record_check`). Codes are Kafka's.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ LATEST_PRODUCE_VERSION = 13
 def validate_produce(
     buffer: memoryview, limits: ProduceLimits, now_ms: int, produce_version: int = LATEST_PRODUCE_VERSION
 ) -> list[tuple[int, BatchHeader]]:
-    """(position, head) of the one batch in `buffer`; for Produce version 3 and later. Its records are not looked at.
+    """(position, head) of the one batch in `buffer`; for Produce version 3 and later. Its records are not checked.
 
     `KafkaError` with the code to answer: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE,
     INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE.

@@ -1,4 +1,4 @@
-"""The twins of every part of the `World`, alike in what they promise and replayed exactly from one seed.
+"""Simulated twins of every part of the `World`, with the same promises, replayed exactly from one seed.
 
 `run_simulation(seed, story)` runs a story in a `Universe`; `make_world` gives one node its world in it:
 

@@ -1,13 +1,13 @@
-"""Chance in a universe: streams of one seed. The only file of the simulation that imports `random`."""
+"""Random numbers in a universe: streams of one seed. The only file of the simulation that imports `random`."""
 
 from __future__ import annotations
 
 import random
 
 Stream = random.Random
-"""Chance for one purpose."""
+"""The random numbers for one purpose."""
 
 
 def make_stream(seed: int, purpose: str) -> Stream:
-    """The stream for `purpose`; the same in every process, whatever its hash seed."""
+    """The stream for `purpose`; the same in every process, for every hash seed."""
     return Stream(f"{seed}/{purpose}")

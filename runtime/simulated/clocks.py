@@ -1,5 +1,4 @@
-"""The clocks of a simulated host: each runs at its own rate from its own start, over the time of the
-universe."""
+"""The clocks of a simulated host: each runs at its own rate from its own start, on top of the time of the universe."""
 
 from __future__ import annotations
 
@@ -12,12 +11,12 @@ class SimulatedClock:
     __slots__ = ("_asked_at", "_base_ms", "_base_seconds", "_now_ms", "_rate", "_time", "rate_ppm")
 
     def __init__(self, time: VirtualTime, start_ms: float, rate_ppm: float) -> None:
-        """`rate_ppm`: how many millionths faster than the universe it runs."""
+        """`rate_ppm`: millionths by which it runs faster than the universe."""
         self._time = time
         self._base_ms = start_ms
         self._base_seconds = 0.0
         self._asked_at = -1.0
-        """By the universe's time: a moment is asked for many times, and computed once."""
+        """Time of the universe at which `_now_ms` was computed: a moment is read many times, and computed once."""
         self._now_ms = 0
         self._set_rate(rate_ppm)
 

@@ -1,9 +1,8 @@
-"""Running a story so that one seed gives one schedule. The only file that knows trio's private names.
+"""Runs a story so that one seed gives one schedule. The only file that uses private names of trio.
 
 trio runs each batch of ready tasks in random order. With its deterministic flag on, it sorts the batch by the
-tasks' age and then shuffles with `_r`, which we seed: so the order is still arbitrary, but the same in every
-run, whatever the hash seed and the addresses of objects. Threads and sockets would bring their own time in,
-and are refused.
+tasks' age and then shuffles with `_r`, which we seed: the order is still arbitrary, but the same in every run, for any
+hash seed and any addresses of objects. Threads and sockets would bring in real time, and are refused.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from runtime.simulated.virtual_time import VirtualTime
 T = TypeVar("T")
 
 REFUSED_EVENTS = ("socket.connect", "socket.bind", "socket.getaddrinfo", "subprocess.Popen")
-"""Audit events that mean the real world (trio's own wake-up socket pair raises none of them)."""
+"""Audit events of the real world (trio's own wake-up socket pair raises none of them)."""
 
 TURNS_WITHOUT_POLLING = 100
 TURNS_OF_A_MOMENT = 200_000
-"""After so many turns at one time tasks keep each other busy for ever: a story needs some hundred."""
+"""After this many turns at one moment, tasks keep each other busy for ever: a story needs some hundred."""
 TURNS_TO_SEE_WHO = 1_000
 
 
@@ -36,8 +35,7 @@ class RealWorldTouched(RuntimeError):
 
 
 class SimulationStuck(RuntimeError):
-    """Every task of a story waited, and nothing was ever to happen again; or tasks never came to wait, and time stood
-    still."""
+    """Every task of a story waited and no event was due, or tasks never waited and time stood still."""
 
 
 _audited = False
@@ -53,10 +51,10 @@ def _simulating() -> bool:
 
 
 def run_simulation(seed: int, story: Callable[..., Awaitable[T]], *args: object) -> T:
-    """Run `story(universe, *args)` under virtual time and a schedule fixed by `seed`; gives what it returns.
+    """Run `story(universe, *args)` under virtual time and a schedule fixed by `seed`; returns its result.
 
-    Time passes only when every task waits, and then at once. Raises SimulationStuck if that would be for ever, or
-    would never come.
+    Time passes only when every task waits, and then at once. Raises SimulationStuck if every task would wait for ever,
+    or if some never wait.
     """
     universe = Universe(seed)
     moment = _Moment(universe.time)
@@ -84,7 +82,7 @@ def run_simulation(seed: int, story: Callable[..., Awaitable[T]], *args: object)
 
 
 class _Moment(trio.abc.Instrument):
-    """Counts the turns while time stands still, and at last looks who takes them."""
+    """Counts the turns while time stands still, and finally names the tasks that take them."""
 
     def __init__(self, time: VirtualTime) -> None:
         self.on_endless: Callable[[list[str]], None] | None = None
@@ -126,7 +124,7 @@ def _fixed_schedule(seed: int) -> Iterator[None]:
 
 @contextmanager
 def _no_polling(on_turn: Callable[[], None]) -> Iterator[None]:
-    """Nothing comes from outside, so the system is not asked for news in each turn, only often enough for Ctrl-C."""
+    """No event comes from outside, so the system is not polled in each turn, only often enough for Ctrl-C."""
     scheduler: Any = trio_scheduler
     manager = scheduler.TheIOManager
     get_events = manager.get_events

@@ -46,13 +46,6 @@ class SimulatedFile:
         with memoryview(self._inode.cached) as cached:
             return bytes(cached[offset : offset + count])
 
-    def pread_into(self, buffer: memoryview, offset: int) -> int:
-        self._check_read()
-        with memoryview(self._inode.cached) as cached:
-            count = min(len(buffer), max(0, len(cached) - offset))
-            buffer[:count] = cached[offset : offset + count]
-        return count
-
     def pwrite(self, data: Bytes, offset: int) -> None:
         dies = self._begin_change()
         fault = self._store.strike("write", self.path) if self._store.faults else None
@@ -93,7 +86,7 @@ class SimulatedFile:
         self._closed = True
 
     def _put(self, data: Bytes, offset: int) -> bool:
-        """Write what there is room for; False if that is not all."""
+        """Write as much as there is room for; False if that is not all."""
         inode, store = self._inode, self._store
         size = len(inode.cached)
         growth = offset + len(data) - size
@@ -136,7 +129,7 @@ class SimulatedDisk:
     """The disk of a process."""
 
     def __init__(self, store: Store, process: SimulatedProcess, locks: dict[str, SimulatedProcess]) -> None:
-        """`locks`: which process holds which lock file of this host; a dead one holds nothing."""
+        """`locks`: lock files of this host and their holders; a dead process holds none."""
         self._store = store
         self._process = process
         self._locks = locks
@@ -171,7 +164,7 @@ class SimulatedDisk:
     def rename(self, source: str, target: str) -> None:
         self._begin_change("write", target)
         self._store.rename(source, target)
-        # Whoever writes a file anew believes in what a rename gives: in a simulation each is a fault point.
+        # Files are replaced by a rename, so in a simulation each rename is a fault point.
         self._process.fault_point(renamed_point(target))
 
     def remove(self, path: str) -> None:

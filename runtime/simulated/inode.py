@@ -1,5 +1,4 @@
-"""The contents of one simulated file, twice: as the page cache shows it, and as it would come back after a
-power cut."""
+"""The contents of one simulated file, twice: in the page cache, and as they would be after a power cut."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ class Inode:
         """(offset, size) of each write since the last sync."""
         self.modified_ms = modified_ms
         self.linked = True
-        """Some directory names it; what is not linked takes no space."""
+        """A directory has it; an unlinked file takes no space."""
 
     def write(self, data: bytes | bytearray | memoryview, offset: int) -> None:
         size = len(self.cached)
@@ -74,9 +73,9 @@ class Inode:
         self.dirty.clear()
 
     def power_cut(self, chance: Stream, *, garbage: bool = False, spared: Container[int] = ()) -> None:
-        """Keep of what was not synced only what chance lets reach the disk, page by page. `garbage`: and some of that
-        is damaged, for a disk may write anything when its power goes, but only where it was writing. In `spared` bytes
-        no single bits change.
+        """Keep a random part of the unsynced pages, and lose the others. With `garbage`, some of that part is damaged:
+        a disk may write anything when its power goes, but only where it was writing. Single bits of `spared` bytes
+        never change.
         """
         image = bytearray(self.durable)
         high = len(self.cached)
@@ -113,7 +112,7 @@ class Inode:
         self.cut_to = None
 
     def _garble(self, image: bytearray, durable_bytes: int, chance: Stream, spared: Container[int]) -> None:
-        """One write went where another belongs, or bits changed; never below what was durable."""
+        """Put one write in the place of another, or flip bits; never in durable bytes."""
         new = [
             (offset, size) for offset, size in self.written if durable_bytes <= offset and offset + size <= len(image)
         ]

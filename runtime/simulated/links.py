@@ -1,9 +1,8 @@
-"""The wires between hosts: one directed link for each ordered pair, and the pump that lets parcels arrive in
-time.
+"""The links between hosts: one for each direction of each pair, and the arrival of parcels in time.
 
-A link may be cut (nothing passes, and nobody is told) or stalled; both only hold parcels back, as TCP sends
-again what was not acknowledged, except what nobody sends again (a reset). It may also be bad: slow, narrow, lossy, or
-half open (`Badness`). Knows hosts by name, no connection.
+A link may be cut (nothing passes, without notice) or stalled. Both only hold parcels back, because TCP retransmits what
+was not acknowledged; the exception is a reset, which is never retransmitted. A link may also be bad: slow, narrow,
+lossy, or half open (`Badness`). Knows hosts by name, no connection.
 """
 
 from __future__ import annotations
@@ -16,43 +15,43 @@ from runtime.simulated.chance import Stream
 from runtime.simulated.virtual_time import VirtualTime
 
 FIRST_RETRANSMISSION_MS = 200.0
-"""What TCP waits before it sends again what was lost; doubled each time."""
+"""The first retransmission timeout of TCP; doubled each time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Badness:
-    """What a bad link does to what passes. All zero: nothing."""
+    """The faults of a bad link. All zero: none."""
 
     latency_ms: float = 0.0
-    """On top of the link's own."""
+    """Added to the latency of the link."""
     jitter_ms: float = 0.0
-    """Mean of what comes on top of that."""
+    """Mean of a random addition to the latency."""
     bytes_per_second: int = 0
-    """0: as fast as it goes."""
+    """0: no limit."""
     loss: float = 0.0
-    """Probability that a burst has to be sent again; what comes after it on its connection waits for it."""
+    """Probability that a burst is retransmitted; later bursts of its connection wait for it."""
     half_open: bool = False
-    """Dials are taken, and nothing else passes."""
+    """Dials pass, and nothing else."""
     reset_after_bytes: int = 0
-    """Each connection ends, in the middle of whatever it carries, after so many bytes."""
+    """Each connection is reset after this many bytes."""
 
 
 class Parcel(Protocol):
-    """Something under way on a link. If it is sent several times it arrives as often, in order."""
+    """Something under way on a link. If it is sent several times, it arrives as often, in order."""
 
     @property
     def dials(self) -> bool:
-        """It is a connection being made: it passes a half-open link."""
+        """A dial: it passes a half-open link."""
 
     def arrive(self) -> None:
-        """It is at the other end."""
+        """It reached the other end."""
 
     def vanishes(self) -> bool:
-        """The closed link is no delay but the end of what would arrive next; it must forget it."""
+        """True if a closed link loses the parcel instead of delaying it; it must forget it."""
 
 
 class Link:
-    """The way from one host to another."""
+    """One direction between two hosts."""
 
     __slots__ = (
         "_free_at",
@@ -76,7 +75,7 @@ class Link:
         self.target = target
         self._wires = wires
         self.latency_min_ms, self.latency_mean_ms = latency_ms
-        """A parcel takes the least, plus an exponential time with this mean."""
+        """A parcel takes the minimum, plus an exponential time with this mean."""
         self.bad: Badness | None = None
         self._free_at = 0.0
         self._not_before: dict[Parcel, float] = {}
@@ -85,9 +84,9 @@ class Link:
         self.target_down = False
         self.held: list[Parcel] = []
         self.changes = 0
-        """How often it was closed, opened, made worse or good again so far."""
+        """Number of changes: closed, opened, made worse, or repaired."""
         self.refused = 0
-        """How many parcels found the link closed so far."""
+        """Number of parcels that found the link closed."""
 
     @property
     def open(self) -> bool:
@@ -105,7 +104,7 @@ class Link:
         wires.time.call_at(arrives, self._arrived, parcel)
 
     def _badly(self, bad: Badness, parcel: Parcel, size_bytes: int, arrives: float) -> float:
-        """When a parcel arrives over a bad link that would arrive at `arrives` over a good one."""
+        """The arrival over this bad link of a parcel that would arrive at `arrives` over a good one."""
         chance = self._wires.chance
         arrives += bad.latency_ms / 1000.0
         if bad.jitter_ms > 0:
@@ -123,7 +122,7 @@ class Link:
         return arrives
 
     def _arrived(self, parcel: Parcel) -> None:
-        """The latency is over: hand it over, or hold it back."""
+        """The latency is over: deliver the parcel, or hold it back."""
         self._wires.arrivals += 1
         if not (self.cut or self.stalled or self.target_down):
             if self.bad is None or not self.bad.half_open or parcel.dials:
@@ -137,7 +136,7 @@ class Link:
             self.held.append(parcel)
 
     def set(self, *, cut: bool | None = None, stalled: bool | None = None, target_down: bool | None = None) -> None:
-        """Change the link's state; once it is open, what was held comes through."""
+        """Change the state of the link; if it is open now, held parcels are sent on."""
         before = (self.cut, self.stalled, self.target_down)
         if cut is not None:
             self.cut = cut
@@ -149,7 +148,7 @@ class Link:
         self._let_through()
 
     def worsen(self, bad: Badness | None) -> None:
-        """Make the link bad in this way only, or good again."""
+        """Give the link these faults only, or none."""
         self.changes += 1
         self.bad = None if bad == Badness() else bad
         self._free_at = 0.0
@@ -170,15 +169,15 @@ class Wires:
         self.time = time
         self.chance = chance
         self.arrivals = 0
-        """How many parcels came to the end of a link so far."""
+        """Number of parcels that reached the end of a link."""
         self.latency_ms = latency_ms
-        """Of links that are used for the first time."""
+        """The latency of new links: (minimum, mean of the addition)."""
         self._links: dict[tuple[str, str], Link] = {}
         self._names: dict[str, bool] = {}
         """Every host, and whether it is down."""
 
     def add_host(self, name: str, *, down: bool) -> None:
-        """Tell that a host exists, and whether it is down (unreachable, not refusing)."""
+        """Register a host; `down` makes it unreachable (it does not refuse)."""
         self._names[name] = down
         for link in list(self._links.values()):
             if link.target == name:
@@ -196,7 +195,7 @@ class Wires:
         return link
 
     def cut(self, source: str, target: str) -> None:
-        """Nothing passes from `source` to `target` any more."""
+        """Let nothing pass from `source` to `target`."""
         self.link(source, target).set(cut=True)
 
     def cut_between(self, some: Iterable[str], others: Iterable[str], *, both_ways: bool = True) -> None:
@@ -225,19 +224,19 @@ class Wires:
                 self.cut_between(side, other)
 
     def bridge(self, name: str, left: Iterable[str], right: Iterable[str]) -> None:
-        """Two halves that do not reach each other, while `name` reaches both."""
+        """Separate two halves, while `name` reaches both."""
         self.cut_between([n for n in left if n != name], [n for n in right if n != name])
 
     def stall(self, source: str, target: str) -> None:
-        """Everything waits on this link until `heal`; unlike in a cut, nothing at all is lost."""
+        """Hold everything on this link until `heal`; unlike in a cut, nothing is lost."""
         self.link(source, target).set(stalled=True)
 
     def slow(self, source: str, target: str, latency_ms: tuple[float, float]) -> None:
-        """Set (least, mean of what comes on top) of a link."""
+        """Set the latency of a link: (minimum, mean of the addition)."""
         link = self.link(source, target)
         link.latency_min_ms, link.latency_mean_ms = latency_ms
 
     def heal(self) -> None:
-        """Undo every cut and stall, and nothing else."""
+        """Undo all cuts and stalls, and nothing else."""
         for link in list(self._links.values()):
             link.set(cut=False, stalled=False)

@@ -1,8 +1,7 @@
-"""The network as one process sees it, and TCP as far as anybody can tell: `runtime.world.Network` over links.
+"""The network of one process, which behaves as TCP does: `runtime.world.Network` over links.
 
-Each connection has a pipe for either direction: bytes arrive in order, late, in pieces of any size, and the
-sender is held back when too many were not read. What is lost is never bytes in the middle but the news of an
-end.
+Each connection has a pipe for either direction: bytes arrive in order, late, in pieces of any size, and the sender is
+held back when too many are unread. Bytes in the middle are never lost; the notice of an end may be.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ ITSELF = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(slots=True)
 class NetworkHabits:
-    """How unkind the network is to everybody; set before or while a story runs."""
+    """Faults of the network for all hosts; set before or while a story runs."""
 
     short_probability: float = 0.02
-    """How often a send or a receive takes only some of the bytes it could."""
+    """Probability that a send or a receive takes only some of the possible bytes."""
     dribble: bool = False
     """Receives give three bytes at most."""
     dribblers: dict[str, None] = field(default_factory=dict)
@@ -43,7 +42,7 @@ class NetworkHabits:
 
 
 class Fabric:
-    """What all processes' networks share: links, names, listeners, and the record of what happened."""
+    """Shared by the networks of all processes: links, names, listeners, and the trace."""
 
     def __init__(self, wires: Wires, chance: Stream, trace: Callable[[str], None]) -> None:
         self.wires = wires
@@ -51,13 +50,13 @@ class Fabric:
         self.trace = trace
         self.habits = NetworkHabits()
         self.names: dict[str, str] = {}
-        """Host names and further addresses, to the node behind them."""
+        """Host names and further addresses, and the node behind each."""
         self.unresolved: dict[str, None] = {}
-        """Names that nobody can look up, though they are known."""
+        """Known names whose lookup fails."""
         self.lookups_failed = 0
         self.listeners: dict[tuple[str, int], SimulatedListener] = {}
         self.on_connected: Callable[[SimulatedConnection, SimulatedConnection], None] | None = None
-        """Told of both ends of each new connection, that of the dialler first, before anything is sent."""
+        """Called with both ends of each new connection, that of the dialler first, before anything is sent."""
         self._next_port = 32768
 
     def next_port(self) -> int:
@@ -81,7 +80,7 @@ class SimulatedConnection:
         self.closed = False
         self._process = process
         self._gone: str | None = None
-        """Why the peer's end is no more, once that is known here."""
+        """Reason why the peer's end is gone, once that is known here."""
         self._reset = False
         self._eager = 0
         process.on_end.append(self._process_ended)
@@ -155,7 +154,7 @@ class SimulatedConnection:
         return self.closed or self._gone is not None
 
     def peer_gone(self, reason: str) -> None:
-        """The news that the other end closed arrived."""
+        """The notice that the other end closed has arrived."""
         if self._gone is None:
             self._gone = reason
             self._reset = reason != "closed by the peer"
@@ -163,7 +162,7 @@ class SimulatedConnection:
             self.writable.wake()
 
     def reset(self) -> None:
-        """Answer bytes that came for a connection that is no more here."""
+        """Answer bytes for a connection that is closed here."""
         if self.outgoing.link.open:
             self.outgoing.send(RST)
 
@@ -181,7 +180,7 @@ class SimulatedConnection:
         return max(size, 0)
 
     def _send_or_break(self, data: bytes, limit_bytes: int) -> int:
-        """Send, and break the connection once it has carried so many bytes over a link that does this."""
+        """Send, and reset the connection once it has carried `limit_bytes`."""
         outgoing = self.outgoing
         size = min(len(data), limit_bytes - outgoing.sent_badly)
         outgoing.sent_badly += size
@@ -199,12 +198,12 @@ class SimulatedConnection:
     def _process_ended(self, power_cut: bool) -> None:
         cut = self.outgoing.link.cut
         if cut:
-            # Nobody is left to send it again; the other end hears of it only when it sends something itself.
+            # The end is not retransmitted; the other end notices it only when it sends something itself.
             self.outgoing.forget()
         self._end(None if cut or power_cut else self._last_mark())
 
     def _last_mark(self) -> bytes:
-        # As in TCP, bytes that nobody will read turn the end into a reset.
+        # As in TCP, unread bytes turn the end into a reset.
         return RST if self.incoming.received else FIN
 
     def _end(self, mark: bytes | None) -> None:
@@ -271,7 +270,7 @@ class SimulatedListener:
 
 
 class _Dial:
-    """A dial under way: it arrives twice, as the question there and as the answer here."""
+    """A dial under way: it arrives twice, as the request there and as the answer here."""
 
     dials = True
 
@@ -342,7 +341,7 @@ class SimulatedNetwork:
             dial.given_up = True
             raise
         if dial.connection is None:
-            raise DialRefused(f"{host}:{port}: nobody listens")
+            raise DialRefused(f"{host}:{port}: connection refused")
         return dial.connection
 
     async def listen(self, host: str, port: int) -> Listener:

@@ -1,4 +1,4 @@
-"""One direction of a simulated connection: what is under way, and what waits to be read.
+"""One direction of a simulated connection: bytes under way, and bytes that wait to be read.
 
 Bytes arrive in order, and the sender is held back when too many were not read. Knows links, no process.
 """
@@ -15,7 +15,7 @@ from runtime.simulated.waiting import WaitingPlace
 
 FIN = bytes(bytearray(b"FIN"))
 RST = bytes(bytearray(b"RST"))
-"""Marks in a pipe, told apart from data by identity: so they must be objects that nobody else can have."""
+"""Marks in a pipe, recognized by identity: objects that no other bytes can be."""
 
 
 class End(Protocol):
@@ -28,20 +28,20 @@ class End(Protocol):
 
     @property
     def buffer_bytes(self) -> int:
-        """How many unread bytes a direction holds."""
+        """Most unread bytes in one direction."""
 
     def note(self, event: str) -> None:
         """Put an arrival into the trace."""
 
     def peer_gone(self, reason: str) -> None:
-        """The news that the other end closed arrived."""
+        """The notice that the other end closed has arrived."""
 
     def reset(self) -> None:
-        """Bytes came for an end that is no more."""
+        """Bytes arrived for a closed end."""
 
 
 class Pipe:
-    """One direction of a connection: what is under way, and what waits to be read."""
+    """Bytes under way, and bytes that wait to be read."""
 
     __slots__ = (
         "_ends",
@@ -63,21 +63,21 @@ class Pipe:
         self.sender = sender
         self.receiver = receiver
         self._ends: deque[bytes] = deque()
-        """Sent and not arrived; the marks FIN and RST are told apart by identity."""
+        """Sent and not arrived; the marks FIN and RST are recognized by identity."""
         self.received: deque[memoryview] = deque()
         self.unread_bytes = 0
-        """Of all that was sent."""
+        """Bytes that were sent and not read."""
         self.withheld_bytes = 0
-        """Read, but the way back is closed, so that the sender does not learn of it."""
+        """Bytes that were read while the way back is closed, so that the sender does not know."""
         self.sent_badly = 0
-        """Bytes sent since the link ends connections after so many of them."""
+        """Bytes sent since the link began to reset connections after a number of bytes."""
         self.gate: Callable[[bytes], bool] | None = None
-        """Asked of each piece, FIN and RST too, before it goes. False keeps it back; then all that follow must be kept
-        back, too, until as many `pass_on` let them go."""
+        """Called with each piece, FIN and RST too, before it is sent. False keeps it back; then all that follow must be
+        kept back, too, until as many calls of `pass_on` release them."""
 
         self.filter: Callable[[bytes], None] | None = None
-        """Given each piece, FIN and RST too, instead of the link: it calls `let_out` with what is to go, when it is to
-        go, and `swallowed` for what never will."""
+        """Gets each piece, FIN and RST too, instead of the link: it calls `let_out` to send a piece, at any time, and
+        `swallowed` to drop one."""
 
     def send(self, data: bytes) -> None:
         if self.filter is None:
@@ -86,7 +86,7 @@ class Pipe:
             self.filter(data)
 
     def swallowed(self, size_bytes: int) -> None:
-        """So many bytes will never arrive: the sender need not wait until they are read."""
+        """These bytes will never arrive: the sender need not wait until they are read."""
         self.unread_bytes -= size_bytes
         if self.has_room():
             self.sender.writable.wake()
@@ -97,11 +97,11 @@ class Pipe:
             self.link.send(self, len(data))
 
     def pass_on(self, size_bytes: int) -> None:
-        """Let go of the first piece that the gate kept back."""
+        """Release the first piece that the gate kept back."""
         self.link.send(self, size_bytes)
 
     def forget(self) -> None:
-        """The sender's kernel is no more, or cannot reach anybody: what did not arrive never will."""
+        """The sender's kernel is gone or unreachable: bytes that have not arrived never will."""
         self._ends.clear()
 
     def arrive(self) -> None:
@@ -125,7 +125,7 @@ class Pipe:
         return False
 
     def take(self, buffer: memoryview) -> int:
-        """Read what has arrived into `buffer`."""
+        """Read arrived bytes into `buffer`."""
         taken, room = 0, len(buffer)
         received = self.received
         while received and taken < room:
@@ -141,7 +141,7 @@ class Pipe:
         return taken
 
     def acknowledge(self, size: int) -> None:
-        """Tell the sender that there is room again, as soon as the way back is open."""
+        """Report room to the sender, as soon as the way back is open."""
         back = self.receiver.outgoing.link
         if back.cut or back.stalled:
             if self.withheld_bytes == 0:
@@ -154,12 +154,13 @@ class Pipe:
                 self.sender.writable.wake()
 
     def has_room(self) -> bool:
-        """Enough for waking the sender: as in TCP, or a full connection would move in ever smaller pieces."""
+        """True if there is enough room to wake the sender. As in TCP, a little room is not enough, or a full connection
+        would move in ever smaller pieces."""
         return self.unread_bytes <= self.sender.buffer_bytes * 2 // 3
 
 
 class _Acknowledgement:
-    """What a closed link keeps from the sender: how much was read."""
+    """An acknowledgement of read bytes that waits for a closed link."""
 
     __slots__ = ("_pipe",)
 

@@ -1,7 +1,7 @@
 """One life of a simulated node: from its start to its end or its kill.
 
-After a kill nothing of the node may reach the outside again, whatever its `finally` blocks try: its files and
-disk answer EBADF, its connections are lost, its fault points and blocking work raise `NodeKilled`.
+After a kill the node cannot reach the outside, not even in its `finally` blocks: its files and disk raise EBADF, its
+connections are lost, its fault points and blocking work raise `NodeKilled`.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ T = TypeVar("T")
 
 
 class NodeKilled(BaseException):
-    """The node was killed right here. Not an Exception: no handler in the node may take it for an error of
-    its own."""
+    """The node was killed at this point. Not an Exception: no handler in the node may take it for an error of its
+    own."""
 
 
 class Executioner(Protocol):
-    """What ends a process: the universe."""
+    """Ends processes: the universe."""
 
     def reached(self, process: SimulatedProcess, point: str) -> None:
-        """The process came by a fault point; may kill it."""
+        """The process reached a fault point; may kill it."""
 
     def strikes(self, process: SimulatedProcess, *, power_cut: bool) -> bool | None:
-        """Its hour has come: whether its power is cut, or None if it may live after all."""
+        """An armed kill is due: True if its power is cut, False for a kill, None to let it live."""
 
     def end(self, process: SimulatedProcess, *, power_cut: bool) -> None:
         """Kill it."""
 
 
 class SimulatedProcess:
-    """The living part of a node. What outlives it (disk, clocks, name) is the host's."""
+    """One process of a node. Disk, clocks and name outlive it and belong to the host."""
 
     def __init__(self, name: str, universe: Executioner, chance: Stream, blocking_ms: tuple[float, float]) -> None:
         self.name = name
@@ -46,13 +46,13 @@ class SimulatedProcess:
         """Cancelled by a kill."""
         self.chance = chance
         self.blocking_ms = blocking_ms
-        """Blocking work takes the first, plus an exponential time of the second as its mean."""
+        """Duration of blocking work: (minimum, mean of an exponential addition)."""
         self.changes = 0
-        """Disk operations so far that change something or make it durable."""
+        """Number of disk operations that changed something or made it durable."""
         self.dies_at_change: int | None = None
         self.dies_by_power_cut = False
         self.on_end: list[Callable[[bool], None]] = []
-        """Called once with whether the power was cut, when the process ends in any way."""
+        """Called once when the process ends; the argument is True if its power was cut."""
         self._universe = universe
 
     def fault_point(self, name: str) -> None:
@@ -63,10 +63,10 @@ class SimulatedProcess:
             raise NodeKilled(f"{self.name} at {name}")
 
     async def run_blocking(self, work: Callable[[], T]) -> T:
-        """The `World.run_blocking`: others run for a drawn time before the work, and for another before its
+        """The `World.run_blocking`: other tasks run for a drawn time before the work, and for another before its
         result.
 
-        As with a thread, the caller's own cancellation does not undo work that was begun.
+        As with a thread, cancelling the caller does not undo work that has begun.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         await self._blocking_pause()
@@ -78,12 +78,12 @@ class SimulatedProcess:
                 await self._blocking_pause()
 
     def check_alive(self) -> None:
-        """Raises OSError (EBADF) once the process ended: to it the disk is gone."""
+        """Raises OSError (EBADF) after the end of the process."""
         if not self.alive:
             raise OSError(errno.EBADF, f"{self.name} was killed")
 
     def about_to_change(self) -> bool:
-        """Count a changing disk operation; True if the process is to die in the middle of it (see `die`)."""
+        """Count a changing disk operation; True if the process has to die in the middle of it (see `die`)."""
         if not self.alive:
             raise OSError(errno.EBADF, f"{self.name} was killed")
         self.changes += 1
@@ -99,7 +99,7 @@ class SimulatedProcess:
         raise NodeKilled(f"{self.name} at disk operation {self.changes}")
 
     def ended(self, power_cut: bool) -> None:
-        """Close everything the process held, as its kernel does (or, without power, cannot do)."""
+        """Close everything that the process held, as its kernel does (or, without power, cannot do)."""
         if self.alive:
             self.alive = False
             for close in self.on_end:

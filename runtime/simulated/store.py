@@ -1,8 +1,7 @@
-"""What is on one host's disk, and what goes wrong with it. It outlives the processes that use it.
+"""The disk of one host, and its faults. It outlives the processes that use it.
 
-Files have a cached and a durable image (`inode`); so have directories: every creation, rename and removal is
-a change that becomes durable when one of its directories is synced, and that a power cut keeps or loses as a
-whole.
+Files have a cached and a durable image (`inode`), and so have directories: every creation, rename and removal is a
+change that becomes durable when one of its directories is synced, and that a power cut keeps or loses as a whole.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ DEFAULT_CAPACITY_BYTES = 64 * 1024**3
 
 
 class Directory:
-    """Names and what they stand for, now and after a power cut."""
+    """Entries by name, now and after a power cut."""
 
     __slots__ = ("durable", "entries")
 
@@ -60,7 +59,7 @@ class DiskFault:
     code: int = errno.EIO
     probability: float = 1.0
     remaining: int | None = None
-    """How many times it still strikes; None is for ever."""
+    """Number of times that it still strikes; None: without limit."""
 
 
 @dataclass(slots=True)
@@ -72,13 +71,13 @@ class Store:
     capacity_bytes: int = DEFAULT_CAPACITY_BYTES
     used_bytes: int = 0
     refused: int = 0
-    """How often there was no room."""
+    """Number of writes without room."""
     faults: list[DiskFault] = field(default_factory=list)
     power_cuts: int = 0
     garbage: bool = False
     """The next power cut damages some of what was being written."""
     unguarded: Callable[[str, bytearray], Container[int]] = _nowhere
-    """Of a file's name and content: the bytes of which nobody could tell that single bits of them changed. Garbage
+    """Takes the name and content of a file; returns bytes in which no checksum would reveal a flipped bit. Garbage
     spares them."""
     root: Directory = field(default_factory=Directory)
     _pending: list[_Change] = field(default_factory=list)
@@ -86,7 +85,7 @@ class Store:
     # --- what a process does ---
 
     def find(self, path: str) -> Entry | None:
-        """What is at `path`, or None."""
+        """The entry at `path`, or None."""
         entry: Entry | None = self.root
         for name in _names(path):
             if not isinstance(entry, Directory):
@@ -204,7 +203,7 @@ class Store:
     # --- what a nemesis does ---
 
     def prepare_directories(self, path: str) -> None:
-        """Make directories that were there, durably, before any node started."""
+        """Make directories as if they were there, durably, before any node started."""
         self.make_directories(path)
         names = _names(path)
         for depth in range(len(names)):
@@ -213,20 +212,20 @@ class Store:
     def fail(
         self, *operations: str, prefix: str = "", probability: float = 1.0, remaining: int | None = None
     ) -> DiskFault:
-        """Let "read", "write" or "sync" fail with EIO from now on; gives the fault, to be taken out of
-        `faults`."""
+        """Let "read", "write" or "sync" fail with EIO from now on. Returns the fault; remove it from `faults` to repair
+        the disk."""
         fault = DiskFault(frozenset(operations), prefix, errno.EIO, probability, remaining)
         self.faults.append(fault)
         return fault
 
     @property
     def pending_changes(self) -> int:
-        """How many creations, renames and removals a power cut keeps or loses, each as a whole."""
+        """Number of creations, renames and removals that a power cut keeps or loses, each as a whole."""
         return len(self._pending)
 
     def power_cut(self, kept: Container[int] | None = None) -> None:
-        """Go back to what was durable, as chance has it for what was not. `kept`: the numbers of the pending changes
-        that the disk keeps, oldest first from 0; None leaves them to chance as well.
+        """Return to the durable state, with a random part of what was not durable. `kept`: numbers of the pending
+        changes that the disk keeps, oldest first from 0; None draws them as well.
         """
         self.power_cuts += 1
         for number, change in enumerate(self._pending):

@@ -1,8 +1,7 @@
-"""Everything around the simulated nodes: hosts with disks and clocks, the wires, chance, faults and the
-trace.
+"""Everything around the simulated nodes: hosts with disks and clocks, links, random numbers, faults and the trace.
 
-All of it comes from one seed. Each part draws from a stream of its own, so that a draw more in one place does
-not shift every other. Knows nodes as names with one living process at most.
+All of it comes from one seed. Each part draws from a stream of its own, so that one more draw in one place does not
+shift all others. Knows nodes as names with at most one living process.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ MAX_RATE_PPM = 200.0
 
 
 class Host:
-    """What of a node outlives its process."""
+    """The parts of a node that outlive its process."""
 
     def __init__(self, name: str, universe: Universe) -> None:
         chance = universe.stream(f"host/{name}")
@@ -46,7 +45,7 @@ class Host:
         self.store = Store(universe.stream(f"disk/{name}"), self.wall_clock.now_ms)
         self.locks: dict[str, SimulatedProcess] = {}
         self.blocking_ms = (0.2, 1.0)
-        """Time of blocking work: (least, mean of what comes on top); see `slow_disk`."""
+        """Duration of blocking work: (minimum, mean of the addition); see `slow_disk`."""
         self.process: SimulatedProcess | None = None
         self.lives = 0
 
@@ -58,34 +57,34 @@ class Universe:
         self.seed = seed
         self.hosts: dict[str, Host] = {}
         self.coverage: Counter[str] = Counter()
-        """How often each fault point was reached by any node."""
+        """Number of times that any node reached each fault point."""
         self.last_reached: dict[tuple[str, str], float] = {}
-        """When, by node and fault point."""
+        """Time of the last visit, by node and fault point."""
         self.trace_tail: deque[str] = deque(maxlen=TRACE_TAIL)
-        """The last events, for whoever looks at a failure."""
+        """The last events, for the report of a failure."""
         self.time = VirtualTime()
         self._digest = hashlib.blake2b(digest_size=16)
         self.wires = Wires(self.time, self.stream("latency"), (0.2, 0.3))
         self.fabric = Fabric(self.wires, self.stream("network"), self.trace)
         self._armed: dict[tuple[str, str], tuple[int, bool]] = {}
         self.count_work: CountWork | None = None
-        """Takes the steps of requests of nodes that are started from now on; see `work`."""
+        """Counts the steps of requests of nodes that are started from now on; see `work`."""
         self.on_strike: Callable[[str, bool], bool | None] | None = None
-        """Asked when an armed death strikes, with the node and whether its power is to be cut: gives whether it
-        is, or None to let the node live."""
+        """Called when an armed kill is due, with the node and True for a power cut. Returns True for a power cut, False
+        for a kill, None to let the node live."""
 
     def stream(self, name: str) -> Stream:
-        """Chance for one purpose, fixed by the seed and `name`."""
+        """Random numbers for one purpose, fixed by the seed and `name`."""
         return make_stream(self.seed, name)
 
     def trace(self, event: str) -> None:
-        """Add to the record of what happened; two runs of one seed must agree in it."""
+        """Add an event to the trace; it is the same in two runs of one seed."""
         line = f"{self.time.now:.6f} {event}"
         self.trace_tail.append(line)
         self._digest.update(line.encode())
 
     def digest(self) -> str:
-        """The record so far, in short."""
+        """A hash of the trace so far."""
         return self._digest.hexdigest()
 
     def host(self, name: str) -> Host:
@@ -106,8 +105,7 @@ class Universe:
         return process is not None and process.alive
 
     async def run_node(self, name: str, main: Callable[[World], Awaitable[object]]) -> bool:
-        """Run `main` as a node until it returns (True) or is killed (False). What it raises while alive is
-        raised."""
+        """Run `main` as a node until it returns (True) or is killed (False). Raises what it raises while alive."""
         world = make_world(name, self)
         process = self.hosts[name].process
         assert process is not None
@@ -115,8 +113,7 @@ class Universe:
             try:
                 await main(world)
             except BaseException as error:
-                # After a kill whatever the node still said is of no meaning, except to stop the whole
-                # program.
+                # Errors after a kill have no meaning, except those that stop the whole program.
                 if process.alive or _stops_program(error):
                     raise
             finally:
@@ -125,17 +122,17 @@ class Universe:
         return survived
 
     def is_dark(self, name: str) -> bool:
-        """Whether its power was cut, and it was not booted since."""
+        """True if its power was cut and it was not booted since."""
         return self.wires.is_down(name)
 
     def kill(self, name: str) -> None:
-        """SIGKILL: the node stops where it is; what it wrote stays, and peers that can hear of it do."""
+        """SIGKILL: the node stops where it is. Its writes stay, and reachable peers notice."""
         self._end(name, power_cut=False)
 
     def power_cut(self, name: str) -> None:
-        """The host goes dark: what was not synced is left to chance, and nobody is told.
+        """The host loses power: unsynced writes are lost at random, and no peer is notified.
 
-        It is reachable again (and refuses) from `boot` or the next start of the node on.
+        It is reachable again, and refuses connections, after `boot` or the next start of the node.
         """
         self._end(name, power_cut=True)
 
@@ -144,14 +141,14 @@ class Universe:
         self.wires.add_host(name, down=False)
 
     def slow_disk(self, name: str, blocking_ms: tuple[float, float]) -> None:
-        """Let blocking work of a node take (least, mean of what comes on top) from now on."""
+        """Set the duration of a node's blocking work: (minimum, mean of the addition)."""
         host = self.host(name)
         host.blocking_ms = blocking_ms
         if host.process is not None:
             host.process.blocking_ms = blocking_ms
 
     def kill_at(self, name: str, point: str, *, occurrence: int = 1, power_cut: bool = False) -> None:
-        """Kill the node when it reaches a fault point for the `occurrence`-th time from now."""
+        """Kill the node when it reaches the fault point for the `occurrence`-th time from now."""
         self._armed[name, point] = (occurrence, power_cut)
 
     def kill_at_change(self, name: str, after: int, *, power_cut: bool = False) -> None:
@@ -162,7 +159,7 @@ class Universe:
         process.dies_by_power_cut = power_cut
 
     def disarm(self, name: str) -> None:
-        """Take back every `kill_at` and `kill_at_change` of the node that has not struck."""
+        """Cancel every pending `kill_at` and `kill_at_change` of the node."""
         for key in [key for key in self._armed if key[0] == name]:
             del self._armed[key]
         process = self.host(name).process

@@ -1,7 +1,7 @@
-"""The time of a universe: it stands still while any task can run, and then jumps to whatever is due next.
+"""The time of a universe: it stands still while any task can run, and then jumps to the next due event.
 
-It is also where things happen that no task waits for, such as the arrival of bytes: they cost no wake-up of a
-task but the receiver's. (trio's MockClock jumps too, but takes three turns of the scheduler for each.)
+It also runs events that no task waits for, such as the arrival of bytes: they wake no task but the receiver. (trio's
+MockClock jumps too, but takes three turns of the scheduler for each.)
 """
 
 from __future__ import annotations
@@ -17,20 +17,18 @@ from trio.abc import Clock
 
 
 class VirtualTime(Clock):
-    """A trio clock. `trio.testing.wait_all_tasks_blocked` does not work under it: time never lets tasks be
-    idle."""
+    """A trio clock. `trio.testing.wait_all_tasks_blocked` does not work under it: tasks are never idle."""
 
     def __init__(self) -> None:
         self.now = 0.0
         """Seconds since the universe began."""
         self.on_stuck: Callable[[], None] | None = None
-        """Called when every task waits and nothing will ever happen."""
+        """Called when every task waits and no event is due."""
         self._due: list[tuple[float, int, Callable[[Any], None], Any]] = []
         self._sequence = count()
 
     def call_at(self, when: float, action: Callable[[Any], None], argument: Any) -> None:
-        """Call `action(argument)` at that time, between the turns of tasks; what is due at once runs in
-        order."""
+        """Call `action(argument)` at that time, between the turns of tasks; actions of one moment run in order."""
         heapq.heappush(self._due, (when, next(self._sequence), action, argument))
 
     def start_clock(self) -> None:
@@ -55,7 +53,7 @@ class VirtualTime(Clock):
 
 
 async def pass_time(seconds: float) -> None:
-    """Sleep, whatever is cancelled meanwhile. Half as dear as `trio.sleep` in a shielded scope."""
+    """Sleep, shielded from cancellation. Half as expensive as `trio.sleep` in a shielded scope."""
     clock = trio.lowlevel.current_clock()
     assert isinstance(clock, VirtualTime)
     clock.call_at(clock.now + seconds, trio.lowlevel.reschedule, trio.lowlevel.current_task())

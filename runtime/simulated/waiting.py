@@ -6,7 +6,7 @@ import trio
 
 
 class WaitingPlace:
-    """At most one task waits here; a wake-up without a waiter is forgotten."""
+    """At most one task waits here; a wake-up without a waiter has no effect."""
 
     __slots__ = ("_task",)
 
@@ -14,7 +14,7 @@ class WaitingPlace:
         self._task: trio.lowlevel.Task | None = None
 
     async def wait(self) -> None:
-        """Wait for `wake`. Wakes only say "look again": the waiter must."""
+        """Wait for `wake`. A wake-up is only a hint: the waiter has to check its condition again."""
         assert self._task is None, "two tasks wait for the same thing"
         self._task = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(self._give_up)

@@ -1,7 +1,7 @@
-"""The work of steps, counted in calls: what a step costs, where no clock runs within a turn.
+"""Counts the work of steps in function calls: no clock runs within a turn of a simulation.
 
-Every call of a function is counted, of Python's own ones, too. The same step gives the same count, in any run and on
-any machine. Counting makes a step several times slower.
+Every call of a function is counted, including built-in ones. The same step gives the same count in every run and on
+every machine. Counting makes a step several times slower.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class WorkCounter:
 
     def __call__(self, name: str, step: Callable[[], T]) -> T:
         if sys.getprofile() is not None:
-            return step()  # somebody profiles all of it, or this is part of a step that is counted
+            return step()  # a profiler is active, or this is part of a counted step
         self._calls = 0
         sys.setprofile(self._called)
         try:

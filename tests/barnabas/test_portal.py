@@ -67,7 +67,7 @@ def signal_the_process() -> None:
     "send",
     [
         pytest.param(signal_the_process, id="a caller that waits"),
-        # As a signal that came just before: it is noted, and wakes nobody.
+        # Like a signal that came just before: it is noted, and wakes no thread.
         pytest.param(_thread.interrupt_main, id="a caller that begins to wait"),
     ],
 )
@@ -97,44 +97,44 @@ def test_an_interrupted_caller_has_its_task_cancelled_and_waits_for_that(
     assert portal.call(double, 1) == 2
 
 
-def test_a_caller_waits_until_it_is_told(portal: Portal) -> None:
-    told: list[str] = []
+def test_a_caller_waits_until_it_is_notified(portal: Portal) -> None:
+    events: list[str] = []
 
-    def begin(tell: Callable[[], None]) -> list[str]:
+    def begin(notify: Callable[[], None]) -> list[str]:
         def later() -> None:
-            told.append("now")
-            tell()
+            events.append("now")
+            notify()
 
         trio.lowlevel.current_trio_token().run_sync_soon(later)
-        return told
+        return events
 
-    assert portal.call_until_told(begin) == ["now"]
+    assert portal.call_until_notified(begin) == ["now"]
 
-    def begin_at_once(tell: Callable[[], None]) -> int:
-        tell()
-        time.sleep(0.01)  # who is told too early would have no answer
+    def begin_at_once(notify: Callable[[], None]) -> int:
+        notify()
+        time.sleep(0.01)  # a notification before the return has no result yet
         return 42
 
-    assert portal.call_until_told(begin_at_once) == 42
+    assert portal.call_until_notified(begin_at_once) == 42
 
-    def mistake(tell: Callable[[], None]) -> int:
+    def mistake(notify: Callable[[], None]) -> int:
         raise LookupError("nothing there")
 
     with pytest.raises(LookupError, match="nothing there"):
-        portal.call_until_told(mistake)
+        portal.call_until_notified(mistake)
 
 
-def test_an_interrupted_caller_is_not_told(portal: Portal) -> None:
+def test_an_interrupted_caller_is_not_notified(portal: Portal) -> None:
     begun: list[Callable[[], None]] = []
 
-    def begin(tell: Callable[[], None]) -> None:
-        begun.append(tell)
+    def begin(notify: Callable[[], None]) -> None:
+        begun.append(notify)
         os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        portal.call_until_told(begin)
-    [tell] = begun
-    portal.call_now(tell)
+        portal.call_until_notified(begin)
+    [notify] = begun
+    portal.call_now(notify)
     assert portal.call(double, 1) == 2
 
 
@@ -155,13 +155,11 @@ def test_no_thread_and_no_task_outlives_the_portal() -> None:
         time.sleep(0.001)
     portal.stop()
     waiting.join(5)
-    assert [str(error) for error in failures] == [
-        "this client is closed, or not open yet: it lives as long as its `with` block"
-    ]
+    assert [str(error) for error in failures] == ["this client is closed, or not open yet: use it in a `with` block"]
     assert not [thread for thread in threading.enumerate() if thread.name == "barnabas"]
     with pytest.raises(IllegalStateException, match="closed"):
         portal.call(double, 1)
-    with pytest.raises(IllegalStateException, match="make another one"):
+    with pytest.raises(IllegalStateException, match="create another one"):
         portal.start()
     portal.stop()
 
@@ -169,7 +167,7 @@ def test_no_thread_and_no_task_outlives_the_portal() -> None:
 def test_a_call_before_the_start_or_from_the_loop_is_refused(portal: Portal) -> None:
     with pytest.raises(IllegalStateException, match="not open yet"):
         Portal().call(double, 1)
-    with pytest.raises(IllegalStateException, match="cannot wait for itself"):
+    with pytest.raises(IllegalStateException, match="use another thread"):
         portal.call_now(lambda: portal.call(double, 1))
 
 

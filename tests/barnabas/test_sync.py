@@ -11,7 +11,7 @@ from barnabas import Admin, Consumer, Producer, errors, sync
 pytestmark = pytest.mark.feature("CL-05")
 
 NOT_FOR_USERS = {"begin_send", "decided", "membership", "over", "split"}
-"""What only the client's other parts call, or what only lives inside of trio."""
+"""Methods for the client's other parts, or for callers inside of trio."""
 PAIRS = [(Producer, sync.Producer), (Consumer, sync.Consumer), (Admin, sync.Admin)]
 
 
@@ -30,12 +30,12 @@ def test_it_explains_itself_as_the_other_does(awaited: type, waiting: type) -> N
         assert inspect.getdoc(getattr(waiting, name)) == inspect.getdoc(getattr(awaited, name)), name
 
 
-def test_a_mistake_in_the_settings_is_told_before_anything_is_opened() -> None:
+def test_a_wrong_setting_is_reported_before_anything_is_opened() -> None:
     with pytest.raises(errors.ConfigException, match="linger"):
         sync.Producer(bootstrap_servers="127.0.0.1:1", linger=5)
 
 
-def test_a_client_that_is_not_open_says_so() -> None:
+def test_a_client_that_is_not_open_raises() -> None:
     producer = sync.Producer(bootstrap_servers="127.0.0.1:1")
     with pytest.raises(errors.IllegalStateException, match="`with` block"):
         producer.flush()

@@ -1,4 +1,4 @@
-"""docs/client.md says what is so: each program of it is run, in order, and says what stands below it."""
+"""Runs the programs of docs/client.md, in order, and compares what they print with the text below them."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def programs() -> Iterator[tuple[str, str]]:
 @pytest.mark.feature("CL-02", "CL-03", "CL-04", "CL-05")
 def test_every_program_of_the_tutorial_prints_what_it_says(barnabas_cluster: BarnabasCluster) -> None:
     found = list(programs())
-    assert len(found) >= 8
+    assert len(found) >= 10
     for program, expected in found:
-        said = io.StringIO()
-        with redirect_stdout(said):
+        printed = io.StringIO()
+        with redirect_stdout(printed):
             exec(program.replace("127.0.0.1:9092", barnabas_cluster.bootstrap_servers), {"__name__": "__main__"})
-        assert said.getvalue() == expected, program
+        assert printed.getvalue() == expected, program
 
 
 def test_every_test_of_the_tutorial_passes(tmp_path: Path) -> None:
@@ -51,5 +51,5 @@ def test_every_test_of_the_tutorial_passes(tmp_path: Path) -> None:
     assert len(tests) == 2
     for number, text in enumerate(tests):
         (tmp_path / f"test_{number}.py").write_text(text)
-    told = run_pytest(tmp_path)
-    assert "2 passed" in told.stdout, told.stdout + told.stderr
+    result = run_pytest(tmp_path)
+    assert "2 passed" in result.stdout, result.stdout + result.stderr

@@ -1,4 +1,4 @@
-"""How a broker finds the active controller, and does not wait for one that is gone."""
+"""A broker finds the active controller, and does not wait for one that is gone."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_call_leaves_a_silent_leader_for_the_next_one() -> None:
 
 
 def test_a_connection_without_answers_is_given_up() -> None:
-    """A broker that only hears nothing shall not stay in office by heartbeats that still arrive."""
+    """A broker that receives nothing must not stay unfenced by heartbeats that still arrive."""
 
     async def story(universe: Universe) -> int:
         async with trio.open_nursery() as nursery:

@@ -101,10 +101,10 @@ def test_a_session_says_only_what_is_new_on_either_side() -> None:
 
     moved = broker.open(request((session_id, 2), {(LOGS, 1): 40}))
     assert asked(moved) == [(LOGS, 0, 0), (LOGS, 1, 40)]
-    told = answers(moved)
-    told[1][1].high_watermark = 101
-    assert [moved.has_news(answer) for answer in told] == [False, True]
-    assert moved.finish(told, 0) == [told[1]]
+    read = answers(moved)
+    read[1][1].high_watermark = 101
+    assert [moved.has_news(answer) for answer in read] == [False, True]
+    assert moved.finish(read, 0) == [read[1]]
 
 
 def to_read(context: FetchContext) -> list[tuple[object, int]]:
@@ -125,8 +125,8 @@ def test_a_session_looks_only_where_something_happened() -> None:
     assert to_read(quiet) == []
     assert sessions.changed(LOGS, "logs", 1) == [session_id]
     assert to_read(quiet) == [(LOGS, 1)], "also while the request waits"
-    told = [(LOGS, PartitionData(partition_index=1, high_watermark=100, log_start_offset=0, records=b"r"))]
-    assert quiet.finish(told, 0) == told
+    read = [(LOGS, PartitionData(partition_index=1, high_watermark=100, log_start_offset=0, records=b"r"))]
+    assert quiet.finish(read, 0) == read
 
     same_again = broker.open(request((session_id, 3)))
     assert to_read(same_again) == [(LOGS, 1)], "what was sent is not known to have arrived"
@@ -138,11 +138,11 @@ def test_a_session_looks_only_where_something_happened() -> None:
 
     asked_anew = broker.open(request((session_id, 5), {(LOGS, 2): 8}, forgotten=((LOGS, 0),)))
     assert to_read(asked_anew) == [(LOGS, 2)]
-    assert sessions.changed(LOGS, "logs", 0) == [], "nobody has it any more"
+    assert sessions.changed(LOGS, "logs", 0) == [], "no session has it"
     assert sessions.changed(CLICKS, "clicks", 0) == []
 
 
-def test_who_waits_looks_at_what_moved_since_it_looked_last() -> None:
+def test_a_waiting_fetch_checks_only_what_moved_since_its_last_check() -> None:
     broker = Broker()
     session_id = broker.start(3)
     waiting = broker.open(request((session_id, 1)))
@@ -159,7 +159,7 @@ def test_who_waits_looks_at_what_moved_since_it_looked_last() -> None:
     assert [(topic, it.partition) for topic, it in later.take_moved()] == [(LOGS, 0)]
 
 
-def test_a_closed_session_is_told_of_nothing() -> None:
+def test_a_closed_session_gets_no_changes() -> None:
     broker = Broker()
     session_id = broker.start(2)
     broker.open(request((session_id, FINAL_EPOCH)))
@@ -172,7 +172,7 @@ def test_added_forgotten_and_replaced_partitions() -> None:
     context = broker.open(request((session_id, 1), {(CLICKS, 0): 5}, forgotten=((LOGS, 0),)))
     assert asked(context) == [(LOGS, 1, 0), (CLICKS, 0, 5)]
     sent = context.finish(answers(context), 0)
-    assert [topic for topic, _ in sent] == [CLICKS], "the new one is told in full"
+    assert [topic for topic, _ in sent] == [CLICKS], "the new topic is in the response"
 
     # The topic was deleted and made again: its new id comes, the old one goes.
     again = bytes(15) + b"\x03"
@@ -206,7 +206,7 @@ def test_what_counts_as_news(news: dict[str, object]) -> None:
     assert len(context.finish(answers(context, **news), 0)) == 1
 
 
-def test_after_an_error_the_partition_is_told_again() -> None:
+def test_after_an_error_the_partition_is_sent_again() -> None:
     broker = Broker()
     session_id = broker.start(1)
     context = broker.open(request((session_id, 1)))
@@ -233,11 +233,11 @@ def test_a_partition_that_was_answered_without_records_is_looked_at_again(news: 
 
 
 @pytest.mark.parametrize(
-    ("offset", "leader_epoch", "is_told"),
+    ("offset", "leader_epoch", "is_sent"),
     [(20, 4, True), (39, 4, True), (40, 4, True), (41, 5, True), (41, 4, False)],
     ids=["cut", "cut by one", "the same again", "in another epoch", "goes on"],
 )
-def test_who_does_not_go_on_from_what_it_was_told_is_told_again(offset: int, leader_epoch: int, is_told: bool) -> None:
+def test_a_fetcher_that_does_not_continue_gets_the_same_again(offset: int, leader_epoch: int, is_sent: bool) -> None:
     """An answer that came may not have been taken in: it made a follower cut its log, or came after a new epoch did."""
     broker = Broker()
 
@@ -250,7 +250,7 @@ def test_who_does_not_go_on_from_what_it_was_told_is_told_again(offset: int, lea
 
     session_id = broker.start(1, from_follower=True)
     assert len(ask(1, 40, 4)) == 1
-    assert [data.high_watermark for _, data in ask(2, offset, leader_epoch)] == ([100] if is_told else [])
+    assert [data.high_watermark for _, data in ask(2, offset, leader_epoch)] == ([100] if is_sent else [])
     assert broker.open(request((session_id, 3))).finish([], 0) == [], "once"
 
 
@@ -263,9 +263,9 @@ def test_what_changes_after_it_was_read_is_read_by_the_next_request() -> None:
     waiting = broker.open(request((session_id, 2)))
     broker.sessions.changed(LOGS, "logs", 1)
     waiting.take_moved()
-    told = [(LOGS, PartitionData(partition_index=1, high_watermark=101, log_start_offset=0))]
+    read = [(LOGS, PartitionData(partition_index=1, high_watermark=101, log_start_offset=0))]
     broker.sessions.changed(LOGS, "logs", 1)
-    assert waiting.finish(told, 0) == told
+    assert waiting.finish(read, 0) == read
     assert to_read(broker.open(request((session_id, 3)))) == [(LOGS, 1)]
 
 
@@ -277,7 +277,7 @@ def test_a_session_that_is_closed_between_the_steps_of_a_request() -> None:
     next(opening)
     broker.open(request((session_id, FINAL_EPOCH)))
     assert at_once(opening).error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert broker.sessions.changed(LOGS, "logs", 0) == [], "nobody has it any more"
+    assert broker.sessions.changed(LOGS, "logs", 0) == [], "no session has it"
 
 
 @pytest.mark.feature("RP-05", "RP-09")
@@ -285,9 +285,9 @@ def test_a_partition_that_had_data_goes_to_the_end() -> None:
     broker = Broker()
     session_id = broker.start(3)
     context = broker.open(request((session_id, 1)))
-    told = answers(context)
-    told[0][1].records = b"r"
-    context.finish(told, 0)
+    read = answers(context)
+    read[0][1].records = b"r"
+    context.finish(read, 0)
     assert [partition for _, partition, _ in asked(broker.open(request((session_id, 2))))] == [1, 2, 0]
 
 
@@ -338,13 +338,13 @@ def test_epochs_wrap_to_one() -> None:
 
 
 def test_neighbours_of_one_topic_share_a_group_and_the_order_stays() -> None:
-    told = [(topic, PartitionData(partition_index=index)) for index, topic in enumerate([LOGS, LOGS, CLICKS, LOGS])]
-    groups = [(topic, [data.partition_index for data in group]) for topic, group in by_topic(told)]
+    read = [(topic, PartitionData(partition_index=index)) for index, topic in enumerate([LOGS, LOGS, CLICKS, LOGS])]
+    groups = [(topic, [data.partition_index for data in group]) for topic, group in by_topic(read)]
     assert groups == [(LOGS, [0, 1]), (CLICKS, [2]), (LOGS, [3])]
 
 
 class TestWhoGivesWay:
-    def test_nobody_young_gives_way_to_a_consumer(self) -> None:
+    def test_no_young_session_is_evicted_for_a_consumer(self) -> None:
         broker = Broker(max_sessions=2)
         broker.start(1)
         broker.start(1)
@@ -358,7 +358,7 @@ class TestWhoGivesWay:
         assert broker.open(request((small, 1))).error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         assert broker.open(request((big, 1))).error == NONE
 
-    def test_a_young_follower_gives_way_to_nobody(self) -> None:
+    def test_a_young_session_of_a_follower_is_not_evicted(self) -> None:
         broker = Broker(max_sessions=1)
         broker.start(1, from_follower=True)
         assert broker.start(9, from_follower=True) == 0
@@ -407,12 +407,12 @@ PARTITIONS = st.sampled_from([(topic, partition) for topic in (LOGS, CLICKS) for
     )
 )
 @settings(max_examples=examples(150), deadline=None)
-def test_a_fetcher_always_knows_what_a_full_fetch_would_tell(
+def test_a_fetcher_always_knows_what_a_full_fetch_would_return(
     rounds: list[
         tuple[dict[tuple[bytes, int], int], list[tuple[bytes, int]], dict[tuple[bytes, int], int], str]
     ],
 ) -> None:
-    """Watermarks move, partitions come and go, answers get lost, or come when it has to ask anew and are dropped: the
+    """Watermarks move, partitions come and go, responses get lost, or are dropped because the fetcher starts over: the
     fetcher's picture is the leader's."""
     broker = Broker()
     leader: dict[tuple[bytes, int], int] = dict.fromkeys(
@@ -439,7 +439,7 @@ def test_a_fetcher_always_knows_what_a_full_fetch_would_tell(
             session = (0, INITIAL_EPOCH)
             continue
         assert {(topic, part): offset for topic, part, offset in asked(context)} == wanted
-        told = [
+        read = [
             (
                 topic,
                 PartitionData(partition_index=part.partition, high_watermark=leader[topic, part.partition]),
@@ -447,7 +447,7 @@ def test_a_fetcher_always_knows_what_a_full_fetch_would_tell(
             for topic, part in context.wanted
             if isinstance(topic, bytes)
         ]
-        sent = context.finish(told, 0)
+        sent = context.finish(read, 0)
         dropped = {}
         if fate == "lost":
             session = (session[0], INITIAL_EPOCH)

@@ -1,16 +1,15 @@
-"""What a follower copied from a leader whose log is compacted is made durable before it has to be."""
+"""A follower's copy of a compacted log is made durable early."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import cast
+from typing import Any
 
 import pytest
 import trio
 
 from broker.log_store import LogStore
 from broker.periodic import flush_logs
-from broker.services import BrokerServices
 from protocol.primitives import uuid_to_string
 from runtime.simulated import make_world, run_simulation
 from settings.topic import TopicConfig
@@ -29,14 +28,13 @@ def test_gaps_that_a_leader_gave_are_flushed_and_that_is_written_down() -> None:
         directories = LogDirectories.open(world.disk, ["/data"], 1, world.chance, uuid_to_string(bytes(16)))
         directories.load(lambda topic: TopicConfig(), 0)
         logs = [directories.make(NewLog(topic, 0, bytes(16), TopicConfig()), 0) for topic in ("gaps", "whole")]
-        partitions = [SimpleNamespace(log=log, topic=log and log.topic, index=0) for log in logs]
-        broker = SimpleNamespace(world=world, store=LogStore(directories, world), partitions=partitions)
+        partitions: list[Any] = [SimpleNamespace(log=log, topic=log and log.topic, index=0) for log in logs]
         for log, offsets in zip(logs, [(0, 7, 8), (0, 1, 2)], strict=True):
             assert log is not None
             for offset in offsets:
                 log.append_as_follower(bytearray(numbered(offset)), 0)
         with trio.fail_after(60):
-            await flush_logs(cast(BrokerServices, broker))
+            await flush_logs(world, LogStore(directories, world), partitions)
         noted = read_offsets(world.disk, f"/data/{RECOVERY_POINT_CHECKPOINT}")
         assert noted == {("gaps", 0): 9, ("whole", 0): 0}
 

@@ -23,7 +23,7 @@ class Clock:
 
 
 class OneClock:
-    """As much of a world as a lifecycle needs."""
+    """The part of a world that a lifecycle uses."""
 
     monotonic = Clock()
 
@@ -32,14 +32,14 @@ class Controller:
     """Takes every broker in; lets it go when it asks."""
 
     def __init__(self) -> None:
-        self.heard: list[BrokerHeartbeatRequest] = []
+        self.received: list[BrokerHeartbeatRequest] = []
 
     async def call(self, request: Any, *, timeout_ms: int) -> Any:
         await trio.sleep(0.001)
         if isinstance(request, BrokerRegistrationRequest):
             return BrokerRegistrationResponse(broker_epoch=7)
         assert isinstance(request, BrokerHeartbeatRequest)
-        self.heard.append(request)
+        self.received.append(request)
         leaves = request.want_shut_down
         return BrokerHeartbeatResponse(
             is_caught_up=True, is_fenced=request.want_fence or leaves, should_shut_down=leaves
@@ -58,7 +58,9 @@ def lifecycle(controller: Controller) -> BrokerLifecycle:
 
 
 @pytest.mark.feature("MB-05")
-async def test_who_was_let_go_does_not_ask_to_be_taken_back(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
+async def test_after_a_controlled_shutdown_no_heartbeat_unfences_the_broker(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     controller = Controller()
     broker = lifecycle(controller)
     broker.ready_to_unfence()
@@ -66,11 +68,11 @@ async def test_who_was_let_go_does_not_ask_to_be_taken_back(autojump_clock: Mock
     await broker.unfenced_once.wait()
     await trio.sleep(2)
     assert broker.state is BrokerState.RUNNING
-    assert len(controller.heard) >= 4
+    assert len(controller.received) >= 4
     broker.begin_controlled_shutdown()
     await broker.may_shut_down.wait()
     # Closing its logs may take a while.
     await trio.sleep(10)
-    assert controller.heard[-1].want_shut_down
-    assert [each.want_shut_down for each in controller.heard].count(True) == 1
+    assert controller.received[-1].want_shut_down
+    assert [each.want_shut_down for each in controller.received].count(True) == 1
     assert broker.fenced

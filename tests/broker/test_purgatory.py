@@ -180,7 +180,7 @@ def test_completed_operations_are_purged_from_quiet_keys_every_1000() -> None:
 )
 @settings(max_examples=examples(200), deadline=None)
 @pytest.mark.feature("RP-06", "RP-07")
-def test_nobody_waits_who_could_go_and_nobody_goes_twice(steps: list[tuple[str, object]]) -> None:
+def test_no_completable_operation_waits_and_none_completes_twice(steps: list[tuple[str, object]]) -> None:
     room = Room()
     now_ms = 0
     operations: list[tuple[Wait, int]] = []

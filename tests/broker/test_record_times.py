@@ -1,4 +1,4 @@
-"""When the next record was written, from the heads of batches only."""
+"""Timestamps of the next record, from batch headers only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.record_times import CAUGHT_UP, TIMES_AT_ONCE, UNKNOWN, ends_of, told_of, understood
+from broker.record_times import CAUGHT_UP, TIMES_AT_ONCE, UNKNOWN, decode_times, encode_times, ends_of
 from storage.log import PartitionLog
 from tests.storage.cleaning_rig import clean, close_segments, compacted, end_transaction, put, put_in_transaction
 from tests.storage.rig import NOW_MS, Rig, append, batch
@@ -64,7 +64,7 @@ def test_what_compaction_took_is_passed_over() -> None:
     assert first == second == NOW_MS + 3
 
 
-def test_what_was_deleted_cannot_be_read_any_more() -> None:
+def test_deleted_records_cannot_be_read() -> None:
     log = Rig().open()
     append(log, batch(1, NOW_MS))
     append(log, batch(1, NOW_MS + 10))
@@ -91,7 +91,7 @@ def test_records_without_a_time_are_of_unknown_age() -> None:
 
 
 def last(steps: Generator[None, Any, bytes]) -> bytes:
-    """What it returns after its last step."""
+    """The result after the last step."""
     while True:
         try:
             next(steps)
@@ -99,13 +99,13 @@ def last(steps: Generator[None, Any, bytes]) -> bytes:
             return bytes(end.value)
 
 
-def test_a_leader_tells_another_broker() -> None:
+def test_a_leader_answers_another_broker() -> None:
     log = Rig().open()
     append(log, batch(2, NOW_MS))
     replicated(log)
     asked = b"".join(offset.to_bytes(8, "big") for offset in (0, 1, 2))
-    told = last(told_of(log, asked))
-    assert understood(2, told, [0, 1, 2]) == ends_of(log, [0, 1, 2], {})
-    assert understood(2, b"", [0, 1, 2]).times == {}, "a leader that does not know the field"
-    assert understood(2, last(told_of(log, b"odd")), []).times == {}
+    encoded = last(encode_times(log, asked))
+    assert decode_times(2, encoded, [0, 1, 2]) == ends_of(log, [0, 1, 2], {})
+    assert decode_times(2, b"", [0, 1, 2]).times == {}, "a leader that does not know the field"
+    assert decode_times(2, last(encode_times(log, b"odd")), []).times == {}
     assert TIMES_AT_ONCE >= 1_000

@@ -1,4 +1,4 @@
-"""Which metrics clients are asked for, what they push, and what becomes of it (KIP-714)."""
+"""Subscriptions to metrics of clients, and the metrics that they push (KIP-714)."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def push(
     return ErrorCode.NONE
 
 
-def told(by: ClientTelemetry, now_ms: int) -> dict[tuple[str, ...], float]:
+def pushed_values(by: ClientTelemetry, now_ms: int) -> dict[tuple[str, ...], float]:
     """Name and label values, without what is always there."""
     return {
         (family.name, *labels): value  # type: ignore[misc]
@@ -107,7 +107,7 @@ def test_clients_are_asked_for_what_matches_them() -> None:
 
 
 @pytest.mark.feature("OB-05")
-def test_what_is_pushed_is_told_to_prometheus() -> None:
+def test_pushed_metrics_are_served_to_prometheus() -> None:
     receiver = telemetry(all=ALL)
     got = receiver.get(ZERO_UUID, JAVA, 0)
     whose = ("till-7", uuid_to_string(got.client_instance_id))
@@ -120,9 +120,9 @@ def test_what_is_pushed_is_told_to_prometheus() -> None:
         ("kafka_client_producer_record_send_total", *whose): 7.0,
         ("kafka_client_producer_node_request_latency_avg", *whose, "2"): 1.5,
     }
-    assert told(receiver, 20) == expected
-    assert told(receiver, 59_000) == expected
-    assert told(receiver, 61_000) == {}, "it has not been heard of for long"
+    assert pushed_values(receiver, 20) == expected
+    assert pushed_values(receiver, 59_000) == expected
+    assert pushed_values(receiver, 61_000) == {}, "it has been silent for too long"
 
 
 def test_what_came_on_top_is_added_up() -> None:
@@ -131,11 +131,11 @@ def test_what_came_on_top_is_added_up() -> None:
     for turn in range(3):
         data = pushed(metric("a", 2.0, temporality=1), metric("b", 2.0))
         assert push(receiver, got, data, 1_000 * turn) is ErrorCode.NONE
-    assert sorted(told(receiver, 3_000).values()) == [2.0, 6.0]
+    assert sorted(pushed_values(receiver, 3_000).values()) == [2.0, 6.0]
 
 
 @pytest.mark.feature("OB-05")
-def test_who_comes_too_early_waits() -> None:
+def test_a_client_that_pushes_too_early_is_throttled() -> None:
     receiver = telemetry(all=ALL)
     got = receiver.get(ZERO_UUID, JAVA, 0)
     with pytest.raises(KafkaError) as refused:
@@ -182,7 +182,7 @@ def test_what_cannot_be_taken_is_refused(data: bytes, changes: dict[str, object]
     receiver = telemetry(all=ALL)
     got = receiver.get(ZERO_UUID, JAVA, 0)
     assert push(receiver, got, data, 10, **changes) is error
-    assert told(receiver, 11) == {}
+    assert pushed_values(receiver, 11) == {}
 
 
 def test_the_memory_of_pushes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +191,7 @@ def test_the_memory_of_pushes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     data = pushed(*[metric(f"m{number}", 1.0) for number in range(10)])
     for _ in range(5):
         assert push(receiver, receiver.get(ZERO_UUID, JAVA, 0), data, 10) is ErrorCode.NONE
-    assert len(told(receiver, 20)) == 30
+    assert len(pushed_values(receiver, 20)) == 30
 
 
 names = st.text(min_size=1, max_size=20)
@@ -206,7 +206,7 @@ def test_metrics_are_read_as_they_were_written(metrics: list[tuple[str, float, d
 
 
 @given(st.binary(max_size=200))
-def test_whatever_comes_is_read_or_refused(data: bytes) -> None:
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     try:
         read_metrics(data)
     except MalformedTelemetry:

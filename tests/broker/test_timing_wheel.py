@@ -80,7 +80,7 @@ def test_a_long_sleep_runs_everything_in_the_order_of_deadlines() -> None:
     assert len(wheel) == 0
 
 
-def test_a_cancelled_entry_wakes_nobody() -> None:
+def test_a_cancelled_entry_causes_no_wake_up() -> None:
     wheel = TimingWheel(0)
     entry = wheel.add(500, lambda: pytest.fail("it was cancelled"))
     assert wheel.next_deadline_ms() == 500
@@ -101,7 +101,7 @@ def test_a_bucket_emptied_by_cancelling_is_queued_again() -> None:
     assert ran == ["second"]
 
 
-def test_the_hook_tells_of_earlier_deadlines_only() -> None:
+def test_the_hook_is_called_for_earlier_deadlines_only() -> None:
     rings: list[int | None] = []
     wheel = TimingWheel(0)
     wheel.on_earlier_deadline = lambda: rings.append(wheel.next_deadline_ms())
@@ -113,7 +113,7 @@ def test_the_hook_tells_of_earlier_deadlines_only() -> None:
     assert rings == [10, 3, 0]
 
 
-def test_who_sleeps_through_the_beginning_of_a_bucket_hears_of_earlier_entries_in_it() -> None:
+def test_a_sleeper_past_the_start_of_a_bucket_is_woken_for_earlier_entries_in_it() -> None:
     rings: list[int | None] = []
     wheel = TimingWheel(0)
     wheel.on_earlier_deadline = lambda: rings.append(wheel.next_deadline_ms())
@@ -169,7 +169,7 @@ def test_callbacks_may_add_and_cancel() -> None:
 
 @dataclass
 class Twin:
-    """What a wheel promises, without a wheel: a list, sorted when asked."""
+    """The promises of a wheel, kept by a list that is sorted when needed."""
 
     now_ms: int
     waiting: list[tuple[int, int]] = field(default_factory=list)
@@ -255,7 +255,7 @@ async def test_the_task_is_woken_by_an_earlier_timer(autojump_clock: trio.testin
         ran.append((name, round(trio.current_time() - begin, 3)))
 
     def fail() -> None:
-        raise ValueError("told, not swallowed")
+        raise ValueError("reported, not swallowed")
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(run_timers, world, wheel, errors.append)
@@ -269,4 +269,4 @@ async def test_the_task_is_woken_by_an_earlier_timer(autojump_clock: trio.testin
         nursery.cancel_scope.cancel()
     assert [name for name, _ in ran] == ["overdue", "early", "late"]
     assert [at for _, at in ran] == pytest.approx([1.0, 1.5, 30.0], abs=0.005)
-    assert [str(error) for error in errors] == ["told, not swallowed"]
+    assert [str(error) for error in errors] == ["reported, not swallowed"]

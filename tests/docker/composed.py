@@ -74,6 +74,8 @@ class ComposedCluster:
         self._environment = {**os.environ, "CLUSTER_ID": cluster_id, "BARNABAS_BASE_IMAGE": base_image()}
         for number, port in enumerate(self.ports, start=1):
             self._environment[f"KAFKA_PORT_{number}"] = str(port)
+        for number, port in zip((1, 2, 3, 101, 102, 103), free_ports(6), strict=True):
+            self._environment[f"HTTP_PORT_{number}"] = str(port)
         (self.page_port,) = free_ports(1)
         self._environment["PAGE_PORT"] = str(self.page_port)
 

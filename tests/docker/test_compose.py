@@ -329,7 +329,7 @@ def test_data_outlives_the_containers_and_is_nobody_elses(cluster: ComposedClust
     command = ["docker", "run", "--rm", "--volume", volume, "--env", "CLUSTER_ID=another", IMAGE, "broker-1"]
     refused = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert refused.returncode == 1
-    assert refused.stderr.splitlines() == [f"/var/lib/barnabas/data is of cluster {CLUSTER_ID}, not another"]
+    assert refused.stderr.splitlines() == [f"/var/lib/barnabas/data belongs to cluster {CLUSTER_ID}, not another"]
 
     cluster.compose("up", "--detach")
     healthy = cluster.wait_healthy()

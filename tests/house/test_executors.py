@@ -10,7 +10,7 @@ import pytest
 from tests.house.test_arrows import ROOT, imports, sources
 
 SPARK_SIDE = [
-    "barnabas.pipeline.blocking",
+    "barnabas.pipeline.blocking_cluster",
     "barnabas.pipeline.columns",
     "barnabas.pipeline.range_reader",
     "barnabas.pipeline.group_offsets",
@@ -19,8 +19,6 @@ SPARK_SIDE = [
     "barnabas.pipeline.sink",
     "barnabas.pipeline.segment_plan",
     "barnabas.pipeline.jobs.audit",
-    "barnabas.pipeline.jobs.history",
-    "barnabas.pipeline.jobs.history_parts",
     "barnabas.pipeline.jobs.segments",
 ]
 NEVER = {"trio", "pydantic", "typer", "rich", "structlog"}
@@ -40,7 +38,7 @@ def test_what_executors_do_imports_no_event_loop() -> None:
 
 def test_the_source_imports_no_event_loop() -> None:
     pytest.importorskip("pyspark")
-    ours = ["source", "segments", "writer"]
+    ours = ["source", "segment_source", "writer"]
     modules = [f"barnabas.pipeline.{name}" for name in ours] + ["pyspark_barnabas", "pyspark_barnabas_segments"]
     assert loaded_by(", ".join(modules)) & NEVER == set()
 

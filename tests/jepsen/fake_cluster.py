@@ -11,10 +11,11 @@ import trio
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.proxy.rules import Way
+from loss_budget import Membership, NodeState
 from operations import Place
 from protocol.api_keys import ApiKey
 from runtime.world import Connection, DialRefused, World
-from worlds.cluster import Damage, LinkFault, Membership, MessageRule, NodeState, ReplicaView
+from worlds.cluster import Damage, LinkFault, MessageRule, ReplicaView
 
 PLACE = Place("t", 0)
 OFTEN, NOW_AND_THEN = 2.0, 0.1
@@ -39,6 +40,8 @@ class FakeCluster:
     on_loss: Callable[[str], None] = lambda name: None
     fails: str = ""
     """A call that fails."""
+    rare: Sequence[str] = ()
+    """Nodes in rare states."""
 
     def __post_init__(self) -> None:
         self.state: dict[str, NodeState] = dict.fromkeys((*self.brokers, *self.controllers), "running")
@@ -51,6 +54,8 @@ class FakeCluster:
         self.full: dict[str, None] = {}
         self.armed: dict[str, tuple[str, bool]] = {}
         self.freezes: dict[str, str] = {}
+        self.simulated: dict[tuple[str, ...], None] = {}
+        """Faults that only a simulation has."""
         self.calls: list[str] = []
 
     def world(self, host: str) -> World:
@@ -155,6 +160,7 @@ class FakeCluster:
         self.cuts.clear()
         self.links.clear()
         self.rules.clear()
+        self.simulated.clear()
 
     async def set_clock(self, name: str, offset_ms: int) -> None:
         await self._call("set_clock")
@@ -218,3 +224,43 @@ class FakeCluster:
         await self._call("memberships")
         running = [name for name in self.brokers if self.state[name] == "running"]
         return [Membership(name, PLACE, tuple(self.brokers), self._in_sync(), ()) for name in running]
+
+    # ---- what only a simulation has
+
+    def client_hosts(self) -> Sequence[str]:
+        return ["client-0", "client-1"]
+
+    def nodes_in_rare_states(self) -> Sequence[str]:
+        return [name for name in self.rare if self.state[name] == "running"]
+
+    async def _simulate(self, call: str, *what: str, on: bool = True) -> None:
+        await self._call(call)
+        self.simulated.pop((call, *what), None)
+        if on:
+            self.simulated[(call, *what)] = None
+
+    async def torn_power_cut(self, name: str) -> None:
+        await self.power_cut(name)
+
+    async def kill_at_write(self, name: str, count: int, *, power_cut: bool = False) -> None:
+        await self.kill_at(name, f"write {count}", power_cut=power_cut)
+
+    async def break_disk(self, name: str, operation: str, probability: float) -> None:
+        await self._simulate("break_disk", name)
+
+    async def repair_disk(self, name: str) -> int:
+        await self._simulate("break_disk", name, on=False)
+        return 3
+
+    async def slow_disk(self, name: str, milliseconds: tuple[float, float] | None) -> None:
+        await self._simulate("slow_disk", name, on=milliseconds is not None)
+
+    async def stall(self, source: str, target: str, *, on: bool) -> None:
+        await self._simulate("stall", source, target, on=on)
+
+    async def dribble(self, name: str, *, on: bool) -> None:
+        await self._simulate("dribble", name, on=on)
+
+    async def hide_names(self, names: Sequence[str], *, on: bool) -> None:
+        for name in names:
+            await self._simulate("hide_names", name, on=on)

@@ -11,9 +11,9 @@ from barnabas import Admin, NewTopic, Producer
 from barnabas.client.errors import KafkaError
 from histories.recorder import Recorder
 from operations import NEMESIS
+from simulation.cluster import SimCluster
 from worlds.cluster import LinkFault
 from worlds.opening import WorldOptions, run_in
-from worlds.sim import SimCluster
 
 EVERYTHING = ("kill", "pause", "cut", "link", "clock", "power", "kill-at")
 

@@ -173,4 +173,4 @@ def test_a_python_that_has_nothing_says_what_to_install() -> None:
     )
     assert done.returncode == COULD_NOT_RUN
     [line] = done.stderr.splitlines()
-    assert "there is no trio and no typer" in line and "pip install -e '.[faults]'" in line
+    assert "missing modules: trio, typer" in line and "pip install -e '.[faults]'" in line

@@ -1,4 +1,4 @@
-"""A history on its way: written while it happens, loaded as columns, kept as Parquet, judged by `check`."""
+"""A history on its way: written while it happens, loaded as columns, judged by `check`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from commands import check
-from histories import parquet
 from histories.history import INFO, OK, POLL, SEND, UNKNOWN, History
 from histories.recorder import HistoryError, Recorder
 from histories.synthetic import LegalOptions, Story, legal_history, polled, sent
@@ -176,30 +174,6 @@ def test_columns_hold_what_the_lines_hold(seed: int) -> None:
     assert sorted(found) == sorted(lines)
 
 
-def test_parquet_holds_the_same(tmp_path: Path) -> None:
-    story = a_story()
-    directory = record(tmp_path / "run", story)
-    names = [path.name for path in parquet.write(directory)]
-    assert names == ["history.parquet", "mops.parquet", "faults.parquet", "views.parquet"]
-    ops, mops, faults, views = (pq.read_table(directory / name).to_pylist() for name in names)
-    assert [(each["i"], each["process"], each["type"], each["f"]) for each in ops] == [
-        (each.i, str(each.process), each.type, each.f) for each in story.operations
-    ]
-    assert [json.loads(each["value"]) for each in ops] == [each.value for each in story.operations]
-    assert ops[7]["invocation"] == 4 and ops[0]["invocation"] is None
-    assert [(each["i"], each["kind"], each["offset"], each["value"]) for each in mops] == [
-        (1, "send", 0, 5),
-        (7, "send", None, 6),
-        (7, "poll", 0, 5),
-        (6, "poll", 0, 5),
-        (10, "send", None, 7),
-    ]
-    assert faults[0]["targets"] == ["broker-1"] and faults[0]["kind"] == "kill"
-    assert views[0]["isr"] == [1, 2] and views[0]["state"] == "running" and views[0]["topic"] == "t0"
-    assert {each["run_id"] for each in (*ops, *mops, *faults, *views)} == {"run"}
-    assert pq.ParquetFile(directory / "mops.parquet").metadata.row_group(0).column(0).compression == "ZSTD"
-
-
 # ---- the command
 
 
@@ -221,7 +195,7 @@ def test_check_says_valid_and_how_to_run_it_again(tmp_path: Path) -> None:
     assert code == 0, lines
     assert lines[-1] == f"VALID | {directory} | again: python jepsen-style run queue"
     assert json.loads((directory / "verdict.json").read_text())["valid"] == "true"
-    assert (directory / "history.parquet").exists() and (directory / "report.html").exists()
+    assert (directory / "report.html").exists()
 
 
 def test_check_says_what_is_wrong(tmp_path: Path) -> None:

@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.proxy.rules import Way
-from nemeses.budget import Budget
-from nemeses.faults import STORIES
+from nemeses.faults import EVERYWHERE
+from nemeses.kinds import COVERED, FAULTS, KINDS, PARTITION_SHAPES
 from nemeses.messages import Drawn, Wish, draw
 from nemeses.nemesis import Nemesis, NemesisOptions
 from nemeses.shapes import SHAPES
+from nemeses.simulated_faults import SIMULATED
+from nemeses.stories import STORIES
 from nemeses.traffic import Traffic
-from operations import Place
 from protocol.api_keys import ApiKey
 from runtime.simulated import Universe, run_simulation
-from worlds.cluster import FAULTS, Membership
 
 # Tests are imported by path; what they share is, too.
 _spec = importlib.util.spec_from_file_location("jepsen_fake_cluster", Path(__file__).parent / "fake_cluster.py")
@@ -41,10 +41,12 @@ Told = tuple[float, str, str, dict[str, Any]]
 class Story:
     """A nemesis, its cluster, and what it told."""
 
-    def __init__(self, seed: int, kinds: tuple[str, ...] = FAULTS, **more: Any) -> None:
+    def __init__(
+        self, seed: int, kinds: tuple[str, ...] = FAULTS, options: Mapping[str, Any] | None = None, **more: Any
+    ) -> None:
         self.cluster = FakeCluster(**more)
         self.told: list[Told] = []
-        options = NemesisOptions(coordinated=(("group", "g"),))
+        options = NemesisOptions(coordinated=(("group", "g"),), **(options or {}))
         self.nemesis = Nemesis(self.cluster, kinds, random.Random(seed), 5.0, self._tell, options)
 
     def _tell(self, type_: str, f: str, value: Mapping[str, Any]) -> None:
@@ -65,6 +67,7 @@ async def test_every_kind_comes_and_the_cluster_is_whole_at_the_end(autojump_clo
     cluster = story.cluster
     assert set(cluster.state.values()) == {"running"}
     assert not (cluster.cuts or cluster.links or cluster.rules or cluster.full or cluster.armed or cluster.freezes)
+    assert not cluster.simulated, "nothing that only a simulation can break is broken"
     assert not any(cluster.clocks.values())
     # Whatever began to act has acted, in the same number.
     for type_ in ("invoke", "info"):
@@ -122,7 +125,7 @@ async def test_what_a_world_cannot_do_is_left_out(autojump_clock: trio.abc.Clock
     story = Story(3, ("kill", "power", "message"), cannot={"power": "no root", "message": "no proxies"})
     await story.play(100)
     assert {value["kind"] for *_rest, value in story.told} == {"kill", "all"}
-    with pytest.raises(ClusterError, match="earthquake: there is only kill, "):
+    with pytest.raises(ClusterError, match=r"must be one or more of kill, .*; got earthquake"):
         Story(3, ("kill", "earthquake"))
 
 
@@ -165,49 +168,53 @@ def test_shapes_of_partitions(shape: str, seed: int, count: int) -> None:
         assert len({frozenset(seen) for seen in sees.values()}) > 1
 
 
-def membership(node: str, isr: str, elr: str = "") -> Membership:
-    return Membership(node, Place("t", 0), ("a", "b", "c"), tuple(isr), tuple(elr))
-
-
 @pytest.mark.feature("FI-03")
-def test_the_budget_in_one_partition() -> None:
-    budget = Budget(["a", "b", "c"])
-    running = dict.fromkeys("abc", "running")
-    budget.observe(running, [membership(node, "abc") for node in "abc"])
-    assert budget.may_end(["a", "b", "c"], losing=False), "a kill loses nothing"
-    assert not budget.may_end(["a", "b"], losing=True), "two copies are all that is promised"
-    assert budget.may_end(["a"], losing=True)
-    assert not budget.may_end(["a"], losing=True, held=["b", "c"]), "the others may end at any moment"
-    budget.ended(["a"], losing=True)
-    budget.observe(running | {"a": "dead"}, [membership(node, "bc") for node in "bc"])
-    assert not budget.may_end(["b"], losing=True)
-    assert budget.may_end(["b"], losing=False), "c has everything and lives on"
-    assert not budget.may_end(["b", "c"], losing=False)
-    # Started, but not in sync: it still counts as lossy, also when it says nothing yet.
-    budget.observe(running, [membership(node, "bc") for node in "bc"])
-    assert budget.lossy == ["a"]
-    budget.observe(running, [membership(node, "bc") for node in "abc"])
-    assert not budget.may_end(["b", "c"], losing=False)
-    budget.observe(running, [membership(node, "abc") for node in "abc"])
-    assert not budget.lossy and budget.may_end(["b"], losing=True)
-
-
-@pytest.mark.feature("FI-03")
-def test_the_budget_asks_everybody() -> None:
-    budget = Budget(["a", "b", "c"])
-    running = dict.fromkeys("abc", "running")
-    # b was cut off: it believes that all are in sync. a and c know that c alone has everything.
-    budget.observe(running, [membership("a", "c"), membership("b", "abc"), membership("c", "c")])
-    assert not budget.may_end(["c"], losing=True)
-    # Eligible replicas have all that was acknowledged.
-    budget.observe(running, [membership(node, "c", "b") for node in "abc"])
-    assert budget.may_end(["c"], losing=True)
-    assert not Budget(["a", "b", "c"], min_insync_replicas=1).may_end(["a"], losing=True)
-
-
-@pytest.mark.feature("FI-03")
-def test_all_words_have_a_story() -> None:
+def test_every_kind_has_a_function_where_its_registry_entry_says() -> None:
     assert list(STORIES) == list(FAULTS)
+    assert {name for name, kind in KINDS.items() if kind.needs == "simulation"} == set(SIMULATED)
+    assert set(EVERYWHERE) == set(FAULTS) - set(SIMULATED)
+    assert set(PARTITION_SHAPES) == set(SHAPES)
+    assert {"partition: halves", "kill-at", "kill-at: power", "wipe"} <= set(COVERED)
+
+
+@pytest.mark.feature("FI-03")
+async def test_a_kind_that_stands_three_times_comes_three_times_as_often(autojump_clock: trio.abc.Clock) -> None:
+    story = Story(7, ("pause", "slow", "slow", "slow"))
+    await story.play(400)
+    took_hold = story.nemesis.took_hold
+    assert took_hold.total() > 60
+    assert took_hold["slow"] == pytest.approx(3 * took_hold["pause"], rel=0.1)
+
+
+@pytest.mark.feature("FI-03")
+async def test_nodes_in_rare_states_are_aimed_at(autojump_clock: trio.abc.Clock) -> None:
+    story = Story(8, ("pause",), rare=("broker-3",), options={"aims": True})
+    await story.play(200)
+    aimed = [value["targets"] for _at, type_, f, value in story.told if (type_, f) == ("invoke", "pause")
+             and value["aim"] == "rare state"]  # fmt: skip
+    assert len(aimed) > 20 and all(targets == ["broker-3"] for targets in aimed)
+
+
+@pytest.mark.feature("FI-03")
+async def test_some_nodes_stay_broken_until_everything_is_undone(autojump_clock: trio.abc.Clock) -> None:
+    seen = set()
+    for seed in range(20):
+        story = Story(seed, ("kill",))
+        with trio.move_on_after(20):
+            await story.nemesis.run()
+        cluster, rest = story.cluster, ("broker-1", "controller-101")
+        fates = await story.nemesis.leave_broken(rest)
+        assert set(fates) == set(rest)
+        assert all(state == "running" for name, state in cluster.state.items() if name not in rest)
+        for name, fate in fates.items():
+            seen.add(fate)
+            assert (cluster.state[name] == "dead") == (fate == "dead")
+            assert (cluster.state[name] == "paused") == (fate == "paused")
+            incoming, outgoing = ("broker-2", name) in cluster.cuts, (name, "broker-2") in cluster.cuts
+            assert incoming == (fate in ("deaf", "cut off")) and outgoing == (fate in ("mute", "cut off"))
+        await story.nemesis.undo_all()
+        assert set(cluster.state.values()) == {"running"} and not cluster.cuts
+    assert seen == {"dead", "cut off", "paused", "deaf", "mute"}
 
 
 @pytest.mark.feature("FI-03")

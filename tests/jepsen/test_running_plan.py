@@ -210,7 +210,7 @@ def test_without_java_or_its_jars_a_run_of_them_does_not_begin(tmp_path: Path, m
     monkeypatch.setattr("shutil.which", lambda tool: None)
     outcome = carry_out(Plan("queue", clients=("java",), store=tmp_path), print)
     assert outcome.exit_code == COULD_NOT_RUN
-    assert outcome.told == "--client java: there is no java (apt install default-jdk-headless)"
+    assert outcome.summary == "--client java: there is no java (apt install default-jdk-headless)"
 
 
 def test_what_a_full_disk_had_room_for_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +229,7 @@ def test_what_a_full_disk_had_room_for_is_judged(tmp_path: Path, monkeypatch: py
         patched.setattr("worlds.sim.write_whole", lambda path, text: full(path.with_name(f"{path.name}.new"), text))
         outcome = carry_out(plan, print)
     assert outcome.exit_code == COULD_NOT_RUN and outcome.verdict is not None
-    assert outcome.told.startswith("COULD NOT RUN: ") and "No space left on device" in outcome.told
+    assert outcome.summary.startswith("COULD NOT RUN: ") and "No space left on device" in outcome.summary
     assert outcome.verdict.figures, "what clients saw was checked"
 
     # The end was not read, and run.json cannot say so any more: nothing is called unseen.
@@ -252,4 +252,4 @@ def test_a_place_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no directory")
     outcome = carry_out(Plan("queue", store=tmp_path / "file"), print)
     assert outcome.exit_code == COULD_NOT_RUN
-    assert "name another directory with --store" in outcome.told
+    assert "name another directory with --store" in outcome.summary

@@ -21,7 +21,7 @@ from worlds.opening import WorldOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACE = Place("t", 0)
-LEFT_BEHIND = ("history.jsonl", "history.parquet", "mops.parquet", "views.parquet", "verdict.json", "report.html")
+LEFT_BEHIND = ("history.jsonl", "views.jsonl", "verdict.json", "report.html")
 
 
 def here() -> list[str]:

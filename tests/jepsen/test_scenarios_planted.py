@@ -13,7 +13,7 @@ import pytest
 from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.consumer.partition_state import PartitionState
 from barnabas.client.producer import partition_queue
-from broker.apis.produce import _Produce as ProduceOperation
+from broker.apis.produce_response import ProduceAnswers
 from broker.coordinator.coordinator import Coordinator
 from broker.coordinator.shard import Shard
 from broker.groups.offsets import Offsets
@@ -25,7 +25,7 @@ from broker.transactions.transaction import EndStep, Transaction
 from kraft.controller.partition_change import PartitionChange
 from kraft.quorum_state import QuorumStateFile
 from kraft.raft import raft
-from kraft.raft.raft import Raft
+from kraft.raft.elections import Elections
 from protocol.errors import ErrorCode, KafkaError
 from scenarios.catalogue import SCENARIOS, Act
 from scenarios.stage import Violation, leaves_of
@@ -90,11 +90,11 @@ async def close_in_its_own_time(self: Consumer, timeout_ms: int, *rest: Any, **m
     await _close(self, 30_000, *rest, **more)
 
 
-_failed = ProduceOperation._failed
+_fail = ProduceAnswers.fail
 
 
 def an_offset_in_an_error(self: Any, answer: Any, *rest: Any, **more: Any) -> None:
-    _failed(self, answer, *rest, **more)
+    _fail(self, answer, *rest, **more)
     answer.base_offset = 0
 
 
@@ -154,9 +154,9 @@ def overlook_tombstones(self: Shard[Any], record: Any, producer: Any) -> None:
         _replay_record(self, record, producer)
 
 
-def campaign_at_once(self: Raft, _cause: str) -> None:
+def campaign_at_once(self: Elections, _cause: str) -> None:
     """Without asking for pre-votes."""
-    self._become_candidate(())
+    self.become_candidate(())
 
 
 Patch = tuple[object, str, object]
@@ -178,14 +178,14 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
         ),
     ),
     "cut_off_leader": ((Replica, "is_forgotten", never),),
-    "writer_of_a_cut_off_leader": ((Partition, "_waits_in_vain", property(never)),),
+    "writer_of_a_cut_off_leader": ((Partition, "_cannot_replicate", property(never)),),
     "controllers_are_gone": ((Replica, "is_forgotten", lambda self, _, may_be_fenced: may_be_fenced),),
     "cut_off_coordinator": ((Shard, "may_be_deposed", property(never)),),
     "cut_off_transactions": ((Shard, "may_be_deposed", property(never)),),
     "member_of_a_cut_off_coordinator": ((Coordinator, "check_forgotten", nothing),),
     "groups_without_controllers": ((Replica, "is_forgotten", lambda self, _, may_be_fenced: may_be_fenced),),
     "producer_ids_past_a_pause": ((Shard, "load", load_once_only),),
-    "no_offset_in_errors": ((ProduceOperation, "_failed", an_offset_in_an_error),),
+    "no_offset_in_errors": ((ProduceAnswers, "fail", an_offset_in_an_error),),
     "acked_below_the_high_watermark": ((Replica, "enough_replicas", acknowledge_before_replication),),
     "brokers_before_controllers": ((BrokerLifecycle, "_register", register_or_give_up),),
     "late_commit": ((Transaction, "check_end", end_whatever_is_open),),
@@ -205,7 +205,7 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
     "reader_after_truncation": ((PartitionState, "validated", nothing),),
     "zombie_leader": (
         (Replica, "enough_replicas", acknowledge_before_replication),
-        (Partition, "_waits_in_vain", property(never)),
+        (Partition, "_cannot_replicate", property(never)),
     ),
     "shrink_that_is_refused": ((Replica, "_propose", count_on_a_proposal),),
     "fetches_of_other_epochs": ((Replica, "follower_error", nothing),),
@@ -214,7 +214,7 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
     "compacted_transactions": ((Transactions, "is_aborted", never),),
     "half_of_an_aborted_transaction": ((AbortedIndex, "collect", lambda *_: ([], True)),),
     "vote_before_a_power_cut": ((QuorumStateFile, "write", nothing),),
-    "returning_controller": ((Raft, "_become_prospective", campaign_at_once),),
+    "returning_controller": ((Elections, "become_prospective", campaign_at_once),),
     "ring_and_bridge": ((raft, "objection", grant_every_pre_vote),),
     "crash_at_every_write": ((LogLoader, "_recover_from", nothing),),
     "power_cut_at_every_write": ((LogLoader, "_recover_from", nothing),),

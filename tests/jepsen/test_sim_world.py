@@ -16,15 +16,16 @@ import trio
 
 from barnabas import Admin, NewTopic, Producer
 from barnabas.cluster.errors import ClusterError
+from nemeses.kinds import FAULTS
 from nemeses.messages import AMONG_NODES, PROVOKED_SECONDS, draw
 from operations import Place
 from protocol.api_keys import ApiKey
 from running.experiment import NODE_SETTINGS, VALID, carry_out
 from running.plan import Plan
+from simulation.cluster import SimCluster
 from tests.jepsen import sim_story
-from worlds.cluster import FAULTS, ClusterUnderTest, Damage, LinkFault, MessageRule
+from worlds.cluster import ClusterUnderTest, Damage, LinkFault, MessageRule
 from worlds.opening import WorldOptions, run_in
-from worlds.sim import SimCluster
 
 ROOT = Path(__file__).resolve().parents[2]
 STORY = Path(__file__).with_name("sim_story.py")
@@ -280,7 +281,7 @@ def test_faults_of_messages_meet_some_whatever_clients_do(tmp_path: Path, worklo
         quiet=3.0,
     )
     outcome = carry_out(plan, lambda _told: None)
-    assert outcome.exit_code == VALID, outcome.told
+    assert outcome.exit_code == VALID, outcome.summary
     lines = (outcome.directory / "history.jsonl").read_text().splitlines()
     values = [told["value"] for told in map(json.loads, lines) if told["f"] == "heal" and told["type"] == "info"]
     # Those that had their time, and not the last ones.

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from checkers.all_checkers import check_all, of_workload
-from checkers.split import check_run, from_json, to_json
 from checkers.verdict import Verdict
 from clients.client import ClientSettings
-from histories.history import History
-from histories.parquet import MOPS, OPS, write
-from histories.views import Views
 from tests.jepsen.fake_client import run_over
 from tests.jepsen.fake_kafka import FakeKafka
 from workloads.catalogue import make_workload
@@ -70,24 +64,6 @@ def test_a_lie_is_found(name: str, lie: str, anomalies: set[str], tmp_path: Path
     assert kafka.told
     assert verdict.valid == "false"
     assert anomalies & {finding.anomaly for finding in verdict.findings if not finding.legal}
-
-
-@pytest.mark.feature("PL-05")
-@pytest.mark.parametrize(("name", "lie", "anomalies"), LIES)
-def test_its_tables_get_the_verdict_of_its_lines(name: str, lie: str, anomalies: set[str], tmp_path: Path) -> None:
-    """As `pipeline history` reads a run that is not split by key."""
-    kafka = FakeKafka(11, timeouts=0.05, lies={lie: OFTEN.get(lie, 0.7)})
-    by_lines = judged(name, tmp_path, kafka, seconds=1.5)
-    store = tmp_path / "run"
-    run = json.loads((store / "run.json").read_text())
-    write(store)
-    lines, micro = pq.read_table(store / OPS), pq.read_table(store / MOPS)
-    by_tables = check_run(lines, micro, run, Views.empty())
-    for checker in of_workload(run):
-        assert [from_json(to_json(by_tables[checker.name]))] == [from_json(to_json(checker.check(History.load(store))))]
-    assert {each.anomaly for verdict in by_tables.values() for each in verdict.findings} >= {
-        each.anomaly for each in by_lines.findings
-    }
 
 
 def test_a_seed_gives_the_same_history(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ KAFKAS_FEATURES = [
         ("transaction.version", 2),
     )
 ]
-"""What Kafka 4.3.1 wrote into `data/bootstrap.checkpoint`."""
+"""The records that Kafka 4.3.1 wrote into `data/bootstrap.checkpoint`."""
 
 
 def format_for(
@@ -54,7 +54,7 @@ def test_each_directory_gets_the_nodes_identity_and_an_id_of_its_own(tmp_path: P
 
 
 @pytest.mark.feature("KR-15")
-def test_the_checkpoint_is_what_kafka_writes() -> None:
+def test_the_checkpoint_has_the_bytes_that_kafka_writes() -> None:
     theirs = (Path(__file__).parent / "data" / "bootstrap.checkpoint").read_bytes()
     ours = bootstrap_checkpoint(KAFKAS_FEATURES)
     assert len(ours) == len(theirs)
@@ -83,9 +83,9 @@ def test_formatting_twice_is_refused_or_ignored_but_never_done(tmp_path: Path) -
 @pytest.mark.feature("KR-15", "MB-01")
 def test_a_directory_of_another_cluster_or_node_is_left_alone(tmp_path: Path) -> None:
     format_for(1, tmp_path / "a")
-    with pytest.raises(FormatError, match=f"is of cluster {CLUSTER}, not other"):
+    with pytest.raises(FormatError, match=f"belongs to cluster {CLUSTER}, not other"):
         format_for(1, tmp_path / "a", cluster_id="other", ignore_formatted=True)
-    with pytest.raises(FormatError, match="is of node 1, not 2"):
+    with pytest.raises(FormatError, match="belongs to node 1, not 2"):
         format_for(2, tmp_path / "a", ignore_formatted=True)
 
 
@@ -97,7 +97,7 @@ def test_a_cluster_id_has_letters_that_survive_everywhere(tmp_path: Path, cluste
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("version=1\nnode.id=1\n", "meta.properties: cluster.id is missing"),
         ("version=1\ncluster.id=x\n", "meta.properties: node.id is missing"),
@@ -107,9 +107,9 @@ def test_a_cluster_id_has_letters_that_survive_everywhere(tmp_path: Path, cluste
         ("cluster.id=\\u12\n", "meta.properties"),
     ],
 )
-def test_a_broken_identity_is_told_not_replaced(tmp_path: Path, text: str, told: str) -> None:
+def test_a_broken_identity_is_reported_not_replaced(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "meta.properties").write_text(text)
-    with pytest.raises(FormatError, match=told):
+    with pytest.raises(FormatError, match=message):
         format_for(1, tmp_path)
     assert (tmp_path / "meta.properties").read_text() == text
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.page.available import CHROMIUM, could_be_had, lacking
+from tests.page.browser_pages import BrowserPages
 from tests.page.fake_page import FakePage
-from tests.page.looking import Looking
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -65,10 +65,10 @@ def fake() -> Iterator[FakePage]:
 
 
 @pytest.fixture
-def looking(browser: Browser) -> Iterator[Looking]:
+def browser_pages(browser: Browser) -> Iterator[BrowserPages]:
     """Opens pages; afterwards none of them has had an error, or asked anybody but its own server."""
-    looking = Looking(browser)
-    yield looking
-    looking.close()
-    assert looking.errors == []
-    assert looking.asked_elsewhere == []
+    browser_pages = BrowserPages(browser)
+    yield browser_pages
+    browser_pages.close()
+    assert browser_pages.errors == []
+    assert browser_pages.foreign_requests == []

@@ -23,7 +23,7 @@ _POLL_SECONDS = 0.05
 
 
 class FakePage:
-    """One server. What was said last of each kind is said again to whoever comes, marks all of them."""
+    """One server. New readers get the last event of each kind, and all marks."""
 
     def __init__(self, port: int = 0) -> None:
         self.posts: list[tuple[str, Any]] = []
@@ -127,8 +127,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(page.refuse_with[0], page.refuse_with[1].encode(), "text/plain")
         elif target.path == "/why":
             subject = query["subject"][0]
-            told = {"subject": subject, "decisions": page.stories.get(subject, [])}
-            self._answer(200, json.dumps(told).encode(), "application/json")
+            answer = {"subject": subject, "decisions": page.stories.get(subject, [])}
+            self._answer(200, json.dumps(answer).encode(), "application/json")
         else:
             self._answer(404, b"nothing here\n", "text/plain")
 

@@ -28,10 +28,10 @@ HELLO: dict[str, Any] = {
 }
 
 
-def decision(number: int, at_ms: int, kind: str, subject: str, told: str) -> dict[str, Any]:
+def decision(number: int, at_ms: int, kind: str, subject: str, answer: str) -> dict[str, Any]:
     return {
         "number": number, "at_ms": at_ms, "node": "controller-101", "kind": kind, "subject": subject,
-        "also": ["broker 2"], "told": told, "cause": told.partition(": ")[2],
+        "also": ["broker 2"], "told": answer, "cause": answer.partition(": ")[2],
         "facts": {"leader": 3, "leader_epoch": 12, "isr": [3, 1], "offset": 4711, "reason": None},
     }  # fmt: skip
 
@@ -137,11 +137,11 @@ class Scene:
         self.mark("fault", f"broker {broker}", f"{name} is killed")
         self.states[name] = "dead"
         for index in (1, 4):
-            told = (
+            answer = (
                 f"leader of {TOPIC}-{index} moved {broker} -> 3 in epoch 12: broker {broker}'s connection was refused "
                 "after its process ended; 3 was first in the ISR"
             )
-            self.mark("election", f"{TOPIC}-{index}", told, self.at_ms + 610)
+            self.mark("election", f"{TOPIC}-{index}", answer, self.at_ms + 610)
         for index in range(PARTITIONS):
             text = f"ISR of {TOPIC}-{index} shrank to [3, 1]: broker {broker} is fenced"
             self.mark("isr", f"{TOPIC}-{index}", text, self.at_ms + 612)

@@ -1,4 +1,4 @@
-"""What is told of a cluster that tells no decisions: what became different between two looks."""
+"""Differences between two polls of a cluster that exports no decisions."""
 
 from __future__ import annotations
 
@@ -6,58 +6,58 @@ from dataclasses import replace
 
 import pytest
 
-from barnabas.page.changes import WHY, Led, Look, changes
+from barnabas.page.changes import WHY, ClusterView, PartitionView, changes
 
 pytestmark = pytest.mark.feature("FI-10")
 
-BEFORE = Look(
-    partitions={("flights", 0): Led(1, 3, (1, 2, 3)), ("flights", 1): Led(2, 0, (2, 3))},
+BEFORE = ClusterView(
+    partitions={("flights", 0): PartitionView(1, 3, (1, 2, 3)), ("flights", 1): PartitionView(2, 0, (2, 3))},
     fenced={1: False, 2: False},
     quorum_leader=101,
     quorum_epoch=5,
 )
 
 
-def told(after: Look) -> list[str]:
+def texts(after: ClusterView) -> list[str]:
     return [f"{it.kind.value} {it.subject}: {it.text.removesuffix(f': {WHY}')}" for it in changes(BEFORE, after)]
 
 
-def test_nothing_happened() -> None:
-    assert told(BEFORE) == []
-    in_another_order = {**BEFORE.partitions, ("flights", 0): Led(1, 3, (3, 2, 1))}
-    assert told(replace(BEFORE, partitions=in_another_order)) == []
+def test_an_unchanged_cluster_has_no_changes() -> None:
+    assert texts(BEFORE) == []
+    in_another_order = {**BEFORE.partitions, ("flights", 0): PartitionView(1, 3, (3, 2, 1))}
+    assert texts(replace(BEFORE, partitions=in_another_order)) == []
 
 
-def test_a_broker_goes() -> None:
-    after = Look(
-        partitions={("flights", 0): Led(2, 4, (2, 3)), ("flights", 1): Led(2, 0, (2, 3))},
+def test_a_broker_fails_and_returns() -> None:
+    after = ClusterView(
+        partitions={("flights", 0): PartitionView(2, 4, (2, 3)), ("flights", 1): PartitionView(2, 0, (2, 3))},
         fenced={1: True, 2: False},
         quorum_leader=101,
         quorum_epoch=5,
     )
-    assert told(after) == [
+    assert texts(after) == [
         "fencing broker 1: broker 1 is fenced",
         "election flights-0: leader of flights-0 moved 1 -> 2 in epoch 4",
         "isr flights-0: ISR of flights-0 changed [1, 2, 3] -> [2, 3]",
     ]
     back = [it.text for it in changes(after, BEFORE)]
-    assert back[0] == f"broker 1 is let in: {WHY}"
+    assert back[0] == f"broker 1 is unfenced: {WHY}"
 
 
-def test_nobody_leads_and_then_somebody() -> None:
-    alone = replace(BEFORE, partitions={("flights", 1): Led(None, 1, ())})
-    assert told(alone)[0] == "election flights-1: flights-1 has no leader since epoch 1"
-    again = changes(alone, replace(BEFORE, partitions={("flights", 1): Led(3, 2, (3,))}))
+def test_a_partition_loses_its_leader_and_gets_one() -> None:
+    alone = replace(BEFORE, partitions={("flights", 1): PartitionView(None, 1, ())})
+    assert texts(alone)[0] == "election flights-1: flights-1 has no leader since epoch 1"
+    again = changes(alone, replace(BEFORE, partitions={("flights", 1): PartitionView(3, 2, (3,))}))
     assert again[0].text.startswith("leader of flights-1 is 3 in epoch 2, after there was none")
 
 
 def test_another_controller_leads() -> None:
-    assert told(replace(BEFORE, quorum_leader=103, quorum_epoch=6)) == [
+    assert texts(replace(BEFORE, quorum_leader=103, quorum_epoch=6)) == [
         "quorum quorum: controller 103 leads the quorum in epoch 6"
     ]
-    assert told(replace(BEFORE, quorum_leader=None, quorum_epoch=None)) == []
+    assert texts(replace(BEFORE, quorum_leader=None, quorum_epoch=None)) == []
 
 
-def test_what_was_not_looked_at_before_did_not_change() -> None:
-    assert told(replace(BEFORE, partitions={("clocks", 0): Led(9, 9, (9,))}, fenced={3: True})) == []
-    assert changes(Look(), BEFORE) == []
+def test_a_topic_that_was_not_shown_before_has_no_changes() -> None:
+    assert texts(replace(BEFORE, partitions={("clocks", 0): PartitionView(9, 9, (9,))}, fenced={3: True})) == []
+    assert changes(ClusterView(), BEFORE) == []

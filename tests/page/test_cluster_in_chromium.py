@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from barnabas.cluster.ports import free_base_port
-from tests.page.looking import Looking
+from tests.page.browser_pages import BrowserPages
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -35,15 +35,15 @@ def page_command(data: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "barnabas.cli.main", "page", "--data", str(data), "--port", "0"]
     command += ["--base-port", str(free_base_port()), "--allow-faults", "--load"]
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
-    told = data.parent / "told"
+    answer = data.parent / "told"
     with (
-        told.open("w") as errors,
+        answer.open("w") as errors,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment) as process,
     ):
         try:
             assert process.stdout is not None
             address = process.stdout.readline().strip()
-            assert re.fullmatch(r"http://127\.0\.0\.1:\d+/#token=\S+", address), told.read_text()
+            assert re.fullmatch(r"http://127\.0\.0\.1:\d+/#token=\S+", address), answer.read_text()
             yield address
         finally:
             process.send_signal(signal.SIGINT)
@@ -81,9 +81,9 @@ def leader_of(page: Page, partition: int) -> str:
 
 
 @pytest.mark.feature("FI-10")
-def test_kill_a_leader_and_lose_nothing(tmp_path: Path, looking: Looking, expect: Any) -> None:
+def test_kill_a_leader_and_lose_nothing(tmp_path: Path, browser_pages: BrowserPages, expect: Any) -> None:
     with page_command(tmp_path / "cluster") as address:
-        page = looking.open(address)
+        page = browser_pages.open(address)
         expect(page.locator("#connection")).to_have_text("live")
         expect(page.locator(".node[data-state=running]")).to_have_count(3)
         expect(page.locator(".node[data-state=leader]")).to_have_count(1)
@@ -135,18 +135,18 @@ def test_kill_a_leader_and_lose_nothing(tmp_path: Path, looking: Looking, expect
         # The load ends: what was acked has been read back, all of it, once, in order.
         page.get_by_role("button", name="Stop load").click()
         expect(page.get_by_role("button", name="Start load")).to_be_visible()
-        expect(page.locator("[data-number=acked] small")).to_have_text("the load stands still")
+        expect(page.locator("[data-number=acked] small")).to_have_text("the load is stopped")
         assert number(page, "acked") > moved
         for name in ("lost", "duplicated", "out_of_order"):
             assert number(page, name) == 0, name
 
         # A second page that has no token sees the same, and may do nothing.
-        onlooker = looking.open(address.partition("#")[0])
+        onlooker = browser_pages.open(address.partition("#")[0])
         expect(onlooker.locator(".node[data-state=running]")).to_have_count(3)
         until(onlooker, lambda: onlooker.locator(".event").count() > 5, "what happened before it came")
         expect(onlooker.get_by_role("button", name=f"Kill {victim}")).to_have_count(0)
         expect(onlooker.locator("#notice")).to_contain_text("Read-only")
-        looking.close()
+        browser_pages.close()
 
 
 def _milliseconds(text: str) -> float:

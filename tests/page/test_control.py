@@ -1,4 +1,4 @@
-"""The buttons: what each does, and that it is a mark on the page."""
+"""Actions of the page and their marks."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class FakeLoad:
         self.done.append("start")
 
     def stop(self) -> None:
-        raise NotNow("no load runs")
+        raise NotNow("the load is not running")
 
 
 class Desk:
@@ -91,42 +91,42 @@ class Desk:
         await self._buttons[what](about, body)
 
     @property
-    def told(self) -> list[tuple[str, str, str]]:
+    def answer(self) -> list[tuple[str, str, str]]:
         return [(mark["kind"], mark["subject"], mark["text"]) for mark in self.feed.marks()]
 
 
 @pytest.mark.feature("FI-10")
-async def test_what_is_done_to_nodes_is_a_mark() -> None:
+async def test_faults_of_nodes_are_marks() -> None:
     desk = Desk()
     for what in ("kill", "start", "pause", "resume"):
         await desk.press(what, "broker-1")
     assert desk.side.cluster.done == [(what, "broker-1") for what in ("kill", "start", "pause", "resume")]
-    assert desk.told == [
+    assert desk.answer == [
         ("fault", "broker 1", "broker-1 is killed (SIGKILL)"),
         ("fault", "broker 1", "broker-1 is started"),
         ("fault", "broker 1", "broker-1 is paused (SIGSTOP)"),
-        ("fault", "broker 1", "broker-1 goes on (SIGCONT)"),
+        ("fault", "broker 1", "broker-1 is resumed (SIGCONT)"),
     ]
     assert [mark["at_ms"] for mark in desk.feed.marks()] == [1234] * 4
 
 
-async def test_what_could_not_be_done_is_no_mark() -> None:
+async def test_a_failed_action_is_no_mark() -> None:
     desk = Desk()
     with pytest.raises(WrongArgument, match="there is no node broker-9"):
         await desk.press("kill", "broker-9")
     await desk.press("kill", "broker-1")
     with pytest.raises(ClusterError, match="does not run"):
         await desk.press("kill", "broker-1")
-    assert len(desk.told) == 1
+    assert len(desk.answer) == 1
 
 
-async def test_links_are_cut_and_healed_whoever_is_named_first() -> None:
+async def test_links_are_cut_and_healed_in_either_order_of_names() -> None:
     desk = Desk()
     await desk.press("cut", between=["broker-2", "broker-1"])
     assert desk.side.links.cut == [("broker-1", "broker-2")]
     await desk.press("heal", between=["broker-1", "broker-2"])
     assert desk.side.links.cut == []
-    assert [text for _kind, _subject, text in desk.told] == [
+    assert [text for _kind, _subject, text in desk.answer] == [
         "the link between broker-1 and broker-2 is cut",
         "the link between broker-1 and broker-2 is healed",
     ]
@@ -146,16 +146,16 @@ async def test_links_are_cut_and_healed_whoever_is_named_first() -> None:
         {"between": {"0": "broker-1", "1": "broker-2"}},
     ],
 )
-async def test_no_link_is_cut_by_nonsense(body: dict[str, Any]) -> None:
+async def test_malformed_bodies_cut_no_link(body: dict[str, Any]) -> None:
     desk = Desk()
     with pytest.raises(WrongArgument) as caught:
         await desk.press("cut", **body)
     assert len(str(caught.value)) < 200
-    assert desk.side.links.cut == [] and desk.told == []
+    assert desk.side.links.cut == [] and desk.answer == []
 
 
-async def test_a_cluster_without_links_says_so() -> None:
-    with pytest.raises(NotNow, match="started without a page"):
+async def test_links_of_a_cluster_without_a_page_cannot_be_cut() -> None:
+    with pytest.raises(NotNow, match="was not started by a page"):
         await Desk(links=False).press("cut", between=["broker-1", "broker-2"])
 
 
@@ -163,22 +163,22 @@ async def test_the_load_is_started_and_stopped() -> None:
     desk = Desk()
     await desk.press("load", "start")
     assert desk.load.done == ["start"]
-    with pytest.raises(NotNow, match="no load runs"):
+    with pytest.raises(NotNow, match="the load is not running"):
         await desk.press("load", "stop")
-    with pytest.raises(WrongArgument, match="load/start or load/stop"):
+    with pytest.raises(WrongArgument, match="must be load/start or load/stop"):
         await desk.press("load", "explode")
 
 
-async def test_nothing_is_broken_beside_the_tour() -> None:
+async def test_no_action_is_allowed_during_the_tour() -> None:
     desk = Desk()
-    desk.busy = "the tour is under way"
+    desk.busy = "the tour is running"
     for what, about in (("kill", "broker-1"), ("start", "broker-1"), ("cut", "")):
-        with pytest.raises(NotNow, match="the tour is under way"):
+        with pytest.raises(NotNow, match="the tour is running"):
             await desk.press(what, about, between=["broker-1", "broker-2"])
     assert desk.side.cluster.done == []
 
 
-async def test_one_thing_is_done_at_a_time() -> None:
+async def test_actions_are_serialized() -> None:
     desk = Desk()
     async with trio.open_nursery() as nursery:
         for _ in range(20):

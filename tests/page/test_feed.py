@@ -1,4 +1,4 @@
-"""The feed: the newest for everybody, bounded for the slow."""
+"""The feed: the newest state for every reader, bounded queues for slow ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.page.feed import LINE_LENGTH, MARKS_KEPT, MOST_READERS, STALLED_MS, Feed, Reader, TooMany
+from barnabas.page.feed import MARKS_KEPT, MOST_READERS, QUEUE_LENGTH, STALLED_MS, Feed, Reader, TooMany
 
 
 class Looker:
@@ -41,33 +41,33 @@ def test_a_slow_reader_skips_to_the_newest_state() -> None:
     assert looker.take() == [] and not looker.reader.has_news
 
 
-def test_what_happened_is_told_once_each_and_in_order_up_to_a_bound() -> None:
+def test_marks_arrive_once_in_order_and_their_queue_is_bounded() -> None:
     feed = Feed()
     looker = Looker(feed)
     for number in range(3):
         mark(feed, f"{number}")
     assert [event["number"] for _kind, event in looker.take()] == [1, 2, 3]
-    for _ in range(10 * LINE_LENGTH):
+    for _ in range(10 * QUEUE_LENGTH):
         mark(feed)
     taken = looker.take()
-    assert len(taken) == LINE_LENGTH
-    assert taken[-1][1]["number"] == 3 + 10 * LINE_LENGTH
+    assert len(taken) == QUEUE_LENGTH
+    assert taken[-1][1]["number"] == 3 + 10 * QUEUE_LENGTH
 
 
-def test_whoever_comes_late_hears_what_happened_last() -> None:
+def test_a_late_reader_gets_the_last_marks() -> None:
     feed = Feed()
     for _ in range(MARKS_KEPT + 50):
         mark(feed)
     feed.tour({"step": 1, "finished": True})
     feed.tour({"step": 1, "finished": False})
     feed.tour({"step": 2, "finished": False})
-    told = Looker(feed).take()
-    assert [event["number"] for kind, event in told if kind == "mark"] == list(range(51, MARKS_KEPT + 51))
-    assert [event["step"] for kind, event in told if kind == "tour"] == [1, 2]
+    answer = Looker(feed).take()
+    assert [event["number"] for kind, event in answer if kind == "mark"] == list(range(51, MARKS_KEPT + 51))
+    assert [event["step"] for kind, event in answer if kind == "tour"] == [1, 2]
     assert len(feed.marks()) == MARKS_KEPT
 
 
-def test_everybody_gets_the_partitions_of_his_topic() -> None:
+def test_a_reader_gets_the_partitions_of_its_topic() -> None:
     feed = Feed()
     one, other, third = Looker(feed, "demo"), Looker(feed, "flights"), Looker(feed, "demo")
     assert feed.topics == ["demo", "flights"]
@@ -90,7 +90,7 @@ def test_readers_are_counted_and_bounded() -> None:
     assert changes == [True] * (2 * MOST_READERS - 1) + [False]
 
 
-def test_a_reader_that_takes_nothing_is_let_go() -> None:
+def test_a_stalled_reader_is_disconnected() -> None:
     feed = Feed()
     stalled, awake = Looker(feed), Looker(feed)
     feed.cluster({})
@@ -104,7 +104,7 @@ def test_a_reader_that_takes_nothing_is_let_go() -> None:
     assert not feed.is_read
 
 
-def test_who_has_not_chosen_is_shown_a_topic_that_there_is() -> None:
+def test_a_reader_without_a_choice_is_switched_to_an_existing_topic() -> None:
     feed = Feed()
     chosen = Looker(feed, "gone")
     reader = feed.join("demo", lambda: None, 0, chose=False)

@@ -1,4 +1,4 @@
-"""What the page tells of its load, of a clock that the test turns; and the figures beside the tour's."""
+"""The event `load`, on a clock of the test, and the figures beside those of the tour."""
 
 from __future__ import annotations
 
@@ -37,47 +37,47 @@ def test_rates_and_latencies_are_those_of_the_last_seconds() -> None:
     ledger.begin_window("the load", clock.at_ms)
     write(ledger, clock, 99, 10)
     write(ledger, clock, 1, 300)
-    told = ledger.tell(running=True)
-    assert (told["p50_ms"], told["p99_ms"], told["longest_gap_ms"]) == (10, 300, 300)
-    assert told["acked"] == told["read"] == 100
-    assert told["acked_per_second"] == told["read_per_second"] == 72
-    assert (told["lost"], told["duplicated"], told["out_of_order"], told["undecided"]) == (0, 0, 0, 0)
+    answer = ledger.event(running=True)
+    assert (answer["p50_ms"], answer["p99_ms"], answer["longest_gap_ms"]) == (10, 300, 300)
+    assert answer["acked"] == answer["read"] == 100
+    assert answer["acked_per_second"] == answer["read_per_second"] == 72
+    assert (answer["lost"], answer["duplicated"], answer["out_of_order"], answer["undecided"]) == (0, 0, 0, 0)
     clock.at_ms += LATENCY_WINDOW_MS + 1
-    told = ledger.tell(running=False)
-    assert (told["p50_ms"], told["acked_per_second"], told["read_per_second"]) == (None, 0, 0)
-    assert told["longest_gap_ms"] == 300  # nothing waited: silence is no gap
+    answer = ledger.event(running=False)
+    assert (answer["p50_ms"], answer["acked_per_second"], answer["read_per_second"]) == (None, 0, 0)
+    assert answer["longest_gap_ms"] == 300  # nothing waited: silence is no gap
 
 
-def test_a_silence_counts_while_it_lasts() -> None:
+def test_a_current_gap_counts() -> None:
     clock = Clock()
     ledger = TimedLedger("run", 1, clock)
     ledger.begin_window("the load", clock.at_ms)
     write(ledger, clock, 1, 5)
     ledger.send(0)
     clock.at_ms += 4_000
-    told = ledger.tell(running=True)
-    assert (told["longest_gap_ms"], told["undecided"]) == (4_000, 1)
+    answer = ledger.event(running=True)
+    assert (answer["longest_gap_ms"], answer["undecided"]) == (4_000, 1)
 
 
-def test_records_that_are_planted_wrong_are_told() -> None:
+def test_planted_errors_are_counted() -> None:
     clock = Clock()
     ledger = TimedLedger("run", 1, clock)
     write(ledger, clock, 2, 1, read=False)
     write(ledger, clock, 1, 1)
-    assert ledger.tell(running=True)["lost"] == 2
+    assert ledger.event(running=True)["lost"] == 2
     ledger.read(0, 2, b"run 0 2")
-    assert ledger.tell(running=True)["duplicated"] == 1
+    assert ledger.event(running=True)["duplicated"] == 1
     ledger.read(0, 3, b"run 0 0")
-    told = ledger.tell(running=True)
-    assert (told["lost"], told["out_of_order"]) == (1, 1)
+    answer = ledger.event(running=True)
+    assert (answer["lost"], answer["out_of_order"]) == (1, 1)
 
 
-def test_an_endless_run_keeps_little() -> None:
+def test_a_long_run_needs_little_memory() -> None:
     clock = Clock()
     ledger = TimedLedger("run", 1, clock)
     for _ in range(100):
         write(ledger, clock, 100, 3)
-        ledger.tell(running=True)
+        ledger.event(running=True)
     account = ledger.accounts[0]
     assert not account.acked and not account.read and not account.acks
     assert len(ledger._acks) <= LATENCY_WINDOW_MS / 3 + 1
@@ -85,7 +85,7 @@ def test_an_endless_run_keeps_little() -> None:
 
 
 @pytest.mark.feature("FI-10")
-def test_what_apache_kafka_needed_is_what_the_benchmark_measured() -> None:
+def test_apache_kafkas_gaps_are_those_of_the_benchmark() -> None:
     rows = {}
     for line in (ROOT / "docs" / "benchmarks.md").read_text().splitlines():
         cells = [cell.strip() for cell in line.split("|")]

@@ -1,4 +1,4 @@
-"""A page over six real nodes: links, load and buttons; and what becomes of the cluster when its page goes."""
+"""A page over six real nodes: links, load and actions, and the cluster after its page has ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from barnabas.cluster.processes import ProcessId
 from barnabas.page.control import Faults
 from barnabas.page.feed import Feed
 from barnabas.page.load import LoadRunner
-from barnabas.page.local_side import LocalSide, look_on, open_to_faults, until_ready
+from barnabas.page.local_side import LocalSide, open_for_faults, open_read_only, until_ready
 from barnabas.page.show import addresses_of
 from barnabas.page.watch import Watch
 from runtime.real import real_world
@@ -36,7 +36,7 @@ class Stage:
         )
         self.faults = Faults(side, self.feed, world.wall_clock)
         self.load = LoadRunner(world, side.cluster.bootstrap_servers, self.feed)
-        self.watch.at_each_look.append(self.load.tell)
+        self.watch.at_each_poll.append(self.load.tell)
         self.reader = self.feed.join("demo", lambda: None, self.watch.now_ms())
 
     def state(self, name: str) -> str:
@@ -47,8 +47,8 @@ class Stage:
         """Of the first partition, once somebody leads it."""
         with trio.fail_after(60):
             while True:
-                told = await self.watch.look_once("demo")
-                for partition in told["partitions"]["partitions"][:1]:
+                answer = await self.watch.poll_once("demo")
+                for partition in answer["partitions"]["partitions"][:1]:
                     if partition["leader"] is not None:
                         return f"broker-{partition['leader']}"
                 await trio.sleep(0.05)
@@ -62,7 +62,7 @@ class Stage:
 
 @pytest.mark.feature("FI-10")
 def test_a_leader_is_killed_by_a_button_and_no_record_is_lost(tmp_path: Path) -> None:
-    side = open_to_faults(tmp_path / "cluster", free_base_port(), {}, lambda text: None)
+    side = open_for_faults(tmp_path / "cluster", free_base_port(), {}, lambda text: None)
 
     async def story() -> None:
         stage = Stage(side)
@@ -101,42 +101,42 @@ def test_a_leader_is_killed_by_a_button_and_no_record_is_lost(tmp_path: Path) ->
 
     try:
         trio.run(story)
-        with pytest.raises(ClusterError, match="another page has the buttons"):
-            open_to_faults(tmp_path / "cluster", None, {}, lambda text: None)
-        assert look_on(tmp_path / "cluster").close() is False
+        with pytest.raises(ClusterError, match="another page controls"):
+            open_for_faults(tmp_path / "cluster", None, {}, lambda text: None)
+        assert open_read_only(tmp_path / "cluster").close() is False
     finally:
         assert side.close()
     assert set(side.processes().values()) == {"stopped"}
 
 
-def test_a_cluster_that_runs_already_is_used_and_left_as_it_is(tmp_path: Path) -> None:
+def test_a_running_cluster_is_used_and_left_running(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path / "cluster", free_base_port())
     cluster.up()
-    told: list[str] = []
+    answer: list[str] = []
     try:
-        side = open_to_faults(tmp_path / "cluster", None, {}, told.append)
-        assert side.links is None and "links cannot be cut" in told[0]
+        side = open_for_faults(tmp_path / "cluster", None, {}, answer.append)
+        assert side.links is None and "links cannot be cut" in answer[0]
         assert side.close() is False
         assert set(side.processes().values()) == {"running"}
     finally:
         cluster.down()
 
 
-def test_nodes_that_lost_their_links_are_started_anew(tmp_path: Path) -> None:
+def test_nodes_that_lost_their_links_are_restarted(tmp_path: Path) -> None:
     data = tmp_path / "cluster"
-    lost = open_to_faults(data, free_base_port(), {}, lambda text: None)
+    lost = open_for_faults(data, free_base_port(), {}, lambda text: None)
     assert lost.links is not None and lost._lock is not None
     before = {node.name: node.pid for node in lost.cluster.processes()}
     # As if its page had been killed: the ways are gone, and so is its lock.
     lost.links.close()
-    lost.let_go()
+    lost.release_lock()
     lost.cluster.kill("broker-1")
     with pytest.raises(ClusterError, match="the links of this cluster have ended with the page"):
         LocalCluster(data).start("broker-1")
-    told: list[str] = []
-    side = open_to_faults(data, None, {}, told.append)
+    answer: list[str] = []
+    side = open_for_faults(data, None, {}, answer.append)
     try:
-        assert "has lost its links" in told[0]
+        assert "has lost its links" in answer[0]
         now = {node.name: node.pid for node in side.cluster.processes()}
         assert not set(before.values()) & set(now.values())
         assert side.cluster.layout.base_port == lost.cluster.layout.base_port
@@ -156,20 +156,22 @@ def test_nodes_that_lost_their_links_are_started_anew(tmp_path: Path) -> None:
         (["--port", "70000"], "--port"),
     ],
 )
-def test_wrong_words_are_told_in_one_line(
+def test_wrong_arguments_are_reported_in_one_line(
     words: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["page", "--data", str(tmp_path), *words]) == 2
-    told = capsys.readouterr().err
-    assert why in told and told.count("\n") == 1
+    answer = capsys.readouterr().err
+    assert why in answer and answer.count("\n") == 1
 
 
-def test_a_taken_port_is_told_before_anything_is_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_is_reported_before_anything_is_started(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         assert run(["page", "--data", str(tmp_path), "--port", port, "--allow-faults"]) == 1
-    told = capsys.readouterr().err
-    assert f"127.0.0.1:{port}: Address already in use; --port takes another" in told and told.count("\n") == 1
+    answer = capsys.readouterr().err
+    assert f"127.0.0.1:{port}: Address already in use; choose another --port" in answer and answer.count("\n") == 1
     assert not (tmp_path / "run").exists()

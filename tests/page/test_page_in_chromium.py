@@ -1,4 +1,4 @@
-"""The page in a real browser, with a server that says what the test wants it to say."""
+"""The page in a real browser, with a server under the control of the test."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.page.browser_pages import BrowserPages
 from tests.page.fake_page import TOKEN, FakePage
-from tests.page.looking import Looking
 from tests.page.scene import HELLO, PARTITIONS, Scene
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ def scene(fake: FakePage) -> Scene:
 
 
 @pytest.fixture
-def page(looking: Looking, fake: FakePage, scene: Scene) -> Page:
-    page = looking.open(f"{fake.url}/#token={TOKEN}")
+def page(browser_pages: BrowserPages, fake: FakePage, scene: Scene) -> Page:
+    page = browser_pages.open(f"{fake.url}/#token={TOKEN}")
     page.wait_for_selector("#connection[data-state=live]")
     page.wait_for_selector("[data-node=broker-3][data-state=running]")
     for _ in range(4):
@@ -154,7 +154,7 @@ def test_the_axis_freezes_and_scrolls_back(page: Page, scene: Scene, expect: Any
     expect(path).to_have_attribute("d", re.compile("^M.+L"))
 
 
-def test_what_must_be_zero_is_told_by_a_word_too(page: Page, scene: Scene, expect: Any) -> None:
+def test_counts_that_must_be_zero_have_a_word(page: Page, scene: Scene, expect: Any) -> None:
     lost = page.locator("[data-number=lost]")
     expect(lost).to_contain_text("0")
     expect(lost).to_have_attribute("data-tone", "good")
@@ -190,15 +190,15 @@ def test_the_tour_ends_with_a_table(page: Page, fake: FakePage, expect: Any) -> 
 # Why
 
 
-def test_an_event_tells_why(page: Page, scene: Scene, fake: FakePage, expect: Any) -> None:
+def test_an_event_opens_its_cause(page: Page, scene: Scene, fake: FakePage, expect: Any) -> None:
     scene.kill("broker-2")
     expect(page.locator(".event")).to_have_count(9)
     found = page.locator(".event[data-kind=election]").first
-    told = [
+    answer = [
         {"number": 1, "at_ms": scene.at_ms - 9000, "node": "controller-101", "kind": "election", "told": "earlier"},
         {"number": 2, "at_ms": scene.at_ms, "node": "broker-3", "kind": "isr", "told": "later"},
     ]
-    fake.stories["demo-4"] = told
+    fake.stories["demo-4"] = answer
     found.focus()
     page.keyboard.press("Enter")
     dialog = page.get_by_role("dialog")
@@ -210,16 +210,16 @@ def test_an_event_tells_why(page: Page, scene: Scene, fake: FakePage, expect: An
     expect(dialog.locator(".story li")).to_have_count(2)
     expect(dialog.locator(".story")).to_contain_text("later")
     dialog.get_by_role("button", name="broker 2", exact=True).click()
-    expect(dialog.locator(".story")).to_contain_text("No node remembers")
+    expect(dialog.locator(".story")).to_contain_text("No node has a decision")
     page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
     expect(found).to_be_focused()
 
 
-def test_a_story_that_cannot_be_had_is_told(
-    page: Page, scene: Scene, fake: FakePage, looking: Looking, expect: Any
+def test_a_story_that_fails_to_load_is_reported(
+    page: Page, scene: Scene, fake: FakePage, browser_pages: BrowserPages, expect: Any
 ) -> None:
-    looking.may_break = True
+    browser_pages.may_break = True
     fake.refuse_with = (503, "no node answers\n")
     scene.kill("broker-2")
     page.locator("#chart .mark[data-kind=election] .reach").click()
@@ -270,8 +270,8 @@ def test_buttons_ask_the_server(page: Page, fake: FakePage, scene: Scene, expect
     assert page.get_by_role("button", name="Pause broker-2").is_disabled()
 
 
-def test_a_refusal_is_told_in_its_own_words(page: Page, fake: FakePage, looking: Looking, expect: Any) -> None:
-    looking.may_break = True
+def test_a_refusal_is_shown_with_its_text(page: Page, fake: FakePage, browser_pages: BrowserPages, expect: Any) -> None:
+    browser_pages.may_break = True
     fake.refuse_with = (409, "broker-2 does not run\nand more\n")
     page.get_by_role("button", name="Kill broker-2").click()
     expect(page.get_by_role("alert")).to_have_text("broker-2 does not run")
@@ -286,9 +286,11 @@ def test_the_token_leaves_the_address_and_stays_in_the_tab(page: Page, fake: Fak
     assert fake.posts == [("/control/kill/broker-1", {})]
 
 
-def test_without_a_token_nothing_can_be_done(looking: Looking, fake: FakePage, scene: Scene, expect: Any) -> None:
-    page = looking.open(fake.url)
-    expect(page.locator("#notice")).to_contain_text("open the address with #token=")
+def test_without_a_token_the_page_is_read_only(
+    browser_pages: BrowserPages, fake: FakePage, scene: Scene, expect: Any
+) -> None:
+    page = browser_pages.open(fake.url)
+    expect(page.locator("#notice")).to_contain_text("open the URL with #token=")
     expect(page.get_by_role("button", name="Kill broker-2")).to_have_count(0)
     expect(page.get_by_role("button", name="Stop load")).to_have_count(0)
     expect(page.get_by_role("button", name="Cut between broker-1 and broker-2")).to_be_disabled()
@@ -296,16 +298,16 @@ def test_without_a_token_nothing_can_be_done(looking: Looking, fake: FakePage, s
     expect(page.get_by_role("button", name="Kill broker-2")).to_be_enabled()
 
 
-def test_where_faults_are_not_allowed_the_page_says_so(page: Page, fake: FakePage, expect: Any) -> None:
+def test_a_page_without_faults_is_read_only(page: Page, fake: FakePage, expect: Any) -> None:
     fake.say("hello", HELLO | {"allow_faults": False})
     expect(page.locator("#notice")).to_contain_text("without --allow-faults")
     expect(page.get_by_role("button", name="Kill broker-2")).to_have_count(0)
 
 
-def test_a_page_that_looks_on_shows_what_others_write(looking: Looking, fake: FakePage, expect: Any) -> None:
+def test_a_read_only_page_shows_the_records_of_others(browser_pages: BrowserPages, fake: FakePage, expect: Any) -> None:
     onlooked = Scene(fake, int(time.time() * 1000))
     fake.say("hello", HELLO | {"allow_faults": False, "links": False, "tour": False})
-    page = looking.open(fake.url)
+    page = browser_pages.open(fake.url)
     page.wait_for_selector("#connection[data-state=live]")
     for _ in range(10):
         onlooked.at_ms += 500
@@ -331,9 +333,9 @@ def test_a_page_that_looks_on_shows_what_others_write(looking: Looking, fake: Fa
 
 
 def test_a_server_that_goes_and_comes_back(
-    page: Page, fake: FakePage, scene: Scene, looking: Looking, expect: Any
+    page: Page, fake: FakePage, scene: Scene, browser_pages: BrowserPages, expect: Any
 ) -> None:
-    looking.may_break = True
+    browser_pages.may_break = True
     fake.feed_is_up = False
     fake.break_feeds()
     expect(page.locator("#connection")).to_have_text("reconnecting")
@@ -350,11 +352,11 @@ def test_a_server_that_goes_and_comes_back(
     expect(page.locator("#connection")).to_have_text("live")
     scene.tick(scene.at_ms + 500)
     expect(page.locator("[data-number=acked] strong")).to_have_text(f"{scene.load['acked']:,}")
-    assert page.locator(".event").count() == marks  # told again, shown once
+    assert page.locator(".event").count() == marks  # answer again, shown once
 
 
-def test_a_server_that_says_nothing(looking: Looking, fake: FakePage, scene: Scene, expect: Any) -> None:
-    page = looking.open(fake.url, own_clock=True)
+def test_a_server_that_does_not_answer(browser_pages: BrowserPages, fake: FakePage, scene: Scene, expect: Any) -> None:
+    page = browser_pages.open(fake.url, own_clock=True)
     page.clock.run_for(500)
     expect(page.locator("#connection")).to_have_text("live")
     page.clock.run_for(6000)
@@ -377,7 +379,7 @@ def test_a_cluster_that_is_away(page: Page, fake: FakePage, scene: Scene, expect
     expect(page.locator("#connection")).to_have_text("live")
 
 
-# Whatever it is told
+# Whatever it is answer
 
 
 MARKUP = '<img src=x onerror="window.hacked=1"><b>bold</b>&amp;'
@@ -404,7 +406,7 @@ def test_names_with_markup_are_shown_as_text(page: Page, fake: FakePage, scene: 
     assert page.evaluate("window.hacked") is None
 
 
-def test_what_is_missing_or_wrong_is_no_error(page: Page, fake: FakePage, scene: Scene, expect: Any) -> None:
+def test_malformed_events_cause_no_error(page: Page, fake: FakePage, scene: Scene, expect: Any) -> None:
     for kind in ("hello", "cluster", "partitions", "load", "mark", "tour"):
         for data in ({}, [], None, 7, "not JSON", '"text"'):
             fake.say(kind, data)
@@ -440,7 +442,7 @@ def test_all_controls_are_reached_by_the_keyboard(page: Page, scene: Scene, expe
     wanted = page.evaluate(
         """() => { let number = 0;
         for (const each of document.querySelectorAll('button, select, input, a[href]')) {
-            if (!each.disabled && each.checkVisibility()) each.dataset.wanted = ++number;
+            if (!each.disabled && each.tabIndex >= 0 && each.checkVisibility()) each.dataset.wanted = ++number;
         } return number; }"""
     )
     reached, unmarked = set(), []
@@ -478,7 +480,7 @@ def test_shortcuts(page: Page, scene: Scene, expect: Any) -> None:
     expect(page.locator("#time-window")).to_have_text("the last 2 minutes")
     page.get_by_label("Subject").blur()
     page.keyboard.press("?")
-    page.get_by_label("Shortcuts of one key are on").uncheck()
+    page.get_by_label("Single-key shortcuts").uncheck()
     page.keyboard.press("Escape")
     page.keyboard.press("f")
     expect(page.locator("#time-window")).to_have_text("the last 2 minutes")
@@ -495,20 +497,24 @@ CONTRASTS = (Path(__file__).parent / "contrasts.js").read_text()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_has_enough_contrast(looking: Looking, fake: FakePage, scene: Scene, scheme: str, expect: Any) -> None:
-    page = looking.open(f"{fake.url}/#token={TOKEN}", color_scheme=scheme, reduced_motion="reduce")
+def test_text_has_enough_contrast(
+    browser_pages: BrowserPages, fake: FakePage, scene: Scene, scheme: str, expect: Any
+) -> None:
+    page = browser_pages.open(f"{fake.url}/#token={TOKEN}", color_scheme=scheme, reduced_motion="reduce")
     scene.states |= {"controller-102": "candidate", "controller-103": "paused", "broker-3": "fenced"}
     scene.kill("broker-2")
     expect(card(page, "broker-2").locator(".state")).to_have_text("dead")
     assert page.evaluate(CONTRASTS) == []
     page.locator(".event").first.click()
-    expect(page.locator(".story")).to_contain_text("No node remembers")
+    expect(page.locator(".story")).to_contain_text("No node has a decision")
     assert page.evaluate(CONTRASTS) == []
 
 
-def test_dark_as_the_machine_says_or_by_the_switch(looking: Looking, fake: FakePage, scene: Scene, expect: Any) -> None:
+def test_dark_as_the_machine_says_or_by_the_switch(
+    browser_pages: BrowserPages, fake: FakePage, scene: Scene, expect: Any
+) -> None:
     brightness = "parseInt(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0])"
-    page = looking.open(fake.url, color_scheme="dark")
+    page = browser_pages.open(fake.url, color_scheme="dark")
     assert page.evaluate(brightness) < 60
     page.keyboard.press("d")
     assert page.evaluate(brightness) > 200
@@ -519,7 +525,7 @@ def test_dark_as_the_machine_says_or_by_the_switch(looking: Looking, fake: FakeP
 
 @pytest.mark.parametrize("width", [360, 700, 1100])
 def test_narrow_screens_scroll_in_one_direction(
-    looking: Looking, fake: FakePage, scene: Scene, width: int, expect: Any
+    browser_pages: BrowserPages, fake: FakePage, scene: Scene, width: int, expect: Any
 ) -> None:
     long = "a-topic-whose-name-is-as-long-as-a-name-may-be-" * 5
     cluster = scene.cluster()
@@ -528,7 +534,7 @@ def test_narrow_screens_scroll_in_one_direction(
     fake.say("cluster", cluster)
     fake.say("partitions", scene.partitions() | {"topic": long})
     scene.mark("rebalance", f"group {long}", f"{long} is long")
-    page = looking.open(f"{fake.url}/#token={TOKEN}", width=width, height=740)
+    page = browser_pages.open(f"{fake.url}/#token={TOKEN}", width=width, height=740)
     expect(page.locator(".partition")).to_have_count(PARTITIONS)
     expect(page.locator(".event")).to_have_count(1)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -542,15 +548,15 @@ def test_narrow_screens_scroll_in_one_direction(
     assert page.get_by_role("dialog").evaluate("each => each.scrollWidth <= each.clientWidth")
 
 
-def test_less_motion(looking: Looking, fake: FakePage, scene: Scene, expect: Any) -> None:
-    page = looking.open(fake.url, reduced_motion="reduce")
+def test_less_motion(browser_pages: BrowserPages, fake: FakePage, scene: Scene, expect: Any) -> None:
+    page = browser_pages.open(fake.url, reduced_motion="reduce")
     expect(card(page, "broker-2").locator(".state")).to_have_text("running")
     scene.kill("broker-2")
     expect(card(page, "broker-2")).to_have_class(re.compile("flash"))
     assert page.evaluate("document.getAnimations().length") == 0
 
 
-def test_what_did_not_change_is_not_touched(page: Page, scene: Scene, fake: FakePage, expect: Any) -> None:
+def test_unchanged_elements_are_not_touched(page: Page, scene: Scene, fake: FakePage, expect: Any) -> None:
     page.evaluate(
         """() => { window.touched = [];
         const observer = new MutationObserver((all) => window.touched.push(...all.map((each) => each.target.nodeName)));

@@ -1,4 +1,4 @@
-"""The page's server over real sockets: the feed as a browser reads it, and what strangers are told."""
+"""The page's server over real sockets: the feed, and refused requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import trio
 from barnabas.cluster.errors import ClusterError, WrongArgument
 from barnabas.page.control import NotNow
 from barnabas.page.feed import MOST_READERS, Feed
-from barnabas.page.server import MOST_BODY_BYTES, Page, Place, open_port
+from barnabas.page.server import MOST_BODY_BYTES, Page, PageAddress, open_port
 from barnabas.page.watch import Watch
 from runtime.real import real_world
 
@@ -65,8 +65,8 @@ class Served:
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
         lines = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
         request = f"POST /control/{path} HTTP/1.1\r\n{lines}Connection: close\r\n\r\n".encode() + body
-        status, _headers, told = await self.ask(request)
-        text = told.decode()
+        status, _headers, answer = await self.ask(request)
+        text = answer.decode()
         assert text.count("\n") <= 1
         return status, text
 
@@ -142,19 +142,19 @@ async def test_two_pages_at_once_and_not_more_than_many() -> None:
         for _ in range(MOST_READERS - 2):
             it.feed.join("demo", lambda: None, it.page.watch.now_ms())
         status, _headers, body = await it.get("/feed")
-        assert (status, body) == (503, b"%d look already\n" % MOST_READERS)
+        assert (status, body) == (503, b"the limit of %d readers is reached\n" % MOST_READERS)
 
 
-async def test_the_page_and_what_is_asked_once() -> None:
+async def test_static_files_and_single_requests() -> None:
     async with served() as it:
         status, headers, body = await it.get("/")
         assert status == 200 and b"<!doctype html>" in body.lower()
         assert headers["content-security-policy"].startswith("default-src 'self'")
         assert headers["cache-control"] == "no-store"
         status, headers, body = await it.get("/snapshot?topic=flights")
-        told = json.loads(body)
-        assert status == 200 and told["cluster"]["away"] is True and told["partitions"]["topic"] == "flights"
-        assert set(told) == {"hello", "cluster", "partitions", "load", "tour", "marks"}
+        answer = json.loads(body)
+        assert status == 200 and answer["cluster"]["away"] is True and answer["partitions"]["topic"] == "flights"
+        assert set(answer) == {"hello", "cluster", "partitions", "load", "tour", "marks"}
         assert json.loads((await it.get("/why?subject=flights-0"))[2]) == {"subject": "flights-0", "decisions": []}
         assert (await it.get("/why"))[0] == 400
         status, _headers, body = await it.get("/static/../server.py")
@@ -162,25 +162,25 @@ async def test_the_page_and_what_is_asked_once() -> None:
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:9644", "127.0.0.1:1", "10.0.0.1:9644", "[::1", ""])
-async def test_a_name_that_somebody_else_made_point_here_is_refused(host: str) -> None:
+async def test_a_foreign_host_header_is_refused(host: str) -> None:
     async with served() as it:
         status, _headers, _body = await it.get("/snapshot", host=host or " ")
         assert status in (400, 403)
 
 
-def test_what_a_page_is_called() -> None:
-    assert Place("127.0.0.1", 9644).is_called("localhost:9644")
-    assert Place("127.0.0.1", 9644).is_called("[::1]:9644")
-    assert not Place("127.0.0.1", 9644).is_called("localhost")
-    assert not Place("127.0.0.1", 9644).is_called("192.168.1.1:9644")
-    open_to_all = Place("0.0.0.0", 9644)
+def test_host_headers_that_name_the_page() -> None:
+    assert PageAddress("127.0.0.1", 9644).is_called("localhost:9644")
+    assert PageAddress("127.0.0.1", 9644).is_called("[::1]:9644")
+    assert not PageAddress("127.0.0.1", 9644).is_called("localhost")
+    assert not PageAddress("127.0.0.1", 9644).is_called("192.168.1.1:9644")
+    open_to_all = PageAddress("0.0.0.0", 9644)
     assert open_to_all.is_called("192.168.1.1:9644") and open_to_all.is_called("127.0.0.1:80")
     assert not open_to_all.is_called("evil.example:9644")
-    assert not open_to_all.is_loopback and Place("localhost", 1).is_loopback
+    assert not open_to_all.is_loopback and PageAddress("localhost", 1).is_loopback
 
 
 @pytest.mark.feature("FI-10")
-async def test_the_buttons_need_the_token_and_no_foreign_origin() -> None:
+async def test_actions_need_the_token_and_no_foreign_origin() -> None:
     async with served() as it:
         own = f"http://127.0.0.1:{it.port}"
         for refused in (
@@ -212,32 +212,35 @@ async def test_a_hostile_body_is_refused_in_one_line(body: bytes) -> None:
         assert it.done == []
 
 
-async def test_refusals_of_the_cluster_are_told_in_one_line() -> None:
+async def test_refusals_of_the_cluster_are_one_line() -> None:
     async with served() as it:
         for failure, expected in (
             (WrongArgument("there is no node\nbroker-9"), 400),
-            (NotNow("the tour is under way"), 409),
+            (NotNow("the tour is running"), 409),
             (ClusterError("broker-1 does not run"), 503),
         ):
             it.failure = failure
             assert await it.post("kill/broker-1") == (expected, " ".join(str(failure).split()) + "\n")
 
 
-async def test_a_page_that_only_looks_on_has_no_buttons() -> None:
+async def test_a_read_only_page_refuses_actions() -> None:
     async with served(buttons=False) as it:
         status, text = await it.post("kill/broker-1")
         assert status == 405 and "--allow-faults" in text
 
 
-def test_a_port_that_is_taken_is_told_in_one_line() -> None:
+def test_a_port_in_use_is_reported_in_one_line() -> None:
     listener, place = open_port("127.0.0.1", 0)
-    with listener, pytest.raises(ClusterError, match=f"127.0.0.1:{place.port}: Address already in use; --port"):
+    with (
+        listener,
+        pytest.raises(ClusterError, match=f"127.0.0.1:{place.port}: Address already in use; choose another --port"),
+    ):
         open_port("127.0.0.1", place.port)
-    with pytest.raises(ClusterError, match="cannot be served at no-such-host"):
+    with pytest.raises(ClusterError, match="cannot listen on no-such-host"):
         open_port("no-such-host.invalid", 0)
 
 
-async def test_who_waits_hears_that_the_feed_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_idle_feed_sends_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("barnabas.page.server.HEARTBEAT_SECONDS", 0.01)
     it = Served()  # nobody runs its watch: there is no news
     events = it.page.events("flights", last_id=0)
@@ -249,7 +252,7 @@ async def test_who_waits_hears_that_the_feed_lives(monkeypatch: pytest.MonkeyPat
     it.page.listener.close()
 
 
-async def test_a_reader_that_takes_nothing_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stalled_reader_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("barnabas.page.server.TAKES_NOTHING_SECONDS", 0.5)
     with trio.fail_after(30):
         async with served() as it:

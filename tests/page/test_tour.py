@@ -1,4 +1,4 @@
-"""The tour, on six real nodes and over a cluster that will not do what it should."""
+"""The tour on six real nodes, and on a cluster that does not recover."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from barnabas.demo.ledger import Verdict
 from barnabas.page.control import Faults, NotNow
 from barnabas.page.feed import Feed
 from barnabas.page.load import LoadRunner, TimedLedger
-from barnabas.page.local_side import open_to_faults, until_ready
+from barnabas.page.local_side import open_for_faults, until_ready
 from barnabas.page.show import apache_kafka
 from barnabas.page.tour import Tour
 from runtime.real import real_world
@@ -26,8 +26,8 @@ WINDOWS = ["no fault", "kill leader", "start leader", "kill controller", "start 
 
 @pytest.mark.slow
 @pytest.mark.feature("FI-10")
-def test_the_tour_breaks_everything_and_loses_nothing(tmp_path: Path) -> None:
-    side = open_to_faults(tmp_path / "cluster", free_base_port(), {}, lambda text: None)
+def test_the_tour_injects_all_faults_and_loses_nothing(tmp_path: Path) -> None:
+    side = open_for_faults(tmp_path / "cluster", free_base_port(), {}, lambda text: None)
     feed = Feed()
 
     async def story() -> None:
@@ -50,9 +50,9 @@ def test_the_tour_breaks_everything_and_loses_nothing(tmp_path: Path) -> None:
         assert set(side.processes().values()) == {"running"} and side.cut == []
     finally:
         side.close()
-    told = feed.newest["tour"]
-    summary = told["summary"]
-    assert told["finished"] and told["step"] == told["of"] == 10, told["text"]
+    answer = feed.newest["tour"]
+    summary = answer["summary"]
+    assert answer["finished"] and answer["step"] == answer["of"] == 10, answer["text"]
     assert summary["acked"] > 1_000
     assert (summary["lost"], summary["duplicated"], summary["out_of_order"]) == (0, 0, 0)
     names = [window["what"] for window in summary["windows"]]
@@ -86,7 +86,7 @@ class FakeLoad:
 
 
 class FakeCluster:
-    """Three brokers; whoever is killed never comes back unless it is started, and nobody else takes over."""
+    """Three brokers without failover: a killed one stays dead until it is started."""
 
     def __init__(self) -> None:
         self.states = {"broker-1": "running", "broker-2": "running", "broker-3": "running"}
@@ -116,7 +116,7 @@ class FakeFaults:
         self.side.cluster.states[name] = "running"
 
 
-async def test_a_tour_that_gets_stuck_says_so_and_puts_back_what_it_broke(
+async def test_an_aborted_tour_is_reported_and_repairs_its_faults(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: Any
 ) -> None:
     monkeypatch.setattr("barnabas.page.tour.trio.to_thread.run_sync", _at_once)
@@ -128,9 +128,9 @@ async def test_a_tour_that_gets_stuck_says_so_and_puts_back_what_it_broke(
         while tour.is_running:
             await trio.sleep(1)
         nursery.cancel_scope.cancel()
-    told = feed.newest["tour"]
-    assert told["finished"] and told["summary"] is None
-    assert told["text"] == "the tour breaks off: not within 90 s: others lead"
+    answer = feed.newest["tour"]
+    assert answer["finished"] and answer["summary"] is None
+    assert answer["text"] == "the tour was aborted: not within 90 s: other brokers lead"
     assert faults.side.cluster.states["broker-1"] == "running"
     assert load.done == ["start", "stop"]  # it was the tour's own
     with pytest.raises(ClusterError):

@@ -1,4 +1,4 @@
-"""The watch over a whole cluster in simulation: asks only while somebody looks, and shows what became of whom."""
+"""Polling a simulated cluster: only while a reader is connected, and with the right states after faults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from barnabas.page.kafka_view import KafkaView
 from barnabas.page.node_state import NodeName
 from barnabas.page.watch import Address, Watch
 from barnabas.testing.simulated import SimulatedClusterForTests
-from tests.page.counted import CountingNetwork
+from tests.page.counting_network import CountingNetwork
 
 HTTP_PORT = 9292
 WELL = ["follower", "follower", "leader", "running", "running", "running"]
@@ -33,7 +33,7 @@ class Onlooker:
         parts = [each.partition(":") for each in cluster.bootstrap_servers.split(",")]
         bootstrap = [(host, int(port)) for host, _, port in parts]
         beside = KafkaView(world, bootstrap) if by_kafka else None
-        self.watch = Watch(world, self.feed, [] if by_kafka else addresses, beside=beside)
+        self.watch = Watch(world, self.feed, [] if by_kafka else addresses, discovery=beside)
         self.reader: Reader | None = None
 
     def come(self, topic: str = "flights") -> Reader:
@@ -70,7 +70,7 @@ def play(story: Callable[[SimulatedClusterForTests, Onlooker], Awaitable[None]],
 
 
 @pytest.mark.feature("FI-10")
-def test_nobody_is_asked_while_nobody_looks() -> None:
+def test_nodes_are_not_polled_without_a_reader() -> None:
     async def story(cluster: SimulatedClusterForTests, onlooker: Onlooker) -> None:
         asked = onlooker.network.asked
         await trio.sleep(15)
@@ -91,7 +91,7 @@ def test_nobody_is_asked_while_nobody_looks() -> None:
 
 
 @pytest.mark.feature("FI-10")
-def test_many_who_look_share_one_watch() -> None:
+def test_readers_share_the_polling() -> None:
     async def story(cluster: SimulatedClusterForTests, onlooker: Onlooker) -> None:
         for _ in range(10):
             onlooker.come("flights")
@@ -108,7 +108,7 @@ def test_many_who_look_share_one_watch() -> None:
 
 
 @pytest.mark.feature("FI-10", "OB-07")
-def test_a_killed_leader_is_seen_dead_its_heir_leads_and_the_decision_is_a_mark() -> None:
+def test_a_killed_leader_is_dead_its_successor_leads_and_the_election_is_a_mark() -> None:
     async def story(cluster: SimulatedClusterForTests, onlooker: Onlooker) -> None:
         await cluster.create_topic("flights", partitions=1)
         victim = await cluster.leader_of("flights", 0)
@@ -126,13 +126,13 @@ def test_a_killed_leader_is_seen_dead_its_heir_leads_and_the_decision_is_a_mark(
         assert len({each["number"] for each in onlooker.feed.marks()}) == len(times)
         cluster.start(victim)
         await onlooker.until(lambda: onlooker.states()[victim] == "running")
-        told = [(each["node"], each["decision"]["number"], each["text"]) for each in onlooker.feed.marks()]
-        assert len(set(told)) == len(told)  # a node that counts from 1 again is not told twice
+        answer = [(each["node"], each["decision"]["number"], each["text"]) for each in onlooker.feed.marks()]
+        assert len(set(answer)) == len(answer)  # a node that counts from 1 again is not answer twice
 
     play(story)
 
 
-def test_a_cluster_that_goes_away_is_shown_away_and_goes_on_when_it_is_back() -> None:
+def test_a_cluster_that_fails_is_away_until_it_returns() -> None:
     async def story(cluster: SimulatedClusterForTests, onlooker: Onlooker) -> None:
         names = [*cluster.brokers, *cluster.controllers]
         onlooker.come()
@@ -149,7 +149,7 @@ def test_a_cluster_that_goes_away_is_shown_away_and_goes_on_when_it_is_back() ->
     play(story)
 
 
-def test_a_node_that_does_not_answer_holds_up_nobody() -> None:
+def test_a_node_that_does_not_answer_delays_no_other() -> None:
     async def story(cluster: SimulatedClusterForTests, onlooker: Onlooker) -> None:
         onlooker.come()
         await onlooker.until(lambda: onlooker.states().get("broker-1") == "running")
@@ -166,7 +166,7 @@ def test_a_node_that_does_not_answer_holds_up_nobody() -> None:
 
 
 @pytest.mark.feature("OB-07")
-def test_a_story_is_put_together_from_all_nodes() -> None:
+def test_a_story_is_merged_from_all_nodes() -> None:
     async def story(cluster: SimulatedClusterForTests, onlooker: Onlooker) -> None:
         await cluster.create_topic("flights", partitions=1)
         victim = await cluster.leader_of("flights", 0)
@@ -176,10 +176,10 @@ def test_a_story_is_put_together_from_all_nodes() -> None:
         assert found and [each["at_ms"] for each in found] == sorted(each["at_ms"] for each in found)
         assert all({"flights-0", "topic flights"} & {each["subject"], *each["also"]} for each in found)
         elected = [each for each in found if each["kind"] == "election" and "moved" in each["told"]]
-        assert len(elected) == 1, "told once, whoever heard of it"
-        told = await onlooker.watch.look_once("flights")
-        assert told["partitions"]["partitions"][0]["index"] == 0
-        assert not told["cluster"]["away"]
+        assert len(elected) == 1, "reported once"
+        answer = await onlooker.watch.poll_once("flights")
+        assert answer["partitions"]["partitions"][0]["index"] == 0
+        assert not answer["cluster"]["away"]
         asked = len(onlooker.network.asked)
         await trio.sleep(10)
         assert len(onlooker.network.asked) == asked
@@ -187,7 +187,7 @@ def test_a_story_is_put_together_from_all_nodes() -> None:
     play(story)
 
 
-def test_nodes_are_found_by_kafkas_protocol_and_then_tell_of_themselves() -> None:
+def test_nodes_are_discovered_by_kafkas_protocol_and_then_polled_over_http() -> None:
     async def story(cluster: SimulatedClusterForTests, onlooker: Onlooker) -> None:
         await cluster.create_topic("flights", partitions=2)
         onlooker.come()
@@ -197,9 +197,10 @@ def test_nodes_are_found_by_kafkas_protocol_and_then_tell_of_themselves() -> Non
     play(story, by_kafka=True)
 
 
-def test_a_cluster_without_pages_is_shown_by_kafkas_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barnabas.page.kafka_view.HTTP_SHIFT", 1)
-    monkeypatch.setattr("barnabas.page.kafka_view.HTTP_PORT", 1)
+def test_a_cluster_without_http_is_shown_by_kafkas_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.why.node_addresses.ABOVE_LISTENER", 1)
+    monkeypatch.setattr("barnabas.why.node_addresses.CONTAINER_PORT", 1)
+    monkeypatch.setattr("barnabas.why.node_addresses.CONTROLLERS_ABOVE_BROKERS", 1)
 
     async def story(cluster: SimulatedClusterForTests, onlooker: Onlooker) -> None:
         await cluster.create_topic("flights", partitions=2)
@@ -215,8 +216,8 @@ def test_a_cluster_without_pages_is_shown_by_kafkas_protocol(monkeypatch: pytest
 
         await onlooker.until(partitions)
         await onlooker.until(lambda: sorted(onlooker.states().values()) == WELL)
-        told = {node["told"] for node in onlooker.feed.newest["cluster"]["nodes"]}
-        assert told == {"by Kafka's own protocol"}
+        answer = {node["told"] for node in onlooker.feed.newest["cluster"]["nodes"]}
+        assert answer == {"by Kafka's own protocol"}
         await onlooker.until(lambda: partitions() and '"high_watermark":0' in seen[-1])
         assert '"leader_epoch":0' in seen[-1]
         assert {"name": "flights", "partitions": 2} in onlooker.feed.newest["cluster"]["topics"]
@@ -233,7 +234,7 @@ def test_a_cluster_without_pages_is_shown_by_kafkas_protocol(monkeypatch: pytest
         await onlooker.until(victim_is_fenced)
         await onlooker.until(lambda: {"election", "fencing", "isr"} <= {each["kind"] for each in onlooker.feed.marks()})
         moved = next(each["text"] for each in onlooker.feed.marks() if each["kind"] == "election")
-        assert moved.startswith(f"leader of flights-0 moved {victim[-1]} -> ") and "is not told" in moved
-        assert (await onlooker.watch.look_once("flights"))["partitions"]["partitions"]
+        assert moved.startswith(f"leader of flights-0 moved {victim[-1]} -> ") and "does not report the cause" in moved
+        assert (await onlooker.watch.poll_once("flights"))["partitions"]["partitions"]
 
     play(story, by_kafka=True)

@@ -16,7 +16,7 @@ import pytest
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.session import open_session, require_java
 from barnabas_pytest import BarnabasCluster
-from tests.pipeline.typed import Pipeline
+from tests.pipeline.typed_commands import Pipeline
 
 JARS = Path(__file__).resolve().parents[2] / ".cache" / "spark-connector"
 """Spark's own Kafka connector, if `install.sh` could fetch it."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from barnabas.client.metadata import Leadership, Node, TopicPartition, TopicView
 from barnabas.client.offset_lookup import EARLIEST, LATEST, FoundOffset, Isolation
-from barnabas.pipeline.blocking import BlockingCluster, ClusterView
-from barnabas.pipeline.fetching import FetchAhead, FetchedPartition
+from barnabas.pipeline.blocking_cluster import BlockingCluster, ClusterView
+from barnabas.pipeline.fetch_ahead import FetchAhead, FetchedPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import ZERO_UUID
 from protocol.records.batch import iterate_batches
@@ -110,7 +110,7 @@ class LogCluster(BlockingCluster):
 
     def fetched_ahead(self, ahead: FetchAhead) -> FetchedPartition | None:
         self.taken_ahead += 1
-        return ahead.posted  # type: ignore[return-value]
+        return ahead.pending  # type: ignore[return-value]
 
     def _log(self, partition: TopicPartition) -> MemoryLog:
         if partition not in self.logs:

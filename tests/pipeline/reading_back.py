@@ -6,7 +6,7 @@ import time
 
 from barnabas import TopicPartition, sync
 from barnabas.client.offset_lookup import LATEST, Isolation
-from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 
 
 def read_all(bootstrap: str, topic: str, partitions: int, isolation: str = "read_committed") -> list[bytes]:

@@ -6,8 +6,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from barnabas.client.coordinator_lookup import CoordinatorType
 from barnabas.pipeline.addresses import Address
-from barnabas.pipeline.blocking import BlockingCluster, CoordinatorKind
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from protocol.api_keys import API_SPECS, ApiKey
 from protocol.schema import Message, decode, encode
 
@@ -35,5 +36,5 @@ class ScriptedCluster(BlockingCluster):
             answer = answer(request)
         return decode(spec.response_type(), encode(answer, spoken), spoken)
 
-    def _find_coordinator(self, key: str, kind: CoordinatorKind | int) -> tuple[int, Address]:
+    def _find_coordinator(self, key: str, kind: CoordinatorType | int) -> tuple[int, Address]:
         return 1, Address("127.0.0.1", 1)

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import trio
 
-from barnabas.pipeline import blocking, patience
+from barnabas.pipeline import blocking_cluster, retry_policy
 from barnabas.pipeline.addresses import Address
-from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import ConnectionFailed
 from protocol.schema import Message
 from runtime.channel import ChannelError
@@ -80,7 +80,7 @@ class SimulatedDriver(BlockingCluster):
         try:
             return self._bridge.ask(call)
         except ChannelError as error:
-            self._ask_last(address)
+            self._try_last(address)
             raise ConnectionFailed(str(error)) from None
 
 
@@ -102,5 +102,5 @@ class _Time:
 
 def in_simulated_time(monkeypatch: pytest.MonkeyPatch, stage: Stage, bridge: Bridge) -> None:
     """From now on the patience of blocking clusters is in the simulation's seconds."""
-    for module in (blocking, patience):
+    for module in (blocking_cluster, retry_policy):
         monkeypatch.setattr(module, "time", _Time(stage, bridge))

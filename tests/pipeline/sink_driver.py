@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from barnabas.pipeline import sink as sinks
-from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.producing import ProduceTask
 from barnabas.pipeline.sink import Sink
@@ -54,8 +54,8 @@ class FailsOnce:
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         import os
 
-        claims = list(self.task(batches))
-        wrote = any(each["records"] for claim in claims for each in claim.to_pylist())
+        reports = list(self.task(batches))
+        wrote = any(each["records"] for report in reports for each in report.to_pylist())
         if wrote:
             try:
                 os.close(os.open(self.marker, os.O_CREAT | os.O_EXCL))
@@ -63,7 +63,7 @@ class FailsOnce:
                 pass
             else:
                 raise RuntimeError("the executor is lost")
-        yield from claims
+        yield from reports
 
 
 def arrange_end(batch_id: int, moment: str) -> None:
@@ -82,7 +82,7 @@ def arrange_end(batch_id: int, moment: str) -> None:
         if isinstance(request, EndTxnRequest) and ours[-1:] == [True] and moment == "in":
             assert node_id is not None
             tell(ends=moment)
-            self.connection(node_id).post(request, 5_000, version=version)
+            self.connection(node_id).send(request, 5_000, version=version)
             end()
         return call(self, node_id, request, version=version)
 

@@ -15,7 +15,7 @@ from barnabas.cluster.ports import free_base_port
 from barnabas.pipeline.generator import Recipe, write_parquet
 from tests.compat.apache import ApacheKafka
 from tests.compat.available import kafka_libs
-from tests.pipeline.typed import Typed
+from tests.pipeline.typed_commands import Typed
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.feature("PL-01", "PL-02", "PL-03", "PL-05")]
 

@@ -1,4 +1,4 @@
-"""Segments, audits and histories in Spark, over a real cluster; tests without Spark show the parts."""
+"""Segments and audits in Spark, over a real cluster. Other tests cover the parts without Spark."""
 
 from __future__ import annotations
 
@@ -13,19 +13,11 @@ import pytest
 from barnabas import RecordMetadata, sync
 from barnabas.cli.main import run
 from barnabas.pipeline.jobs import audit as audit_jobs
-from barnabas.pipeline.jobs import history as history_jobs
 from barnabas.pipeline.jobs import segments as segment_jobs
 from barnabas.pipeline.segment_plan import SegmentOptions
 from barnabas.testing.cluster import ClusterForTests
-from checkers.all_checkers import of_every_run, standard
-from histories.history import History, encode
-from histories.parquet import write_history
-from histories.synthetic import LegalOptions, Story, legal_history
-from running.judging import judge
-from tests.jepsen.fake_client import run_over
-from tests.jepsen.fake_kafka import FakeKafka
-from workloads.catalogue import make_workload
-from workloads.workload import WorkloadOptions
+from histories.history import encode
+from histories.synthetic import Story
 
 pytest.importorskip("pyspark")
 
@@ -83,7 +75,6 @@ def keep_run(store: Path, told: Sequence[RecordMetadata]) -> None:
         history.send(0, each.partition, number, each.offset)
     history.send(0, 0, 77, 1_000, "info")
     (store / "history.jsonl").write_bytes(b"".join(map(encode, history.operations)))
-    write_history(History.load(store), store)
 
 
 @pytest.fixture(scope="module")
@@ -149,59 +140,3 @@ def test_the_files_of_a_stopped_cluster_are_enough(
     assert run(["pipeline", "audit", str(cluster.layout.data), "--topic", TOPIC, "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert not told["sound"] and told["found"] == {"divergent": 1}
-
-
-def bank_run(store: Path, lies: dict[str, float]) -> Path:
-    """A run of a workload that is not split, over a Kafka in memory that may lie."""
-    workload = make_workload("bank", WorkloadOptions(processes=6, keys=6, crash_every_seconds=1.0))
-    history = run_over(FakeKafka(7, timeouts=0.05, lies=lies), workload, store, processes=6, seconds=1.5)
-    write_history(history, store)
-    return store
-
-
-@pytest.mark.parametrize("is_spoiled", [False, True], ids=["legal", "spoiled"])
-def test_histories_get_the_verdict_of_one_process(
-    spark: Any, tmp_path: Path, is_spoiled: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
-    operations = legal_history(LegalOptions(operations=600, keys=6, unknowns=0.1, subscribe=False), 5)
-    if is_spoiled:
-        polls = [each for each in operations if each.f == "poll" and each.type == "ok" and each.value[0][1]]
-        for poll in polls[20:30]:
-            for records in poll.value[0][1].values():
-                records.reverse()
-                records.append([10_000, 77])
-    of_run = {"workload": "queue", "options": {"subscribe": False}}
-    store = tmp_path / "run"
-    store.mkdir()
-    (store / "run.json").write_text(json.dumps(of_run))
-    (store / "history.jsonl").write_bytes(b"".join(map(encode, operations)))
-    history = History.load(store)
-    write_history(history, store)
-    one = {checker.name: checker.check(history) for checker in (*standard("queue"), *of_every_run(of_run))}
-
-    written = bank_run(tmp_path / "transfers", {"tear": 0.1} if is_spoiled else {})
-    transfers = written.rename(tmp_path / "the same, by 50+1 % another name")
-
-    stores = [str(store), str(transfers)]
-    runs = history_jobs.find_runs(stores)
-    [judged, of_bank] = history_jobs.check(spark, runs, history_jobs.checkers_folder(), parts=4)
-    alone = judge(transfers)
-    assert (of_bank.valid, of_bank.by_key) == (alone.valid, ()) == ("false" if is_spoiled else "true", ())
-    assert [each for verdict in of_bank.verdicts.values() for each in verdict.findings] == list(alone.findings)
-    for name, verdict in one.items():
-        assert judged.verdicts[name].valid == verdict.valid, name
-    for name in judged.by_key:
-        counts = {kind: count for kind, count in one[name].figures.items() if isinstance(count, int) and count}
-        assert {kind: count for kind, count in judged.verdicts[name].figures.items() if count} == counts
-        if len(one[name].findings) < 40:
-            assert sorted(each.told for each in judged.verdicts[name].findings) == sorted(
-                each.told for each in one[name].findings
-            )
-    assert (judged.valid == "false") == is_spoiled
-
-    if is_spoiled:
-        assert run(["pipeline", "history", str(store), "--parts", "2", "--json"]) == 1
-        [told] = json.loads(capsys.readouterr().out)["runs"]
-        assert {name: each["valid"] for name, each in told["checkers"].items()} == {
-            name: each.valid for name, each in one.items()
-        }

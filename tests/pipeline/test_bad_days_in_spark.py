@@ -13,12 +13,12 @@ import pytest
 
 from barnabas import NewTopic, TopicPartition, sync
 from barnabas.pipeline import sink as sinks
-from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.generator import Recipe, write_parquet
-from barnabas.pipeline.jobs import rows
+from barnabas.pipeline.jobs import lake_rows
 from barnabas.pipeline.jobs.rounds import Rounds
 from barnabas.pipeline.sink import Sink
-from tests.pipeline.typed import Pipeline
+from tests.pipeline.typed_commands import Pipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.feature("PL-02", "PL-06")]
 
@@ -28,7 +28,7 @@ RECORDS = 20_000
 VALUE_BYTES = 8_000
 SMALL_BYTES = 512 * 1024
 LARGE_BYTES = 64 * 1024 * 1024
-FULL = "make room and run the same command again, which goes on"
+FULL = "free some space and run the same command again, it resumes"
 
 
 class Disk:
@@ -132,10 +132,10 @@ def test_a_topic_loses_records_and_then_itself_while_it_is_exported(
         after_round(monkeypatch, 1, remake)
         words[3] = "1"
         code, line = pipeline.refused(*words, str(other))
-    assert code == 1 and "fading" in line and "made anew" in line
+    assert code == 1 and "fading" in line and "recreated" in line
     assert offsets_in(other) == list(range(60, 68)), "the first round"
     code, line = pipeline.refused(*words, str(other))
-    assert code == 1 and "made anew" in line
+    assert code == 1 and "recreated" in line
     assert offsets_in(other) == list(range(60, 68))
 
 
@@ -205,7 +205,7 @@ def test_the_cluster_is_away_for_longer_than_a_job_waits(
 
 def be_impatient(patch: pytest.MonkeyPatch) -> None:
     """Who waits a minute unless told otherwise waits a moment: the driver, tasks that read, tasks that write."""
-    opened, reader = BlockingCluster.__init__, rows._reader
+    opened, reader = BlockingCluster.__init__, lake_rows._reader
 
     def opens(self: BlockingCluster, bootstrap: str, **options: Any) -> None:
         opened(self, bootstrap, **{**options, "retry_timeout_ms": IMPATIENT_MS})
@@ -213,7 +213,7 @@ def be_impatient(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(BlockingCluster, "__init__", opens)
     patch.setattr(sinks, "RETRY_TIMEOUT_MS", IMPATIENT_MS)
     patch.setattr(
-        rows, "_reader", lambda *given: reader(*given).option("kafka.default.api.timeout.ms", str(IMPATIENT_MS))
+        lake_rows, "_reader", lambda *given: reader(*given).option("kafka.default.api.timeout.ms", str(IMPATIENT_MS))
     )
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from barnabas.pipeline import columns
 from barnabas.pipeline.columns import END, Columns, Progress, Window, decode_columns
-from barnabas.pipeline.record_places import RecordPlaces
+from barnabas.pipeline.record_positions import RecordPositions
 from barnabas.pipeline.varints import read_varints, read_varlongs
 from protocol.records.batch import CorruptBatch, iterate_batches, set_base_offset_and_epoch, set_log_append_time
 from protocol.records.builder import build_batch
@@ -343,7 +343,7 @@ def test_a_number_that_does_not_end_is_told(data: bytes) -> None:
 @pytest.mark.parametrize("records", [b"\x01", b"\xff\xff\xff\xff\xff\x7f", b"\x80", b"\x02\x00\x02", b""])
 def test_records_that_do_not_fill_their_batch_are_told(records: bytes) -> None:
     with pytest.raises(CorruptBatch):
-        RecordPlaces().walk(records, 0, len(records), 2)
+        RecordPositions().walk(records, 0, len(records), 2)
 
 
 def test_arrow_keeps_nothing_of_what_was_not_chosen() -> None:

@@ -19,7 +19,7 @@ from barnabas.pipeline.generator import Recipe, generate, write_parquet
 from barnabas.pipeline.jobs.load import Columns, as_records
 from barnabas.pipeline.jobs.rounds import Rounds
 from barnabas.pipeline.sink import Sink
-from tests.pipeline.typed import Pipeline
+from tests.pipeline.typed_commands import Pipeline
 
 pytestmark = pytest.mark.spark
 
@@ -76,7 +76,7 @@ def test_a_load_goes_on_where_it_was_and_takes_new_files_only(
     assert code == 1 and "is the checkpoint of topic shop, not of elsewhere" in line
     pipeline.remake("shop")
     code, line = pipeline.refused(*words)
-    assert code == 1 and "was made anew" in line
+    assert code == 1 and "recreated" in line
 
 
 @pytest.mark.feature("PL-02", "PL-06")
@@ -112,9 +112,9 @@ def test_an_export_that_is_killed_between_its_files_is_finished_by_the_next(
     # With the underscore of the topic they would be hidden from readers.
     assert all(name.startswith(("killed-0-000", "killed-1-000")) for name in names)
     code, line = pipeline.refused("export", "_killed", "--to", str(lake))
-    assert code == 1 and "now it is without --value-schema" in line
+    assert code == 1 and "not without --value-schema" in line
     code, line = pipeline.refused("export", "_killed", "--to", str(lake), "--follow")
-    assert code == 1 and "written by batches" in line
+    assert code == 1 and "is the output of batches" in line
 
 
 def test_a_value_that_does_not_fit_leaves_nothing_and_says_where_it_stands(pipeline: Pipeline, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_value_that_does_not_fit_leaves_nothing_and_says_where_it_stands(pipel
     words = ["export", "mixed", "--to", str(tmp_path / "lake"), "--value-schema"]
     code, line = pipeline.refused(*words, "year INT")
     assert code == 1
-    assert "mixed-0@2 does not fit --value-schema" in line
+    assert "mixed-0@2 does not match --value-schema" in line
     assert not list((tmp_path / "lake").glob("topic=*"))
     assert pipeline.refused(*words, "year FISH")[0] == 2
     assert pipeline("export", "mixed", "--to", str(tmp_path / "raw"))["records"] == 4
@@ -155,9 +155,9 @@ def test_a_stream_goes_on_behind_its_checkpoint_and_belongs_to_its_topic(
     assert sorted(int(row.value) for row in found) == list(range(130))
     pipeline.remake("watched")
     code, line = pipeline.refused(*words)
-    assert code == 1 and "was made anew" in line
+    assert code == 1 and "recreated" in line
     code, line = pipeline.refused("export", "watched", "--to", str(tmp_path / "lake"))
-    assert code == 1 and "written by a stream" in line
+    assert code == 1 and "is the output of a stream" in line
 
 
 @pytest.mark.feature("PL-02", "PL-05")
@@ -194,9 +194,9 @@ def test_a_replay_that_dies_behind_a_commit_replays_nothing_twice(
     expected = [(0, 2 * number, "1") for number in range(5, 25)] + [(1, 2 * number + 1, "1") for number in range(10)]
     assert sorted((row.partition, int(row.value), row.header) for row in found.collect()) == expected
     code, line = pipeline.refused("replay", "past", "--ranges", "0:0-31", "--to", str(tmp_path / "x"))
-    assert code == 1 and "past-0 has the offsets 0 to 30, and 0 to 31 are asked for" in line
+    assert code == 1 and "past-0 has offsets 0 to 30, but 0 to 31 were requested" in line
     code, line = pipeline.refused("replay", "past", "--ranges", "0:9-5", "--to", str(tmp_path / "x"))
-    assert code == 1 and line == "the range from 9 to 5 ends before it begins"
+    assert code == 1 and line == "the end of a range must not be below its start; got 9 to 5"
     assert pipeline.refused("replay", "past", "--ranges", "0-31", "--to", "x")[0] == 2
     assert pipeline.refused("replay", "past", "--into", "past", "--checkpoint", "x")[0] == 2
 

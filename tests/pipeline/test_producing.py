@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from barnabas.client.producer.partitioner import murmur2 as murmur2_of_one
 from barnabas.client.producer.partitioner import partition_for_key
+from barnabas.client.transaction_requests import ProducerId
 from barnabas.pipeline import producing
-from barnabas.pipeline.blocking import BlockingCluster
-from barnabas.pipeline.claims import TaskPlace
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import PipelineError, TimedOut
 from barnabas.pipeline.partition_writer import PartitionWriter, ProducingSettings, rows_of, sizes_of
 from barnabas.pipeline.producing import ProduceTask
 from barnabas.pipeline.routing import TARGET, Router, Targets, murmur2
-from barnabas.pipeline.transaction import ProducerStamp
+from barnabas.pipeline.task_reports import TaskAttempt
 from protocol.errors import ErrorCode
 from protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -89,7 +89,7 @@ def rows(count: int, size: int = 10) -> list[Any]:
 
 def writer(cluster: Leader, **changes: Any) -> PartitionWriter:
     given = ProducingSettings("127.0.0.1:1", **changes)
-    return PartitionWriter(cluster, given, ("flights", 1), ProducerStamp(40, 3), "spark-sink-q")
+    return PartitionWriter(cluster, given, ("flights", 1), ProducerId(40, 3), "spark-sink-q")
 
 
 # ---- which partition
@@ -135,13 +135,13 @@ def test_rows_of_many_topics_go_to_targets_that_are_numbered_in_order() -> None:
 @pytest.mark.parametrize(
     ("column", "line"),
     [
-        ({"partition": pa.array([0, 3], pa.int32())}, "for partition 3, and its topic has 3"),
-        ({"partition": pa.array([-1, 0], pa.int32())}, "for partition -1"),
+        ({"partition": pa.array([0, 3], pa.int32())}, "must be 0 to 2; got 3"),
+        ({"partition": pa.array([-1, 0], pa.int32())}, "must be 0 to 2; got -1"),
         ({"topic": ["flights", None]}, "a row has no topic"),
-        ({"topic": ["flights", "gates"]}, "there is no topic gates"),
+        ({"topic": ["flights", "gates"]}, "topic gates does not exist"),
     ],
 )
-def test_a_row_that_can_go_nowhere_is_told_in_one_line(column: dict[str, Any], line: str) -> None:
+def test_a_row_without_a_valid_partition_is_an_error(column: dict[str, Any], line: str) -> None:
     batch = pa.RecordBatch.from_pydict({"value": [b"1", b"2"], **column})
     with pytest.raises(PipelineError, match=line):
         Router(Targets({"flights": 3}), None if "topic" in column else "flights").route(batch, 0)
@@ -244,10 +244,10 @@ def test_a_batch_that_the_topic_finds_too_large_is_halved_until_it_fits() -> Non
     ]
 
 
-def test_a_record_that_the_topic_finds_too_large_is_told() -> None:
+def test_a_record_above_max_message_bytes_is_an_error() -> None:
     sending = writer(Leader(max_bytes=400))
     sending.append(rows(1, 1000), np.array([1060]))
-    with pytest.raises(PipelineError, match=r"flights-1: a record of 1002 bytes .* max\.message\.bytes"):
+    with pytest.raises(PipelineError, match=r"flights-1: .* max\.message\.bytes .* got one of 1002 bytes"):
         sending.flush()
 
 
@@ -263,13 +263,13 @@ def test_what_was_written_before_the_answer_was_lost_is_not_written_again() -> N
 
 def task(transactional_id: str | None = "spark-sink-q", **changes: Any) -> ProduceTask:
     return ProduceTask(
-        ProducingSettings("127.0.0.1:1"), Targets({"flights": 3}), transactional_id, ProducerStamp(40, 3), **changes
+        ProducingSettings("127.0.0.1:1"), Targets({"flights": 3}), transactional_id, ProducerId(40, 3), **changes
     )
 
 
-def taken(monkeypatch: pytest.MonkeyPatch, cluster: Any, place: TaskPlace) -> None:
+def taken(monkeypatch: pytest.MonkeyPatch, cluster: Any, place: TaskAttempt) -> None:
     monkeypatch.setattr(producing, "open_cluster", lambda _: cluster)
-    monkeypatch.setattr(producing, "task_place", lambda: place)
+    monkeypatch.setattr(producing, "current_task_attempt", lambda: place)
 
 
 def routed(*targets: int) -> pa.RecordBatch:
@@ -277,26 +277,26 @@ def routed(*targets: int) -> pa.RecordBatch:
 
 
 def test_a_task_claims_what_it_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken(monkeypatch, Leader(), TaskPlace(5, 0, 9, 77))
-    [claims] = task()([routed(0, 2, 0), routed(2), routed()])
-    assert [(each["topic"], each["partition"], each["records"], each["task_id"]) for each in claims.to_pylist()] == [
+    taken(monkeypatch, Leader(), TaskAttempt(5, 0, 9, 77))
+    [reports] = task()([routed(0, 2, 0), routed(2), routed()])
+    assert [(each["topic"], each["partition"], each["records"], each["task_id"]) for each in reports.to_pylist()] == [
         ("flights", 0, 2, 77),
         ("flights", 2, 2, 77),
     ]
 
 
 def test_a_task_without_rows_claims_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken(monkeypatch, Leader(), TaskPlace(5, 0, 9, 77))
-    [claims] = task()([])
-    assert claims.num_rows == 0
+    taken(monkeypatch, Leader(), TaskAttempt(5, 0, 9, 77))
+    [reports] = task()([])
+    assert reports.num_rows == 0
 
 
 def test_rows_that_may_go_anywhere_go_to_one_partition_of_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
     places = []
     for partition_id in range(3):
-        taken(monkeypatch, Leader(), TaskPlace(partition_id, 0, 9, 77))
-        [claims] = task(turn=10)([pa.RecordBatch.from_pydict({"value": [b"a", b"b"]})])
-        places += [(each["partition"], each["records"]) for each in claims.to_pylist()]
+        taken(monkeypatch, Leader(), TaskAttempt(partition_id, 0, 9, 77))
+        [reports] = task(shift=10)([pa.RecordBatch.from_pydict({"value": [b"a", b"b"]})])
+        places += [(each["partition"], each["records"]) for each in reports.to_pylist()]
     assert sorted(places) == [(0, 2), (1, 2), (2, 2)]
 
 
@@ -304,10 +304,10 @@ def test_a_second_attempt_writes_nothing_and_says_that_the_batch_may_be_written_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = Leader()
-    taken(monkeypatch, cluster, TaskPlace(5, 1, 9, 78))
-    [claims] = task()([routed(0)])
-    [claim] = claims.to_pylist()
-    assert "tried before" in claim["refusal"] and claim["again"]
+    taken(monkeypatch, cluster, TaskAttempt(5, 1, 9, 78))
+    [reports] = task()([routed(0)])
+    [report] = reports.to_pylist()
+    assert "was retried" in report["refusal"] and report["retriable"]
     assert not cluster.batches
 
 
@@ -321,38 +321,38 @@ def test_who_finds_rows_of_its_own_epoch_writes_nothing(
     """A stage that is run again has first attempts again; a marker, another epoch, another producer are nobody."""
     cluster = Leader()
     cluster.producers = [ProducerState(producer_id=producer_id, producer_epoch=epoch, last_sequence=last_sequence)]
-    taken(monkeypatch, cluster, TaskPlace(5, 0, 9, 78))
-    [claims] = task()([routed(0)])
-    [claim] = claims.to_pylist()
+    taken(monkeypatch, cluster, TaskAttempt(5, 0, 9, 78))
+    [reports] = task()([routed(0)])
+    [report] = reports.to_pylist()
     if refused:
-        assert "another task wrote there" in claim["refusal"] and claim["again"]
+        assert "another task wrote to it" in report["refusal"] and report["retriable"]
     assert bool(cluster.batches) is not refused
 
 
 def test_at_least_once_a_second_attempt_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Leader()
-    taken(monkeypatch, cluster, TaskPlace(5, 1, 9, 78))
+    taken(monkeypatch, cluster, TaskAttempt(5, 1, 9, 78))
     list(task(transactional_id=None)([routed(0)]))
     assert cluster.values == [b"0"]
     assert not cluster.batches[0][0].is_transactional
 
 
 @pytest.mark.parametrize(
-    ("code", "line", "again"),
+    ("code", "line", "retriable"),
     [
-        (ErrorCode.INVALID_PRODUCER_EPOCH, "given up by its driver", False),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, "the driver aborted this batch", False),
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "TOPIC_AUTHORIZATION_FAILED", False),
-        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "another task wrote there", True),
+        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "another task wrote to it", True),
     ],
 )
-def test_what_a_leader_refuses_is_told_once(
-    monkeypatch: pytest.MonkeyPatch, code: ErrorCode, line: str, again: bool
+def test_an_error_of_the_leader_is_reported_once(
+    monkeypatch: pytest.MonkeyPatch, code: ErrorCode, line: str, retriable: bool
 ) -> None:
-    """It is given back, not raised: Spark would try the task again, and then tell of that instead."""
-    taken(monkeypatch, Leader(code), TaskPlace(0, 0, 9, 77))
-    [claims] = task()([routed(0)])
-    [claim] = claims.to_pylist()
-    assert line in claim["refusal"] and claim["again"] is again and "\n" not in claim["refusal"]
+    """It is returned, not raised: Spark would retry the task, and then report that failure instead."""
+    taken(monkeypatch, Leader(code), TaskAttempt(0, 0, 9, 77))
+    [reports] = task()([routed(0)])
+    [report] = reports.to_pylist()
+    assert line in report["refusal"] and report["retriable"] is retriable and "\n" not in report["refusal"]
 
 
 def test_a_cluster_that_is_away_for_too_long_leaves_the_batch_to_another_attempt(
@@ -360,9 +360,9 @@ def test_a_cluster_that_is_away_for_too_long_leaves_the_batch_to_another_attempt
 ) -> None:
     class Away(Leader):
         def leader_call(self, *_: Any, **__: Any) -> Any:
-            raise TimedOut("given up after 120 s")
+            raise TimedOut("gave up after 120 s")
 
-    taken(monkeypatch, Away(), TaskPlace(0, 0, 9, 77))
-    [claims] = task()([routed(0)])
-    [claim] = claims.to_pylist()
-    assert claim["again"] and "120 s" in claim["refusal"]
+    taken(monkeypatch, Away(), TaskAttempt(0, 0, 9, 77))
+    [reports] = task()([routed(0)])
+    [report] = reports.to_pylist()
+    assert report["retriable"] and "120 s" in report["refusal"]

@@ -59,13 +59,13 @@ def test_partitions_are_assigned() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
-        ({"maxRecordPerPartition": "5"}, "maxRecordsPerPartition?"),
+        ({"maxRecordPerPartition": "5"}, "did you mean maxRecordsPerPartition?"),
         ({"kafka.security.protocol": "SSL"}, "kafka.security.protocol"),
-        ({"minPartitions": "many"}, "no whole number"),
-        ({"minPartitions": "0"}, "not more than 0"),
-        ({"failOnDataLoss": "no"}, "neither true nor false"),
+        ({"minPartitions": "many"}, "must be a whole number; got 'many'"),
+        ({"minPartitions": "0"}, "must be at least 1; got 0"),
+        ({"failOnDataLoss": "no"}, "must be true or false; got 'no'"),
         ({"assign": '{"flights": [0]}'}, "exactly one"),
         ({"startingOffsets": "latest"}, "no rows"),
         ({"endingOffsets": "earliest"}, "no rows"),
@@ -74,20 +74,21 @@ def test_partitions_are_assigned() -> None:
         ({"startingOffsets": '{"flights": {"0": -3}}'}, "startingOffsets"),
         ({"startingOffsets": '{"trains": {"0": 3}}'}, "trains-0"),
         ({"startingOffsets": "[]"}, '{"flights": {"0": 23, "1": 42}}'),
-        ({"startingOffsets": '{"flights": 3}'}, "for each partition"),
+        ({"startingOffsets": "erliest"}, "must be earliest, latest or offsets as JSON"),
+        ({"startingOffsets": '{"flights": 3}'}, "got 3 for flights"),
         ({"startingTimestamp": "-4"}, "milliseconds"),
-        ({"startingOffsetsByTimestampStrategy": "guess"}, "neither error nor latest"),
+        ({"startingOffsetsByTimestampStrategy": "guess"}, "must be error or latest; got 'guess'"),
         ({"maxOffsetsPerTrigger": "5"}, "for streams"),
         ({"groupId": "board"}, "for streams"),
-        ({"kafka.isolation.level": "read_all"}, "neither read_committed"),
+        ({"kafka.isolation.level": "read_all"}, "must be read_committed or read_uncommitted; got 'read_all'"),
         ({"bootstrap": "nowhere"}, "HOST:PORT"),
-        ({"subscribe": " , "}, "no topic"),
+        ({"subscribe": " , "}, "must be TOPIC,TOPIC,…"),
     ],
 )
-def test_what_cannot_be_is_told_in_one_line(given: dict[str, str], told: str) -> None:
+def test_an_invalid_option_is_one_line(given: dict[str, str], message: str) -> None:
     with pytest.raises(PipelineError) as caught:
         options(**given)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -98,7 +99,7 @@ def test_a_stream_has_no_end(name: str) -> None:
 
 
 @pytest.mark.parametrize("given", [{"subscribePattern": "("}, {"subscribePattern": ""}, {"assign": '{"a": "b"}'}])
-def test_what_is_to_be_read_must_be_told(given: dict[str, str]) -> None:
+def test_the_topics_to_read_are_required(given: dict[str, str]) -> None:
     with pytest.raises(WrongUse, match=next(iter(given))):
         read_options({"bootstrap": "a:1"} | given, streaming=False)
     with pytest.raises(WrongUse, match="exactly one"):

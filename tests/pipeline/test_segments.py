@@ -20,9 +20,9 @@ from barnabas.pipeline.log_files import (
     read_batches,
     segment_files,
 )
+from barnabas.pipeline.log_transactions import find_transactions
 from barnabas.pipeline.replicas import Range, best_replica, find_replicas, ranges_of_files, topic_choice
 from barnabas.pipeline.segment_plan import SegmentOptions, batch_columns, plan_of, record_columns
-from barnabas.pipeline.settled import settled
 from protocol.records.control import EndTxn, build_end_txn_batch
 from storage.names import TRANSACTION_INDEX_SUFFIX
 from tests.pipeline.log_rig import BrokerLogs, marker, numbers_of, produced, values
@@ -140,7 +140,7 @@ def test_an_open_transaction_ends_what_is_committed(logs: BrokerLogs) -> None:
     for number in range(100):
         logs.append(values(5, 15 + 5 * number))
     logs.checkpoint()
-    assert settled(logs.path(), 515, 515).last_stable_offset == 5, "the snapshot remembers it"
+    assert find_transactions(logs.path(), 515, 515).last_stable_offset == 5, "the snapshot remembers it"
     logs.append(build_end_txn_batch(EndTxn(True, 0), 7, 0, 0))
     logs.checkpoint()
     assert read(options_of(logs)) == list(range(515))
@@ -150,7 +150,7 @@ def test_the_files_agree_with_the_broker(logs: BrokerLogs) -> None:
     settled_log(logs)
     log = logs.log()
     for until in (0, 3, 100, 333, log.log_end_offset):
-        told = settled(logs.path(), until, log.segments[-1].base_offset)
+        told = find_transactions(logs.path(), until, log.segments[-1].base_offset)
         expected = [entry for entry in log.aborted_transactions(0, log.log_end_offset) if entry.last_offset < until]
         assert list(told.aborted) == [(each.producer_id, each.first_offset, each.last_offset) for each in expected]
 
@@ -167,7 +167,7 @@ def test_a_torn_tail_is_told(logs: BrokerLogs) -> None:
     plan = plan_of(options_of(logs))
     assert [(end, wanted) for _, end, wanted in plan.short] == [(495, 500)]
     assert read(options_of(logs)) == list(range(495))
-    with pytest.raises(BrokenLog, match=r"torn from offset 495 on: the batch has \d+ bytes, the file only \d+ more"):
+    with pytest.raises(BrokenLog, match=r"torn from offset 495 on: .* the file has only \d+ more"):
         list(read_batches(logs.path(), 0, 500))
 
 
@@ -213,7 +213,7 @@ def test_segments_are_deleted_while_they_are_read(logs: BrokerLogs) -> None:
     filled(logs).checkpoint()
     segments = segment_files(logs.path())
     given = []
-    with pytest.raises(BrokenLog, match=r"gone from offset .* on: the log begins at offset") as told:
+    with pytest.raises(BrokenLog, match=r"gone from offset .* on: older segments were deleted") as told:
         for chunk in read_batches(logs.path(), 0, 500, chunk_bytes=500):
             given += [batch.header.base_offset for batch in chunk.batches]
             for segment in segments[:5]:
@@ -301,11 +301,11 @@ def test_topics_are_chosen_by_name_or_pattern(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({}, "option path: the directories"),
-        ({"path": "/tmp", "rows": "pages"}, "option rows: 'pages'; records or batches"),
-        ({"path": "/tmp", "includeHeader": "true"}, "without such an option; includeHeaders"),
-        ({"path": "/tmp", "format": "2"}, "option format: logs are read without such an option$"),
-        ({"path": "/tmp", "splitBytes": "1m"}, "option splitBytes: '1m' is no number of bytes"),
+        ({}, "option path is missing"),
+        ({"path": "/tmp", "rows": "pages"}, "option rows must be records or batches; got 'pages'"),
+        ({"path": "/tmp", "includeHeader": "true"}, "no option includeHeader; did you mean includeHeaders"),
+        ({"path": "/tmp", "format": "2"}, "the source has no option format$"),
+        ({"path": "/tmp", "splitBytes": "1m"}, "option splitBytes must be a number of bytes; got '1m'"),
         ({"path": "/tmp", "kafka.isolation.level": "none"}, "read_committed or read_uncommitted"),
     ],
 )
@@ -314,7 +314,7 @@ def test_options_that_cannot_be(options: dict[str, str], line: str) -> None:
         SegmentOptions.parse(options)
 
 
-def test_a_topic_that_is_in_none_of_the_directories_is_told(logs: BrokerLogs) -> None:
+def test_a_topic_that_is_in_no_directory_is_an_error(logs: BrokerLogs) -> None:
     filled(logs).checkpoint()
     topic = logs.path().name.rpartition("-")[0]
     with pytest.raises(PipelineError, match="no partition of fligths is in"):
@@ -322,11 +322,11 @@ def test_a_topic_that_is_in_none_of_the_directories_is_told(logs: BrokerLogs) ->
 
 
 def test_directories_that_cannot_be(tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match="no such directory; name log dirs"):
+    with pytest.raises(PipelineError, match="no such directory; give log directories"):
         plan_of(SegmentOptions((str(tmp_path / "nowhere"),)))
-    with pytest.raises(PipelineError, match="no partition that is wanted is in"):
+    with pytest.raises(PipelineError, match="no requested partition is in"):
         plan_of(SegmentOptions((str(tmp_path),)))
-    with pytest.raises(PipelineError, match="either subscribe or subscribePattern"):
+    with pytest.raises(PipelineError, match="subscribe and subscribePattern exclude each other"):
         topic_choice("a", "b")
     with pytest.raises(PipelineError, match="subscribePattern"):
         topic_choice(pattern="(")
@@ -347,6 +347,6 @@ def test_a_survey_counts_what_readers_are_given_and_tells_what_cannot_be_read(lo
         file.truncate(last.size_bytes - 3)
     damaged = plan_of(options)
     [fault] = account(damaged, [survey(task, options) for task in damaged.tasks])["faults"]
-    assert fault.endswith("ends at offset 479, below the high watermark 480; no other replica here has more")
+    assert fault.endswith("ends at offset 479, below the high watermark 480; no other replica has more")
     with pytest.raises(PipelineError, match="torn from offset 479"):
         [batch for task in plan.tasks for batch in record_columns(task, options, [])]

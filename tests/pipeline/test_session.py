@@ -39,7 +39,7 @@ def pyspark(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
 
 def test_no_spark_and_a_wrong_one_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     pyspark(monkeypatch, None)
-    with pytest.raises(PipelineError, match=r"pip install 'barnabas\[pipeline\]'"):
+    with pytest.raises(PipelineError, match=r"pip install '\.\[pipeline\]'"):
         open_session()
     pyspark(monkeypatch, SimpleNamespace(__version__="3.5.1"))
     with pytest.raises(PipelineError, match=r"PySpark 3.5.1 is installed.*pip install pyspark==4.2.0"):

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.ledger import Ledger
 from barnabas.pipeline.transaction import Transaction
 from barnabas_pytest import BarnabasCluster

@@ -310,7 +310,7 @@ def test_a_topic_that_vanished_or_is_another_one_now_is_told(topics: Topics, que
     with topics.admin() as admin:
         admin.delete_topics([name])
     line = query.ended(running)
-    assert "topic anew is gone" in line or "there is no anew-0" in line, "whichever question met it first"
+    assert "topic anew was deleted before" in line or "there is no anew-0" in line, "whichever question met it first"
     line = query.refused(subscribe="flights")
     assert line == (
         "the checkpoint is of a query that reads anew, and this one reads flights; give it another checkpointLocation"
@@ -318,7 +318,7 @@ def test_a_topic_that_vanished_or_is_another_one_now_is_told(topics: Topics, que
     wait_until_gone(topics, name)
     topics.make(name, 3, 1)
     line = query.refused(subscribe=name)
-    assert "topic anew was deleted and made anew" in line and "checkpointLocation" in line
+    assert "topic anew was deleted and recreated" in line and "checkpointLocation" in line
     query.run(subscribe=name, failOnDataLoss="false")
     assert query.values == every(range(3), range(1)), "the new one, from its beginning"
 
@@ -348,25 +348,25 @@ def test_no_worker_could_import_an_event_loop(spark: Any) -> None:
 
 
 @pytest.mark.feature("PL-04")
-def test_what_cannot_be_read_is_told_in_one_line(
+def test_an_invalid_read_is_one_line(
     read: Callable[..., Any], flights: str, spark: Any, query: Query
 ) -> None:
-    for options, told in (
-        ({"subscribe": "nope"}, "topic nope cannot be read: there is none; check the name, or create it"),
+    for options, message in (
+        ({"subscribe": "nope"}, "topic nope cannot be read: it does not exist; check the name, or create it"),
         (
             {"subscribe": flights, "startingOffsets": offsets(flights, 0, 0, EACH + 5)},
-            f"flights-2: offsets up to {EACH + 5} are wanted, and the log ends at {EACH}; check the offsets, or set"
-            " option failOnDataLoss to false to take what there is",
+            f"flights-2: offsets up to {EACH + 5} were requested, but the log ends at {EACH}; check the offsets, or set"
+            " option failOnDataLoss to false to read the offsets that exist",
         ),
-        ({"subscribe": flights, "maxRecordPerPartition": 5}, "option maxrecordperpartition: the source has no such"),
+        ({"subscribe": flights, "maxRecordPerPartition": 5}, "the source has no option maxrecordperpartition"),
     ):
         with pytest.raises(Exception, match=r".") as caught:
             read(**options).collect()
-        assert refusal(caught.value).line.startswith(told)
-        assert told in str(caught.value).splitlines()[0], "it is in the first line that Spark says"
-    # Of a stream Spark would tell that it cannot stop the reader which it has not got.
+        assert refusal(caught.value).line.startswith(message)
+        assert message in str(caught.value).splitlines()[0], "it is in the first line of Spark's error"
+    # For a stream, Spark would report that it cannot stop the reader that was never created.
     line = query.refused(subscribe=flights, maxOffsetsPerTrigger=0)
-    assert line == "option maxOffsetsPerTrigger: 0 is not more than 0"
+    assert line == "option maxOffsetsPerTrigger must be at least 1; got 0"
     away = {"bootstrap": "127.0.0.1:1", "subscribe": flights, "kafka.default.api.timeout.ms": "300"}
     with pytest.raises(Exception, match=r".") as caught:
         spark.read.format("barnabas").options(**away).load().collect()

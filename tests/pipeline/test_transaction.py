@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.client.transaction_requests import ProducerId
 from barnabas.pipeline.errors import (
     ConnectionFailed,
     Fenced,
@@ -15,7 +16,7 @@ from barnabas.pipeline.errors import (
     TookTooLong,
     TransactionError,
 )
-from barnabas.pipeline.transaction import ProducerStamp, Transaction
+from barnabas.pipeline.transaction import Transaction
 from protocol.errors import ErrorCode
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from protocol.messages.add_partitions_to_txn import (
@@ -79,8 +80,8 @@ def begun(*answers: Any, timeout_ms: int = 60_000, retry_timeout_ms: int = 5_000
 def test_the_first_epoch_is_asked_for_without_an_id_and_later_ones_with_it() -> None:
     cluster = ScriptedCluster(given(40, 5), given(40, 6))
     transaction = Transaction(cluster, "spark-sink-q", 60_000)
-    assert transaction.begin() == ProducerStamp(40, 5)
-    assert transaction.begin() == ProducerStamp(40, 6)
+    assert transaction.begin() == ProducerId(40, 5)
+    assert transaction.begin() == ProducerId(40, 6)
     first, second = cluster.asked
     assert isinstance(first, InitProducerIdRequest) and isinstance(second, InitProducerIdRequest)
     assert (first.producer_id, first.producer_epoch, first.transaction_timeout_ms) == (-1, -1, 60_000)
@@ -114,7 +115,7 @@ def test_what_passes_is_waited_for_at_every_step(passing: ErrorCode) -> None:
     transaction.begin()
     transaction.add([("flights", 0)])
     transaction.commit("spark-sink-q", OFFSETS)
-    assert transaction.producer == ProducerStamp(40, 2) and transaction.open_ms == 0
+    assert transaction.producer == ProducerId(40, 2) and transaction.open_ms == 0
     assert not cluster.answers
 
 
@@ -138,7 +139,7 @@ def test_only_where_it_is_finalised_the_end_bumps_the_epoch(finalised: int, vers
     transaction.commit("spark-sink-q", OFFSETS)
     # In these versions no broker adds anything to a transaction by itself.
     assert cluster.versions == [4, 3, 3, 3, None, version]
-    assert transaction.producer == ProducerStamp(40, 1 if version == 5 else 0)
+    assert transaction.producer == ProducerId(40, 1 if version == 5 else 0)
 
 
 def test_the_offsets_are_committed_by_the_same_producer() -> None:
@@ -193,11 +194,11 @@ def test_no_answer_to_the_end_leaves_it_unknown_and_the_next_epoch_is_asked_for_
     transaction, cluster = begun(
         AddOffsetsToTxnResponse(), offsets_taken(), features(2), *silence, retry_timeout_ms=300
     )
-    with pytest.raises(OutcomeUnknown, match="looks up how it ended"):
+    with pytest.raises(OutcomeUnknown, match="finds the outcome"):
         transaction.commit("spark-sink-q", OFFSETS)
     cluster.answers.clear()
     cluster.answers.append(given(40, 1))
-    assert transaction.begin() == ProducerStamp(40, 1)
+    assert transaction.begin() == ProducerId(40, 1)
     assert (cluster.asked[-1].producer_id, cluster.asked[-1].producer_epoch) == (40, 0)
 
 
@@ -213,4 +214,4 @@ def test_an_abort_says_so() -> None:
     transaction, cluster = begun(features(2), EndTxnResponse(producer_id=41, producer_epoch=0))
     transaction.abort()
     assert cluster.asked[-1].committed is False
-    assert transaction.producer == ProducerStamp(41, 0), "the epochs of the id before were used up"
+    assert transaction.producer == ProducerId(41, 0), "the epochs of the id before were used up"

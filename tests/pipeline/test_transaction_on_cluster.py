@@ -13,14 +13,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from barnabas.pipeline.blocking import BlockingCluster
-from barnabas.pipeline.claims import TaskPlace
+from barnabas.client.transaction_requests import ProducerId
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import Fenced, PipelineError, TransactionError
 from barnabas.pipeline.ledger import Ledger, LedgerEntry, Verdict, decide, entries_at
 from barnabas.pipeline.partition_writer import ProducingSettings
 from barnabas.pipeline.producing import ProduceTask
 from barnabas.pipeline.routing import TARGET, Targets
-from barnabas.pipeline.transaction import ProducerStamp, Transaction
+from barnabas.pipeline.task_reports import TaskAttempt
+from barnabas.pipeline.transaction import Transaction
 from barnabas_pytest import BarnabasCluster
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -74,7 +75,7 @@ class MortalCluster(BlockingCluster):
         elif moment == "in":
             assert node_id is not None
             connection = self.connection(node_id)
-            connection.post(request, 5_000, version=version)
+            connection.send(request, 5_000, version=version)
             # As the kernel does it for a process that is killed with an answer unread.
             connection._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             connection.close()
@@ -91,7 +92,7 @@ class Driver:
         self.ledger = Ledger(self.cluster, query, topic)
         self.targets = Targets({topic: PARTITIONS})
 
-    def begin(self, batch_id: int) -> ProducerStamp | None:
+    def begin(self, batch_id: int) -> ProducerId | None:
         """None if the batch is there already."""
         producer = self.transaction.begin()
         last = self.ledger.last_before(self.transaction, [self.topic], LedgerEntry(batch_id, "checkpoint"))
@@ -101,14 +102,14 @@ class Driver:
         self.transaction.add(self.targets)
         return producer
 
-    def produce(self, producer: ProducerStamp, values: Sequence[bytes]) -> None:
+    def produce(self, producer: ProducerId, values: Sequence[bytes]) -> None:
         """Two tasks, each owns a partition."""
         settings = ProducingSettings(self.cluster.bootstrap, batch_bytes=400)
         task = ProduceTask(settings, self.targets, self.transaction.transactional_id, producer)
         for number in range(PARTITIONS):
             own = values[number::PARTITIONS]
             rows = pa.RecordBatch.from_pydict({"value": list(own), TARGET: [number] * len(own)})
-            task.write([rows], TaskPlace(number, 0, 0, number))
+            task.write([rows], TaskAttempt(number, 0, 0, number))
 
     def commit(self, batch_id: int, records: int) -> None:
         entry = LedgerEntry(batch_id, "checkpoint", "test", records)
@@ -174,7 +175,7 @@ def test_a_zombie_is_refused_at_every_step_and_the_living_does_not_notice(place:
 
     with pytest.raises(Fenced):
         zombie.transaction.add(zombie.targets)
-    with pytest.raises(Exception, match=r"given up by its driver|another driver"):
+    with pytest.raises(Exception, match=r"the driver aborted|another driver"):
         zombie.produce(stale, batch(7))
     with pytest.raises(Fenced):
         zombie.commit(0, 40)
@@ -215,7 +216,7 @@ def test_two_tasks_of_one_epoch_are_told_apart_by_the_leader(place: tuple[str, s
     producer = driver.begin(0)
     assert producer is not None
     driver.produce(producer, batch(0))
-    with pytest.raises(PipelineError, match="another task wrote there"):
+    with pytest.raises(PipelineError, match="another task wrote to it"):
         driver.produce(producer, batch(1))
     driver.commit(0, 40)
     assert sorted(read_all(bootstrap, topic, PARTITIONS)) == batches(0)

@@ -1,4 +1,4 @@
-"""Vectors of the protocol, and random messages made from what the classes say of their fields."""
+"""Vectors of the protocol, and random messages made from the fields of the classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever bytes a peer sends, decoding ends in a message or in `MalformedMessage`, with little memory."""
+"""For all bytes that a peer may send, decoding ends in a message or in `MalformedMessage`, with little memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.check import differences, message_types, read_vectors
 from protocol.codec.helpers import MOST_ELEMENTS
 from protocol.errors import MalformedMessage
 from protocol.messages.describe_producers import DescribeProducersRequest
@@ -27,6 +26,7 @@ from protocol.messages.produce import ProduceRequest
 from protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from protocol.schema import BOOL, INT32, UUID, Message, Struct, array, decode, encode, field
 from tests.examples import examples
+from tests.protocol.vectors import differences, message_types, read_vectors
 
 VECTORS = [vector for _, vector in read_vectors(str(Path(__file__).parent / "data" / "messages.jsonl.gz"))]
 PAIRS = [
@@ -98,7 +98,7 @@ class Emptiness(Message, versions="0-1"):
     ids: list[bytes] = field(array(UUID), "1+", factory=list)
 
 
-def test_elements_without_bytes_are_still_counted_against_what_remains() -> None:
+def test_elements_without_bytes_are_still_counted_against_the_rest() -> None:
     with pytest.raises(MalformedMessage):
         decode(Emptiness, pack(">i", 2**31 - 1), 0)
     with pytest.raises(MalformedMessage):
@@ -190,7 +190,7 @@ def test_a_struct_is_there_or_not() -> None:
 
 
 def decode_fails(kind: type[Message], good: bytes, at: int) -> bool:
-    """Whether the byte at `at` is a null marker: another value than -1 is refused as such."""
+    """True if the byte at `at` is a null marker: another value than -1 is refused as such."""
     try:
         decode(kind, good[:at] + b"\x02" + good[at + 1 :], 0)
     except MalformedMessage as error:

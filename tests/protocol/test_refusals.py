@@ -48,7 +48,7 @@ def test_every_api_has_a_refusal_in_every_version(key: ApiKey) -> None:
         assert f"error_code={REFUSED.value}" in repr(again)
 
 
-def test_items_are_known_by_what_the_request_calls_them() -> None:
+def test_items_keep_the_names_of_the_request() -> None:
     produce = ProduceRequest(topic_data=[TopicProduceData(name="t", partition_data=[PartitionProduceData(index=3)])])
     (topic,) = refusal_of(produce, 9, REFUSED).responses  # type: ignore[attr-defined]
     (partition,) = topic.partition_responses

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocol.check import message_types
-from protocol.json_form import from_json, to_json
 from protocol.schema import Message, decode, encode, encode_chunks
 from tests.examples import examples
+from tests.protocol.json_form import from_json, to_json
+from tests.protocol.vectors import message_types
 
 PAIRS = [
     (kind, version)
@@ -47,8 +47,8 @@ def test_bytes_come_back(messages_of: MessagesOf, data: st.DataObject) -> None:
 def test_the_json_form_comes_back(messages_of: MessagesOf, data: st.DataObject) -> None:
     kind, version = data.draw(st.sampled_from(PAIRS))
     message = data.draw(messages_of(kind, version))
-    told = to_json(message, version)
-    assert to_json(from_json(kind, told, version), version) == told
+    form = to_json(message, version)
+    assert to_json(from_json(kind, form, version), version) == form
 
 
 @pytest.mark.feature("PF-03")

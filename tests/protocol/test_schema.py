@@ -1,4 +1,4 @@
-"""What a message class does by itself, and what encoding lets pass."""
+"""Message classes by themselves, and the values that encoding accepts."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from protocol.check import check_vector, message_types, read_vectors
 from protocol.schema import Message, decode
+from tests.protocol.vectors import check_vector, message_types, read_vectors
 
 DATA = Path(__file__).parent / "data"
 
@@ -53,7 +53,7 @@ def test_there_are_vectors_for_each_version_of_each_message() -> None:
 
 @pytest.mark.feature("PF-07", "PF-08", "PF-09", "PF-10", "PF-12", "PF-14", "PF-15", "PF-16", "PF-18")
 @pytest.mark.parametrize("vector", BATCHES, ids=[vector["case"] for vector in BATCHES])
-def test_batches_decode_to_what_they_hold(vector: dict[str, Any]) -> None:
+def test_batches_decode_to_their_records(vector: dict[str, Any]) -> None:
     assert check_vector(vector) is None
 
 

@@ -23,7 +23,7 @@ class Two:
     server: World
     client: World
     host: str
-    """How the client calls the server's host."""
+    """The name of the server's host for the client."""
 
 
 Story = Callable[[Two], Awaitable[None]]

@@ -1,4 +1,4 @@
-"""Calls to a node: versions, pipelining, and what each error says about the request."""
+"""Calls to a node: versions, pipelining, and what each error means for the request."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.framing import response_prefix
 from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.fetch import FetchRequest
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
-from protocol.schema import decode, encode, encode_chunks
+from protocol.schema import decode, encode_chunks
 from runtime.channel import AuthenticationFailed, CallTimedOut, Channel, ConnectionFailed, NotSent, UnsupportedVersion
 from runtime.server import Request, ResponseSlot, Server, ServerLimits
 from runtime.simulated import make_world, run_simulation
@@ -20,7 +21,7 @@ from tests.runtime.conftest import Two
 
 
 class Node:
-    """Serves ApiVersions, and Metadata when told."""
+    """Serves ApiVersions, and Metadata when results."""
 
     def __init__(self, *, newest_api_versions: int = 4, metadata: tuple[int, int] = (0, 12)) -> None:
         self.newest_api_versions = newest_api_versions
@@ -127,12 +128,12 @@ def test_a_node_that_does_not_know_our_handshake_is_asked_again(play) -> None:
 
 def test_versions_that_do_not_meet(play) -> None:
     async def act(scene, channel, nursery) -> None:
-        with pytest.raises(UnsupportedVersion, match=r"Metadata 90-91, wanted 0-"):
+        with pytest.raises(UnsupportedVersion, match=r"Metadata 90-91, not 0-"):
             await channel.call(MetadataRequest(), timeout_ms=5000)
-        with pytest.raises(UnsupportedVersion, match="wanted 3-3"):
+        with pytest.raises(UnsupportedVersion, match="not 3-3"):
             await channel.call(MetadataRequest(), timeout_ms=5000, version=3)
         with pytest.raises(UnsupportedVersion):
-            await channel.call_raw(ApiKey.FETCH, 4, [b""], timeout_ms=5000)
+            await channel.call(FetchRequest(), timeout_ms=5000)
         assert scene.node.asked == []
 
     stage(play, lambda: Node(metadata=(90, 91)), act)
@@ -175,17 +176,7 @@ def test_a_call_that_comes_during_the_handshake_waits_for_its_end(play) -> None:
     stage(play, Node, act)
 
 
-def test_a_raw_answer_belongs_to_the_caller(play) -> None:
-    async def act(scene, channel, nursery) -> None:
-        body = encode(MetadataRequest(), 12)
-        answer = await channel.call_raw(ApiKey.METADATA, 12, [body[:2], body[2:]], timeout_ms=5000)
-        assert decode(MetadataResponse, answer, 12).controller_id == 0
-        assert not answer.readonly
-
-    stage(play, Node, act)
-
-
-def test_nobody_listens(play) -> None:
+def test_a_refused_dial(play) -> None:
     async def act(scene, channel, nursery) -> None:
         await scene.stop()
         with pytest.raises(NotSent) as failure:
@@ -218,7 +209,7 @@ def test_the_peer_goes_away_and_comes_back(play) -> None:
     stage(play, Node, act)
 
 
-def test_the_loss_of_an_idle_connection_is_told(play) -> None:
+def test_the_loss_of_an_idle_connection_is_reported(play) -> None:
     async def act(scene, channel, nursery) -> None:
         await channel.connect(timeout_ms=5000)
         assert channel.connected
@@ -291,7 +282,7 @@ def test_an_answer_that_does_not_decode_ends_the_connection(play) -> None:
     stage(play, Node, act)
 
 
-def test_an_answer_to_no_request_ends_the_connection(play) -> None:
+def test_an_answer_with_an_unknown_correlation_id_ends_the_connection(play) -> None:
     async def act(scene, channel, nursery) -> None:
         scene.node.answers_at_once = False
 
@@ -349,7 +340,7 @@ def test_a_conversation_goes_on_in_the_turn_of_each_answer(play) -> None:
     stage(play, Node, act)
 
 
-def test_what_ends_a_conversation(play) -> None:
+def test_ends_of_a_conversation(play) -> None:
     async def act(scene, channel, nursery) -> None:
         def mistaken(response) -> None:
             raise RuntimeError("mine")
@@ -397,22 +388,22 @@ def test_each_request_of_a_conversation_has_its_time(play) -> None:
     stage(play, Node, act)
 
 
-def test_who_asks_is_told_in_the_turn_of_the_answer(play) -> None:
+def test_a_request_sent_now_gets_its_answer_in_the_turn_of_its_arrival(play) -> None:
     async def act(scene, channel, nursery) -> None:
-        told = []
+        results = []
         with pytest.raises(NotSent, match="there is no connection"):
-            channel.ask(MetadataRequest(), told.append, timeout_ms=5000)
+            channel.send_now(MetadataRequest(), results.append, timeout_ms=5000)
         await channel.connect(timeout_ms=5000)
         scene.node.answers_at_once = False
         for _ in range(3):
-            channel.ask(MetadataRequest(), told.append, timeout_ms=5000)
+            channel.send_now(MetadataRequest(), results.append, timeout_ms=5000)
         assert channel.in_flight == 3
         await scene.node.wait_for(3)
         for number in (0, 1, 2):
             scene.node.answer(number)
         assert (await answer_to_a_call(scene, channel, 3)).controller_id == 3
-        assert [response.controller_id for response in told] == [0, 1, 2]
-        channel.ask(MetadataRequest(), told.append, timeout_ms=5000, at_most=5)
+        assert [response.controller_id for response in results] == [0, 1, 2]
+        channel.send_now(MetadataRequest(), results.append, timeout_ms=5000, at_most=5)
         await scene.node.wait_for(5)
         assert scene.node.asked[4].api_version == 5
 
@@ -428,75 +419,75 @@ def test_who_asks_is_told_in_the_turn_of_the_answer(play) -> None:
     stage(play, Node, act)
 
 
-def test_who_asks_is_told_of_every_end(play) -> None:
+def test_a_request_sent_now_gets_an_error_for_every_end(play) -> None:
     async def act(scene, channel, nursery) -> None:
-        async def told_next() -> object:
+        async def next_result() -> object:
             with trio.fail_after(60):
-                while not told:
+                while not results:
                     await trio.sleep(0.01)
-            return told.pop(0)
+            return results.pop(0)
 
-        told: list[object] = []
+        results: list[object] = []
         scene.node.answers_at_once = False
         await channel.connect(timeout_ms=5000)
-        channel.ask(MetadataRequest(), told.append, timeout_ms=60_000)
-        channel.ask(MetadataRequest(), told.append, timeout_ms=300)
-        late = await told_next()
+        channel.send_now(MetadataRequest(), results.append, timeout_ms=60_000)
+        channel.send_now(MetadataRequest(), results.append, timeout_ms=300)
+        late = await next_result()
         # Answers keep their order, so the connection is of no use to the patient one either.
         assert isinstance(late, ConnectionFailed)
-        late = await told_next()
+        late = await next_result()
         assert isinstance(late, CallTimedOut)
-        assert "Metadata" in str(late) and "no answer in 300 ms" in str(late)
+        assert "Metadata" in str(late) and "no answer within 300 ms" in str(late)
         assert not channel.connected
         assert scene.news == [], "we closed it"
 
         await channel.connect(timeout_ms=5000)
-        channel.ask(MetadataRequest(), told.append, timeout_ms=60_000)
+        channel.send_now(MetadataRequest(), results.append, timeout_ms=60_000)
         channel.disconnect("enough")
-        assert isinstance(told.pop(), ConnectionFailed)
+        assert isinstance(results.pop(), ConnectionFailed)
 
         await channel.connect(timeout_ms=5000)
         asked = len(scene.node.asked)
-        channel.ask(MetadataRequest(), told.append, timeout_ms=60_000)
+        channel.send_now(MetadataRequest(), results.append, timeout_ms=60_000)
         await scene.node.wait_for(asked + 1)
         scene.node.slots[-1].fill([response_prefix(scene.node.asked[-1].correlation_id, True), b"\xff"])
-        malformed = await told_next()
+        malformed = await next_result()
         assert isinstance(malformed, ConnectionFailed)
         assert "malformed Metadata response" in str(malformed)
         assert not channel.connected
-        assert told == []
+        assert results == []
 
     stage(play, Node, act)
 
 
-def test_a_connection_outlives_the_deadlines_of_what_was_answered() -> None:
+def test_a_connection_outlives_the_deadlines_of_answered_requests() -> None:
     async def story(universe) -> None:
         two = Two(make_world("server", universe), make_world("client", universe), "server")
         async with trio.open_nursery() as nursery:
             scene = Scene(two, Node())
             await scene.start(nursery)
             channel = scene.open(nursery)
-            told = []
+            results = []
             await channel.connect(timeout_ms=5000)
-            channel.ask(MetadataRequest(), told.append, timeout_ms=500)
+            channel.send_now(MetadataRequest(), results.append, timeout_ms=500)
             await trio.sleep(0.4)
-            channel.ask(MetadataRequest(), told.append, timeout_ms=500)
+            channel.send_now(MetadataRequest(), results.append, timeout_ms=500)
             await trio.sleep(0.8)
-            channel.ask(MetadataRequest(), told.append, timeout_ms=500)
+            channel.send_now(MetadataRequest(), results.append, timeout_ms=500)
             await trio.sleep(0.4)
-            assert [response.controller_id for response in told] == [0, 1, 2]
+            assert [response.controller_id for response in results] == [0, 1, 2]
             assert scene.node.handshakes == 1
             # The reader that looked at the clock in between still looks.
             scene.node.answers_at_once = False
-            channel.ask(MetadataRequest(), told.append, timeout_ms=500)
+            channel.send_now(MetadataRequest(), results.append, timeout_ms=500)
             await trio.sleep(0.6)
-            assert isinstance(told[-1], CallTimedOut)
+            assert isinstance(results[-1], CallTimedOut)
             nursery.cancel_scope.cancel()
 
     run_simulation(5, story)
 
 
-def test_what_is_no_node_is_told_at_once(play) -> None:
+def test_a_server_of_another_protocol_is_reported_at_once(play) -> None:
     async def story(two) -> None:
         async def speak_http(connection) -> None:
             connection.send_now([b"HTTP/1.1 400 Bad Request\r\n\r\n"])
@@ -509,7 +500,7 @@ def test_what_is_no_node_is_told_at_once(play) -> None:
                 async with trio.open_nursery() as calls:
 
                     async def call() -> None:
-                        with pytest.raises(NotSent, match="does not speak this protocol"):
+                        with pytest.raises(NotSent, match="does not speak the Kafka protocol"):
                             await channel.call(MetadataRequest(), timeout_ms=30_000)
 
                     calls.start_soon(call)
@@ -519,9 +510,9 @@ def test_what_is_no_node_is_told_at_once(play) -> None:
     play(story)
 
 
-def test_who_calls_is_shown_before_anybody_calls(play) -> None:
+def test_authentication_comes_before_all_other_calls(play) -> None:
     class Doorman:
-        """Lets nobody in before he has spoken to the peer himself."""
+        """Blocks other calls until it has finished with the peer."""
 
         def __init__(self) -> None:
             self.error: KafkaError | None = None
@@ -550,7 +541,7 @@ def test_who_calls_is_shown_before_anybody_calls(play) -> None:
     stage(play, Node, act)
 
 
-def test_what_a_channel_knows(play) -> None:
+def test_the_state_of_a_channel(play) -> None:
     async def act(scene, channel, nursery) -> None:
         assert (channel.in_flight, channel.requests_sent, channel.features.epoch) == (0, 0, -1)
         scene.node.answers_at_once = False

@@ -66,10 +66,10 @@ def test_a_name_with_a_colon_does_not_become_a_cause() -> None:
     decisions = ring()
     decisions.note(DecisionKind.REBALANCE, "group a: b", "group a: b rebalances", cause="member c: d joined")
     (decision,) = decisions.since(0)
-    assert (decision.told, decision.cause) == ("group a: b rebalances: member c: d joined", "member c: d joined")
+    assert (decision.sentence, decision.cause) == ("group a: b rebalances: member c: d joined", "member c: d joined")
 
 
-def test_the_ring_keeps_the_newest_and_says_what_it_lost() -> None:
+def test_the_ring_keeps_the_newest_and_reports_the_first_number() -> None:
     decisions = ring(size=10)
     for number in range(1, 26):
         decisions.note(DecisionKind.LOG, f"flights-{number % 2}", f"decision {number}", at=number)
@@ -110,7 +110,7 @@ def test_hostile_names_stay_one_line_of_bounded_length(name: str) -> None:
         "a decision of another kind",
     ],
 )
-def test_a_line_that_tells_no_decision_is_passed_over(line: str) -> None:
+def test_a_line_without_a_decision_is_ignored(line: str) -> None:
     assert read_log_line(line, "broker-2") is None
 
 
@@ -143,7 +143,7 @@ async def test_a_page_is_never_too_long() -> None:
 async def test_a_query_that_is_no_number_is_refused_with_one_line(name: str, text: str) -> None:
     response = await ask(ring(), "/decisions", **{name: text})
     assert response.status is HTTPStatus.BAD_REQUEST
-    assert response.body == f"{name} is not a whole number of at most 18 digits\n".encode()
+    assert response.body == f"{name} must be a whole number of at most 18 digits\n".encode()
 
 
 async def test_an_unknown_subject_has_no_decisions() -> None:

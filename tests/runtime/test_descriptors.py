@@ -57,12 +57,12 @@ def test_the_reserve_is_refused_to_busy_connections(caplog: pytest.LogCaptureFix
 
     with caplog.at_level(logging.WARNING):
         stage(act)
-    told = [record.getMessage() for record in caplog.records if "descriptors run short" in record.getMessage()]
-    assert len(told) == 1, "a flood of connections is no flood of lines"
+    lines = [record.getMessage() for record in caplog.records if "descriptors run short" in record.getMessage()]
+    assert len(lines) == 1, "a flood of connections is no flood of lines"
 
 
 def test_idle_connections_make_room_for_new_ones() -> None:
-    """A node that dials anew gets in, and the busy links between nodes stay."""
+    """A node that dials again gets in, and the busy links between nodes stay."""
 
     async def act(scene: Scene) -> None:
         link = await scene.peer()

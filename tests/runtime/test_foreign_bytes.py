@@ -1,4 +1,4 @@
-"""What clients of others send that no schema has."""
+"""Bytes of foreign clients that are in no schema."""
 
 from __future__ import annotations
 

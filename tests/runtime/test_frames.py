@@ -70,7 +70,7 @@ def test_frames_fed_byte_by_byte() -> None:
     assert read_all(b"".join(map(framed, frames)), [1]) == frames
 
 
-def test_a_frame_larger_than_what_is_trusted() -> None:
+def test_a_frame_larger_than_the_trusted_size() -> None:
     large = bytes(range(256)) * (TRUSTED_BYTES * 5 // 2 // 256)
     data = framed(b"before") + framed(large) + framed(b"after")
     for size in (TRUSTED_BYTES - 1, 1 << 30, 100_001):

@@ -60,7 +60,7 @@ def test_a_request_is_read_however_it_is_cut() -> None:
         (b"GET /" + b"x" * MAX_HEAD_BYTES, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE),
     ],
 )
-def test_what_is_no_request_is_refused(sent: bytes, status: HTTPStatus) -> None:
+def test_malformed_requests_are_refused(sent: bytes, status: HTTPStatus) -> None:
     reader = Reader()
     reader.feed(sent)
     with pytest.raises(BadRequest) as refused:
@@ -69,7 +69,7 @@ def test_what_is_no_request_is_refused(sent: bytes, status: HTTPStatus) -> None:
 
 
 @given(st.binary(max_size=300))
-def test_whatever_comes_is_a_request_or_is_refused(sent: bytes) -> None:
+def test_any_bytes_are_a_request_or_are_refused(sent: bytes) -> None:
     reader = Reader()
     reader.feed(sent + b"\r\n\r\n")
     try:
@@ -79,7 +79,7 @@ def test_whatever_comes_is_a_request_or_is_refused(sent: bytes) -> None:
 
 
 async def get(port: int, path: str) -> tuple[int, str]:
-    """With somebody else's client."""
+    """With a foreign client."""
 
     def ask() -> tuple[int, str]:
         try:
@@ -110,7 +110,7 @@ async def test_health_and_readiness(nursery: trio.Nursery) -> None:
     assert await get(port, "/readyz") == (200, "ready\n")
     assert await get(port, "/numbers?a=1") == (200, '{"a": "1"}')
     assert await get(port, "/") == (200, "/healthz\n/numbers\n/readyz\n")
-    assert await get(port, "/nothing") == (404, "/nothing is not here; there are\n/healthz\n/numbers\n/readyz\n")
+    assert await get(port, "/nothing") == (404, "no page /nothing; the pages are\n/healthz\n/numbers\n/readyz\n")
 
 
 async def test_a_head_without_a_body_and_many_requests_of_one_connection(nursery: trio.Nursery) -> None:
@@ -119,12 +119,12 @@ async def test_a_head_without_a_body_and_many_requests_of_one_connection(nursery
     nursery.start_soon(HttpServer(world, Observatory(lambda: "").handle).serve, listener)
     stream = await trio.open_tcp_stream("127.0.0.1", listener.port)
     await stream.send_all(b"HEAD /readyz HTTP/1.1\r\n\r\nGET /readyz HTTP/1.1\r\nConnection: close\r\n\r\n")
-    told = b""
+    received = b""
     async for piece in stream:
-        told += piece
-    assert told.count(b"HTTP/1.1 200 OK") == 2
-    assert told.count(b"Content-Length: 6") == 2
-    assert told.endswith(b"Connection: close\r\n\r\nready\n")
+        received += piece
+    assert received.count(b"HTTP/1.1 200 OK") == 2
+    assert received.count(b"Content-Length: 6") == 2
+    assert received.endswith(b"Connection: close\r\n\r\nready\n")
 
 
 READY = b"GET /readyz HTTP/1.1\r\nConnection: close\r\n\r\n"
@@ -136,25 +136,25 @@ class Visitor:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    async def say(self, text: bytes) -> None:
+    async def send(self, text: bytes) -> None:
         while text:
             text = text[self._connection.send_now([text]) :]
             if text:
                 await self._connection.wait_writable()
 
-    async def hears(self) -> bytes:
+    async def receive(self) -> bytes:
         """All that comes until the end."""
-        heard, buffer = b"", bytearray(4096)
+        received, buffer = b"", bytearray(4096)
         while True:
             try:
                 count = await self._connection.receive_into(memoryview(buffer))
             except ConnectionLost:
-                return heard
-            heard += buffer[:count]
+                return received
+            received += buffer[:count]
 
 
 class Site:
-    """A server whose only page says that it is ready, under virtual time."""
+    """A server whose only page reports readiness, under virtual time."""
 
     def __init__(self, universe: object) -> None:
         self._universe = universe
@@ -172,8 +172,8 @@ class Site:
 
     async def is_ready(self, host: str = "anywhere") -> bool:
         visitor = await self.visitor(host)
-        await visitor.say(READY)
-        return (await visitor.hears()).endswith(b"ready\n")
+        await visitor.send(READY)
+        return (await visitor.receive()).endswith(b"ready\n")
 
 
 def play(act: Callable[[Site, trio.Nursery], Awaitable[None]]) -> None:
@@ -188,15 +188,15 @@ def play(act: Callable[[Site, trio.Nursery], Awaitable[None]]) -> None:
 
 
 async def drip(visitor: Visitor) -> None:
-    """A byte of a head every three seconds, for as long as somebody listens."""
+    """A byte of a head every three seconds, until the server closes."""
     with contextlib.suppress(ConnectionLost):
         while True:
-            await visitor.say(b"x")
+            await visitor.send(b"x")
             await trio.sleep(3)
 
 
 @pytest.mark.feature("OB-06")
-def test_slow_connections_never_shut_out_who_asks_whether_the_node_is_ready() -> None:
+def test_slow_connections_never_shut_out_a_readiness_check() -> None:
     async def act(site: Site, nursery: trio.Nursery) -> None:
         for _ in range(2 * MAX_CONNECTIONS):
             nursery.start_soon(drip, await site.visitor("attacker"))
@@ -206,12 +206,22 @@ def test_slow_connections_never_shut_out_who_asks_whether_the_node_is_ready() ->
     play(act)
 
 
+def test_bytes_of_another_protocol_are_refused_at_once() -> None:
+    async def act(site: Site, nursery: trio.Nursery) -> None:
+        visitor = await site.visitor()
+        await visitor.send(b"\x00\x00\x00\x20\x00\x12")
+        with trio.fail_after(1):
+            assert (await visitor.receive()).startswith(b"HTTP/1.1 400")
+
+    play(act)
+
+
 def test_a_head_that_does_not_come_to_its_end_is_not_waited_for() -> None:
     async def act(site: Site, nursery: trio.Nursery) -> None:
         visitor = await site.visitor()
         began = trio.current_time()
         nursery.start_soon(drip, visitor)
-        assert await visitor.hears() == b""
+        assert await visitor.receive() == b""
         assert trio.current_time() - began <= HEAD_SECONDS + 1
 
     play(act)
@@ -221,10 +231,10 @@ def test_a_connection_may_be_quiet_between_requests() -> None:
     async def act(site: Site, nursery: trio.Nursery) -> None:
         visitor = await site.visitor()
         for _ in range(3):
-            await visitor.say(b"GET /readyz HTTP/1.1\r\n\r\n")
+            await visitor.send(b"GET /readyz HTTP/1.1\r\n\r\n")
             await trio.sleep(3 * HEAD_SECONDS)
-        await visitor.say(READY)
-        assert (await visitor.hears()).count(b"ready\n") == 4
+        await visitor.send(READY)
+        assert (await visitor.receive()).count(b"ready\n") == 4
 
     play(act)
 
@@ -232,12 +242,12 @@ def test_a_connection_may_be_quiet_between_requests() -> None:
 def test_a_full_house_gives_the_place_of_the_host_that_has_most() -> None:
     async def act(site: Site, nursery: trio.Nursery) -> None:
         patient = await site.visitor("dashboard")
-        await patient.say(b"GET /readyz HTTP/1.1\r\n\r\n")
+        await patient.send(b"GET /readyz HTTP/1.1\r\n\r\n")
         await trio.sleep(1)
         crowd = [await site.visitor("attacker") for _ in range(MAX_CONNECTIONS - 1)]
         assert await site.is_ready("kubelet")
-        assert await crowd[0].hears() == b"", "the oldest of the crowd went"
-        await patient.say(READY)
-        assert (await patient.hears()).count(b"ready\n") == 2
+        assert await crowd[0].receive() == b"", "the oldest of the crowd went"
+        await patient.send(READY)
+        assert (await patient.receive()).count(b"ready\n") == 2
 
     play(act)

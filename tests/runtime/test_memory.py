@@ -1,4 +1,4 @@
-"""How much memory connections may hold, and which connection goes when it is too much."""
+"""The memory that connections may hold, and the connection that is closed above the limit."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_peer_that_leaves_most_answers_unread_is_closed() -> None:
     assert (budget.answer_bytes, budget.closed) == (50, 1)
 
 
-def test_requests_wait_for_room_and_are_told_of_it() -> None:
+def test_room_for_requests_is_reported() -> None:
     budget = MemoryBudget(most_request_bytes=100, most_answer_bytes=100)
     found: list[int] = []
     budget.on_room = lambda: found.append(budget.request_bytes)
@@ -67,6 +67,19 @@ def test_requests_wait_for_room_and_are_told_of_it() -> None:
     assert budget.is_full and not held.reasons
     budget.requests_changed(-50)
     assert found == [59]
+
+
+def test_work_that_grows_beyond_the_limit_costs_the_largest_connection() -> None:
+    budget = MemoryBudget(most_request_bytes=100, most_answer_bytes=100, most_grown_bytes=200)
+    small, large = connections(budget, 2)
+    small.hold(requests=90)
+    large.hold(requests=100)
+    budget.make_room_for_growth()
+    assert budget.is_full and not large.reasons, "clients are not read, and work under way may go on"
+    small.hold(requests=20)
+    budget.make_room_for_growth()
+    assert (len(small.reasons), len(large.reasons)) == (1, 0)
+    assert budget.request_bytes == 100
 
 
 def test_requests_that_never_arrive_whole_go_largest_first() -> None:

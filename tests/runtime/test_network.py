@@ -1,4 +1,4 @@
-"""What every network promises, the machine's and the simulated one."""
+"""The promises of every network, real and simulated."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_sending_to_a_closed_peer_fails_soon(play) -> None:
     play(story)
 
 
-def test_close_wakes_whoever_waits(play) -> None:
+def test_close_wakes_waiting_tasks(play) -> None:
     async def story(two) -> None:
         near, _far = await connect(two)
         async with trio.open_nursery() as nursery:
@@ -224,7 +224,7 @@ def test_parts_of_a_file_are_sent(play, tmp_path) -> None:
     play(story)
 
 
-def test_nobody_listens(play) -> None:
+def test_a_dial_without_a_listener_is_refused(play) -> None:
     async def story(two) -> None:
         listener = await two.server.network.listen("", 0)
         listener.close()

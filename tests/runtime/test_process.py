@@ -49,7 +49,7 @@ def start(tmp_path: Path, *words: str) -> subprocess.Popen[str]:
 def wait_for(process: subprocess.Popen[str], text: str) -> None:
     assert process.stderr is not None
     while text not in (line := process.stderr.readline()):
-        assert line, f"the process ended before it said {text!r}"
+        assert line, f"the process ended before it printed {text!r}"
 
 
 def test_a_node_runs_until_it_is_asked_to_stop(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_node_runs_until_it_is_asked_to_stop(tmp_path: Path) -> None:
         assert process.wait(20) == 0
 
 
-def test_the_second_signal_ends_who_does_not_listen(tmp_path: Path) -> None:
+def test_the_second_signal_ends_a_node_that_ignores_the_first(tmp_path: Path) -> None:
     with start(tmp_path, "--set", "mood=deaf") as process:
         wait_for(process, "is up")
         process.send_signal(signal.SIGINT)
@@ -80,7 +80,7 @@ def test_a_node_that_waits_for_others_ends_at_the_first_signal(tmp_path: Path) -
         assert process.wait(20) == 0
 
 
-def test_what_the_machine_refuses_needs_no_traceback(tmp_path: Path) -> None:
+def test_refusals_of_the_machine_need_no_traceback(tmp_path: Path) -> None:
     with start(tmp_path, "--set", "mood=refused") as process:
         _out, err = process.communicate(timeout=20)
         assert process.returncode == 1
@@ -94,7 +94,7 @@ def test_our_own_mistake_comes_with_one(tmp_path: Path) -> None:
         assert "ZeroDivisionError: our own mistake" in err and "Traceback" in err
 
 
-def test_a_log_file_takes_all_that_is_said(tmp_path: Path) -> None:
+def test_a_log_file_gets_all_output(tmp_path: Path) -> None:
     log = tmp_path / "node.log"
     with start(tmp_path, "--log-file", str(log)) as process:
         while not log.exists() or "to standard output" not in log.read_text():
@@ -106,17 +106,17 @@ def test_a_log_file_takes_all_that_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ([], "usage: python -m broker CONFIG"),
-        (["a", "b"], "b is not understood"),
-        (["a", "--sett", "b=c"], "--sett is not understood"),
-        (["a", "--set"], "--set takes a value"),
-        (["a", "--set", "b"], "--set b: not KEY=VALUE"),
+        (["a", "b"], "unknown argument b"),
+        (["a", "--sett", "b=c"], "unknown argument --sett"),
+        (["a", "--set"], "--set needs a value"),
+        (["a", "--set", "b"], "--set must be KEY=VALUE, for example num.partitions=3; got 'b'"),
     ],
 )
-def test_arguments_that_make_no_sense(words: list[str], told: str) -> None:
-    with pytest.raises(ArgumentError, match=told):
+def test_wrong_arguments(words: list[str], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
         Arguments.parse("broker", words)
 
 

@@ -1,4 +1,4 @@
-"""What is counted of requests, and how it is written for Prometheus."""
+"""Counts and times of requests, and their text for Prometheus."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ label = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=
 
 
 @given(st.lists(st.tuples(label, label, st.integers(-(2**63), 2**63 - 1) | st.floats()), unique_by=lambda it: it[:2]))
-def test_prometheus_reads_what_is_written(samples: list[tuple[str, str, float]]) -> None:
+def test_prometheus_parses_the_text(samples: list[tuple[str, str, float]]) -> None:
     family = Family("gauge", "a_b", "What it is: \\ and\nmore", ("x", "y"), [((x, y), v) for x, y, v in samples])
     [read] = text_string_to_metric_families(b"".join(render(family)).decode())
-    assert (read.name, read.type, read.documentation) == ("a_b", "gauge", family.told)
+    assert (read.name, read.type, read.documentation) == ("a_b", "gauge", family.help)
     for sample, (x, y, value) in zip(read.samples, samples, strict=True):
         assert sample.labels == {"x": x, "y": y}
         assert sample.value == float(value) or (math.isnan(value) and math.isnan(sample.value))
@@ -82,17 +82,18 @@ def test_a_histogram_adds_up(times: list[float]) -> None:
             assert count == sum(each <= float(bound) / 1000 for each in times)
 
 
-def test_apis_that_nobody_asked_for_are_not_told() -> None:
+def test_unused_apis_have_no_samples() -> None:
     used = ApiCounter()
     used.requests = used.answers = 2
     used.errors.update([3, 3, 12_345])
-    told = {family.name: list(family.samples) for family in request_families({"Fetch": used, "Produce": ApiCounter()})}
-    assert told["kafka_network_requestmetrics_requests"] == [(("Fetch",), 2)]
-    assert told["kafka_network_requestmetrics_errors"] == [
+    families = request_families({"Fetch": used, "Produce": ApiCounter()})
+    samples = {family.name: list(family.samples) for family in families}
+    assert samples["kafka_network_requestmetrics_requests"] == [(("Fetch",), 2)]
+    assert samples["kafka_network_requestmetrics_errors"] == [
         (("Fetch", "UNKNOWN_TOPIC_OR_PARTITION"), 2),
         (("Fetch", "12345"), 1),
     ]
-    assert told["kafka_network_requestmetrics_totaltimems"] == []
+    assert samples["kafka_network_requestmetrics_totaltimems"] == []
 
 
 @pytest.mark.feature("OB-01")

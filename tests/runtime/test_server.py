@@ -10,10 +10,11 @@ from dataclasses import replace
 import pytest
 import trio
 
-from runtime.exchange import BURST_REQUESTS, STEPS_IN_A_TURN, Steps
 from runtime.outgoing import Outgoing
-from runtime.server import Request, ResponseSlot, Server, ServerLimits
+from runtime.server import Request, ResponseSlot, Server, ServerLimits, Steps
+from runtime.server_connection import BURST_REQUESTS
 from runtime.simulated import make_world, run_simulation
+from runtime.step_driver import STEPS_IN_A_TURN
 from runtime.world import Connection, ConnectionLost, FileRegion, World
 
 METADATA = 3
@@ -57,7 +58,7 @@ class Peer:
 
 
 class Desk:
-    """A handler that notes every request and answers when told."""
+    """A handler that keeps every request; tests fill its slots."""
 
     def __init__(self, *, echo: bool = False) -> None:
         self.requests: list[Request] = []
@@ -106,7 +107,7 @@ def stage(play, handle, limits: ServerLimits, act) -> None:
 LIMITS = ServerLimits()
 
 
-def test_a_request_is_told_in_full(play) -> None:
+def test_a_request_arrives_in_full(play) -> None:
     async def act(scene: Scene) -> None:
         desk.__init__(echo=True)
         peer = await scene.peer()
@@ -298,15 +299,15 @@ def test_one_send_for_all_that_a_timer_completes() -> None:
     in_simulation(act, desk)
 
 
-def test_what_is_left_for_afterwards_is_done_once_for_all_that_came_together() -> None:
+def test_deferred_work_is_done_once_for_all_requests_that_came_together() -> None:
     """Several records go to a follower with one answer."""
     waiting: list[ResponseSlot] = []
-    told: list[int] = []
+    counts: list[int] = []
     appended = 0
 
     async def act(scene: Scene, sends: list[int]) -> None:
         def look() -> None:
-            told.append(appended)
+            counts.append(appended)
             for slot in waiting:
                 slot.fill([b"news"])
             waiting.clear()
@@ -327,7 +328,7 @@ def test_what_is_left_for_afterwards_is_done_once_for_all_that_came_together() -
             assert await producer.answer() == b"taken"
         for follower in followers:
             assert await follower.answer() == b"news"
-        assert told == [5]
+        assert counts == [5]
         assert sorted(sends) == [8, 8, 5 * 9]
 
     class Log:
@@ -404,7 +405,7 @@ def test_a_slot_is_filled_once(play) -> None:
     stage(play, desk, LIMITS, act)
 
 
-def test_who_left_needs_no_answer(play) -> None:
+def test_a_closed_connection_gets_no_answer(play) -> None:
     async def act(scene: Scene) -> None:
         desk.__init__()
         peer = await scene.peer()
@@ -423,7 +424,7 @@ def test_who_left_needs_no_answer(play) -> None:
     stage(play, desk, LIMITS, act)
 
 
-def test_abort_closes_after_what_was_answered(play) -> None:
+def test_abort_closes_after_earlier_answers(play) -> None:
     async def act(scene: Scene) -> None:
         desk.__init__()
         peer, other = await scene.peer(), await scene.peer()
@@ -548,26 +549,6 @@ def test_a_peer_that_does_not_read_is_not_read_either(play) -> None:
     stage(play, handle, replace(LIMITS, max_unsent_bytes=1_000_000), act)
 
 
-def test_a_muted_connection_is_answered_but_not_read(play) -> None:
-    def handle(request: Request, slot: ResponseSlot) -> None:
-        if request.body:
-            slot.mute(300)
-        slot.fill([request.correlation_id.to_bytes(4, "big")])
-
-    async def act(scene: Scene) -> None:
-        greedy, modest = await scene.peer(), await scene.peer()
-        await greedy.ask(request_frame(1, b"too much"), request_frame(2))
-        started = trio.current_time()
-        assert await greedy.answer() == b"\0\0\0\1"
-        await modest.ask(request_frame(3))
-        assert await modest.answer() == b"\0\0\0\3"
-        assert trio.current_time() - started < 0.25
-        assert await greedy.answer() == b"\0\0\0\2"
-        assert trio.current_time() - started > 0.25
-
-    stage(play, handle, LIMITS, act)
-
-
 @pytest.mark.feature("RP-11")
 def test_connections_beyond_the_maximum_wait(play) -> None:
     async def act(scene: Scene) -> None:
@@ -644,7 +625,7 @@ def test_idle_connections_end_but_not_waiting_ones(play) -> None:
     stage(play, desk, replace(LIMITS, connections_max_idle_ms=100), act)
 
 
-def test_stop_answers_what_is_under_way(play) -> None:
+def test_stop_answers_requests_under_way(play) -> None:
     async def story(two) -> None:
         desk = Desk()
         async with trio.open_nursery() as nursery:
@@ -743,7 +724,7 @@ def test_requests_that_have_not_begun_when_their_connection_closes_are_dropped(p
         await trio.sleep(0.1)
         for slot in list(desk.slots):
             if not slot.connection_closed:
-                slot.fill([b"an answer that nobody takes"])
+                slot.fill([b"an unread answer"])
                 await trio.sleep(0.001)
         with trio.fail_after(30):
             while scene.server.connections:
@@ -816,7 +797,7 @@ def test_a_request_in_steps_lets_others_have_their_turn(play) -> None:
     stage(play, handle, LIMITS, act)
 
 
-def test_work_of_a_step_is_done_aside_and_its_result_comes_back() -> None:
+def test_work_of_a_step_is_done_in_the_worker_and_its_result_returned() -> None:
     def handle(request: Request, slot: ResponseSlot) -> Steps:
         doubled = yield lambda: 2 * request.correlation_id
         try:
@@ -828,6 +809,32 @@ def test_work_of_a_step_is_done_aside_and_its_result_comes_back() -> None:
         peer = await scene.peer()
         await peer.ask(request_frame(21))
         assert await peer.answer() == b"42"
+
+    in_simulation(act, handle)
+
+
+def test_steps_in_a_background_task_are_taken_as_those_of_a_new_request() -> None:
+    """Their work is done in the worker too, and an error of it is thrown into the handler."""
+    nurseries: list[trio.Nursery] = []
+
+    def handle(request: Request, slot: ResponseSlot) -> None:
+        nurseries[0].start_soon(slot.take_steps, steps(request, slot))
+
+    def steps(request: Request, slot: ResponseSlot) -> Steps:
+        doubled = yield lambda: 2 * request.correlation_id
+        try:
+            yield lambda: 1 // 0
+        except ZeroDivisionError:
+            for _ in range(2 * STEPS_IN_A_TURN):
+                yield None
+            slot.fill([b"%d" % doubled])
+
+    async def act(scene: Scene, sends: list[int]) -> None:
+        async with trio.open_nursery() as nursery:
+            nurseries.append(nursery)
+            peer = await scene.peer()
+            await peer.ask(request_frame(21))
+            assert await peer.answer() == b"42"
 
     in_simulation(act, handle)
 
@@ -847,7 +854,7 @@ def test_a_peer_that_never_takes_its_answers_is_idle(play) -> None:
     stage(play, Desk(echo=True), replace(LIMITS, connections_max_idle_ms=400), act)
 
 
-def test_answers_that_nobody_takes_hold_a_bounded_amount_of_memory(play) -> None:
+def test_unread_answers_hold_a_bounded_amount_of_memory(play) -> None:
     """Each of many connections stays below its own limit; the largest are closed at the limit of all."""
     limits = replace(LIMITS, memory_limit_bytes=64 << 20)
 
@@ -867,6 +874,51 @@ def test_answers_that_nobody_takes_hold_a_bounded_amount_of_memory(play) -> None
         slot.fill([b"small" if request.api_key == 1 else bytes(500_000)])
 
     stage(play, handle, limits, act)
+
+
+def test_requests_that_are_answered_later_make_room_for_others(play) -> None:
+    """Their answers leave in no turn of their own connection."""
+    limits = replace(LIMITS, queued_max_request_bytes=300_000)
+
+    async def act(scene: Scene) -> None:
+        desk.__init__()
+        large, other = await scene.peer(), await scene.peer()
+        await large.ask(request_frame(1, bytes(400_000)))
+        await desk.wait_for(1)
+        assert scene.server.memory.is_full
+        await other.ask(request_frame(2))
+        desk.slots[0].fill([b"late"])
+        assert await large.answer() == b"late"
+        assert not scene.server.memory.is_full
+        await desk.wait_for(2)
+
+    desk = Desk()
+    stage(play, desk, limits, act)
+
+
+def test_requests_that_grow_while_they_are_served_hold_a_bounded_amount_of_memory(play) -> None:
+    """Each of many requests is small on the wire, and is decoded to, or answered with, megabytes."""
+    limits = replace(LIMITS, memory_limit_bytes=64 << 20)
+
+    async def act(scene: Scene) -> None:
+        desk.__init__()
+        memory = scene.server.memory
+        peers = [await scene.peer() for _ in range(12)]
+        for number, peer in enumerate(peers):
+            await peer.ask(request_frame(number))
+            await desk.wait_for(number + 1)
+            desk.slots[-1].grow((4 << 20) + number)
+            assert memory.request_bytes <= memory.most_grown_bytes == 32 << 20
+        assert memory.closed == 5
+        for slot in desk.slots:
+            if not slot.connection_closed:
+                slot.fill([b"done"])
+        with trio.fail_after(30):
+            while memory.request_bytes:
+                await trio.sleep(0.001)
+
+    desk = Desk()
+    stage(play, desk, limits, act)
 
 
 def test_announced_frames_take_memory_only_as_they_arrive(play) -> None:
@@ -899,7 +951,7 @@ def test_frames_that_never_arrive_whole_do_not_keep_others_waiting(play) -> None
 
 
 def test_a_closed_connection_lets_go_of_its_answers_at_once() -> None:
-    """What waited for an answer before it is not kept until the collector comes by."""
+    """Answers that waited for an earlier one are not kept until the next garbage collection."""
     released: list[int] = []
 
     class Large(bytes):
@@ -909,8 +961,6 @@ def test_a_closed_connection_lets_go_of_its_answers_at_once() -> None:
     slots: list[ResponseSlot] = []
 
     class Kept:
-        throttled_ms = 0.0
-
         def __init__(self, slot: ResponseSlot) -> None:
             self.slot = slot
 

@@ -1,9 +1,6 @@
-"""Who has a turn on the event loop, and when."""
+"""The order of turns on the event loop."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import TypeVar
 
 import pytest
 import trio
@@ -11,8 +8,6 @@ import trio.testing
 from trio.testing import MockClock
 
 from runtime.turns import LONGEST_PENALTY_SECONDS, ROUND_SECONDS, Share, Turns
-
-T = TypeVar("T")
 
 
 class Stopwatch:
@@ -25,16 +20,12 @@ class Stopwatch:
         return self.now
 
 
-async def inline(work: Callable[[], T]) -> T:
-    return work()
-
-
 class Crowd:
     """Connections, each with a share, that note the order of their turns."""
 
     def __init__(self) -> None:
         self.stopwatch = Stopwatch()
-        self.turns = Turns(self.stopwatch, inline)
+        self.turns = Turns(self.stopwatch)
         self.order: list[str] = []
 
     def spend(self, share: Share, seconds: float) -> None:
@@ -77,8 +68,8 @@ async def test_the_connection_that_used_least_goes_first_and_nodes_before_all(au
     assert crowd.order == ["node", "fresh", "modest", "greedy"]
 
 
-async def test_nobody_waits_for_ever_behind_those_who_use_little() -> None:
-    """What a connection used moves it back in the line, but never by more than the longest penalty."""
+async def test_no_connection_waits_for_ever_behind_modest_ones() -> None:
+    """The time that a connection used moves it back in the line, but never by more than the longest penalty."""
     crowd = Crowd()
     greedy = Share()
     crowd.spend(greedy, 60.0)

@@ -1,4 +1,4 @@
-"""What clients call their things can neither forge a line of a log nor steer a terminal."""
+"""Names chosen by clients can neither forge a log line nor control a terminal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_control_characters_are_written_out() -> None:
 
 
 @given(st.text(st.characters()))
-def test_whatever_comes_is_one_line_that_can_be_encoded(text: str) -> None:
+def test_any_text_becomes_one_line_that_can_be_encoded(text: str) -> None:
     shown = visible(text)
     assert len(shown.splitlines()) <= 1
     assert all(unicodedata.category(character) not in ("Cc", "Cs") for character in shown)
@@ -66,10 +66,10 @@ def test_a_traceback_has_lines_and_none_of_them_looks_like_a_message() -> None:
     try:
         raise ValueError(FORGED + TERMINAL)
     except ValueError as error:
-        told = formatted("g", error, stack="Stack (most recent call last):\n" + FORGED)
-    assert len(BEGINS_A_LINE.findall(told)) == 1
-    first, *rest = told.split("\n")
+        text = formatted("g", error, stack="Stack (most recent call last):\n" + FORGED)
+    assert len(BEGINS_A_LINE.findall(text)) == 1
+    first, *rest = text.split("\n")
     assert first.endswith("group g")
     assert all(line.startswith("    ") for line in rest)
     assert "    Traceback (most recent call last):" in rest
-    assert "\x1b" not in told
+    assert "\x1b" not in text

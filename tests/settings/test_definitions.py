@@ -39,11 +39,11 @@ def test_the_models_have_kafkas_defaults(model: type[NodeSettings]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "text", "told"),
+    ("key", "text", "message"),
     [
         ("broker.session.timeout.ms", "abc", "not a whole number; allowed: 1 or more"),
         ("broker.session.timeout.ms", "0", "out of range; allowed: 1 or more"),
-        ("broker.session.timeout.ms", "9999999999", "too big for an int; allowed: 1 or more"),
+        ("broker.session.timeout.ms", "9999999999", "too large for an int; allowed: 1 or more"),
         ("broker.session.timeout.ms", "1_000", "not a whole number; allowed: 1 or more"),
         ("delete.topic.enable", "yes", "neither true nor false; allowed: true or false"),
         ("log.cleaner.min.cleanable.ratio", "1.5", "out of range; allowed: 0 to 1"),
@@ -52,22 +52,22 @@ def test_the_models_have_kafkas_defaults(model: type[NodeSettings]) -> None:
         (
             "compression.type",
             "lzma",
-            "not one of these; allowed: uncompressed, zstd, lz4, snappy, gzip or producer",
+            "not an allowed value; allowed: uncompressed, zstd, lz4, snappy, gzip or producer",
         ),
-        ("log.cleanup.policy", "delete,keep", "not one of these; allowed: a list of compact, delete"),
+        ("log.cleanup.policy", "delete,keep", "not an allowed value; allowed: a list of compact, delete"),
         (
             "group.consumer.assignors",
             "uniform,com.example.Mine",
-            "not one of these; allowed: a list of uniform, range, "
+            "not an allowed value; allowed: a list of uniform, range, "
             "org.apache.kafka.coordinator.group.assignor.UniformAssignor, "
             "org.apache.kafka.coordinator.group.assignor.RangeAssignor",
         ),
     ],
 )
-def test_a_bad_value_is_told_with_what_is_allowed(key: str, text: str, told: str) -> None:
+def test_the_error_of_a_bad_value_has_the_allowed_ones(key: str, text: str, message: str) -> None:
     with pytest.raises(SettingsError) as refused:
         definitions("broker")[key].parse(text)
-    assert str(refused.value) == f"{key}={text}: {told}"
+    assert str(refused.value) == f"{key}={text}: {message}"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_slip_of_the_pen_finds_the_key_that_was_meant() -> None:
     assert closest_key("pineapple") is None
 
 
-def test_a_key_for_one_listener_is_known_by_what_follows_the_listener() -> None:
+def test_a_key_for_one_listener_is_known_by_its_suffix() -> None:
     found = find_broker_key("listener.name.internal.ssl.client.auth")
     assert found is not None
     assert found.name == "ssl.client.auth"

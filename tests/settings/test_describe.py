@@ -1,4 +1,4 @@
-"""Where a value comes from, and what may be altered while brokers run."""
+"""The source of each value, and the keys that may be altered while brokers run."""
 
 import pytest
 
@@ -83,7 +83,7 @@ def test_keys_that_only_a_running_broker_takes_are_shown_when_they_are_set() -> 
 
 
 @pytest.mark.feature("AD-02")
-def test_a_key_that_nobody_knows_is_shown_without_its_value() -> None:
+def test_an_unknown_key_is_shown_without_its_value() -> None:
     layers = BrokerLayers(per_broker={"log.cleaner.threadzz": "9"})
     entry = by_name(describe_broker_configs(layers))["log.cleaner.threadzz"]
     assert (entry.value, entry.type_number, entry.sensitive, entry.read_only) == (None, 0, True, True)
@@ -104,7 +104,7 @@ def test_a_subscription_to_client_metrics_shows_every_key() -> None:
     assert entries["match"].synonyms == ()
 
 
-def test_the_cluster_defaults_show_only_what_was_set_for_all() -> None:
+def test_the_cluster_defaults_show_only_values_set_for_all_brokers() -> None:
     layers = BrokerLayers({"num.partitions": "3"}, {"max.connections": "9"}, {"log.roll.ms": "5"})
     [entry] = describe_cluster_defaults(layers)
     assert (entry.name, entry.value, entry.source) == (
@@ -130,21 +130,21 @@ def test_values_print_as_in_kafkas_tools(value: bool | int | float | list[str], 
 
 @pytest.mark.feature("AD-02")
 @pytest.mark.parametrize(
-    ("name", "value", "for_all", "told"),
+    ("name", "value", "for_all", "message"),
     [
         ("log.retention.ms", "5", True, None),
         ("leader.replication.throttled.rate", "1000", False, None),
         ("listeners", "PLAINTEXT://:1", False, None),
         ("listeners", "PLAINTEXT://:1", True, "one broker at a time"),
-        ("node.id", "5", False, "read when it starts"),
+        ("node.id", "5", False, "when it starts"),
         ("log.retention.ms", "x", True, "log.retention.ms=x: not a whole number"),
         ("log.retention.mss", "5", True, None),
     ],
 )
-def test_which_changes_running_brokers_take(name: str, value: str, for_all: bool, told: str | None) -> None:
-    if told is None:
+def test_which_changes_running_brokers_take(name: str, value: str, for_all: bool, message: str | None) -> None:
+    if message is None:
         validate_broker_config(name, value, for_all=for_all)
         return
     with pytest.raises(SettingsError) as refused:
         validate_broker_config(name, value, for_all=for_all)
-    assert told in str(refused.value)
+    assert message in str(refused.value)

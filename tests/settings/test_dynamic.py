@@ -34,7 +34,7 @@ def test_the_stronger_layer_counts_and_the_rest_stays() -> None:
 
 
 @pytest.mark.feature("MB-20")
-def test_what_does_not_fit_is_told_and_passed_over() -> None:
+def test_a_value_that_does_not_fit_is_reported_and_ignored() -> None:
     file, _ = load_broker_settings(BROKER, "b")
     layers = BrokerLayers(file.raw, {"max.connections": "many", "node.id": "9", "from.the.future": "1"})
     now, passed_over = with_dynamic_configs(file, layers)

@@ -1,4 +1,4 @@
-"""The list of settings without effect tells the truth: it is compared with what the code reads."""
+"""The list of settings without effect is true: it is compared with the settings that the code reads."""
 
 import re
 from pathlib import Path

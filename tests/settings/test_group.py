@@ -24,7 +24,7 @@ def test_there_are_seventeen_keys_and_their_synonyms_exist() -> None:
 
 
 @pytest.mark.feature("CG-15")
-def test_what_holds() -> None:
+def test_effective_values() -> None:
     assert group_value(SESSION, {}, {}) == 45_000
     assert group_value(SESSION, {}, {"group.consumer.session.timeout.ms": "50000"}) == 50_000
     assert group_value(SESSION, {SESSION: "47000"}, {"group.consumer.session.timeout.ms": "50000"}) == 47_000
@@ -51,12 +51,12 @@ BAD: list[tuple[dict[str, str], str]] = [
     ({SESSION: "0"}, "out of range"),
     ({HEARTBEAT: "4999"}, "group.consumer.min.heartbeat.interval.ms"),
     ({"consumer.assignment.interval.ms": "15001"}, "group.consumer.max.assignment.interval.ms"),
-    ({"consumer.assignor.offload.enable": "true"}, "no such config of groups"),
+    ({"consumer.assignor.offload.enable": "true"}, "unknown group config"),
     ({"consumer.session.timeout": "45000"}, "did you mean consumer.session.timeout.ms"),
-    ({"share.auto.offset.reset": "by_duration:-PT1H"}, "no such strategy"),
-    ({"share.auto.offset.reset": "by_duration:"}, "no such strategy"),
-    ({"share.auto.offset.reset": "sometimes"}, "no such strategy"),
-    ({"share.isolation.level": "serializable"}, "not one of these"),
+    ({"share.auto.offset.reset": "by_duration:-PT1H"}, "unknown strategy"),
+    ({"share.auto.offset.reset": "by_duration:"}, "unknown strategy"),
+    ({"share.auto.offset.reset": "sometimes"}, "unknown strategy"),
+    ({"share.isolation.level": "serializable"}, "not an allowed value"),
     ({"share.delivery.count.limit": "11"}, "group.share.max.delivery.count.limit"),
     ({"streams.num.standby.replicas": "3"}, "group.streams.max.standby.replicas"),
 ]
@@ -64,27 +64,27 @@ BAD: list[tuple[dict[str, str], str]] = [
 
 @pytest.mark.feature("CG-15")
 @pytest.mark.parametrize("overrides", GOOD)
-def test_what_is_taken(overrides: dict[str, str]) -> None:
+def test_allowed_overrides(overrides: dict[str, str]) -> None:
     validate_group_configs(overrides, {})
 
 
 @pytest.mark.feature("CG-15")
-@pytest.mark.parametrize(("overrides", "why"), BAD, ids=["=".join(*bad.items()) for bad, _ in BAD])
-def test_what_is_refused(overrides: dict[str, str], why: str) -> None:
-    with pytest.raises(SettingsError, match=why):
+@pytest.mark.parametrize(("overrides", "message"), BAD, ids=["=".join(*bad.items()) for bad, _ in BAD])
+def test_refused_overrides(overrides: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
         validate_group_configs(overrides, {})
 
 
 @pytest.mark.feature("CG-15")
 def test_a_session_is_longer_than_the_time_between_heartbeats() -> None:
     broker = {"group.consumer.min.session.timeout.ms": "1000", "group.consumer.min.heartbeat.interval.ms": "1000"}
-    with pytest.raises(SettingsError, match="has to be greater than"):
+    with pytest.raises(SettingsError, match="must be greater than"):
         validate_group_configs({SESSION: "5000"}, broker)
     validate_group_configs({SESSION: "5000", HEARTBEAT: "1000"}, broker)
 
 
 @pytest.mark.feature("CG-15")
-def test_a_description_tells_where_each_value_comes_from() -> None:
+def test_a_description_has_the_source_of_each_value() -> None:
     layers = BrokerLayers(static={"group.consumer.session.timeout.ms": "50000"})
     entries = {entry.name: entry for entry in describe_group_configs({HEARTBEAT: "7000"}, layers)}
     assert set(entries) == set(GROUP_KEYS)

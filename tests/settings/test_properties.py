@@ -45,7 +45,7 @@ def test_any_text_is_read_or_refused_in_one_line(text: str) -> None:
 @given(
     st.dictionaries(st.from_regex(r"[a-z.]{1,10}", fullmatch=True), st.from_regex(r"[a-z0-9,:/]{0,10}", fullmatch=True))
 )
-def test_what_is_written_is_read_back(values: dict[str, str]) -> None:
+def test_written_values_are_read_back(values: dict[str, str]) -> None:
     text = "\n".join(f"{key}={value}" for key, value in values.items())
     assert {key: value for key, (value, _line) in parse_properties(text, "any").items()} == values
 
@@ -56,6 +56,6 @@ def test_what_is_written_is_read_back(values: dict[str, str]) -> None:
         st.text(st.characters(exclude_categories=["Cs"])),
     )
 )
-def test_what_is_rendered_is_read_back(values: dict[str, str]) -> None:
+def test_rendered_properties_are_read_back(values: dict[str, str]) -> None:
     found = parse_properties(render_properties(values), "any")
     assert {key: value for key, (value, _line) in found.items()} == values

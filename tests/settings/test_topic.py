@@ -55,26 +55,26 @@ def test_a_name_from_a_newer_controller_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "told"),
+    ("overrides", "message"),
     [
-        ({"retention.mss": "1"}, "retention.mss: no such topic config; did you mean retention.ms?"),
+        ({"retention.mss": "1"}, "retention.mss: unknown topic config; did you mean retention.ms?"),
         ({"retention.ms": "week"}, "retention.ms=week: not a whole number; allowed: -1 or more"),
         (
             {"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "5"},
-            "min.compaction.lag.ms=9: must not be above max.compaction.lag.ms; allowed: 0 to 5",
+            "min.compaction.lag.ms=9: must be at most max.compaction.lag.ms; allowed: 0 to 5",
         ),
         (
             {"remote.storage.enable": "true", "retention.ms": "5", "local.retention.ms": "6"},
-            "local.retention.ms=6: must not be above retention.ms; allowed: -2 or 0 to 5",
+            "local.retention.ms=6: must be at most retention.ms; allowed: -2 or 0 to 5",
         ),
         (
             {"leader.replication.throttled.replicas": "0:1,1"},
-            "leader.replication.throttled.replicas=0:1,1: not one of these; "
+            "leader.replication.throttled.replicas=0:1,1: not an allowed value; "
             "allowed: a list of pairs partition:broker, or *",
         ),
     ],
 )
-def test_what_cannot_work_is_refused(overrides: dict[str, str], told: str) -> None:
+def test_settings_that_cannot_work_are_refused(overrides: dict[str, str], message: str) -> None:
     with pytest.raises(SettingsError) as refused:
         validate_topic_configs(overrides)
-    assert str(refused.value) == told
+    assert str(refused.value) == message

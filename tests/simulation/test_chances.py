@@ -8,20 +8,21 @@ from typing import Any
 import pytest
 import trio
 
-from barnabas.cluster.simulation import seed
-from barnabas.cluster.simulation.chances import NEVER, Standing, chance_since
-from barnabas.cluster.simulation.swarm import TopicPlan
 from broker.replication.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
+from simulation import seed
+from simulation.chances import NEVER, Standing, chance_since
+from simulation.swarm import PLAIN, TopicPlan
 
 BROKERS, CONTROLLERS, PRODUCERS = ("1", "2", "3"), ("101", "102", "103"), ("p",)
 TERM = ("active controller", 4)
-UNEVENTFUL = {"fault_weights": {"clock jump": 1.0}, "groups": (), "transactions": None, "core_probability": 0.0}
+UNEVENTFUL = {**PLAIN, "fault_weights": {"clock": 1}, "groups": (), "transactions": None, "core_probability": 0.0}
 CROWDED = {
+    **PLAIN,
     "topics": (TopicPlan("topic-0", 2, 2, {"min.insync.replicas": "2"}),),
     "brokers": 2,
     "controllers": 1,
-    "fault_weights": {"kill": 1.0},
+    "fault_weights": {"kill": 1},
     "fault_pause_seconds": 0.1,
     "fault_length_seconds": 60.0,
     "faults_at_once": 3,
@@ -101,14 +102,14 @@ def refusing(monkeypatch: pytest.MonkeyPatch, refuses: Callable[[float], bool]) 
 def test_a_cluster_that_takes_no_records_though_it_can_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would work again if it were only waited for."""
     refusing(monkeypatch, lambda now: 5 < now < 45)
-    report = seed.run_seed(1, changes=UNEVENTFUL, draws_later=False)
+    report = seed.run_seed(1, changes=UNEVENTFUL)
     assert "has had all that it needs" in report.broken[0]
 
 
 @pytest.mark.feature("FI-05")
 def test_a_cluster_that_never_has_the_chance_is_given_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seed, "PATIENCE_SECONDS", 70.0)
-    report = seed.run_seed(1, changes=CROWDED, draws_later=False)
+    monkeypatch.setattr(seed, "FAULT_PHASE_TIMEOUT_SECONDS", 70.0)
+    report = seed.run_seed(1, changes=CROWDED)
     assert report.passed, report.broken
     assert report.counts["runs whose faults left no time for acks"] == 1
     assert report.counts["acks"] >= seed.LEAST_ACKS
@@ -116,7 +117,7 @@ def test_a_cluster_that_never_has_the_chance_is_given_one(monkeypatch: pytest.Mo
 
 @pytest.mark.feature("FI-05", "FI-11")
 def test_and_has_to_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seed, "PATIENCE_SECONDS", 70.0)
+    monkeypatch.setattr(seed, "FAULT_PHASE_TIMEOUT_SECONDS", 70.0)
     refusing(monkeypatch, lambda now: True)
-    (broken,) = seed.run_seed(1, changes=CROWDED, draws_later=False).broken
+    (broken,) = seed.run_seed(1, changes=CROWDED).broken
     assert "enough records are acked" in broken

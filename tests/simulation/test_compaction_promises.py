@@ -6,11 +6,6 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.ghosts import Batch, GhostLog
-from barnabas.cluster.simulation.invariants.compaction import is_rest, missing
-from barnabas.cluster.simulation.invariants.partitions import PartitionPromises
-from barnabas.cluster.simulation.invariants.places import PartitionKey
 from broker.internal_topics import GROUP_TOPIC
 from kraft.metadata.image import EMPTY_IMAGE
 from protocol.records.builder import build_batch
@@ -18,6 +13,11 @@ from protocol.records.control import EndTxn, build_end_txn_batch
 from protocol.records.record import Record
 from runtime.simulated.inode import Inode
 from runtime.simulated.process import NodeKilled
+from simulation.findings import Findings
+from simulation.ghosts import Batch, GhostLog
+from simulation.invariants.compaction import is_rest, missing
+from simulation.invariants.partitions import PartitionPromises
+from simulation.invariants.places import PartitionKey
 from storage.cleaner import CleanerSettings, LogCleaning, extent_of
 from storage.cleaning import Event
 from tests.storage.cleaning_rig import close_segments, compacted, put

@@ -6,18 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.ghosts import Batch
-from barnabas.cluster.simulation.invariants.groups import Coordinator, GroupPartition, GroupPromises
-from barnabas.cluster.simulation.invariants.partitions import PartitionPromises
-from barnabas.cluster.simulation.invariants.places import PartitionKey
-from barnabas.cluster.simulation.invariants.producers import check_producers
-from barnabas.cluster.simulation.invariants.transactions import Fate, TransactionPromises, check_exactly_once
 from kraft.metadata.image import EMPTY_IMAGE
 from protocol.records.batch import read_header
 from protocol.records.builder import build_batch
 from protocol.records.control import EndTxn, build_end_txn_batch
 from protocol.records.record import Record
+from simulation.findings import Findings
+from simulation.ghosts import Batch
+from simulation.invariants.groups import Coordinator, GroupPartition, GroupPromises
+from simulation.invariants.partitions import PartitionPromises
+from simulation.invariants.places import PartitionKey
+from simulation.invariants.producers import check_producers
+from simulation.invariants.transactions import Fate, TransactionPromises, check_exactly_once
 
 pytestmark = pytest.mark.feature("FI-11")
 
@@ -193,11 +193,11 @@ def test_a_commit_that_only_the_next_owner_heard_of(findings: Findings) -> None:
     promises.commits(PLACE, "A", 5)
     promises.committed(PLACE, 5)
     promises.commits(PLACE, "A", 9)
-    assert promises.told_offset(PLACE) == 5, "nobody knows of more"
+    assert promises.known_offset(PLACE) == 5, "nobody knows of more"
     promises.begins_at(PLACE, "B", 9)
-    assert promises.told_offset(PLACE) == 9
+    assert promises.known_offset(PLACE) == 9
     written_on = [f"{KEY}@{offset}" for offset in range(9)]
-    check_exactly_once(findings, {KEY: promises.told_offset(PLACE)}, {KEY: range(9)}, written_on)
+    check_exactly_once(findings, {KEY: promises.known_offset(PLACE)}, {KEY: range(9)}, written_on)
     assert not findings.broken
 
 

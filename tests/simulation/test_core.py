@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from barnabas.cluster.simulation.core import (
+from broker.controller_channel import ControllerChannel
+from protocol.records.builder import build_batch
+from protocol.records.record import Record
+from runtime.simulated.chance import make_stream
+from runtime.simulated.store import Store
+from simulation.ghosts import GhostLog
+from simulation.invariants.places import PartitionKey
+from simulation.liveness_phase import (
     Core,
     Truth,
     choose_core,
@@ -16,14 +23,7 @@ from barnabas.cluster.simulation.core import (
     why_not_recoverable,
     writable,
 )
-from barnabas.cluster.simulation.ghosts import GhostLog
-from barnabas.cluster.simulation.invariants.places import PartitionKey
-from barnabas.cluster.simulation.seed import run_seed
-from broker.controller_channel import ControllerChannel
-from protocol.records.builder import build_batch
-from protocol.records.record import Record
-from runtime.simulated.chance import make_stream
-from runtime.simulated.store import Store
+from simulation.seed import run_seed
 
 KEY = PartitionKey("t", 0)
 BROKERS, CONTROLLERS = (1, 2, 3), (101, 102, 103)
@@ -102,7 +102,7 @@ def test_the_oracle_tells_what_is_not_recoverable_from_what_is_stuck() -> None:
 def test_a_core_that_is_stuck_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mistake: a deaf broker keeps its connection, over which its heartbeats still arrive, and so its office."""
     monkeypatch.setattr(ControllerChannel, "_close_channel", lambda self: None)
-    quiet = {"core_probability": 1.0, "fault_weights": {"slow links": 1.0}, "groups": (), "transactions": None}
+    quiet = {"core_probability": 1.0, "fault_weights": {"slow": 1}, "groups": (), "transactions": None}
     reports = (run_seed(seed, changes=quiet) for seed in range(19, 49))
     stuck = "is stuck, and its disks have all that it needs"
     assert any(stuck in broken for report in reports for broken in report.broken[:1])

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from barnabas.cluster.fault_points import FAULT_POINTS
-from barnabas.cluster.simulation.coverage import POINTS, STATES, Coverage, merged
 from runtime.simulated import Universe
 from runtime.simulated.disk import renamed_point
+from simulation.coverage import POINTS, STATES, Coverage, merged
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.feature("FI-12")

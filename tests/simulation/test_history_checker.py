@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from barnabas.client.producer import Acked, Failed, Outcome, Unknown
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.invariants.places import PartitionKey
-from barnabas.cluster.simulation.workload import Sent, check_history
+from simulation.findings import Findings
+from simulation.invariants.places import PartitionKey
+from simulation.workload import Sent, check_history
 
 KEY = PartitionKey("topic", 0)
 ERROR = Exception("something went wrong")
@@ -31,7 +31,7 @@ def check(records: list[Sent], log: list[tuple[int, bytes | None]]) -> list[str]
         ([sent("a", Acked(0, 0, 0))], [(0, b"a"), (1, b"a")], "is there twice"),
         ([sent("a", Unknown(ERROR))], [(0, b"a"), (4, b"a")], "is there twice"),
         ([sent("a", Acked(0, 3, 0))], [(4, b"a")], "was acked at 3, and is at 4"),
-        ([sent("a", Failed(ERROR))], [(0, b"a")], "its producer was told"),
+        ([sent("a", Failed(ERROR))], [(0, b"a")], "its producer got"),
         ([], [(0, b"a")], "nobody sent"),
         (
             [sent("a", Acked(0, 1, 0), 0), sent("b", Acked(0, 0, 0), 1)],

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from random import Random
 
 import pytest
 
-from barnabas.cluster.hostile.aims import AIMS, Aim
+from barnabas.cluster.hostile.aims import AIMS, OWN_PREFIX, Aim
 from barnabas.cluster.hostile.knowledge import Knowledge, structs_of
 from barnabas.cluster.hostile.requests import Drawn, Requests
-from barnabas.cluster.simulation.seed import run_seed
 from plants.catalogue import find
 from plants.plant import planted
 from protocol.api_keys import API_SPECS, ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
+from runtime.simulated.chance import make_stream
+from simulation.seed import run_seed
+from simulation.swarm import draw_plan
 
 OTHERS = ("orders", "readers", "payments")
 """A topic, a group and a transactional id of somebody else."""
@@ -65,6 +71,19 @@ def test_every_api_and_version_is_drawn_and_only_what_reads_names_what_is_others
 
 
 @pytest.mark.feature("FI-05")
+def test_a_refusal_that_repeats_a_foreign_topic_id_makes_it_nobodys_own() -> None:
+    """A Metadata request may name a topic of its own and the id of another; the refusal repeats both."""
+    knowledge = Knowledge()
+    own, foreign = bytes([1] * 16), bytes([2] * 16)
+    name = OWN_PREFIX + "t0"
+    refusal = MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=name, topic_id=foreign)
+    described = MetadataResponseTopic(error_code=ErrorCode.NONE, name=name, topic_id=own)
+    knowledge.hear(ApiKey.METADATA, MetadataResponse(topics=[refusal, described]))
+    assert knowledge.own_topic_ids.values == [own]
+    assert set(knowledge.topic_ids.values) == {own, foreign}
+
+
+@pytest.mark.feature("FI-05")
 def test_nobody_is_taken_for_a_node_of_the_cluster() -> None:
     for drawn in drawn_requests():
         nodes = set(numbers_of(drawn, "replica_id", "broker_id", "voter_id", "candidate_id", "leader_id"))
@@ -94,8 +113,7 @@ def test_what_hostile_clients_send_is_fixed_by_the_seed() -> None:
 
 
 @pytest.mark.feature("FI-05")
-def test_a_recorded_seed_is_what_it_was_before_there_were_hostile_clients() -> None:
-    """They draw from streams of their own, and what was recorded before has none."""
-    recorded = run_seed(4, draws_later=False)
-    assert recorded.plan.hostile is None
-    assert not [what for what in recorded.counts if what.startswith("hostile")]
+def test_the_rest_of_a_plan_does_not_depend_on_hostile_clients() -> None:
+    with_them, without = (draw_plan(partial(make_stream, 4), hostile=hostile) for hostile in (True, False))
+    assert with_them.hostile is not None and without.hostile is None
+    assert replace(with_them, hostile=None, settings=without.settings) == without

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pytest
 import trio
 
 from barnabas.client.consumer.settings import ConsumerOptions
-from barnabas.cluster.simulation.group_workload import POLL_MS, GroupPart
-from barnabas.cluster.simulation.invariants.groups import GroupPromises
-from barnabas.cluster.simulation.seed import SeedReport, run_seed
-from barnabas.cluster.simulation.swarm import GroupPlan, Plan, draw_plan
 from runtime.simulated import Universe
 from runtime.simulated.chance import Stream, make_stream
+from simulation.group_workload import POLL_MS, GroupPart
+from simulation.invariants.groups import GroupPromises
+from simulation.seed import SeedReport, run_seed
+from simulation.swarm import PLAIN, GroupPlan, Plan, draw_plan
 
 QUIET: dict[str, object] = {
-    "fault_weights": {"clock jump": 1.0},
+    **PLAIN,
+    "fault_weights": {"clock": 1},
     "fault_pause_seconds": 4.0,
     "core_probability": 0.0,
     "producers": 1,
@@ -85,7 +87,7 @@ def group(protocol: str, mean_life_seconds: float) -> GroupPlan:
 def drawn(kind: str) -> tuple[int, Plan]:
     """The first seed that has groups, or transactions: only there brokers are configured for them."""
     for seed in range(1, 100):
-        plan = draw_plan(make_stream(seed, "plan"))
+        plan = draw_plan(partial(make_stream, seed))
         if plan.groups if kind == "groups" else plan.transactions is not None:
             return seed, plan
     raise AssertionError(f"no seed has {kind}")
@@ -99,7 +101,7 @@ def run_quiet(kind: str, protocol: str, mean_life_seconds: float = NEVER_SECONDS
         changes["groups"] = (members,)
     else:
         changes["transactions"] = replace(plan.transactions, transform=members)
-    report = run_seed(seed, changes=changes, draws_later=False)
+    report = run_seed(seed, changes=changes)
     assert report.passed, report.broken
     return report
 

@@ -6,9 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.invariants.partitions import PartitionPromises
-from barnabas.cluster.simulation.invariants.places import LeaderView, PartitionKey
 from kraft.metadata.delta import MetadataDelta, TopicDelta
 from kraft.metadata.image import (
     EMPTY_IMAGE,
@@ -18,6 +15,9 @@ from kraft.metadata.image import (
     TopicImage,
     TopicsImage,
 )
+from simulation.findings import Findings
+from simulation.invariants.partitions import PartitionPromises
+from simulation.invariants.places import LeaderView, PartitionKey
 
 from .fake_logs import Disks, FakeLog
 

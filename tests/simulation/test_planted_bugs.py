@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.cluster.simulation.seed import run_seed
 from plants.catalogue import find
 from plants.plant import planted
+from simulation.seed import run_seed
 
 SEEDS = range(4, 16)
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import count, islice
 
 import pytest
 
-from barnabas.cluster.simulation.seed import run_seed
-from barnabas.cluster.simulation.swarm import FAULTS, GroupPlan, Plan, TopicPlan, draw_plan
 from plants.catalogue import find
 from plants.plant import planted
-from runtime.simulated import Universe
+from runtime.simulated.chance import make_stream
+from simulation.seed import run_seed
+from simulation.swarm import USUAL_FAULTS, GroupPlan, Plan, TopicPlan, draw_plan
 
 SEEDS = 20
 
@@ -25,8 +26,8 @@ def plans(kind: str, first: int = 9) -> Iterator[tuple[int, Plan]]:
     """Seeds from `first` on with groups, or with transactions, and their plans; all groups are classic, and clusters of
     the size, and under the faults, that all seeds have."""
     for seed in count(first):
-        plan = draw_plan(Universe(seed).stream("plan"))
-        weights = {kind: weight for kind, weight in plan.fault_weights.items() if kind in FAULTS}
+        plan = draw_plan(partial(make_stream, seed))
+        weights = {kind: weight for kind, weight in plan.fault_weights.items() if kind in USUAL_FAULTS}
         topics = tuple(on_three(topic) for topic in plan.topics)
         plan = replace(plan, fault_weights=weights, topics=topics, brokers=3, controllers=3)
         if kind == "groups" and plan.groups:
@@ -86,7 +87,7 @@ def restless(group: GroupPlan) -> GroupPlan:
 @pytest.mark.parametrize(("kind", "first"), [("groups", 65), ("transactions", 71)])
 def test_answers_before_replication(kind: str, first: int) -> None:
     """Found where a coordinator is cut from its followers, but not from its clients."""
-    cut_off = {"isolate": 1.0, "kill at a point": 0.5}
+    cut_off = {"partition": 2, "kill-at": 1}
     cut_off_plans = (
         (seed, replace(plan, fault_weights=cut_off, groups=tuple(map(restless, plan.groups))))
         for seed, plan in plans(kind, first)
@@ -97,7 +98,7 @@ def test_answers_before_replication(kind: str, first: int) -> None:
 def with_zombies(kind: str, first: int) -> Iterator[tuple[int, Plan]]:
     """Members are cut off for longer than a session, and come back in the middle of what they did."""
     for seed, plan in plans(kind, first):
-        plan = replace(plan, fault_weights={"isolate a client": 1.0})
+        plan = replace(plan, fault_weights={"cut-client": 1})
         if plan.transactions is None:
             yield seed, replace(plan, groups=(long_lived(plan.groups[0]),))
         else:

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from barnabas.cluster.simulation.seed import SeedReport, run_seed
-from barnabas.cluster.simulation.swarm import TopicPlan
 from kraft.controller import partition_change
 from runtime.world import Disk
+from simulation.seed import SeedReport, run_seed
+from simulation.swarm import TopicPlan
 from storage import flushing
 from storage.indexes import OffsetIndex
 from storage.segment import Folder
@@ -36,7 +36,7 @@ def report_of(seed: int, plan: dict[str, object]) -> SeedReport:
     return run_seed(seed, changes=plan)
 
 
-POWER_CUTS = {"fault_weights": {"power cut": 1.0}, "fault_pause_seconds": 0.7}
+POWER_CUTS = {"fault_weights": {"power": 1}, "fault_pause_seconds": 0.7}
 
 
 @pytest.mark.feature("ST-04", "ST-10")
@@ -79,7 +79,7 @@ def test_an_index_that_is_off_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
         original(self, offset + 1 if self.entries == 1 else offset, position)
 
     monkeypatch.setattr(OffsetIndex, "append", append)
-    assert found("offset index says", fault_weights={"kill": 1.0})
+    assert found("offset index says", fault_weights={"kill": 1})
 
 
 @pytest.mark.feature("RE-08")
@@ -94,4 +94,4 @@ def test_eligible_replicas_that_are_kept_for_ever(monkeypatch: pytest.MonkeyPatc
             self._elr = tuple(it for it in self.replicas if it not in self.isr)
 
     monkeypatch.setattr(change, "_gather_elr", gather)
-    assert found("eligible beside an ISR of min.insync.replicas", fault_weights={"kill": 1.0})
+    assert found("eligible beside an ISR of min.insync.replicas", fault_weights={"kill": 1})

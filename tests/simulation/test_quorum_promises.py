@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.invariants.quorum import QuorumPromises, ReplicaView
 from kraft.metadata.image import MetadataImage
+from simulation.findings import Findings
+from simulation.invariants.quorum import QuorumPromises, ReplicaView
 
 from .fake_logs import Disks, FakeLog
 
@@ -195,7 +195,7 @@ def test_a_node_that_sees_another_cluster(quorum: Quorum) -> None:
     quorum.promises.applied("broker-1", MetadataImage(offset=7))  # further than what is known: nothing to compare
     assert quorum.broken == ""
     quorum.promises.applied("broker-1", MetadataImage(offset=0))
-    assert "broker-1 sees another cluster" in quorum.broken
+    assert "the image of broker-1 differs" in quorum.broken
 
 
 def test_the_same_record_behind_others(quorum: Quorum) -> None:

@@ -11,21 +11,20 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
-from barnabas.cluster.simulate import (
+from commands.seeds import command
+from simulation.coverage import parse_pairs
+from simulation.many_seeds import (
     ENOUGH_SEEDS,
     MUST_HAPPEN,
-    RecordedSeed,
     Summary,
     describe_failure,
-    main,
     parse_seeds,
     read_seeds,
-    run_recorded,
 )
-from barnabas.cluster.simulation.coverage import parse_pairs
-from barnabas.cluster.simulation.seed import LEAST_ACKS, LEAST_FAULTS, LEAST_SECONDS, SeedReport, run_seed
-from barnabas.cluster.simulation.swarm import Plan
+from simulation.seed import LEAST_ACKS, LEAST_FAULTS, LEAST_SECONDS, SeedReport, run_seed
+from simulation.swarm import Plan
 
 BLOCKS = 10
 SEEDS_IN_A_BLOCK = 5
@@ -36,7 +35,7 @@ PAST = Path(__file__).with_name("seeds.txt")
 """Seeds that failed once."""
 
 REPLAY = """
-from barnabas.cluster.simulation.seed import run_seed
+from simulation.seed import run_seed
 report = run_seed({seed})
 print(report.digest, report.counts, report.broken)
 """
@@ -66,16 +65,16 @@ def test_a_plan_without_faults_breaks_nothing() -> None:
 
 
 @pytest.mark.feature("FI-05")
-@pytest.mark.parametrize("recorded", read_seeds(PAST), ids=lambda recorded: str(recorded.seed))
-def test_what_failed_once_does_not_fail_again(recorded: RecordedSeed) -> None:
-    report = run_recorded(recorded)
+@pytest.mark.parametrize("seed", read_seeds(PAST))
+def test_what_failed_once_does_not_fail_again(seed: int) -> None:
+    report = run_seed(seed)
     assert report.passed, describe_failure(report)
 
 
 @pytest.mark.feature("FI-05")
 def test_a_seed_replays_exactly_in_other_processes() -> None:
     def replay(hash_seed: str) -> str:
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": f"{ROOT}:{ROOT / 'jepsen-style'}"}
         script = REPLAY.format(seed=4)
         done = subprocess.run(
             [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300, check=True
@@ -85,6 +84,13 @@ def test_a_seed_replays_exactly_in_other_processes() -> None:
     first = replay("1")
     assert first == replay("77")
     assert "'acks'" in first
+
+
+def run_command(seeds: str, **options: object) -> int:
+    """The exit code of `python jepsen-style seeds`."""
+    with pytest.raises(typer.Exit) as ended:
+        command(seeds, **options)  # type: ignore[arg-type]
+    return ended.value.exit_code
 
 
 def report_of(seed: int, counts: dict[str, int], *broken: str) -> SeedReport:
@@ -141,18 +147,18 @@ def test_a_run_that_does_not_meet_what_it_must_names_the_pair(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pairs = tmp_path / "pairs.txt"
-    pairs.write_text("is starting | *\nloads a snapshot | clock jump  # nothing of the kind in one seed\n")
-    assert main(["--seeds", "3", "--jobs", "1", "--must-meet", str(pairs)]) == 1
+    pairs.write_text("is starting | *\nloads a snapshot | clock  # nothing of the kind in one seed\n")
+    assert run_command("3", jobs=1, must_meet=pairs) == 1
     told = capsys.readouterr().out
-    assert "never met: loads a snapshot | clock jump" in told and "every promise was kept" in told
+    assert "never met: loads a snapshot | clock" in told and "every promise was kept" in told
 
 
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("is active, kill", "pairs.txt:1: 'is active, kill' is not a pair: state | fault"),
-        ("is asleep | kill", "pairs.txt:1: there is no state 'is asleep'"),
-        ("is active | boredom", "pairs.txt:1: there is no fault 'boredom'"),
+        ("is active, kill", "pairs.txt:1: a line must be `state | fault`; got 'is active, kill'"),
+        ("is asleep | kill", "pairs.txt:1: unknown state 'is asleep'"),
+        ("is active | boredom", "or *; got 'boredom'"),
     ],
 )
 def test_a_pair_that_nothing_can_meet_is_refused(
@@ -160,9 +166,8 @@ def test_a_pair_that_nothing_can_meet_is_refused(
 ) -> None:
     pairs = tmp_path / "pairs.txt"
     pairs.write_text(line)
-    with pytest.raises(SystemExit) as ended:
-        main(["--seeds", "3", "--must-meet", str(pairs)])
-    assert ended.value.code == 2 and told in capsys.readouterr().err
+    assert run_command("3", must_meet=pairs) == 2
+    assert told in capsys.readouterr().err
 
 
 @pytest.mark.feature("FI-05")
@@ -195,14 +200,13 @@ def test_a_summary_names_the_seeds_that_failed() -> None:
 def test_which_seeds(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert parse_seeds("7") == [7]
     assert parse_seeds("3,8,20-22") == [3, 8, 20, 21, 22]
-    assert RecordedSeed(2, draws_later=False) in read_seeds(PAST)
     wrong = tmp_path / "seeds.txt"
     wrong.write_text("7 sometimes  # a word that means nothing\n")
     with pytest.raises(ValueError, match="7 sometimes"):
         read_seeds(wrong)
-    with pytest.raises(SystemExit):
-        main(["--seeds", "some"])
-    assert "--seeds" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["--seeds", "1", "--also", "not/there"])
+    assert run_command("some") == 2
+    assert "got 'some'" in capsys.readouterr().err
+    assert run_command("1", also=Path("not/there")) == 2
     assert "--also not/there" in capsys.readouterr().err
+    assert run_command("1", require_coverage=101.0) == 2
+    assert "between 0 and 100; got 101" in capsys.readouterr().err

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.ghosts import Batch
-from barnabas.cluster.simulation.invariants.places import PartitionKey
-from barnabas.cluster.simulation.invariants.storage import StoragePromises, aborted
 from protocol.records.builder import build_batch
 from protocol.records.control import EndTxn, build_end_txn_batch
 from protocol.records.record import Record
+from simulation.findings import Findings
+from simulation.ghosts import Batch
+from simulation.invariants.places import PartitionKey
+from simulation.invariants.storage import StoragePromises, aborted
 
 from .fake_logs import Disks, FakeLog, FakeSegment
 

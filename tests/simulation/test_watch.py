@@ -11,12 +11,12 @@ import pytest
 import trio
 
 from barnabas.cluster.simulated import SimulatedCluster
-from barnabas.cluster.simulation.coverage import Coverage
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.watch import NodeLog, Watch, watching
 from broker.replication.replica import Leading, Offline
 from kraft.metadata_replica import MetadataReplica
 from runtime.simulated import Universe, run_simulation
+from simulation.coverage import Coverage
+from simulation.findings import Findings
+from simulation.watch import NodeLog, Watch, watching
 from storage.names import LOG_SUFFIX, METADATA_TOPIC
 
 BROKER = "broker-1"

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from barnabas.cluster.simulation import seed
-from barnabas.cluster.simulation.findings import Findings
-from barnabas.cluster.simulation.invariants import work
 from runtime.simulated.work import WorkCounter
+from simulation import seed
+from simulation.findings import Findings
+from simulation.invariants import work
 
 
 def test_calls_are_counted_for_each_step() -> None:

@@ -1,8 +1,9 @@
-"""The administrator, and the values that it takes and gives.
+"""The administrator, its parameters and results.
 
-`Admin` (`admin.py`) is put together from parts, one for each subject: `topics.py`, `partitions.py`, `configs.py`,
+`Admin` (`admin.py`) is composed of one class for each subject: `topics.py`, `partitions.py`, `configs.py`,
 `brokers.py`, `log_dirs.py`, `groups.py`, `group_offsets.py`, `share_offsets.py`, `transactions.py`, `acls.py`,
-`quotas.py`, `scram.py`, `tokens.py`. All ask through `calls.py`, which asks whom `routes.py` says, and give `Results`.
+`quotas.py`, `scram.py`, `tokens.py`. All of them send requests through `calls.py` to the brokers that `routes.py`
+chooses, and return `Results`.
 """
 
 from barnabas.client.admin.acl_values import (

@@ -1,11 +1,11 @@
-"""Access control lists as an administrator says and is told them (KIP-140, KIP-290)."""
+"""Values of access control lists (KIP-140, KIP-290)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
 
-NOT_TOLD = -(2**31)
+NO_OPERATIONS = -(2**31)
 
 
 class AclOperation(IntEnum):
@@ -43,7 +43,7 @@ class AclPermissionType(IntEnum):
 
 
 class AclResourceType(IntEnum):
-    """What an access control list is about (Kafka's `resource.ResourceType`; that of configs has other numbers)."""
+    """Resource type of an access control list (Kafka's `resource.ResourceType`; that of configs has other numbers)."""
 
     UNKNOWN = 0
     ANY = 1
@@ -60,7 +60,7 @@ class AclResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How a name is meant; MATCH and ANY are for filters only."""
+    """Kind of a resource name; MATCH and ANY are for filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -75,7 +75,7 @@ class PatternType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class AclBinding:
-    """`principal` may, or may not, do `operation` to a resource from `host` (`*`: from everywhere)."""
+    """`principal` is allowed, or denied, `operation` on a resource from `host` (`*`: any)."""
 
     resource_type: AclResourceType
     resource_name: str
@@ -94,7 +94,7 @@ class AclBinding:
 
 @dataclass(frozen=True, slots=True)
 class AclBindingFilter:
-    """Which bindings are meant: None and ANY let everything pass."""
+    """Filter of bindings: None and ANY match everything."""
 
     resource_type: AclResourceType = AclResourceType.ANY
     resource_name: str | None = None
@@ -106,7 +106,7 @@ class AclBindingFilter:
 
 
 def operations_of(bits: int) -> tuple[AclOperation, ...] | None:
-    """The operations whose bits are set; None if the answer has none to tell."""
-    if bits == NOT_TOLD:
+    """Operations whose bits are set; None if the response has none."""
+    if bits == NO_OPERATIONS:
         return None
     return tuple(operation for operation in AclOperation if bits >> operation & 1)

@@ -1,4 +1,4 @@
-"""Access control lists. On a cluster without an authorizer every call is a SecurityDisabledException."""
+"""Access control lists. Without an authorizer every call raises SecurityDisabledException."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ EVERYTHING = AclBindingFilter()
 
 
 class Acls(Part):
-    """What an administrator does with access control lists."""
+    """Methods for access control lists."""
 
     async def describe_acls(self, matching: AclBindingFilter = EVERYTHING) -> list[AclBinding]:
-        """The bindings that match."""
+        """Bindings that match."""
 
         def ask(_: int) -> describing.DescribeAclsRequest:
             return describing.DescribeAclsRequest(
@@ -59,7 +59,7 @@ class Acls(Part):
     async def create_acls(
         self, bindings: Iterable[AclBinding] | AclBinding, *, raise_errors: bool = True
     ) -> Results[AclBinding, None]:
-        """Add bindings; one that is there already stays."""
+        """Add bindings; existing ones stay."""
 
         def ask(some: list[AclBinding], _: int) -> creating.CreateAclsRequest:
             return creating.CreateAclsRequest(
@@ -80,7 +80,7 @@ class Acls(Part):
         def read(
             response: creating.CreateAclsResponse, keys: list[AclBinding]
         ) -> Iterator[tuple[AclBinding, KafkaError | None]]:
-            # Results stand in the order of the request and name nothing.
+            # Results have the order of the request and no keys.
             for key, it in zip(keys, response.results, strict=False):
                 yield key, refusal(it.error_code, it.error_message, str(key))
 
@@ -92,7 +92,7 @@ class Acls(Part):
     async def delete_acls(
         self, filters: Iterable[AclBindingFilter] | AclBindingFilter, *, raise_errors: bool = True
     ) -> Results[AclBindingFilter, tuple[AclBinding, ...]]:
-        """Remove the bindings that match, and give them for each filter."""
+        """Remove the bindings that match; returns them by filter."""
 
         def ask(some: list[AclBindingFilter], _: int) -> deleting.DeleteAclsRequest:
             return deleting.DeleteAclsRequest(

@@ -1,4 +1,4 @@
-"""The administrator: everything that a cluster lets its clients ask and change, besides records."""
+"""The administrator: all requests of clients that are not about reading and writing records."""
 
 from __future__ import annotations
 
@@ -42,23 +42,23 @@ class Admin(
     Scram,
     DelegationTokens,
 ):
-    """Asks and changes; `async with Admin(bootstrap_servers=...) as admin`. May be used by many tasks at once.
+    """Describes and changes a cluster; `async with Admin(bootstrap_servers=...) as admin`. For any number of tasks.
 
-    What is the controller's, a leader's, a coordinator's or one broker's own goes to them. Errors worth another try
-    are tried again until default.api.timeout.ms; then it is a TimeoutException that says what the last answer was.
+    Requests go to the controller, leader, coordinator or broker that they are for. Retriable errors are retried until
+    default.api.timeout.ms; then the call raises TimeoutException with the last error.
 
-    A method that takes several items gives `Results`: one outcome for each. Methods that change something raise the
-    error of the first item that was refused (the others have happened all the same), or with `raise_errors=False`
-    leave it to the caller to look. Methods that only ask raise an item's error when that item is looked up.
+    A method for several items returns `Results`: one outcome for each. Methods that change something raise the error of
+    the first item that was refused (the other changes have happened all the same), or with `raise_errors=False` leave
+    the outcomes to the caller. Methods that only describe raise an item's error when that item is looked up.
 
-    Every method may be cancelled at any time; the administrator can be used on. Whether a change that was cancelled
-    has happened, or still will, is open: ask. Brokers are told by their ids; `describe_cluster` says where they are.
+    Every method may be cancelled at any time; the administrator can be used afterwards. A cancelled change may have
+    happened or not. Brokers are identified by id; `describe_cluster` returns their addresses.
     """
 
     def __init__(self, *, world: World | None = None, **options: Unpack[AdminOptions]) -> None:
-        """ConfigException for a setting that is unknown or cannot be. Nothing is dialled before the first call.
+        """ConfigException for a setting that is unknown or invalid. No connection is made before the first call.
 
-        `world` is what it lives in, where that is not the real one.
+        `world` is the real one unless given.
         """
         self.settings = AdminSettings.of(options)
         self._world = world
@@ -66,14 +66,14 @@ class Admin(
 
     @classmethod
     def over(cls, cluster: Cluster, default_api_timeout_ms: int = 60_000) -> Admin:
-        """One that shares a view of the cluster with others, and is open as long as that is."""
+        """An administrator on a cluster view shared with other clients, open as long as that is."""
         admin = cls(bootstrap_servers="of-the-cluster", default_api_timeout_ms=default_api_timeout_ms)
         admin._way = Calls(cluster, default_api_timeout_ms)
         return admin
 
     async def __aenter__(self) -> Self:
         if self._way is not None:
-            raise IllegalStateException("this administrator is open already")
+            raise IllegalStateException("this administrator is open already: create another one")
         async with AsyncExitStack() as stack:
             cluster = await stack.enter_async_context(open_cluster(self.settings, self._world))
             self._way = Calls(cluster, self.settings.default_api_timeout_ms)
@@ -83,7 +83,7 @@ class Admin(
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Closes at once: calls under way in other tasks end with an error. What the block raised is raised."""
+        """Closes at once: calls of other tasks end with an error. An exception of the block is raised."""
         self._way = None
         stack, self._stack = self._stack, None
         if stack is not None:

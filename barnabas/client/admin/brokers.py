@@ -1,4 +1,4 @@
-"""The cluster as a whole: its brokers, its features and the quorum of its controllers."""
+"""The cluster as a whole: brokers, features, and the quorum of controllers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ METADATA_TOPIC = "__cluster_metadata"
 
 @dataclass(frozen=True, slots=True)
 class BrokerNode:
-    """A broker and where clients reach it; `is_fenced`: it is registered and does not serve."""
+    """A broker and its address for clients; `is_fenced`: it is registered and does not serve."""
 
     node_id: int
     host: str
@@ -38,18 +38,18 @@ class BrokerNode:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """Who a cluster is. `controller` is a broker that passes requests on to the active controller."""
+    """Description of a cluster. `controller` is a broker that forwards requests to the active controller."""
 
     cluster_id: str
     controller: BrokerNode | None
     nodes: tuple[BrokerNode, ...]
-    """By id; fenced ones only if they were asked for."""
+    """By id; fenced ones only on request."""
     authorized_operations: tuple[AclOperation, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """How far a node has come with the metadata log. Times are None if they are not known, or it is the leader."""
+    """Progress of a node in the metadata log. Times are None if they are unknown, and for the leader."""
 
     replica_id: int
     replica_directory_id: str | None
@@ -67,7 +67,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class QuorumInfo:
-    """The quorum that keeps the metadata log."""
+    """The quorum of the metadata log."""
 
     leader_id: int
     leader_epoch: int
@@ -75,7 +75,7 @@ class QuorumInfo:
     voters: tuple[ReplicaState, ...]
     observers: tuple[ReplicaState, ...]
     nodes: Mapping[int, tuple[Endpoint, ...]]
-    """Where voters listen; empty from an old cluster."""
+    """Listeners of the voters; empty from an old cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class FinalizedVersionRange:
 
 @dataclass(frozen=True, slots=True)
 class FeatureMetadata:
-    """Levels that are in force for the whole cluster, and those that the broker that was asked supports."""
+    """Finalized levels of the cluster, and the levels that the answering broker supports."""
 
     finalized_features: Mapping[str, FinalizedVersionRange]
     finalized_features_epoch: int | None
@@ -101,7 +101,7 @@ class FeatureMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ApiVersion:
-    """The versions of one kind of request that a broker answers."""
+    """Versions of one API that a broker supports."""
 
     api_key: int
     min_version: int
@@ -116,19 +116,18 @@ class UpgradeType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FeatureUpdate:
-    """The level that a feature shall have; 0 disables it, which is a downgrade."""
+    """Target level of a feature; 0 disables it, which is a downgrade."""
 
     max_version_level: int
     upgrade_type: UpgradeType = UpgradeType.UPGRADE
 
 
 class Brokers(Part):
-    """What an administrator does with the brokers and the cluster as a whole."""
+    """Methods for brokers and the cluster as a whole."""
 
     async def describe_cluster(
         self, *, include_authorized_operations: bool = False, include_fenced_brokers: bool = False
     ) -> ClusterDescription:
-        """Its id, controller and brokers."""
 
         def ask(_: int) -> describing.DescribeClusterRequest:
             return describing.DescribeClusterRequest(
@@ -142,7 +141,7 @@ class Brokers(Part):
         return await self._calls.one("the cluster", ask, read)
 
     async def describe_metadata_quorum(self) -> QuorumInfo:
-        """The voters and observers of the metadata log, and how far each has come."""
+        """The voters and observers of the metadata log, and their progress."""
 
         def ask(_: int) -> counting.DescribeQuorumRequest:
             log = counting.RequestTopicData(topic_name=METADATA_TOPIC, partitions=[counting.RequestPartitionData()])
@@ -153,7 +152,7 @@ class Brokers(Part):
     async def add_raft_voter(
         self, voter_id: int, voter_directory_id: str, endpoints: Iterable[Endpoint], *, cluster_id: str | None = None
     ) -> None:
-        """Let a controller that follows the metadata log vote (KIP-853). DuplicateVoterException;
+        """Make a controller a voter (KIP-853). DuplicateVoterException;
         UnsupportedVersionException if the voters of the cluster are fixed.
         """
         listeners = [adding.Listener(name=it.name, host=it.host, port=it.port) for it in endpoints]
@@ -167,10 +166,10 @@ class Brokers(Part):
                 listeners=listeners,
             )
 
-        await self._calls.one(f"voter {voter_id}", ask, _whole(f"voter {voter_id}"))
+        await self._calls.one(f"voter {voter_id}", ask, _error_or_true(f"voter {voter_id}"))
 
     async def remove_raft_voter(self, voter_id: int, voter_directory_id: str, *, cluster_id: str | None = None) -> None:
-        """Let a controller not vote any more (KIP-853). VoterNotFoundException; UnsupportedVersionException if the
+        """Remove a controller from the voters (KIP-853). VoterNotFoundException; UnsupportedVersionException if the
         voters of the cluster are fixed.
         """
 
@@ -179,10 +178,10 @@ class Brokers(Part):
                 cluster_id=cluster_id, voter_id=voter_id, voter_directory_id=uuid_of(voter_directory_id)
             )
 
-        await self._calls.one(f"voter {voter_id}", ask, _whole(f"voter {voter_id}"))
+        await self._calls.one(f"voter {voter_id}", ask, _error_or_true(f"voter {voter_id}"))
 
     async def describe_features(self) -> FeatureMetadata:
-        """Feature levels of the cluster, and what the broker that answers supports."""
+        """Feature levels of the cluster, and those that the answering broker supports."""
 
         def ask(_: int) -> ApiVersionsRequest:
             return _versions_request()
@@ -201,7 +200,7 @@ class Brokers(Part):
         return await self._calls.one("features", ask, read)
 
     async def api_versions(self, broker_id: int) -> tuple[ApiVersion, ...]:
-        """What requests a broker answers, by key. BrokerNotAvailableException."""
+        """Versions of the APIs that a broker supports, by key. BrokerNotAvailableException."""
 
         def ask(_: list[int], __: int) -> ApiVersionsRequest:
             return _versions_request()
@@ -243,24 +242,24 @@ class Brokers(Part):
         def read(
             response: updating.UpdateFeaturesResponse, names: list[str]
         ) -> Iterator[tuple[str, KafkaError | None]]:
-            whole = refusal(response.error_code, response.error_message, "features")
-            yield from ((name, whole) for name in names)
+            error = refusal(response.error_code, response.error_message, "features")
+            yield from ((name, error) for name in names)
             for it in response.results:
-                if whole is None:
+                if error is None:
                     yield it.feature, refusal(it.error_code, it.error_message, f"feature {it.feature}")
 
         question = Question[str, None]("feature", ask, read)
         return changed(await self._calls.ask(updates, Anywhere(), question), raise_errors)
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Forget a broker that is gone for good. BrokerIdNotRegisteredException."""
+        """Remove the registration of a broker that will not return. BrokerIdNotRegisteredException."""
 
         what = f"broker {broker_id}"
-        await self._calls.one(what, lambda _: UnregisterBrokerRequest(broker_id=broker_id), _whole(what))
+        await self._calls.one(what, lambda _: UnregisterBrokerRequest(broker_id=broker_id), _error_or_true(what))
 
 
-def _whole(what: str) -> Callable[[Any], bool | KafkaError]:
-    """For an answer that is only an error, or none."""
+def _error_or_true(what: str) -> Callable[[Any], bool | KafkaError]:
+    """Reads a response that has nothing but an error."""
     return lambda response: refusal(response.error_code, response.error_message, what) or True
 
 
@@ -287,7 +286,7 @@ def _quorum(response: counting.DescribeQuorumResponse) -> QuorumInfo | KafkaErro
     error = refusal(response.error_code, response.error_message, "the quorum")
     parts = [part for topic in response.topics for part in topic.partitions]
     if error is None and len(parts) != 1:
-        error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the quorum of one partition is told {len(parts)} times")
+        error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"DescribeQuorum returned {len(parts)} entries, expected 1")
     if error is not None:
         return error
     (it,) = parts

@@ -1,8 +1,7 @@
-"""How a question gets to whoever can answer it, again and again until each item has its answer or the time is over.
+"""Sends requests for many items to the brokers responsible, and retries until each item has an outcome.
 
-Knows no API: a `Question` says how to ask for some items and how to read the answer, a route (`routes.py`) where each
-item has to be asked for. Items that one broker can answer go into one request; brokers are asked side by side; only
-items that nobody has answered for good are asked for again.
+Knows no API: a `Question` makes requests and reads responses, a route (`routes.py`) finds the broker for each item.
+Items of one broker share a request; brokers are called concurrently; only items without a final outcome are retried.
 """
 
 from __future__ import annotations
@@ -26,24 +25,24 @@ V = TypeVar("V")
 K_contra = TypeVar("K_contra", contravariant=True)
 
 LATE_BROKER_MS = 5_000
-"""So long a topic or broker that is not known is looked for again: who was asked may be late. So it is told of within
-seconds that there is none, where Kafka's own client looks until default.api.timeout.ms."""
+"""Time to retry lookups of unknown topics and brokers: the broker that was asked may lag behind. So a missing one is
+reported within seconds, where Kafka's own client retries until default.api.timeout.ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nowhere:
-    """An item for which nobody can be asked now; or ever, if `final`."""
+    """An item for which no broker can be called now; or ever, if `final`."""
 
     error: KafkaError
     final: bool = False
 
 
 Place = int | None | Nowhere
-"""A broker's id, or None for whichever can be reached."""
+"""Broker id, or None for any broker that can be reached."""
 
 
 class Route(Protocol[K_contra]):
-    """Where items have to be asked for. Is asked anew in each round, so that what was wrong is not believed twice."""
+    """Finds the broker for each item. Called again in each round, so that a wrong result is not used twice."""
 
     async def places(self, keys: Sequence[K_contra], timeout_ms: int) -> list[Place]:
         """The place of each of `keys`. Raises as `Cluster.call_any`."""
@@ -51,27 +50,27 @@ class Route(Protocol[K_contra]):
 
 @dataclass(frozen=True)
 class Question(Generic[K, V]):
-    """One API, asked for some items."""
+    """One API, called for some items."""
 
     what: str
-    """An item in errors: "topic", "group"."""
+    """Kind of an item, for error messages: "topic", "group"."""
     ask: Callable[[list[K], int], Message]
-    """(items, ms that are left) to a request."""
+    """(items, remaining ms) to a request."""
     read: Callable[[Any, list[K]], Iterable[tuple[K, V | KafkaError]]]
     """(response, items of the request) to the outcome of each."""
     final: frozenset[ErrorCode] = frozenset()
-    """Errors that are an answer here, though they may be worth another try elsewhere."""
+    """Retriable errors that are final for this API."""
     at_most: int | None = None
-    """The highest version of the request that is asked in; only where a certain broker is asked."""
+    """Highest version of the request; only for requests to certain brokers."""
     one_by_one: bool = False
-    """A request holds one item only."""
+    """A request has room for one item only."""
 
     def name(self, key: K) -> str:
         return f"{self.what} {key}".strip()
 
 
 class Anywhere:
-    """Any broker knows, or passes it on to the controller."""
+    """Any broker can answer, or forwards to the controller."""
 
     async def places(self, keys: Sequence[object], timeout_ms: int) -> list[Place]:
         return [None] * len(keys)
@@ -79,7 +78,7 @@ class Anywhere:
 
 @dataclass(slots=True)
 class _Round(Generic[K, V]):
-    """What one round of asking has brought."""
+    """Outcomes after one round of requests."""
 
     settled: dict[K, V | KafkaError]
     retriable: dict[K, KafkaError]
@@ -92,12 +91,12 @@ class _Round(Generic[K, V]):
 
     def fail(self, keys: Iterable[K], error: Exception, what: str) -> None:
         for key in keys:
-            told = _told(error, what)
-            self.take(key, told, final=not told.retriable)
+            failure = _as_kafka_error(error, what)
+            self.take(key, failure, final=not failure.retriable)
 
 
 class Calls:
-    """One administrator's way to the cluster. May be used by many tasks at once."""
+    """The requests of one administrator. May be used by many tasks at once."""
 
     def __init__(self, cluster: Cluster, default_api_timeout_ms: int) -> None:
         self.cluster = cluster
@@ -106,7 +105,7 @@ class Calls:
         self._made: dict[str, int] = {}
 
     def together(self) -> Calls:
-        """The same way with one deadline, from now, for all that is asked on it: for methods that ask in steps."""
+        """The same with one deadline, from now, for all of its requests: for methods with several steps."""
         steps = copy(self)
         steps._deadline_ms = self._deadline()
         return steps
@@ -114,8 +113,8 @@ class Calls:
     def _deadline(self) -> int:
         return self.cluster.now_ms() + self._timeout_ms if self._deadline_ms is None else self._deadline_ms
 
-    def made_topic(self, name: str) -> None:
-        """This client just made it: brokers that do not know it are late."""
+    def created_topic(self, name: str) -> None:
+        """This client just created the topic: brokers that do not know it lag behind."""
         for old in [known for known in self._made if not self.is_new(known)]:
             del self._made[old]
         self._made[name] = self.cluster.now_ms() + LATE_BROKER_MS
@@ -124,7 +123,7 @@ class Calls:
         self._made.pop(name, None)
 
     def is_new(self, topic: str) -> bool:
-        """Whether this client made it a moment ago."""
+        """Whether this client created it a moment ago."""
         return self._made.get(topic, -1) > self.cluster.now_ms()
 
     async def ask(self, keys: Iterable[K], route: Route[K], question: Question[K, V]) -> Results[K, V]:
@@ -159,7 +158,7 @@ class Calls:
         read: Callable[[Any], V | KafkaError],
         final: frozenset[ErrorCode] = frozenset(),
     ) -> V:
-        """What any broker answers, as `read` reads it. Raises its KafkaError, or REQUEST_TIMED_OUT."""
+        """The response of any broker, as `read` reads it. Raises its KafkaError, or REQUEST_TIMED_OUT."""
         question = Question[str, V](
             "", lambda _, timeout_ms: ask(timeout_ms), lambda response, _: [(what, read(response))], final
         )
@@ -174,7 +173,7 @@ class Calls:
         try:
             places = await route.places(keys, timeout_ms)
         except _FAILURES as error:
-            found.fail(keys, error, "looking for whom to ask")
+            found.fail(keys, error, "looking up the broker to call")
             return
         groups: dict[tuple[int | None, K | None], list[K]] = {}
         for key, place in zip(keys, places, strict=True):
@@ -207,8 +206,8 @@ class Calls:
         return await self.cluster.call_any(request, timeout_ms)
 
     def _too_late(self, what: str, last: KafkaError | None) -> KafkaError:
-        reason = f"; the last answer was {last}" if last is not None else ""
-        error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{what}: not within {self._timeout_ms} ms{reason}")
+        reason = f"; last error: {last}" if last is not None else ""
+        error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{what}: no result within {self._timeout_ms} ms{reason}")
         error.__cause__ = last
         return error
 
@@ -216,8 +215,8 @@ class Calls:
 _FAILURES = (KafkaError, ChannelError, NoBrokerAvailable, EncodeError)
 
 
-def _told(error: Exception, what: str) -> KafkaError:
-    """The error of a call, as a class of the public face."""
+def _as_kafka_error(error: Exception, what: str) -> KafkaError:
+    """The error of a call as a KafkaError."""
     if isinstance(error, KafkaError):
         return error
     if isinstance(error, EncodeError):
@@ -226,18 +225,16 @@ def _told(error: Exception, what: str) -> KafkaError:
 
 
 def _left_out(what: str) -> KafkaError:
-    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}: the broker's answer says nothing of it")
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}: the broker's response lacks it")
 
 
 class Part:
-    """What every part of the administrator stands on: its way to the cluster, while it is open."""
+    """Base of all parts of the administrator: access to the cluster while it is open."""
 
     _way: Calls | None = None
 
     @property
     def _calls(self) -> Calls:
         if self._way is None:
-            raise IllegalStateException(
-                "this administrator is not open: use it inside `async with Admin(...) as admin`"
-            )
+            raise IllegalStateException("this administrator is not open: use it in an `async with` block")
         return self._way

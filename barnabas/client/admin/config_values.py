@@ -1,4 +1,4 @@
-"""Configurations as an administrator says and is told them (KIP-133, KIP-226, KIP-339)."""
+"""Values of configurations (KIP-133, KIP-226, KIP-339)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class ResourceType(IntEnum):
-    """What a configuration belongs to (Kafka's `ConfigResource.Type`)."""
+    """Owner of a configuration (Kafka's `ConfigResource.Type`)."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -24,7 +24,7 @@ class ResourceType(IntEnum):
 
 
 class ConfigResource(NamedTuple):
-    """A topic, a broker (its id as text; no name means the default of all brokers), a group, …"""
+    """A topic, a broker (its id as text; without a name the default of all brokers), a group, …"""
 
     type: ResourceType
     name: str = ""
@@ -34,7 +34,7 @@ class ConfigResource(NamedTuple):
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from; the first that has one wins, in Kafka's order."""
+    """Source of a value; the first one in Kafka's order that has a value wins."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -70,7 +70,7 @@ class ConfigType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
-    """Another key, or place, from which the value could come."""
+    """Another key, or source, that could provide the value."""
 
     name: str
     value: str | None
@@ -92,12 +92,12 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody has set it."""
+        """Whether it has the default value of the software."""
         return self.source is ConfigSource.DEFAULT_CONFIG
 
 
 class OpType(IntEnum):
-    """APPEND and SUBTRACT change a list; DELETE takes a key back to its default."""
+    """APPEND and SUBTRACT change a list; DELETE restores the default."""
 
     SET = 0
     DELETE = 1
@@ -115,7 +115,7 @@ class AlterConfigOp:
 
 
 def operations_in(changes: Iterable[AlterConfigOp] | Mapping[str, str | None]) -> list[AlterConfigOp]:
-    """A mapping sets its keys; None takes one back to the default."""
+    """A mapping sets its keys; None restores the default."""
     if isinstance(changes, Mapping):
         return [
             AlterConfigOp(key, value, OpType.DELETE if value is None else OpType.SET) for key, value in changes.items()

@@ -1,4 +1,4 @@
-"""Configurations: shown with where each value comes from, and changed key by key."""
+"""Configurations: described with the source of each value, and changed key by key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from protocol.messages.list_config_resources import ListConfigResourcesRequest, 
 
 
 class Configs(Part):
-    """What an administrator does with configurations."""
+    """Methods for configurations."""
 
     async def describe_configs(
         self,
@@ -34,7 +34,7 @@ class Configs(Part):
         include_synonyms: bool = False,
         include_documentation: bool = False,
     ) -> Results[ConfigResource, dict[str, ConfigEntry]]:
-        """Every key of each resource. What a broker has set for itself is asked of that broker.
+        """All keys of each resource. A broker's own configuration is requested from that broker.
         UnknownTopicOrPartitionException, BrokerNotAvailableException.
         """
 
@@ -68,10 +68,10 @@ class Configs(Part):
         validate_only: bool = False,
         raise_errors: bool = True,
     ) -> Results[ConfigResource, None]:
-        """Change single keys; a mapping of keys sets them, None takes a key back to its default. All changes of a
-        resource happen, or none. InvalidConfigurationException, PolicyViolationException.
+        """Change single keys; a mapping of keys sets them, None restores the default. All changes of a resource happen,
+        or none. InvalidConfigurationException, PolicyViolationException.
 
-        Asked again after a lost answer, APPEND and SUBTRACT find their own first try; that changes nothing more.
+        A retry after a lost response may repeat APPEND and SUBTRACT, which changes nothing more.
         """
         wanted = {ConfigResource(*resource): operations_in(it) for resource, it in changes.items()}
 
@@ -101,7 +101,7 @@ class Configs(Part):
         return changed(results, raise_errors)
 
     async def list_config_resources(self, types: Iterable[ResourceType] = ()) -> list[ConfigResource]:
-        """What has, or may have, a configuration; of every type unless some are named.
+        """Resources that have, or may have, a configuration; of every type unless some are given.
         UnsupportedVersionException before Kafka 4.1, where only CLIENT_METRICS could be listed.
         """
         wanted = list(types)
@@ -124,7 +124,7 @@ def _resources(resources: Iterable[ConfigResource] | ConfigResource) -> list[Con
 
 
 def _owner(resource: ConfigResource) -> int | None:
-    """A broker's own configuration is known to itself alone; the default of all brokers (no name) to each."""
+    """Only a broker has its own configuration; the default of all brokers (no name) is known to each."""
     own = resource.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and resource.name.isdecimal()
     return int(resource.name) if own else None
 

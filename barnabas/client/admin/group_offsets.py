@@ -1,4 +1,4 @@
-"""Offsets of groups as an administrator sees, sets and removes them."""
+"""Committed offsets of groups: listed, set and removed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from barnabas.client.admin.calls import Part, Question
 from barnabas.client.admin.results import Results, changed, refusal
 from barnabas.client.admin.routes import Coordinators, group_coordinators, names_in, partitions_in
 from barnabas.client.admin.topics import AS_AN_ANSWER
-from barnabas.client.cluster import TopicPartition, by_topic
+from barnabas.client.metadata import TopicPartition, by_topic
 from barnabas.client.offsets import OffsetAndMetadata
 from protocol.errors import KafkaError
 from protocol.messages import offset_commit as committing
@@ -16,15 +16,14 @@ from protocol.messages import offset_delete as deleting
 from protocol.messages import offset_fetch as fetching
 
 Committed = dict[TopicPartition, OffsetAndMetadata | None]
-"""None where a partition was asked for and nothing is committed."""
+"""None for a requested partition without a committed offset."""
 
 BY_NAME = 9
-"""The last version of OffsetFetch and OffsetCommit that tells topics by their names: an administrator may mean a topic
-that is gone."""
+"""Last version of OffsetFetch and OffsetCommit with topic names: an administrator may mean a topic that was deleted."""
 
 
 class GroupOffsets(Part):
-    """What an administrator does with the offsets of groups."""
+    """Methods for the offsets of groups."""
 
     async def list_consumer_group_offsets(
         self,
@@ -32,9 +31,9 @@ class GroupOffsets(Part):
         *,
         require_stable: bool = False,
     ) -> Results[str, Committed]:
-        """What groups have committed, by group id and partition: of some partitions, or (None, or only ids) of all that
-        have anything. With `require_stable` it waits for transactions that may still commit. A group that is not there
-        has committed nothing.
+        """Committed offsets, by group id and partition: of the given partitions, or (None, or only ids) of all. With
+        `require_stable` it waits for transactions that may still commit. A group that does not exist has no committed
+        offsets.
         """
         wanted: dict[str, list[TopicPartition] | None]
         if isinstance(groups, Mapping):
@@ -64,7 +63,7 @@ class GroupOffsets(Part):
         *,
         raise_errors: bool = True,
     ) -> Results[TopicPartition, None]:
-        """Let a group that has no members go on from these offsets; a group that is not there comes to be.
+        """Set the offsets of a group that has no members; a group that does not exist is created.
         UnknownMemberIdException while it has members, UnknownTopicOrPartitionException.
         """
         wanted = {TopicPartition(*partition): _place(offset) for partition, offset in offsets.items()}
@@ -93,7 +92,7 @@ class GroupOffsets(Part):
     async def delete_consumer_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | TopicPartition, *, raise_errors: bool = True
     ) -> Results[TopicPartition, None]:
-        """Let a group forget its offsets in partitions of topics that no member subscribes to.
+        """Remove a group's offsets for partitions of topics that no member subscribes to.
         GroupSubscribedToTopicException, GroupIdNotFoundException.
         """
 

@@ -1,5 +1,5 @@
-"""Groups as an administrator is told of them: consumers (classic and KIP-848), share groups, streams, and what else
-joins a classic group.
+"""Descriptions of groups: consumers (classic and KIP-848), share groups, streams groups, and other users of the classic
+protocol.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from enum import StrEnum
 from typing import Any
 
 from barnabas.client.admin.acl_values import AclOperation, operations_of
-from barnabas.client.cluster import Node, TopicPartition
+from barnabas.client.metadata import Node, TopicPartition
 from protocol.embedded_consumer import read_assignment
 from protocol.messages import consumer_group_describe as modern
 from protocol.messages import describe_groups as classic
 from protocol.messages import share_group_describe as sharing
 
 CONSUMER_PROTOCOL = "consumer"
-"""The protocol type of consumers, in classic groups."""
+"""Protocol type of consumers in classic groups."""
 
 
 class GroupState(StrEnum):
@@ -51,27 +51,26 @@ class GroupType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group in a list. `protocol` is what its members are, "consumer" for consumers of either kind; "" if it has
-    nothing but offsets.
-    """
+    """A group in a list. `protocol` is "consumer" for consumers of either protocol; "" for a group with offsets
+    only."""
 
     group_id: str
     protocol: str
     state: GroupState
-    """UNKNOWN if an old cluster does not tell."""
+    """UNKNOWN if an old cluster does not report it."""
     type: GroupType
     broker_id: int
-    """Who told of it: its coordinator."""
+    """The broker that listed it: its coordinator."""
 
     @property
     def is_simple_consumer_group(self) -> bool:
-        """Offsets that somebody without membership commits."""
+        """Whether it has only offsets, committed without membership."""
         return self.type is GroupType.CLASSIC and not self.protocol
 
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """A member. Epochs and targets are those of KIP-848, None for others."""
+    """A member. Epochs and targets are those of KIP-848, otherwise None."""
 
     member_id: str
     group_instance_id: str | None
@@ -84,7 +83,7 @@ class MemberDescription:
     subscribed_topic_names: tuple[str, ...] | None = None
     subscribed_topic_regex: str | None = None
     is_classic: bool = True
-    """Whether it speaks the classic protocol, in a group of whatever type."""
+    """Whether it uses the classic protocol, in a group of whatever type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +104,7 @@ class ConsumerGroupDescription:
 
     @property
     def is_simple_consumer_group(self) -> bool:
-        """Offsets that somebody without membership commits."""
+        """Whether it has only offsets, committed without membership."""
         return self.type is GroupType.CLASSIC and not self.protocol
 
 
@@ -138,7 +137,7 @@ class ShareGroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class ClassicMember:
-    """A member of a classic group of any protocol; what it said and was given are the protocol's own bytes."""
+    """A member of a classic group of any protocol; metadata and assignment are the protocol's own bytes."""
 
     member_id: str
     group_instance_id: str | None
@@ -185,7 +184,7 @@ def classic_group(it: classic.DescribedGroup, coordinator: Node | None) -> Class
 
 
 def consumers_of_classic(it: ClassicGroupDescription) -> ConsumerGroupDescription:
-    """Raises MalformedMessage if a member was not given what consumers are given."""
+    """MalformedMessage if a member's assignment is not one of consumers."""
     return ConsumerGroupDescription(
         group_id=it.group_id,
         type=GroupType.CLASSIC,

@@ -20,7 +20,7 @@ from barnabas.client.admin.group_values import (
     share_group,
 )
 from barnabas.client.admin.results import Results, changed, refusal
-from barnabas.client.admin.routes import Coordinators, ask_everybody, group_coordinators, names_in
+from barnabas.client.admin.routes import Coordinators, ask_all_brokers, group_coordinators, names_in
 from barnabas.client.admin.streams_values import StreamsGroupDescription, streams_group
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from protocol.messages import consumer_group_describe as modern
@@ -87,7 +87,7 @@ class Groups(Part):
                     ],
                 )
 
-        answers = await ask_everybody(self._calls, Question("the groups of broker", ask, read))
+        answers = await ask_all_brokers(self._calls, Question("the groups of broker", ask, read))
         wanted = None if protocol_types is None else names_in(protocol_types)
         # A group that moved while brokers were asked may be told of twice.
         found = {

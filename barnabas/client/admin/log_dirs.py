@@ -1,4 +1,4 @@
-"""The directories of brokers: what lies where, and moving it from one to another (KIP-113)."""
+"""Log directories of brokers: described, and replicas moved between them (KIP-113)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import NamedTuple
 from barnabas.client.admin.calls import Part, Question
 from barnabas.client.admin.results import Results, changed, refusal
 from barnabas.client.admin.routes import CertainBrokers, all_brokers
-from barnabas.client.cluster import TopicPartition, by_topic
+from barnabas.client.metadata import TopicPartition, by_topic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import alter_replica_log_dirs as moving
 from protocol.messages import describe_log_dirs as weighing
 
 
 class TopicPartitionReplica(NamedTuple):
-    """One broker's copy of a partition."""
+    """One replica of a partition."""
 
     topic: str
     partition: int
@@ -28,7 +28,7 @@ class TopicPartitionReplica(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaInfo:
-    """One replica in a directory; `is_future`: it is on its way into it from another."""
+    """One replica in a directory; `is_future`: it is being moved there from another directory."""
 
     size_bytes: int
     offset_lag: int
@@ -37,7 +37,7 @@ class ReplicaInfo:
 
 @dataclass(frozen=True, slots=True)
 class LogDirDescription:
-    """A directory of a broker. Sizes are None if they are not told."""
+    """A log directory. Sizes are None if the broker does not report them."""
 
     error: KafkaError | None
     """KafkaStorageException if it has failed."""
@@ -49,7 +49,7 @@ class LogDirDescription:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLogDirInfo:
-    """Where a replica lies, and where it is being moved to. A lag is how many records it is behind, -1 without one."""
+    """Directory of a replica, and the one that it is being moved to. Lags are in records; -1 without one."""
 
     current_replica_log_dir: str | None
     current_replica_offset_lag: int
@@ -58,12 +58,12 @@ class ReplicaLogDirInfo:
 
 
 class LogDirs(Part):
-    """What an administrator does with directories."""
+    """Methods for log directories."""
 
     async def describe_log_dirs(
         self, brokers: Iterable[int] | None = None
     ) -> Results[int, dict[str, LogDirDescription]]:
-        """The directories of brokers (all that live, unless some are named), by path, with the replicas in each."""
+        """Log directories of brokers (all live ones, unless some are given), by path, with their replicas."""
 
         def read(
             response: weighing.DescribeLogDirsResponse, keys: list[int]
@@ -87,12 +87,12 @@ class LogDirs(Part):
     async def describe_replica_log_dirs(
         self, replicas: Iterable[TopicPartitionReplica]
     ) -> Results[TopicPartitionReplica, ReplicaLogDirInfo]:
-        """Where replicas lie; with no directory at all, if the broker has no such replica."""
+        """Directories of replicas; without any if the broker has no such replica."""
         wanted = [TopicPartitionReplica(*replica) for replica in replicas]
         described = await self.describe_log_dirs(dict.fromkeys(replica.broker_id for replica in wanted))
         return Results(
             {
-                replica: described.error(replica.broker_id) or _lies(replica, described[replica.broker_id])
+                replica: described.error(replica.broker_id) or _info(replica, described[replica.broker_id])
                 for replica in wanted
             }
         )
@@ -100,8 +100,8 @@ class LogDirs(Part):
     async def alter_replica_log_dirs(
         self, moves: Mapping[TopicPartitionReplica, str], *, raise_errors: bool = True
     ) -> Results[TopicPartitionReplica, None]:
-        """Begin to move replicas to other directories of their brokers, told by their paths. A replica that is not
-        there yet will be made there: ReplicaNotAvailableException says so. LogDirNotFoundException.
+        """Start moving replicas to other directories of their brokers, given by path. A replica that does not exist yet
+        will be created there, which raises ReplicaNotAvailableException. LogDirNotFoundException.
         """
         wanted = {TopicPartitionReplica(*replica): path for replica, path in moves.items()}
 
@@ -125,7 +125,7 @@ class LogDirs(Part):
         def read(
             response: moving.AlterReplicaLogDirsResponse, some: list[TopicPartitionReplica]
         ) -> Iterator[tuple[TopicPartitionReplica, KafkaError | None]]:
-            # All are of one broker.
+            # All replicas of a request are on one broker.
             broker_id = some[0].broker_id
             for topic in response.results:
                 for it in topic.partitions:
@@ -140,7 +140,7 @@ class LogDirs(Part):
 NOT_THERE_YET = frozenset({ErrorCode.REPLICA_NOT_AVAILABLE})
 
 
-def _lies(replica: TopicPartitionReplica, directories: Mapping[str, LogDirDescription]) -> ReplicaLogDirInfo:
+def _info(replica: TopicPartitionReplica, directories: Mapping[str, LogDirDescription]) -> ReplicaLogDirInfo:
     here: dict[bool, tuple[str, int]] = {}
     for path, directory in directories.items():
         found = directory.replicas.get(TopicPartition(replica.topic, replica.partition))

@@ -1,4 +1,4 @@
-"""Partitions: their offsets, their records, their leaders and where their replicas lie."""
+"""Partitions: offsets, deletion of records, elections, reassignments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from barnabas.client.admin.calls import Anywhere, Part, Question
 from barnabas.client.admin.results import Results, changed, refusal
 from barnabas.client.admin.routes import Leaders, partitions_in
 from barnabas.client.admin.topics import AS_AN_ANSWER
-from barnabas.client.cluster import TopicPartition, by_topic
+from barnabas.client.metadata import TopicPartition, by_topic
 from barnabas.client.offsets import OffsetAndTimestamp
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import alter_partition_reassignments as moving
@@ -28,44 +28,44 @@ ISOLATION_LEVELS: Mapping[IsolationLevel, int] = {"read_uncommitted": 0, "read_c
 
 @dataclass(frozen=True, slots=True)
 class OffsetSpec:
-    """Which offset is looked for; see its class methods."""
+    """Which offset to look up; see its class methods."""
 
     timestamp: int
-    """As it travels: milliseconds, or a negative number that stands for a place."""
+    """As in the protocol: milliseconds, or a negative number with a special meaning."""
 
     @classmethod
     def earliest(cls) -> OffsetSpec:
-        """Where the log begins."""
+        """Begin of the log."""
         return cls(-2)
 
     @classmethod
     def latest(cls) -> OffsetSpec:
-        """Where the next record goes; for readers of committed records, the first open transaction."""
+        """End of the log; for read_committed, the begin of the first open transaction."""
         return cls(-1)
 
     @classmethod
     def for_timestamp(cls, timestamp_ms: int) -> OffsetSpec:
-        """The first record that is not older."""
+        """First record that is not older."""
         return cls(timestamp_ms)
 
     @classmethod
     def max_timestamp(cls) -> OffsetSpec:
-        """The record with the highest timestamp (KIP-734)."""
+        """Record with the highest timestamp (KIP-734)."""
         return cls(-3)
 
     @classmethod
     def earliest_local(cls) -> OffsetSpec:
-        """Where the part begins that is not only in tiered storage (KIP-405)."""
+        """First record on the broker's own disk, not only in tiered storage (KIP-405)."""
         return cls(-4)
 
     @classmethod
     def latest_tiered(cls) -> OffsetSpec:
-        """The last that is in tiered storage (KIP-1005)."""
+        """Last record in tiered storage (KIP-1005)."""
         return cls(-5)
 
     @classmethod
     def earliest_pending_upload(cls) -> OffsetSpec:
-        """The first that is not in tiered storage yet (KIP-1023)."""
+        """First record that is not in tiered storage yet (KIP-1023)."""
         return cls(-6)
 
 
@@ -76,14 +76,14 @@ class ElectionType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeletedRecords:
-    """`low_watermark`: the first offset that is still there."""
+    """`low_watermark`: the first offset that still exists."""
 
     low_watermark: int
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionReassignment:
-    """Replicas on the move: all of them now, those that come and those that go."""
+    """A reassignment in progress: all present replicas, those being added and those being removed."""
 
     replicas: tuple[int, ...]
     adding_replicas: tuple[int, ...]
@@ -91,7 +91,7 @@ class PartitionReassignment:
 
 
 class Partitions(Part):
-    """What an administrator does with partitions."""
+    """Methods for partitions."""
 
     async def list_offsets(
         self,
@@ -99,9 +99,9 @@ class Partitions(Part):
         *,
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> Results[TopicPartition, OffsetAndTimestamp]:
-        """The offset of each partition for an `OffsetSpec`, or a number that is the time for one; -1 if no record is
-        that late. With read_committed the latest is that of the first open
-        transaction. Leaders are asked. UnknownTopicOrPartitionException after seconds: who was asked may be late.
+        """The offset of each partition for an `OffsetSpec`, or for a timestamp given as a number; -1 if no record is
+        that late. With read_committed the latest offset is that of the first open transaction. Leaders are called.
+        UnknownTopicOrPartitionException after seconds, since a broker may lag behind.
         """
         times = {
             TopicPartition(*partition): spec.timestamp if isinstance(spec, OffsetSpec) else spec
@@ -142,8 +142,9 @@ class Partitions(Part):
     async def delete_records(
         self, before: Mapping[TopicPartition, int], *, raise_errors: bool = True
     ) -> Results[TopicPartition, DeletedRecords]:
-        """Remove the records before an offset; -1 means all that are committed. Gives where each partition begins
-        now. OffsetOutOfRangeException for one behind the end, PolicyViolationException if the topic is only compacted.
+        """Delete the records before an offset; -1 means before the high watermark. Returns the new begin of each
+        partition. OffsetOutOfRangeException for an offset behind the end, PolicyViolationException for a topic that is
+        only compacted.
         """
         offsets = {TopicPartition(*partition): offset for partition, offset in before.items()}
 
@@ -180,8 +181,8 @@ class Partitions(Part):
         *,
         raise_errors: bool = True,
     ) -> Results[TopicPartition, bool]:
-        """Let the preferred replicas lead, or (UNCLEAN) any that lives where nobody leads, which may lose records.
-        None means all partitions that need it. True: a leader was elected; False: it was the leader already.
+        """Elect the preferred replicas, or (UNCLEAN) any live replica of partitions without a leader, which may lose
+        records. None means all partitions that need it. True: a leader was elected; False: it was the leader already.
         PreferredLeaderNotAvailableException, EligibleLeadersNotAvailableException, at once.
         """
         wanted = None if partitions is None else partitions_in(partitions)
@@ -206,7 +207,7 @@ class Partitions(Part):
         outcomes: dict[TopicPartition, bool | KafkaError] = {}
         if wanted is None or wanted:
             outcomes = await self._calls.one("the election", ask, read)
-        left_out = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's answer leaves partitions out")
+        left_out = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's response lacks partitions")
         keys = outcomes if wanted is None else wanted
         return changed(Results({key: outcomes.get(key, left_out) for key in keys}), raise_errors)
 
@@ -217,7 +218,7 @@ class Partitions(Part):
         allow_replication_factor_change: bool = True,
         raise_errors: bool = True,
     ) -> Results[TopicPartition, None]:
-        """Begin to move replicas to these brokers, the preferred leader first; None stops a move that is under way.
+        """Start moving replicas to these brokers, the preferred leader first; None cancels a reassignment.
         InvalidReplicaAssignmentException, NoReassignmentInProgressException, UnknownTopicOrPartitionException.
         """
         wanted = {TopicPartition(*partition): replicas for partition, replicas in reassignments.items()}
@@ -250,7 +251,7 @@ class Partitions(Part):
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | TopicPartition | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """The moves that are under way, of these partitions or of all."""
+        """Reassignments in progress, of these partitions or of all."""
         topics = None
         if partitions is not None:
             topics = [

@@ -1,4 +1,4 @@
-"""Quotas of users, client ids and addresses (KIP-546, KIP-612)."""
+"""Quotas of users, client ids and IP addresses (KIP-546, KIP-612)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ IP = "ip"
 
 @dataclass(frozen=True, slots=True)
 class ClientQuotaEntity:
-    """Whose quota: a type (`user`, `client-id`, `ip`) to a name, or to None for everybody who has none of their own."""
+    """Owner of a quota: a type (`user`, `client-id`, `ip`) with a name, or with None for the default of all others."""
 
     entries: tuple[tuple[str, str | None], ...]
 
     @classmethod
     def of(cls, *, user: str | None = "", client_id: str | None = "", ip: str | None = "") -> ClientQuotaEntity:
-        """Of what is given; None is the default of a type."""
+        """From the given names; None is the default of a type."""
         named = ((USER, user), (CLIENT_ID, client_id), (IP, ip))
         return cls(tuple((kind, name) for kind, name in named if name != ""))
 
@@ -42,10 +42,10 @@ class Match(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClientQuotaFilter:
-    """Which entities are meant: those that match every component, and, if `strict`, have no other."""
+    """Filter of entities: they match every component, and, if `strict`, have no other."""
 
     components: tuple[tuple[str, Match, str | None], ...] = ()
-    """(type, how, name); the name counts for EXACT only."""
+    """(type, match, name); the name is for EXACT only."""
     strict: bool = False
 
 
@@ -53,12 +53,12 @@ EVERYBODY = ClientQuotaFilter()
 
 
 class Quotas(Part):
-    """What an administrator does with quotas."""
+    """Methods for quotas."""
 
     async def describe_client_quotas(
         self, matching: ClientQuotaFilter = EVERYBODY
     ) -> dict[ClientQuotaEntity, dict[str, float]]:
-        """The quotas of all entities that match, by their keys (`producer_byte_rate`, …)."""
+        """Quotas of all entities that match, by key (`producer_byte_rate`, …)."""
 
         def ask(_: int) -> describing.DescribeClientQuotasRequest:
             components = [
@@ -83,7 +83,7 @@ class Quotas(Part):
         validate_only: bool = False,
         raise_errors: bool = True,
     ) -> Results[ClientQuotaEntity, None]:
-        """Set quotas by their keys; None removes one."""
+        """Set quotas by key; None removes one."""
 
         def ask(some: list[ClientQuotaEntity], _: int) -> altering.AlterClientQuotasRequest:
             entries = [

@@ -1,4 +1,4 @@
-"""What became of each item of a request: its value, or its error."""
+"""Outcomes of a request for many items: a value or an error for each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 
 class Results(Mapping[K, V], Generic[K, V]):
-    """One outcome for each item that was asked for, in the order of asking.
+    """One outcome for each item of the request, in its order.
 
     `results[item]` is its value, or raises its KafkaError; so do `values()` and `items()` at the first item that has
     one. `errors` and `succeeded` raise nothing.
@@ -25,26 +25,26 @@ class Results(Mapping[K, V], Generic[K, V]):
 
     @property
     def outcomes(self) -> dict[K, V | KafkaError]:
-        """Every item with its value or its error; raises nothing."""
+        """All items with value or error; raises nothing."""
         return dict(self._outcomes)
 
     @property
     def errors(self) -> dict[K, KafkaError]:
-        """The items that failed, and why."""
+        """Items that failed, with their errors."""
         return {key: outcome for key, outcome in self._outcomes.items() if isinstance(outcome, KafkaError)}
 
     @property
     def succeeded(self) -> dict[K, V]:
-        """The items that did not fail, with their values."""
+        """Items that did not fail, with their values."""
         return {key: outcome for key, outcome in self._outcomes.items() if not isinstance(outcome, KafkaError)}
 
     def error(self, key: K) -> KafkaError | None:
-        """Why this item failed; None if it did not. KeyError if nobody asked for it."""
+        """The error of this item; None if it did not fail. KeyError if it was not part of the request."""
         outcome = self._outcomes[key]
         return outcome if isinstance(outcome, KafkaError) else None
 
     def all(self) -> dict[K, V]:
-        """Every value; raises the first item's error if any has one."""
+        """All values; raises the error of the first item that has one."""
         for outcome in self._outcomes.values():
             if isinstance(outcome, KafkaError):
                 raise outcome
@@ -70,7 +70,7 @@ class Results(Mapping[K, V], Generic[K, V]):
 
 
 def refusal(code: int, message: str | None, what: str) -> KafkaError | None:
-    """The error of a code in an answer, which names `what` was refused; None if the code is NONE."""
+    """The error for a code in a response about `what`; None if the code is NONE."""
     known = error_code(code)
     if known is ErrorCode.NONE:
         return None
@@ -78,7 +78,7 @@ def refusal(code: int, message: str | None, what: str) -> KafkaError | None:
 
 
 def changed(results: Results[K, V], raise_errors: bool) -> Results[K, V]:
-    """The outcome of a change: nobody has to look at it to hear that something was refused, unless they said so."""
+    """The outcome of a change: raises the first error, unless the caller looks at the outcomes."""
     if raise_errors:
         results.all()
     return results

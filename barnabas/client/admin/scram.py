@@ -1,4 +1,4 @@
-"""Passwords of users for SCRAM (KIP-554). What travels is salted and hashed; a cluster never tells it."""
+"""SCRAM credentials of users (KIP-554). Only salted hashes are sent; a cluster never returns them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ScramCredentialInfo:
 
 @dataclass(frozen=True, slots=True)
 class UserScramCredentialUpsertion:
-    """A user's password for one mechanism, new or in the place of an old one."""
+    """A user's password for one mechanism, new or replacing an old one."""
 
     user: str
     mechanism: ScramMechanism
@@ -56,12 +56,12 @@ class UserScramCredentialDeletion:
 
 
 class Scram(Part):
-    """What an administrator does with passwords of users."""
+    """Methods for SCRAM credentials."""
 
     async def describe_user_scram_credentials(
         self, users: Iterable[str] | str | None = None
     ) -> Results[str, tuple[ScramCredentialInfo, ...]]:
-        """Which mechanisms users have passwords for, by name: of some users, or of all that have any.
+        """Mechanisms for which users have passwords, by user name: of the given users, or of all with any.
         ResourceNotFoundException for one that has none.
         """
         named = None if users is None else names_in(users)
@@ -82,7 +82,7 @@ class Scram(Part):
             }
 
         found = await self._calls.one("users", ask, read)
-        left_out = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's answer leaves users out")
+        left_out = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's response lacks users")
         return Results({name: found.get(name, left_out) for name in (found if named is None else named)})
 
     async def alter_user_scram_credentials(
@@ -91,8 +91,8 @@ class Scram(Part):
         *,
         raise_errors: bool = True,
     ) -> Results[str, None]:
-        """Set and remove passwords; all alterations of a user happen, or none. UnacceptableCredentialException,
-        ResourceNotFoundException for a password that is not there.
+        """Set and delete passwords; all alterations of a user happen, or none. UnacceptableCredentialException,
+        ResourceNotFoundException for a password that does not exist.
         """
         wanted: dict[str, list[UserScramCredentialUpsertion | UserScramCredentialDeletion]] = {}
         for it in alterations:
@@ -123,9 +123,14 @@ class Scram(Part):
         # RFC 5802: the salted password is PBKDF2 with HMAC of the mechanism's hash.
         hash_name = _HASHES.get(it.mechanism)
         if hash_name is None:
-            raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"user {it.user}: {it.mechanism!r}")
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+                f"user {it.user}: mechanism must be SCRAM_SHA_256 or SCRAM_SHA_512; got {it.mechanism!r}",
+            )
         if it.iterations < 1:
-            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"user {it.user}: {it.iterations} iterations")
+            raise KafkaError(
+                ErrorCode.UNACCEPTABLE_CREDENTIAL, f"user {it.user}: iterations must be at least 1; got {it.iterations}"
+            )
         salted = hashlib.pbkdf2_hmac(hash_name, it.password.encode(), salt, it.iterations)
         return altering.ScramCredentialUpsertion(
             name=it.user, mechanism=it.mechanism, iterations=it.iterations, salt=salt, salted_password=salted

@@ -1,4 +1,4 @@
-"""Settings of an administrator: Kafka's names in snake_case, and Kafka's defaults."""
+"""Settings of an administrator: Kafka's names in snake_case, Kafka's defaults."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from barnabas.client.settings import ClientOptions, ClientSettings
 
 
 class AdminSettings(ClientSettings):
-    """What an administrator can be told besides where the cluster is."""
+    """The settings of one administrator."""
 
     connections_max_idle_ms: int = 300_000
     default_api_timeout_ms: int = Field(60_000, ge=0)
-    """So long every call tries, whatever errors worth another try it hears."""
+    """Time limit of a call with all of its retries."""
     allow_auto_create_topics: bool = False
-    """An administrator that only looks makes nothing: there is no such setting of it in Kafka."""
+    """Always False: describing a topic must not create it. Kafka has no such setting for administrators."""
 
 
 class AdminOptions(ClientOptions, total=False):
-    """What `Admin` takes by name; what each means is said at `AdminSettings` and `ClientSettings`."""
+    """Keyword arguments of `Admin`; `AdminSettings` and `ClientSettings` have their meanings."""
 
     default_api_timeout_ms: int

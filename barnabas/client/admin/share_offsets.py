@@ -1,4 +1,4 @@
-"""Start offsets of share groups, before which everything is done with (KIP-932)."""
+"""Start offsets of share groups, before which all records are processed (KIP-932)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from barnabas.client.admin.calls import Part, Question
 from barnabas.client.admin.results import Results, changed, refusal
 from barnabas.client.admin.routes import Coordinators, group_coordinators, names_in, partitions_in
 from barnabas.client.admin.topics import AS_AN_ANSWER
-from barnabas.client.cluster import TopicPartition, by_topic
+from barnabas.client.metadata import TopicPartition, by_topic
 from protocol.errors import KafkaError
 from protocol.messages import alter_share_group_offsets as altering
 from protocol.messages import delete_share_group_offsets as deleting
@@ -18,7 +18,7 @@ from protocol.messages import describe_share_group_offsets as describing
 
 @dataclass(frozen=True, slots=True)
 class SharePartitionOffset:
-    """Where a share group is in a partition; `lag` is what is left, None if the cluster does not tell (KIP-1226)."""
+    """Position of a share group in a partition; `lag` is None if the cluster does not report it (KIP-1226)."""
 
     start_offset: int
     leader_epoch: int | None
@@ -26,16 +26,17 @@ class SharePartitionOffset:
 
 
 ShareOffsets = dict[TopicPartition, SharePartitionOffset | None]
-"""None where a partition was asked for and the group has read nothing."""
+"""None for a requested partition that the group has not read."""
 
 
 class ShareGroupOffsets(Part):
-    """What an administrator does with the offsets of share groups."""
+    """Methods for the offsets of share groups."""
 
     async def list_share_group_offsets(
         self, groups: Mapping[str, Iterable[TopicPartition] | None] | Iterable[str] | str
     ) -> Results[str, ShareOffsets]:
-        """Start offsets by group id and partition: of some partitions, or (None, or only ids) of all that the group
+        """Start offsets by group id and partition: of the given partitions, or (None, or only ids) of all that the
+        group
         has read. GroupIdNotFoundException.
         """
         wanted: dict[str, list[TopicPartition] | None]
@@ -63,7 +64,7 @@ class ShareGroupOffsets(Part):
     async def alter_share_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int], *, raise_errors: bool = True
     ) -> Results[TopicPartition, None]:
-        """Let a share group that has no members go on from these offsets. GroupNotEmptyException,
+        """Set the start offsets of a share group that has no members. GroupNotEmptyException,
         UnknownTopicOrPartitionException.
         """
         wanted = {TopicPartition(*partition): offset for partition, offset in offsets.items()}
@@ -101,7 +102,7 @@ class ShareGroupOffsets(Part):
     async def delete_share_group_offsets(
         self, group_id: str, topics: Iterable[str] | str, *, raise_errors: bool = True
     ) -> Results[str, None]:
-        """Let a share group that has no members forget topics. GroupNotEmptyException,
+        """Delete the offsets of a share group that has no members. GroupNotEmptyException,
         UnknownTopicOrPartitionException.
         """
 

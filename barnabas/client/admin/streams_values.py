@@ -1,4 +1,4 @@
-"""Streams groups as an administrator is told of them (KIP-1071)."""
+"""Descriptions of streams groups (KIP-1071)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from barnabas.client.admin.acl_values import AclOperation, operations_of
 from barnabas.client.admin.group_values import GroupState
-from barnabas.client.cluster import Node
+from barnabas.client.metadata import Node
 from protocol.messages import streams_group_describe as streams
 
 Tasks = Mapping[str, tuple[int, ...]]
@@ -16,7 +16,7 @@ Tasks = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class StreamsTopicInfo:
-    """A topic that the group keeps for itself. Without partitions it has as many as its source."""
+    """An internal topic of the group. Without a partition count it has as many as its source."""
 
     name: str
     partitions: int
@@ -53,7 +53,7 @@ class StreamsMemberDescription:
     user_endpoint: tuple[str, int] | None
     client_tags: Mapping[str, str]
     task_offsets: Mapping[tuple[str, int], int]
-    """(subtopology, partition) to how far its state has been restored."""
+    """(subtopology, partition) to the restored offset of its state."""
     task_end_offsets: Mapping[tuple[str, int], int]
     assignment: StreamsAssignment
     target_assignment: StreamsAssignment
@@ -67,7 +67,7 @@ class StreamsGroupDescription:
     group_epoch: int
     target_assignment_epoch: int
     topology_epoch: int | None
-    """None until a member has told the topology."""
+    """None until a member has sent the topology."""
     subtopologies: tuple[StreamsSubtopology, ...]
     members: tuple[StreamsMemberDescription, ...]
     coordinator: Node | None

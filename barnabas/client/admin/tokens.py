@@ -1,4 +1,4 @@
-"""Delegation tokens: secrets that let somebody act for a user for a while (KIP-48, KIP-373)."""
+"""Delegation tokens: secrets with which a client acts for a user for a limited time (KIP-48, KIP-373)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from protocol.messages import renew_delegation_token as renewing
 
 @dataclass(frozen=True, slots=True)
 class KafkaPrincipal:
-    """Who somebody is: a type, mostly `User`, and a name."""
+    """A principal: a type, mostly `User`, and a name."""
 
     name: str
     principal_type: str = "User"
@@ -27,11 +27,11 @@ class KafkaPrincipal:
 
 @dataclass(frozen=True, slots=True)
 class DelegationToken:
-    """Times are milliseconds since the epoch; it may be renewed until `max_timestamp_ms`."""
+    """A token. Times are milliseconds since the epoch; it can be renewed until `max_timestamp_ms`."""
 
     token_id: str
     hmac: bytes = field(repr=False)
-    """The secret. It names the token in every other call."""
+    """The secret, which identifies the token in every other call."""
     owner: KafkaPrincipal
     requester: KafkaPrincipal
     renewers: tuple[KafkaPrincipal, ...]
@@ -41,8 +41,8 @@ class DelegationToken:
 
 
 class DelegationTokens(Part):
-    """What an administrator does with delegation tokens. On a connection that is not authenticated, or is by a token,
-    every call is an UnsupportedByAuthenticationException; DelegationTokenDisabledException if the cluster has none.
+    """Methods for delegation tokens. On a connection without authentication, or authenticated by a token, every call
+    raises UnsupportedByAuthenticationException; DelegationTokenDisabledException if the cluster has none.
     """
 
     async def create_delegation_token(
@@ -52,8 +52,8 @@ class DelegationTokens(Part):
         renewers: Iterable[KafkaPrincipal] = (),
         max_lifetime_ms: int = -1,
     ) -> DelegationToken:
-        """A new token, for who asks or for `owner`; -1 takes the cluster's longest life. A first try whose answer was
-        lost may leave a token that nobody knows.
+        """A new token, for the caller or for `owner`; -1 takes the cluster's maximum lifetime. A first attempt whose
+        response was lost may leave a token that nobody knows.
         """
         allowed = tuple(renewers)
 
@@ -83,7 +83,7 @@ class DelegationTokens(Part):
         return await self._calls.one("the token", ask, read)
 
     async def renew_delegation_token(self, hmac: bytes, *, renew_time_period_ms: int = -1) -> int:
-        """Let a token live on for a while (-1: the cluster's usual); gives when it will expire.
+        """Extend a token's lifetime (-1: by the cluster's default); returns its new expiry time.
         DelegationTokenNotFoundException, DelegationTokenExpiredException, DelegationTokenOwnerMismatchException.
         """
 
@@ -97,7 +97,7 @@ class DelegationTokens(Part):
         return await self._calls.one("the token", ask, read)
 
     async def expire_delegation_token(self, hmac: bytes, *, expiry_time_period_ms: int = -1) -> int:
-        """Let a token end in a while (-1: now); gives when. Raises as `renew_delegation_token`."""
+        """Let a token expire after a period (-1: now); returns its expiry time. Raises as `renew_delegation_token`."""
 
         def ask(_: int) -> expiring.ExpireDelegationTokenRequest:
             return expiring.ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=expiry_time_period_ms)
@@ -109,7 +109,7 @@ class DelegationTokens(Part):
         return await self._calls.one("the token", ask, read)
 
     async def describe_delegation_token(self, owners: Iterable[KafkaPrincipal] | None = None) -> list[DelegationToken]:
-        """The tokens of these owners, or all that who asks may see."""
+        """Tokens of these owners, or all that the caller may see."""
         wanted = None
         if owners is not None:
             wanted = [

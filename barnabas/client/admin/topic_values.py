@@ -1,4 +1,4 @@
-"""Topics and partitions as an administrator is told of them."""
+"""Parameters and descriptions of topics and partitions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from barnabas.client.admin.config_values import ConfigEntry
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to be made. -1 takes the cluster's default; `replica_assignments` (partition to brokers, the preferred
-    leader first) takes the place of both numbers.
+    """A topic to create. -1 takes the cluster's default; `replica_assignments` (partition to brokers, the preferred
+    leader first) replaces both numbers.
     """
 
     name: str
@@ -24,7 +24,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """How many partitions a topic shall have; `assignments` are the brokers of each that is added."""
+    """New partition count of a topic; `assignments` has the brokers of each added partition."""
 
     total_count: int
     assignments: Sequence[Sequence[int]] | None = None
@@ -32,7 +32,7 @@ class NewPartitions:
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopic:
-    """What a topic was made as. Numbers are -1 and `configs` None if the cluster may not tell, or is too old."""
+    """A topic as it was created. Numbers are -1 and `configs` None if the cluster does not report them."""
 
     name: str
     topic_id: str | None
@@ -50,18 +50,18 @@ class TopicListing:
 
 @dataclass(frozen=True, slots=True)
 class TopicPartitionInfo:
-    """A partition. Brokers are told by their ids; replicas in the order of assignment, the preferred leader first."""
+    """A partition. Brokers are ids; replicas in the order of assignment, the preferred leader first."""
 
     partition: int
     leader: int | None
-    """None while nobody leads."""
+    """None without a leader."""
     leader_epoch: int
-    """-1 if an old broker does not tell."""
+    """-1 if an old broker does not report it."""
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     offline_replicas: tuple[int, ...]
     elr: tuple[int, ...] | None
-    """Eligible leader replicas (KIP-966); None if the cluster does not tell."""
+    """Eligible leader replicas (KIP-966); None if the cluster does not report them."""
     last_known_elr: tuple[int, ...] | None
 
 
@@ -73,4 +73,4 @@ class TopicDescription:
     partitions: tuple[TopicPartitionInfo, ...]
     """By number."""
     authorized_operations: tuple[AclOperation, ...] | None
-    """None unless it was asked for, or without an authorizer that knows."""
+    """None unless requested, and without an authorizer."""

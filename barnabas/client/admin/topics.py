@@ -1,4 +1,4 @@
-"""Topics: made, removed, shown, given more partitions."""
+"""Topics: created, deleted, listed, described, and given more partitions."""
 
 from __future__ import annotations
 
@@ -31,22 +31,25 @@ from protocol.primitives import ZERO_UUID, uuid_to_string
 
 PARTITIONS_IN_A_PAGE = 2_000
 AS_AN_ANSWER = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
-"""Whoever asks for a topic wants to hear that there is none."""
+"""Errors that are final: a missing topic is the answer."""
 
 
 class Topics(Part):
-    """What an administrator does with topics."""
+    """Methods for topics."""
 
     async def create_topics(
         self, new_topics: Iterable[NewTopic] | NewTopic, *, validate_only: bool = False, raise_errors: bool = True
     ) -> Results[str, CreatedTopic]:
-        """Make topics; by name. TopicExistsException, InvalidTopicException, InvalidReplicationFactorException,
-        PolicyViolationException and so on. A first try whose answer was lost may be why a topic exists already.
+        """Create topics; results by name. TopicExistsException, InvalidTopicException,
+        InvalidReplicationFactorException,
+        PolicyViolationException and others. A topic may exist because of a first attempt whose response was lost.
         """
         wanted: dict[str, NewTopic] = {}
         for topic in [new_topics] if isinstance(new_topics, NewTopic) else new_topics:
             if topic.name in wanted:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {topic.name} is there twice")
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, f"topics to create must have different names; got {topic.name} twice"
+                )
             wanted[topic.name] = topic
 
         def ask(names: list[str], timeout_ms: int) -> creating.CreateTopicsRequest:
@@ -61,14 +64,14 @@ class Topics(Part):
         results = await self._calls.ask(wanted, Anywhere(), Question("topic", ask, read))
         if not validate_only:
             for name in results.succeeded:
-                self._calls.made_topic(name)
+                self._calls.created_topic(name)
         return changed(results, raise_errors)
 
     async def delete_topics(
         self, names: Iterable[str] | str = (), *, topic_ids: Iterable[str] | str = (), raise_errors: bool = True
     ) -> Results[str, None]:
-        """Remove topics and their records; by name or id. UnknownTopicOrPartitionException, UnknownTopicIdException;
-        they may be due to a first try whose answer was lost.
+        """Delete topics and their records; by name or id. UnknownTopicOrPartitionException, UnknownTopicIdException,
+        possibly because of a first attempt whose response was lost.
         """
         ids = _ids(topic_ids)
 
@@ -116,8 +119,8 @@ class Topics(Part):
         topic_ids: Iterable[str] | str = (),
         include_authorized_operations: bool = False,
     ) -> Results[str, TopicDescription]:
-        """Topics with partitions, leaders and replicas; by name or id. UnknownTopicOrPartitionException at once for
-        one that is not there (unless this client has just made it), UnknownTopicIdException.
+        """Topics with partitions, leaders and replicas; by name or id. UnknownTopicOrPartitionException at once for a
+        missing topic (unless this client has just created it), UnknownTopicIdException.
         """
         wanted, ids = names_in(names), _ids(topic_ids)
         found: dict[str, TopicDescription | KafkaError] = {}
@@ -143,8 +146,8 @@ class Topics(Part):
         validate_only: bool = False,
         raise_errors: bool = True,
     ) -> Results[str, None]:
-        """Give topics more partitions; by name. A number is the total count. InvalidPartitionsException if it is not
-        more than there are.
+        """Add partitions to topics; by name. A number is the new total. InvalidPartitionsException if it is not more
+        than the present count.
         """
 
         def ask(names: list[str], timeout_ms: int) -> growing.CreatePartitionsRequest:
@@ -162,7 +165,7 @@ class Topics(Part):
 async def _describe_by_pages(
     calls: Calls, names: list[str], operations: bool
 ) -> dict[str, TopicDescription | KafkaError]:
-    """Raises UnsupportedVersionException if no broker has pages."""
+    """UnsupportedVersionException if no broker has DescribeTopicPartitions."""
     found: dict[str, TopicDescription | KafkaError] = {}
     parts: dict[str, list[paging.DescribeTopicPartitionsResponsePartition]] = {}
     cursor: paging.Cursor | None = None
@@ -174,7 +177,7 @@ async def _describe_by_pages(
                 topics=wanted, response_partition_limit=PARTITIONS_IN_A_PAGE, cursor=cursor
             )
 
-        page: paging.DescribeTopicPartitionsResponse = await calls.one("topics", ask, _as_it_is)
+        page: paging.DescribeTopicPartitionsResponse = await calls.one("topics", ask, _unchanged)
         for topic in page.topics:
             name = topic.name or ""
             parts.setdefault(name, []).extend(topic.partitions)
@@ -183,10 +186,10 @@ async def _describe_by_pages(
         after = page.next_cursor
         if after is None:
             break
-        if cursor is not None and (after.topic_name, after.partition_index) <= _place(cursor):
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the pages of the description do not go on")
+        if cursor is not None and (after.topic_name, after.partition_index) <= _position(cursor):
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "DescribeTopicPartitions: the cursor did not advance")
         cursor = after
-    left_out = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's answer leaves topics out")
+    left_out = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's response lacks topics")
     return {name: found.get(name, left_out) for name in names}
 
 
@@ -217,11 +220,11 @@ async def _describe_at_once(
     return {**results.succeeded, **results.errors}
 
 
-def _as_it_is(response: Any) -> Any:
+def _unchanged(response: Any) -> Any:
     return response
 
 
-def _place(cursor: paging.Cursor) -> tuple[str, int]:
+def _position(cursor: paging.Cursor) -> tuple[str, int]:
     return cursor.topic_name, cursor.partition_index
 
 
@@ -238,7 +241,7 @@ def _id(topic_id: bytes) -> str | None:
 
 
 def _key(name: str | None, topic_id: bytes, ids: Mapping[str, bytes]) -> str:
-    """What was asked for: an answer to an id may have the name as well."""
+    """The requested key: a response to an id may have the name as well."""
     text = uuid_to_string(topic_id)
     return text if text in ids else name or ""
 

@@ -1,4 +1,4 @@
-"""Transactions and producers: listed, described, fenced, and ended where they hang (KIP-664)."""
+"""Transactions and producers: listed, described, fenced, and hanging ones aborted (KIP-664)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from barnabas.client.admin.results import Results, changed, refusal
 from barnabas.client.admin.routes import (
     CertainBrokers,
     Leaders,
-    ask_everybody,
+    ask_all_brokers,
     names_in,
     partitions_in,
     transaction_coordinators,
 )
-from barnabas.client.cluster import Node, TopicPartition, by_topic
+from barnabas.client.metadata import Node, TopicPartition, by_topic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import describe_producers as producing
 from protocol.messages import describe_transactions as describing
@@ -59,27 +59,27 @@ class TransactionDescription:
     producer_epoch: int
     transaction_timeout_ms: int
     transaction_start_time_ms: int | None
-    """None if none is open."""
+    """None without an open transaction."""
     topic_partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """A producer as a replica of a partition knows it."""
+    """A producer's state in a replica of a partition."""
 
     producer_id: int
     producer_epoch: int
     last_sequence: int
     last_timestamp_ms: int
     coordinator_epoch: int | None
-    """Of the last transaction that ended; None if there was none."""
+    """From the last transaction that ended; None if there was none."""
     current_transaction_start_offset: int | None
-    """None if it has no transaction open here."""
+    """None without an open transaction in this partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class AbortTransactionSpec:
-    """One transaction in one partition, as `describe_producers` tells it."""
+    """One transaction in one partition, with values from `describe_producers`."""
 
     topic_partition: TopicPartition
     producer_id: int
@@ -94,7 +94,7 @@ class ProducerIdAndEpoch:
 
 
 class Transactions(Part):
-    """What an administrator does with transactions and producers."""
+    """Methods for transactions and producers."""
 
     async def list_transactions(
         self,
@@ -104,9 +104,9 @@ class Transactions(Part):
         duration_ms: int = -1,
         transactional_id_pattern: str | None = None,
     ) -> list[TransactionListing]:
-        """The transactions of all coordinators, by id: in some states, of some producers, open for longer than
-        `duration_ms`, or whose ids match an RE2 pattern as a whole, if that is said. UnsupportedVersionException if an
-        old broker cannot look for that; InvalidRegularExpression. If one broker does not answer, that is the error.
+        """Transactions of all coordinators, by id; only those in the given states, of the given producers, open for
+        longer than `duration_ms`, or with an id that an RE2 pattern matches as a whole. UnsupportedVersionException if
+        an old broker has no such filter; InvalidRegularExpression. If one broker does not answer, that is the error.
         """
         named = [str(state) for state in ([states] if isinstance(states, str) else states)]
         ids = list(producer_ids)
@@ -132,7 +132,7 @@ class Transactions(Part):
                     ],
                 )
 
-        answers = await ask_everybody(self._calls, Question("the transactions of broker", ask, read))
+        answers = await ask_all_brokers(self._calls, Question("the transactions of broker", ask, read))
         found = {it.transactional_id: it for answer in answers.values() for it in answer}
         return sorted(found.values(), key=lambda it: it.transactional_id)
 
@@ -157,7 +157,7 @@ class Transactions(Part):
     async def describe_producers(
         self, partitions: Iterable[TopicPartition] | TopicPartition, *, broker_id: int | None = None
     ) -> Results[TopicPartition, tuple[ProducerState, ...]]:
-        """Who writes to partitions: as their leaders know, or `broker_id`, which must have a replica
+        """Producers of partitions, as their leaders know them, or `broker_id`, which must have a replica
         (NotLeaderOrFollowerException).
         """
 
@@ -183,8 +183,8 @@ class Transactions(Part):
         return await self._calls.ask(wanted, there, Question("partition", ask, read, final=NOT_LED_HERE))
 
     async def abort_transaction(self, spec: AbortTransactionSpec) -> None:
-        """Write the marker that ends a hanging transaction, one that no coordinator knows of any more, to one
-        partition. InvalidProducerEpochException, TransactionCoordinatorFencedException if it is not as `spec` says.
+        """Write an abort marker to one partition for a hanging transaction, one that no coordinator knows any longer.
+        InvalidProducerEpochException, TransactionCoordinatorFencedException if it does not match `spec`.
         """
 
         def ask(_: list[TopicPartition], __: int) -> marking.WriteTxnMarkersRequest:
@@ -212,14 +212,14 @@ class Transactions(Part):
         results.all()
 
     async def force_terminate_transaction(self, transactional_id: str) -> None:
-        """Abort what a transactional id has open, and let its producer not go on."""
+        """Abort the open transaction of a transactional id, and fence its producer."""
         await self.fence_producers([transactional_id])
 
     async def fence_producers(
         self, transactional_ids: Iterable[str] | str, *, raise_errors: bool = True
     ) -> Results[str, ProducerIdAndEpoch]:
-        """Let no producer that has one of these ids go on: its transaction is aborted, and the next one must begin
-        anew. Gives the producer id and epoch that were taken for it.
+        """Fence the producers of these ids: open transactions are aborted, and a producer has to be initialized again.
+        Returns the producer id and epoch of the fence.
         """
 
         def ask(some: list[str], timeout_ms: int) -> InitProducerIdRequest:

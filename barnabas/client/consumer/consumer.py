@@ -1,7 +1,7 @@
-"""The consumer that users see: what is read is given by `poll`, or by `async for`.
+"""The public consumer: records come from `poll`, or from `async for`.
 
-It may be in a group, which assigns it partitions and keeps its offsets, or be assigned partitions by hand. All work is
-done by tasks of the block that opens it; none outlives that.
+It may be a member of a group, which assigns partitions and keeps offsets, or have partitions assigned by hand. All work
+is done by tasks of the `async with` block; none outlives it.
 """
 
 from __future__ import annotations
@@ -16,28 +16,29 @@ from typing import Self, Unpack
 
 import trio
 
-from barnabas.client.cluster import Cluster, NoBrokerAvailable, PartitionInfo, TopicPartition
-from barnabas.client.consumer.group_side import GroupSide
+from barnabas.client.cluster import Cluster, NoBrokerAvailable
+from barnabas.client.consumer.consumer_coordinator import ConsumerCoordinator
 from barnabas.client.consumer.listener import RebalanceListener
 from barnabas.client.consumer.partition_reader import PartitionReader
 from barnabas.client.consumer.record import ConsumerRecord
 from barnabas.client.consumer.reset_policy import FROM_EARLIEST, FROM_LATEST
 from barnabas.client.consumer.settings import ConsumerOptions, ConsumerSettings
 from barnabas.client.errors import IllegalStateException, InvalidGroupIdException
-from barnabas.client.groups.directory import Directory, ask_topics
 from barnabas.client.groups.membership import ConsumerGroupMetadata, Leaving
 from barnabas.client.groups.participant import Participant, Wanted
+from barnabas.client.groups.topic_directory import TopicDirectory, ask_topics
 from barnabas.client.interceptors import ConsumerInterceptors
+from barnabas.client.metadata import PartitionInfo, TopicPartition
 from barnabas.client.offset_lookup import EARLIEST, LATEST
 from barnabas.client.offsets import OffsetAndMetadata, OffsetAndTimestamp
-from barnabas.client.session import first_told, open_cluster
+from barnabas.client.session import first_failure, open_cluster
 from protocol.errors import ErrorCode, KafkaError
 from runtime.channel import ChannelError
 from runtime.world import World
 
 CLOSE_TIMEOUT_MS = 30_000
 CANCELLED_CLOSE_MS = 2_000
-"""How long a block that is cancelled may still take to commit and to leave its group."""
+"""Time for a cancelled block to commit and to leave its group."""
 ITERATION_POLL_MS = 1_000
 Place = int | OffsetAndMetadata
 Partitions = Collection[TopicPartition]
@@ -47,13 +48,12 @@ class Consumer:
     """`async with Consumer("flights", group_id="etl", bootstrap_servers=…) as consumer:`
     `async for record in consumer: …`
 
-    For one task at a time. All coroutines may be cancelled: what was not given then is given later. At the end of the
-    block the consumer commits (enable_auto_commit) and leaves its group. A block that ends by an exception commits only
-    what was done before the last `poll`, so that what it failed on is read again.
+    For one task at a time. All coroutines may be cancelled: records that were not returned are returned later. At the
+    end of the block the consumer commits (enable_auto_commit) and leaves its group. A block that ends with an exception
+    commits only what was processed before the last `poll`, so that the records it failed on are read again.
 
-    Any call may raise IllegalStateException (closed, or not open yet, or used by two tasks at once); KafkaError of a
-    class named as in Kafka (`barnabas.errors`) for what brokers refuse, and TimeoutException for what takes longer than
-    default.api.timeout.ms.
+    Any call may raise IllegalStateException (closed, not open yet, or used by two tasks at once); KafkaError of a class
+    named as in Kafka (`barnabas.errors`) for a broker's error, and TimeoutException after default.api.timeout.ms.
     """
 
     _cluster: Cluster
@@ -61,9 +61,9 @@ class Consumer:
     _reader: PartitionReader
 
     def __init__(self, *topics: str, world: World | None = None, **options: Unpack[ConsumerOptions]) -> None:
-        """Nothing is dialled before the block begins. With `topics` it subscribes to them.
+        """No connection is made before the block begins. With `topics` it subscribes to them.
 
-        ConfigException: a setting is unknown, missing, or cannot be. InvalidGroupIdException: topics without group_id.
+        ConfigException: a setting is unknown, missing, or invalid. InvalidGroupIdException: topics without group_id.
         """
         self.settings = ConsumerSettings.of(options)
         if topics:
@@ -78,18 +78,18 @@ class Consumer:
         self._is_open = False
         self._in_use = False
         self._wanted: Wanted | None = None
-        self._group: GroupSide | None = None
+        self._group: ConsumerCoordinator | None = None
         self._reading: trio.CancelScope | None = None
         self._ahead: deque[ConsumerRecord] = deque()
-        """Polled by `async for`, not given yet."""
+        """Records that `async for` has polled and not returned yet."""
         self._done: dict[TopicPartition, OffsetAndMetadata] = {}
-        """Positions at the begin of the last poll: what was given before was done with."""
+        """Positions at the begin of the last poll: records before them are processed."""
 
     # ---- life
 
     async def __aenter__(self) -> Self:
         if self._life is not None:
-            raise IllegalStateException("a consumer is opened once")
+            raise IllegalStateException("this consumer was opened before: create another one")
         self._life = self._open()
         await self._life.__aenter__()
         return self
@@ -101,13 +101,13 @@ class Consumer:
         try:
             return await self._life.__aexit__(kind, error, trace)
         except BaseExceptionGroup as group:
-            # Who uses a client does not see its tasks.
-            told = first_told(group)
-            if told is None:
+            # Users of a client do not see its tasks.
+            failure = first_failure(group)
+            if failure is None:
                 raise
-            if told is error:
+            if failure is error:
                 return False
-            raise told from told.__cause__
+            raise failure from failure.__cause__
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[None]:
@@ -115,9 +115,11 @@ class Consumer:
             self._cluster, self._nursery = await nursery.start(self._hold)
             self._reader = PartitionReader(self._cluster, self._nursery, self._reading_settings)
             if self.settings.group_id is not None:
-                self._group = GroupSide(self._cluster, self._nursery, self.settings, self._reader, self.positions)
+                self._group = ConsumerCoordinator(
+                    self._cluster, self._nursery, self.settings, self._reader, self.positions
+                )
                 self._group.interceptors = self._interceptors
-                self._group.on_news = self._interrupt
+                self._group.on_change = self._interrupt
             self._is_open = True
             if self._topics:
                 self.subscribe(self._topics)
@@ -132,19 +134,19 @@ class Consumer:
                     self._scope.cancel()
 
     async def _hold(self, task_status: trio.TaskStatus[tuple[Cluster, trio.Nursery]]) -> None:
-        """What it needs of the network goes on after a cancel from outside, for as long as it takes to say goodbye."""
+        """Keep the network open after a cancel from outside, for as long as closing takes."""
         with self._scope:
             async with open_cluster(self.settings, self._world) as cluster, trio.open_nursery() as nursery:
                 task_status.started((cluster, nursery))
-                # If the opening was cancelled, nobody will ever end this.
+                # If the opening was cancelled, nobody else ends this.
                 await trio.lowlevel.checkpoint_if_cancelled()
                 self._scope.shield = True
                 await trio.sleep_forever()
 
     async def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS, leaving: Leaving = Leaving.DEFAULT) -> None:
-        """Commit (enable_auto_commit), tell the listener, leave the group: within `timeout_ms`. The end of the block
-        does it as well. Cancelled, it still has two seconds for that; of a member that could not leave the others hear
-        when its session times out.
+        """Commit (enable_auto_commit), call the listener, leave the group: within `timeout_ms`. The end of the block
+        does the same. A cancelled close still has two seconds for it; a member that cannot leave stays in the group
+        until its session times out.
         """
         await self._close_in_time(timeout_ms, leaving, in_good_order=True)
 
@@ -179,26 +181,28 @@ class Consumer:
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Read these topics, in place of those before, as far as the group assigns them. No topics: `unsubscribe`.
+        """Subscribe to these topics, in place of those before. Without topics: `unsubscribe`.
 
-        A `pattern` takes topics by their whole names. As text it is matched by the broker in a consumer group
+        A `pattern` matches whole topic names. As text it is matched by the broker in a consumer group
         (group_protocol="consumer"; RE2), and by the client in a classic one, as is a compiled `re.Pattern` in both:
-        each metadata.max.age.ms, and without internal topics (exclude_internal_topics).
+        every metadata.max.age.ms, and without internal topics (exclude_internal_topics).
 
         InvalidGroupIdException without group_id; IllegalStateException while partitions are assigned by hand.
         """
         self._check_open()
-        group = self._group_side()
+        group = self._require_coordinator()
         names = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
         if names and pattern is not None:
-            raise ValueError("subscribe: either topics or a pattern")
+            raise ValueError(f"subscribe takes either topics or a pattern; got {names} and {pattern!r}")
         if not all(isinstance(name, str) and name.strip() for name in names):
-            raise ValueError(f"subscribe: {names} are not all names of topics")
+            raise ValueError(f"topics must be names that are not empty; got {names}")
         if not names and pattern is None:
             self.unsubscribe()
             return
         if self._wanted is None and self._reader.assigned:
-            raise IllegalStateException("partitions are assigned by hand: unsubscribe first")
+            raise IllegalStateException(
+                "subscribe is not possible while partitions are assigned by hand: unsubscribe first"
+            )
         self._wanted = self._as_wanted(names, pattern)
         group.subscribe(self._wanted, listener)
 
@@ -214,8 +218,8 @@ class Consumer:
         return Wanted(matcher=matcher, with_internal=not self.settings.exclude_internal_topics)
 
     def unsubscribe(self) -> None:
-        """Read nothing any more, and leave the group. The listener is told, and the group left, in the background;
-        nothing is committed but by the listener. What the listener raises comes out of the next `poll`.
+        """Read nothing any longer, and leave the group. The listener is called, and the group left, in the background;
+        only the listener may commit. An exception of the listener is raised by the next `poll`.
         """
         self._check_open()
         places = self.positions()
@@ -227,14 +231,15 @@ class Consumer:
             self._reader.remove(self._reader.assigned)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions, and no others; no group has a say in it. Those that were read before keep their
-        positions, the others begin where the group has come to, if there is a group_id, or as auto_offset_reset says.
+        """Read exactly these partitions, outside of group management. Partitions that were read before keep their
+        positions; the others begin at the group's committed offset, if there is a group_id, or as auto_offset_reset
+        says.
 
         IllegalStateException while topics are subscribed to.
         """
         self._check_open()
         if self._wanted is not None:
-            raise IllegalStateException("topics are subscribed to: unsubscribe first")
+            raise IllegalStateException("assign is not possible while topics are subscribed to: unsubscribe first")
         wanted = dict.fromkeys(TopicPartition(*partition) for partition in partitions)
         known = dict.fromkeys(self._reader.assigned)
         gone = [partition for partition in known if partition not in wanted]
@@ -242,19 +247,19 @@ class Consumer:
         self._drop(gone)
         if self._group is not None:
             self._group.forget(gone)
-            self._group.place_by_hand(new)
+            self._group.start_by_hand(new)
         else:
             self._reader.remove(gone)
             self._reader.add(dict.fromkeys(new))
             self._reader.reset(new)
 
     def assignment(self) -> tuple[TopicPartition, ...]:
-        """What it reads now."""
+        """Partitions that it reads now."""
         self._check_open()
         return tuple(sorted(self._reader.assigned))
 
     def subscription(self) -> tuple[str, ...]:
-        """The topics that it subscribed to; of a pattern those that are known to match."""
+        """Subscribed topics; for a pattern the topics that are known to match."""
         self._check_open()
         participant = None if self._group is None else self._group.participant
         if self._wanted is None or participant is None:
@@ -263,37 +268,37 @@ class Consumer:
             return tuple(sorted({partition.topic for partition in self._reader.assigned}))
         return participant.topics
 
-    def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
-        """Have a classic group assign anew; in a consumer group the broker decides, and nothing happens."""
+    def enforce_rebalance(self, reason: str = "the application requested it") -> None:
+        """Start a rebalance of a classic group; in a consumer group the broker decides, and this does nothing."""
         self._check_open()
         participant = None if self._group is None else self._group.participant
         if participant is None:
-            raise IllegalStateException("nothing is subscribed to")
+            raise IllegalStateException("enforce_rebalance needs a subscription")
         participant.rejoin(reason)
 
     @property
     def membership(self) -> Participant | None:
-        """How it stands in its group; None while nothing is subscribed to."""
+        """The membership in its group; None without a subscription."""
         return None if self._group is None else self._group.participant
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """For `send_offsets_to_transaction`. Of a consumer that is out of its group: as it was last in it, so that its
+        """For `send_offsets_to_transaction`. After the consumer has left its group, its last membership, so that its
         offsets are refused. InvalidGroupIdException without group_id.
         """
         self._check_open()
-        return self._group_side().transaction_stamp
+        return self._require_coordinator().transaction_stamp
 
     # ---- reading
 
     async def poll(self, timeout_ms: int = 0) -> list[ConsumerRecord]:
-        """Up to max_poll_records, in order within each partition; [] after `timeout_ms` without any. Follows what the
-        group wants meanwhile: the listener is called from here.
+        """Up to max_poll_records, in order within each partition; [] after `timeout_ms` without any. Carries out the
+        group's rebalances meanwhile: the listener is called from here.
 
-        Raises what the listener raises; NoOffsetForPartitionException, OffsetOutOfRangeException and
-        LogTruncationException with auto_offset_reset="none"; RecordDeserializationException until somebody seeks past
-        that record, UnreadableBatchException until somebody seeks past that batch; what keeps this consumer out of its
-        group for ever. After any of them it can be polled again. Cancelled, it has taken nothing; a callback
-        of the listener that was cancelled is called again.
+        Raises the listener's exceptions; NoOffsetForPartitionException, OffsetOutOfRangeException and
+        LogTruncationException with auto_offset_reset="none"; RecordDeserializationException until a seek past that
+        record, UnreadableBatchException until a seek past that batch; the fatal error of its membership. It can be
+        polled again after any of them. A cancelled poll has returned nothing, and a listener that it cancelled is
+        called again.
         """
         with self._one_task():
             if self._ahead:
@@ -307,8 +312,8 @@ class Consumer:
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        """The next record, whenever there is one. Positions and commits count what was given here, not what was read
-        ahead for it. Raises as `poll`."""
+        """The next record; waits without a limit. Positions and commits count returned records, not those read ahead.
+        Raises as `poll`."""
         if self._ahead:
             return self._ahead.popleft()
         with self._one_task():
@@ -319,7 +324,7 @@ class Consumer:
     async def _poll(self, timeout_ms: int) -> list[ConsumerRecord]:
         await trio.lowlevel.checkpoint()
         if self._wanted is None and not self._reader.assigned:
-            raise IllegalStateException("nothing is subscribed to, and no partition is assigned")
+            raise IllegalStateException("poll needs a subscription or assigned partitions")
         deadline = trio.current_time() + timeout_ms / 1000
         if self._commits_by_itself:
             self._done = self._reader.positions()
@@ -335,7 +340,7 @@ class Consumer:
                 return []
 
     async def _read(self, deadline: float) -> list[ConsumerRecord]:
-        """[] at `deadline`, or before that if the group wants something."""
+        """[] at `deadline`, or earlier if the group has a change."""
         with trio.CancelScope() as self._reading:
             timeout_ms = max(0, math.ceil((deadline - trio.current_time()) * 1000))
             return await self._reader.poll(timeout_ms, self.settings.max_poll_records)
@@ -346,7 +351,7 @@ class Consumer:
             self._reading.cancel()
 
     def pause(self, partitions: Partitions) -> None:
-        """`poll` gives nothing of these until `resume`. A rebalance that takes a partition away forgets it."""
+        """`poll` returns nothing of these until `resume`. Pausing ends when a rebalance takes the partition away."""
         self._check_open()
         for partition, place in self._ahead_of(partitions).items():
             self._reader.seek(partition, place)
@@ -364,55 +369,55 @@ class Consumer:
     # ---- positions
 
     def seek(self, partition: TopicPartition, place: Place) -> None:
-        """Read on from there: the next `poll` gives that record. With a leader epoch it is checked first that the log
-        is still the one that was read (KIP-320). ValueError below 0; IllegalStateException if it is not assigned.
+        """Continue from that offset at the next `poll`. With a leader epoch the log is first checked for truncation
+        (KIP-320). ValueError below 0; IllegalStateException if the partition is not assigned.
         """
         self._check_open()
         self._reader.seek(partition, place)
         self._drop([partition])
 
     def seek_to_beginning(self, partitions: Partitions = ()) -> None:
-        """Read on from the first record that is there; of all partitions if none are named. It is looked for at the
-        next `poll` or `position`."""
+        """Continue from the first record that exists; for all partitions if none are given. The offset is looked up at
+        the next `poll` or `position`."""
         self._check_open()
         self._reader.reset(partitions or self._reader.assigned, FROM_EARLIEST)
         self._drop(partitions or self._reader.assigned)
 
     def seek_to_end(self, partitions: Partitions = ()) -> None:
-        """Read on from what is written from now on; for read_committed: from the last stable offset. As
+        """Continue from the end of the log; for read_committed, from the last stable offset. Otherwise as
         `seek_to_beginning`."""
         self._check_open()
         self._reader.reset(partitions or self._reader.assigned, FROM_LATEST)
         self._drop(partitions or self._reader.assigned)
 
     async def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
-        """The offset that is given next, found out if need be. TimeoutException if that takes too long."""
+        """The offset of the next record, looked up if it is unknown. TimeoutException if that takes too long."""
         self._check_open()
         ahead = self._ahead_of([partition])
         if ahead:
             await trio.lowlevel.checkpoint()
             return ahead[partition].offset
         if self._group is not None:
-            self._group.find_places()
+            self._group.find_positions()
         return await self._reader.wait_for_position(
             partition, self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
         )
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Of all assigned partitions where it is known: as `commit` and `send_offsets_to_transaction` take them."""
+        """Known positions of the assigned partitions, in the form for `commit` and `send_offsets_to_transaction`."""
         self._check_open()
-        going = {} if self._group is None else self._group.going
-        return going | self._reader.positions() | self._ahead_of(self._reader.assigned)
+        leaving = {} if self._group is None else self._group.leaving_positions
+        return leaving | self._reader.positions() | self._ahead_of(self._reader.assigned)
 
     def current_lag(self, partition: TopicPartition) -> int | None:
-        """How many offsets its position is behind the end that may be read; None while that is not known."""
+        """Number of offsets between the position and the end that may be read; None while it is unknown."""
         self._check_open()
         lag = self._reader.lag(partition)
         ahead = self._ahead_of([partition])
         return lag if lag is None or not ahead else lag + self._reader.position(partition) - ahead[partition].offset
 
     def _ahead_of(self, partitions: Partitions) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where those stand of which `async for` has records that it has not given."""
+        """Positions of partitions with records that `async for` has polled and not returned."""
         if not self._ahead:
             return {}
         wanted = dict.fromkeys(partitions)
@@ -420,7 +425,7 @@ class Consumer:
         return {partition: OffsetAndMetadata(offset) for partition, offset in first.items() if partition in wanted}
 
     def _drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what `async for` has ahead of these."""
+        """Forget records of these partitions that `async for` has polled."""
         if self._ahead:
             gone = dict.fromkeys(partitions)
             kept = [each for each in self._ahead if TopicPartition(each.topic, each.partition) not in gone]
@@ -429,14 +434,14 @@ class Consumer:
     # ---- offsets of the group
 
     async def commit(self, offsets: Mapping[TopicPartition, Place] | None = None) -> None:
-        """The group has come so far: to the positions, if `offsets` does not say otherwise.
+        """Commit `offsets` for the group; without them, the current positions.
 
-        CommitFailedException if the group went on without this consumer: its partitions are, or will be, another's.
-        RebalanceInProgressException: poll, and commit again. TimeoutException, or a cancel: it may be in force or not.
-        InvalidGroupIdException without group_id.
+        CommitFailedException if the group has rebalanced without this consumer. RebalanceInProgressException: poll, and
+        commit again. TimeoutException, or a cancel: the commit may have happened or not. InvalidGroupIdException
+        without group_id.
         """
         self._check_open()
-        group = self._group_side()
+        group = self._require_coordinator()
         committed = self.positions() if offsets is None else _with_metadata(offsets)
         if committed:
             await group.commit(committed)
@@ -444,9 +449,9 @@ class Consumer:
             await trio.lowlevel.checkpoint()
 
     async def committed(self, partitions: Partitions) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed; None where that is nothing. Waits for transactions that are about to commit."""
+        """The group's committed offsets; None without one. Waits for transactions that are about to commit."""
         self._check_open()
-        group = self._group_side()
+        group = self._require_coordinator()
         if not partitions:
             await trio.lowlevel.checkpoint()
             return {}
@@ -460,7 +465,7 @@ class Consumer:
         """The first record at or after each time, in milliseconds since the epoch; None where there is none."""
         self._check_open()
         if any(time_ms < 0 for time_ms in times.values()):
-            raise ValueError(f"offsets_for_times: {min(times.values())} is no time")
+            raise ValueError(f"timestamps must be at least 0; got {min(times.values())}")
         found = await self._reader.find_offsets(times)
         return {
             partition: OffsetAndTimestamp(offset, timestamp_ms, None if epoch < 0 else epoch) if offset >= 0 else None
@@ -468,17 +473,17 @@ class Consumer:
         }
 
     async def beginning_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
-        """Of the first record that is still there."""
+        """Offset of the first record that still exists."""
         self._check_open()
         return await self._reader.offsets_at(dict.fromkeys(partitions, EARLIEST))
 
     async def end_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
-        """Of the next record that will be there; for read_committed, the last stable offset."""
+        """Offset of the next record to be written; for read_committed, the last stable offset."""
         self._check_open()
         return await self._reader.offsets_at(dict.fromkeys(partitions, LATEST))
 
     async def partitions_for(self, topic: str) -> list[PartitionInfo]:
-        """Of one topic; [] if there is none of that name. It may be created by that (allow_auto_create_topics)."""
+        """Partitions of one topic; [] if it does not exist. With allow_auto_create_topics the call may create it."""
         directory = await self._ask(topic)
         code = directory.errors.get(topic, ErrorCode.NONE)
         if code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
@@ -490,7 +495,7 @@ class Consumer:
         self._check_open()
         return await self._cluster.list_topics(self.settings.default_api_timeout_ms)
 
-    async def _ask(self, topic: str) -> Directory:
+    async def _ask(self, topic: str) -> TopicDirectory:
         self._check_open()
         backoff, timeout_ms = self._cluster.backoff(), self.settings.default_api_timeout_ms
         reason = ""
@@ -501,10 +506,10 @@ class Consumer:
                 except (ChannelError, NoBrokerAvailable) as error:
                     reason = str(error)
                 await trio.sleep(backoff.next_ms() / 1000)
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no metadata in {timeout_ms} ms: {reason}")
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"topic {topic}: no metadata within {timeout_ms} ms: {reason}")
 
     def metrics(self) -> dict[str, float]:
-        """Named as in Kafka, as far as it has them; totals since the consumer was opened."""
+        """Metrics under Kafka's names, as far as Kafka has them; totals since the consumer was opened."""
         self._check_open()
         fetches, participant = self._reader.fetch_metrics, self.membership
         lags = [lag for partition in self._reader.assigned if (lag := self._reader.lag(partition)) is not None]
@@ -530,14 +535,14 @@ class Consumer:
 
     def _check_open(self) -> None:
         if not self._is_open:
-            state = "not open yet: use it in an `async with`" if self._life is None else "closed"
+            state = "not open yet: use it in an `async with` block" if self._life is None else "closed"
             raise IllegalStateException(f"this consumer is {state}")
 
     @contextmanager
     def _one_task(self) -> Iterator[None]:
         self._check_open()
         if self._in_use:
-            raise IllegalStateException("two tasks poll one consumer at once")
+            raise IllegalStateException("a consumer is for one task at a time: another one polls it now")
         self._in_use = True
         try:
             yield
@@ -548,7 +553,7 @@ class Consumer:
         if self.settings.group_id is None:
             raise InvalidGroupIdException(ErrorCode.INVALID_GROUP_ID, "subscribing and committing need a group_id")
 
-    def _group_side(self) -> GroupSide:
+    def _require_coordinator(self) -> ConsumerCoordinator:
         self._require_group()
         assert self._group is not None
         return self._group
@@ -561,5 +566,5 @@ def _with_metadata(offsets: Mapping[TopicPartition, Place]) -> dict[TopicPartiti
     }
     for partition, place in places.items():
         if place.offset < 0:
-            raise ValueError(f"commit: {partition}: there is no offset {place.offset}")
+            raise ValueError(f"offsets to commit must be at least 0; {partition} got {place.offset}")
     return places

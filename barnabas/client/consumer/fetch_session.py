@@ -1,8 +1,8 @@
-"""A client's side of one incremental fetch session (KIP-227): only what changed is said again. A core.
+"""Core: a client's side of one incremental fetch session (KIP-227): requests contain only changes.
 
-The broker remembers which partitions are read and from where. A request says what is new since the one before; an
-answer leaves out partitions of which there is nothing new. Whenever the two might disagree the session begins anew,
-with a full request; a broker that keeps no session for us gets nothing but full requests.
+The broker remembers the partitions and offsets of a session. A request has the changes since the one before; a response
+lacks partitions without news. Whenever the two sides might disagree the session starts again with a full request; a
+broker that keeps no session for us gets full requests only.
 """
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ from protocol.primitives import INT32_MAX, ZERO_UUID
 
 NO_SESSION = 0
 FIRST_EPOCH = 0
-"""Says in a request: forget the session that I name, and begin another."""
+"""Epoch of a request that ends its session and starts another one."""
 LAST_EPOCH = -1
-"""Says in a request: forget the session."""
+"""Epoch of a request that only ends its session."""
 
 LAST_VERSION_WITH_NAMES = 12
-"""From then on Fetch names topics by their ids."""
+"""Later versions of Fetch name topics by their ids."""
 
 
 class Wanted(NamedTuple):
-    """What is fetched of one partition."""
+    """Fetch parameters of one partition."""
 
     topic_id: bytes
-    """ZERO_UUID if the broker that told of the topic gave it none."""
+    """ZERO_UUID if the topic has no id known to the client."""
     offset: int
     leader_epoch: int
     max_bytes: int
 
 
 class Answers(NamedTuple):
-    """What an answer says."""
+    """Contents of a response."""
 
     code: ErrorCode
-    """Of the whole request; if it is not NONE, nothing was answered."""
+    """Error of the whole request; unless it is NONE there is nothing else."""
     partitions: dict[TopicPartition, PartitionData]
     silent: list[TopicPartition]
-    """Partitions of which there should have been an answer."""
+    """Partitions that the response should have contained."""
 
 
 class FetchSession:
-    """With one broker. A request, then its answer or `failed`, then the next request."""
+    """The session with one broker. A request, then `answered` or `failed`, then the next request."""
 
     def __init__(self) -> None:
         self._session_id = NO_SESSION
         self._epoch = FIRST_EPOCH
         self._partitions: dict[TopicPartition, Wanted] = {}
-        """As the broker knows them once it has the last request."""
+        """State that the broker has after the last request."""
         self.was_full = True
 
     @property
@@ -70,12 +70,12 @@ class FetchSession:
     def request(self, wanted: Mapping[TopicPartition, Wanted]) -> tuple[FetchRequest, int | None]:
         """A request for all of `wanted`, and the highest version that it may be sent in; None for any.
 
-        Sizes, waiting and isolation are left to the caller.
+        The caller sets sizes, waiting and isolation.
         """
         known = self._partitions
         if any(partition in known and known[partition].topic_id != each.topic_id for partition, each in wanted.items()):
-            # The topic was made anew. Whether the broker would take the ids apart depends on its version.
-            self._begin_anew(self._session_id)
+            # The topic was created again. Whether the broker would notice the new id depends on its version.
+            self._restart(self._session_id)
         self.was_full = self._epoch == FIRST_EPOCH
         request = FetchRequest(session_id=self._session_id, session_epoch=self._epoch)
         names_only = any(each.topic_id == ZERO_UUID for each in wanted.values())
@@ -90,10 +90,10 @@ class FetchSession:
         return request, LAST_VERSION_WITH_NAMES if names_only else None
 
     def answered(self, response: FetchResponse) -> Answers:
-        """Take the answer to the last request."""
+        """Take the response to the last request."""
         code = error_code(response.error_code)
         if code is not ErrorCode.NONE:
-            self._begin_anew(NO_SESSION if code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND else self._session_id)
+            self._restart(NO_SESSION if code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND else self._session_id)
             return Answers(code, {}, [])
         names = {each.topic_id: partition.topic for partition, each in self._partitions.items()}
         answers: dict[TopicPartition, PartitionData] = {}
@@ -110,26 +110,26 @@ class FetchSession:
         if self.was_full:
             silent = [partition for partition in self._partitions if partition not in answers]
         if strange or silent or response.session_id == NO_SESSION:
-            # Not said by the broker: whether it knows of a session that it gave an id.
-            self._begin_anew(response.session_id)
+            # The response does not reveal whether the broker still knows a session of this id.
+            self._restart(response.session_id)
         else:
             self._session_id = response.session_id
             self._epoch = 1 if self._epoch == INT32_MAX else self._epoch + 1
         return Answers(code, answers, silent)
 
     def failed(self) -> None:
-        """There was no answer to the last request: nobody knows whether it arrived."""
-        self._begin_anew(self._session_id)
+        """There was no response to the last request: it may have arrived or not."""
+        self._restart(self._session_id)
 
     def end(self) -> FetchRequest | None:
-        """The request that ends the session; None if there is none. Its answer says nothing."""
+        """The request that ends the session; None if there is none. Its response is irrelevant."""
         if not self.is_open:
             return None
         request = FetchRequest(session_id=self._session_id, session_epoch=LAST_EPOCH)
-        self._begin_anew(NO_SESSION)
+        self._restart(NO_SESSION)
         return request
 
-    def _begin_anew(self, session_id: int) -> None:
+    def _restart(self, session_id: int) -> None:
         self._session_id = session_id
         self._epoch = FIRST_EPOCH
 

@@ -1,8 +1,8 @@
-"""Fetches ahead: one request to each broker at a time, for all partitions that are read there.
+"""Fetches ahead of the application: one request at a time to each broker, for all partitions that are read there.
 
-What arrives waits, undecoded, in its `PartitionState`; the next request leaves in the very turn in which an answer
-came. A partition of which enough waits is left out, and a request that leaves one out does not wait at the broker:
-the reader may want that one again soon.
+Fetched batches wait, undecoded, in their `PartitionState`; the next request is sent as soon as a response came. A
+partition with enough waiting batches is left out, and a request that leaves one out does not wait at the broker,
+because that partition may be wanted again soon.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 
 import trio
 
-from barnabas.client.cluster import STALE_METADATA, Cluster, TopicPartition
+from barnabas.client.cluster import Cluster
+from barnabas.client.consumer.completed_fetch import survey
 from barnabas.client.consumer.fetch_session import FetchSession, Wanted
-from barnabas.client.consumer.fetched import survey
 from barnabas.client.consumer.partition_state import Flight, PartitionState
 from barnabas.client.consumer.reading_settings import ReadingSettings
+from barnabas.client.metadata import STALE_METADATA, TopicPartition
 from barnabas.client.offset_lookup import Isolation
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.fetch import FetchResponse, PartitionData
@@ -26,40 +27,40 @@ from runtime.channel import ChannelError
 log = logging.getLogger(__name__)
 
 LINE = "fetch"
-"""A fetch may wait at the broker for long, and nothing else should stand behind it."""
+"""Connection of its own: a fetch may wait at the broker for long, and must not delay other requests."""
 
 SESSION_LOST = frozenset({ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH})
 
 
 @dataclass(slots=True)
 class FetchMetrics:
-    """Since the reader began."""
+    """Totals since the reader was opened."""
 
     fetches: int = 0
     bytes: int = 0
-    """Of batches, as they came."""
+    """Size of the fetched batches, compressed."""
     latency_ms: int = 0
-    """Of all answered fetches together."""
+    """Sum over all answered fetches."""
     latency_max_ms: int = 0
     throttle_ms: int = 0
-    """What brokers asked for, all together."""
+    """Sum of the throttle times in responses."""
 
 
 @dataclass(slots=True)
 class _Node:
-    """One broker, as it is read from."""
+    """One broker that is read from."""
 
     node_id: int
     session: FetchSession = field(default_factory=FetchSession)
     is_busy: bool = False
     not_before_ms: int = 0
-    """It is throttling us."""
+    """End of its throttling."""
     impatient_at_ms: int = 0
-    """When a request may leave out partitions again."""
+    """Time from which a request may leave out partitions again."""
 
 
 class Fetcher:
-    """Of all partitions of a reader. Each broker that is read from has a task, as long as there is anything to ask."""
+    """The fetches of one reader. Each broker that is read from has a task, as long as there is anything to fetch."""
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class Fetcher:
         states: Mapping[TopicPartition, PartitionState],
         changed: Callable[[bool], None],
     ) -> None:
-        """`changed` is told after each answer; with True if the metadata is stale."""
+        """`changed` is called after each response, with True if the metadata is stale."""
         self._cluster = cluster
         self._nursery = nursery
         self._settings = settings
@@ -80,11 +81,11 @@ class Fetcher:
         self.metrics = FetchMetrics()
 
     def look(self, now_ms: int) -> None:
-        """Have every broker asked that should be."""
+        """Start fetching from every broker that has something to fetch."""
         self.feed(self._states.values(), now_ms)
 
     def feed(self, states: Iterable[PartitionState], now_ms: int) -> None:
-        """Have the brokers asked that should be for one of these."""
+        """Start fetching from the brokers of these partitions, if they have something to fetch."""
         hungry: dict[int, _Node] = {}
         for state in states:
             if state.may_fetch(now_ms) and state.waiting_bytes < self._enough_bytes:
@@ -97,22 +98,23 @@ class Fetcher:
                 self._nursery.start_soon(self._read_from, node)
 
     def wake_at_ms(self, now_ms: int) -> int | None:
-        """When to look again even if nothing happens."""
+        """When to check again if nothing else happens."""
         times = [at for node in self._nodes.values() for at in (node.not_before_ms, node.impatient_at_ms)]
         return min((at for at in times if at > now_ms), default=None)
 
     async def close(self) -> None:
-        """Tell the brokers that our sessions are over. Their answers would stand behind fetches that wait, so they are
-        not waited for: this takes no time. Cancelled, it does as much."""
+        """End the fetch sessions at the brokers. Does not wait for responses, which would stand behind waiting fetches,
+        so this takes no time. A cancel changes nothing."""
         for node in self._nodes.values():
             request = node.session.end()
             if request is not None and node.node_id in self._cluster.nodes:
                 with trio.CancelScope(deadline=-float("inf"), shield=True):
                     try:
-                        # An open connection takes it at once; there is no other of which the broker has a session.
+                        # An open connection takes the request at once; without one the broker has lost the session
+                        # anyway.
                         await self._cluster.call(node.node_id, request, line=LINE)
                     except (ChannelError, KafkaError) as error:
-                        log.debug("ending the fetch session with broker %d: %s", node.node_id, error)
+                        log.debug("ending the fetch session with broker %d failed: %s", node.node_id, error)
 
     # ---- one broker
 
@@ -131,7 +133,7 @@ class Fetcher:
             node.is_busy = False
 
     def _plan(self, node: _Node, now_ms: int) -> tuple[list[PartitionState], bool]:
-        """Which partitions to ask `node` for, and whether it must not wait because one was left out."""
+        """Partitions to fetch from `node`, and whether it must answer at once because one was left out."""
         settings = self._settings
         if now_ms < node.not_before_ms:
             return [], False
@@ -150,14 +152,14 @@ class Fetcher:
         return wanted, left_out
 
     def _node_of(self, state: PartitionState, now_ms: int) -> _Node | None:
-        """Where to read it; None if that is not known."""
+        """The node to fetch from; None if it is unknown."""
         leadership = self._cluster.leadership(state.partition)
         if leadership is None:
             return None
         before = state.state
         state.follow(leadership)
         if state.state is not before:
-            return None  # there is a new leader, who has to be asked first
+            return None  # the new leader has to validate the position first
         node_id = state.preferred(now_ms)
         if node_id is None or node_id not in self._cluster.nodes:
             state.give_up_preferred()
@@ -183,7 +185,7 @@ class Fetcher:
         try:
             response = await cluster.call(node.node_id, request, timeout_ms, at_most=at_most, line=LINE)
         except (ChannelError, KafkaError) as error:
-            log.debug("fetching from broker %d: %s", node.node_id, error)
+            log.debug("fetch from broker %d failed: %s", node.node_id, error)
             node.session.failed()
             self._unanswered(flight, wanted, error)
             return
@@ -212,10 +214,10 @@ class Fetcher:
                 state.put_off(now_ms)
         self._changed(True)
 
-    # ---- answers
+    # ---- responses
 
     def _answered(self, node: _Node, flight: Flight, wanted: list[PartitionState], response: FetchResponse) -> bool:
-        """True if the metadata is stale."""
+        """Returns True if the metadata is stale."""
         self._cluster.learn_nodes(response.node_endpoints)
         was_incremental = not node.session.was_full
         answers = node.session.answered(response)
@@ -238,7 +240,7 @@ class Fetcher:
         return stale
 
     def _absorb(self, state: PartitionState, answer: PartitionData) -> bool:
-        """True if the metadata is stale."""
+        """Returns True if the metadata is stale."""
         code = error_code(answer.error_code)
         now_ms = self._cluster.now_ms()
         if code is ErrorCode.NONE:
@@ -251,16 +253,20 @@ class Fetcher:
             self._out_of_range(state, now_ms)
             return False
         if code is ErrorCode.UNKNOWN_SERVER_ERROR:
-            log.warning("%s at %d: the broker does not say what is wrong", state.partition, state.next.offset)
+            log.warning(
+                "fetch of %s at offset %d failed: the broker answered UNKNOWN_SERVER_ERROR",
+                state.partition,
+                state.next.offset,
+            )
             state.put_off(now_ms)
             return False
         if code is ErrorCode.CORRUPT_MESSAGE or (not code.retriable and code not in STALE_METADATA):
-            state.fail(KafkaError(code, f"{state.partition} at {state.next.offset}"), now_ms)
+            state.fail(KafkaError(code, f"{state.partition} at offset {state.next.offset}"), now_ms)
             return False
         state.give_up_preferred()
         leader = answer.current_leader
         if self._cluster.learn_leader(state.partition, leader.leader_id, leader.leader_epoch):
-            return False  # who is asked at once (KIP-951)
+            return False  # the new leader is called at once (KIP-951)
         state.put_off(now_ms)
         return True
 
@@ -270,7 +276,7 @@ class Fetcher:
         aborted = (answer.aborted_transactions or ()) if committed_only else None
         fetched = survey(state.partition, buffer, state.next, aborted)
         if len(buffer) and fetched.is_empty and fetched.error is None and fetched.end == state.next:
-            # Brokers since KIP-74 give at least one whole batch.
+            # Brokers since KIP-74 return at least one whole batch.
             state.fail(KafkaError(ErrorCode.MESSAGE_TOO_LARGE, _too_large(state, self._settings)), now_ms)
             return
         self.metrics.bytes += len(buffer)
@@ -279,14 +285,14 @@ class Fetcher:
     def _out_of_range(self, state: PartitionState, now_ms: int) -> None:
         reset = self._settings.reset
         if state.give_up_preferred():
-            return  # the leader may have what that replica has not yet
+            return  # the leader may have an offset that this replica lacks
         if state.waiting:
             state.hold_until_given()
         elif reset.name == "none":
-            message = f"{state.partition} at {state.next.offset}"
+            message = f"{state.partition} has no offset {state.next.offset}, and auto_offset_reset is none"
             state.fail(KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message), now_ms)
         else:
-            log.info("%s: offset %d is out of range, going to the %s", state.partition, state.next.offset, reset)
+            log.info("offset of %s is out of range: %d; resetting to %s", state.partition, state.next.offset, reset)
             state.request_reset(reset)
 
 
@@ -301,4 +307,4 @@ def _learn_ends(state: PartitionState, answer: PartitionData) -> None:
 
 def _too_large(state: PartitionState, settings: ReadingSettings) -> str:
     size_bytes = settings.max_partition_fetch_bytes
-    return f"{state.partition}: the batch at {state.next.offset} does not fit into {size_bytes} bytes"
+    return f"{state.partition}: the batch at offset {state.next.offset} must fit into {size_bytes} bytes"

@@ -1,4 +1,4 @@
-"""What an application wants to hear when partitions come and go."""
+"""Callbacks of an application for rebalances."""
 
 from __future__ import annotations
 
@@ -6,38 +6,38 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from barnabas.client.cluster import TopicPartition
+from barnabas.client.metadata import TopicPartition
 
 OnPartitions = Callable[[Sequence[TopicPartition]], Awaitable[None] | None]
-"""Told partitions; a plain function or a coroutine function."""
+"""Called with partitions; a plain function or a coroutine function."""
 
 
 @dataclass(frozen=True, slots=True)
 class RebalanceListener:
-    """All are called inside of `poll`, at `unsubscribe` and at the end, and may use the consumer.
+    """Called inside of `poll`, at `unsubscribe` and on closing; the functions may use the consumer.
 
-    What one of them raises comes out of `poll`, once what it was told of is done.
+    An exception of a callback is raised by `poll`, after the change of the assignment is completed.
     """
 
     on_assigned: OnPartitions | None = None
-    """These are the consumer's own from now on: the moment to seek elsewhere than to what the group has committed."""
+    """Called after partitions were assigned: the moment to seek to other offsets than the committed ones."""
     on_revoked: OnPartitions | None = None
-    """It is about to give these up: the last moment to commit what was done with them."""
+    """Called before partitions are given up: the last moment to commit offsets for them."""
     on_lost: OnPartitions | None = None
-    """These may be somebody else's already, nothing can be committed for them. None: `on_revoked` is told."""
+    """Called when partitions may already belong to another member: nothing can be committed. None: `on_revoked`."""
 
     async def assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        await _tell(self.on_assigned, partitions)
+        await _notify(self.on_assigned, partitions)
 
     async def revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        await _tell(self.on_revoked, partitions)
+        await _notify(self.on_revoked, partitions)
 
     async def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        await _tell(self.on_revoked if self.on_lost is None else self.on_lost, partitions)
+        await _notify(self.on_revoked if self.on_lost is None else self.on_lost, partitions)
 
 
-async def _tell(call: OnPartitions | None, partitions: Sequence[TopicPartition]) -> None:
+async def _notify(call: OnPartitions | None, partitions: Sequence[TopicPartition]) -> None:
     if call is not None:
-        told = call(partitions)
-        if inspect.isawaitable(told):
-            await told
+        result = call(partitions)
+        if inspect.isawaitable(result):
+            await result

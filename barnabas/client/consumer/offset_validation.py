@@ -1,5 +1,5 @@
-"""Where leader epochs end, asked of the leaders (OffsetForLeaderEpoch): tells a reader whether the log that it has
-read is still the log (KIP-320). Knows no positions.
+"""OffsetForLeaderEpoch: ends of leader epochs, from the leaders, by which a reader detects that the log was truncated
+(KIP-320). Knows no positions.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from barnabas.client.cluster import Cluster, Leadership, TopicPartition
-from barnabas.client.consumer.asking import Answer, Asked, ask_leaders
+from barnabas.client.cluster import Cluster
+from barnabas.client.consumer.leader_requests import LeaderAnswers, PartitionAnswer, ask_leaders
+from barnabas.client.metadata import Leadership, TopicPartition
 from barnabas.client.offset_lookup import CONSUMER
 from protocol.errors import error_code
 from protocol.messages.offset_for_leader_epoch import (
@@ -21,14 +22,14 @@ from protocol.messages.offset_for_leader_epoch import (
 
 
 class EpochEnd(NamedTuple):
-    """The latest epoch of a log up to one that was asked for, and its end offset; -1, -1 if there is none."""
+    """The latest epoch of a log up to the requested one, and its end offset; -1, -1 if there is none."""
 
     epoch: int
     end_offset: int
 
 
-async def ask_epoch_ends(cluster: Cluster, epochs: Mapping[TopicPartition, int]) -> Asked[EpochEnd]:
-    """Ask all leaders at once, each one time, where these epochs end."""
+async def ask_epoch_ends(cluster: Cluster, epochs: Mapping[TopicPartition, int]) -> LeaderAnswers[EpochEnd]:
+    """Send each leader one request for the ends of these epochs."""
     return await ask_leaders(cluster, epochs, partial(_request, epochs), _answers)
 
 
@@ -47,8 +48,8 @@ def _request(
     return OffsetForLeaderEpochRequest(replica_id=CONSUMER, topics=list(topics.values()))
 
 
-def _answers(response: OffsetForLeaderEpochResponse) -> Iterator[Answer[EpochEnd]]:
+def _answers(response: OffsetForLeaderEpochResponse) -> Iterator[PartitionAnswer[EpochEnd]]:
     for topic in response.topics:
         for answer in topic.partitions:
             end = EpochEnd(answer.leader_epoch, answer.end_offset)
-            yield Answer(TopicPartition(topic.topic, answer.partition), error_code(answer.error_code), end)
+            yield PartitionAnswer(TopicPartition(topic.topic, answer.partition), error_code(answer.error_code), end)

@@ -1,6 +1,4 @@
-"""Reads partitions that it is told to, from offsets that it is told, following their leaders. Groups are not known
-here.
-"""
+"""Reads given partitions from given offsets, following their leaders. Knows no groups."""
 
 from __future__ import annotations
 
@@ -9,26 +7,27 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from barnabas.client.cluster import Cluster, TopicPartition
+from barnabas.client.cluster import Cluster
 from barnabas.client.consumer.fetcher import Fetcher, FetchMetrics
-from barnabas.client.consumer.list_offsets import FoundOffset, find_offsets, is_passing, list_offsets
+from barnabas.client.consumer.offset_listing import FoundOffset, find_offsets, is_passing, list_offsets
 from barnabas.client.consumer.partition_state import FetchState, PartitionState
 from barnabas.client.consumer.position_keeper import PositionKeeper
 from barnabas.client.consumer.reading_settings import ReadingSettings
 from barnabas.client.consumer.record import ConsumerRecord
 from barnabas.client.consumer.reset_policy import ResetPolicy
 from barnabas.client.errors import IllegalStateException
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.offset_lookup import LATEST, Isolation
 from barnabas.client.offsets import OffsetAndMetadata
 from protocol.errors import ErrorCode, KafkaError
 
 Start = int | OffsetAndMetadata | None
-"""Where to begin: an offset, one with the leader epoch before it, or not known yet."""
+"""Where to begin: an offset, an offset with the leader epoch before it, or None: not known yet."""
 
 NO_LIMIT = 2**31 - 1
 
 LOOK_MS = 50
-"""How often all partitions are looked at while some of them have records to give."""
+"""Interval of checks of all partitions while some have records to return."""
 
 
 @asynccontextmanager
@@ -47,16 +46,16 @@ class PartitionReader:
     """Reads assigned partitions. Coroutines are for one task at a time, and may be cancelled: a cancelled `poll` has
     taken nothing.
 
-    IllegalStateException from whatever names a partition that is not assigned.
+    IllegalStateException for a partition that is not assigned.
     """
 
     def __init__(self, cluster: Cluster, nursery: trio.Nursery, settings: ReadingSettings) -> None:
-        """`nursery` runs what is asked of brokers. See `open_reader`."""
+        """`nursery` runs the requests. See `open_reader`."""
         self._cluster = cluster
         self._nursery = nursery
         self._settings = settings
         self._states: dict[TopicPartition, PartitionState] = {}
-        """Those of which records were given move to the end, so that each has its turn."""
+        """Partitions move to the end after records of them were returned, so that each has its turn."""
         self._fetcher = Fetcher(cluster, nursery, settings, self._states, self._changed)
         self._keeper = PositionKeeper(cluster, nursery, settings, self._states, self._changed)
         self._news = trio.Event()
@@ -69,12 +68,12 @@ class PartitionReader:
     # ---- which partitions
 
     def assign(self, starts: Mapping[TopicPartition, Start]) -> None:
-        """Read these partitions from there, and no others."""
+        """Read exactly these partitions, from there."""
         self._states.clear()
         self.add(starts)
 
     def add(self, starts: Mapping[TopicPartition, Start]) -> None:
-        """Read these as well. Those whose start is None wait for `seek` or `reset`."""
+        """Read these partitions as well. Those whose start is None wait for `seek` or `reset`."""
         for partition, start in starts.items():
             self._states[partition] = PartitionState(partition, self._cluster.backoff())
             if start is not None:
@@ -82,7 +81,7 @@ class PartitionReader:
         self._look_soon()
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
-        """Do not read these any more, and forget what was read ahead of them."""
+        """Stop reading these partitions, and drop records read ahead."""
         for partition in partitions:
             self._states.pop(partition, None)
             self._ends_asked.pop(partition, None)
@@ -92,7 +91,7 @@ class PartitionReader:
         return list(self._states)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """`poll` gives nothing of these until `resume`; what was read ahead of them is kept."""
+        """`poll` returns nothing of these until `resume`; records read ahead are kept."""
         for state in self._all(partitions):
             state.is_paused = True
 
@@ -107,11 +106,11 @@ class PartitionReader:
     # ---- positions
 
     def seek(self, partition: TopicPartition, start: int | OffsetAndMetadata) -> None:
-        """Go on from there. With a leader epoch the leader is asked first whether its log is the one that was read."""
+        """Continue from there. With a leader epoch the leader is asked first whether its log still has that record."""
         state = self._state(partition)
         offset, epoch = (start, None) if isinstance(start, int) else (start.offset, start.leader_epoch)
         if offset < 0:
-            raise ValueError(f"{partition}: there is no offset {offset}")
+            raise ValueError(f"offset must be at least 0; {partition} got {offset}")
         if epoch is None:
             state.seek(offset)
         else:
@@ -119,18 +118,18 @@ class PartitionReader:
         self._look_soon()
 
     def reset(self, partitions: Iterable[TopicPartition], policy: ResetPolicy | None = None) -> None:
-        """Go on from where `policy` says, which is the reader's own if it is None; the leaders are asked for it."""
+        """Continue as `policy` says, or the reader's own policy if it is None; the leaders are asked for the offset."""
         for state in self._all(partitions):
             state.request_reset(policy or self._settings.reset)
         self._look_soon()
 
     def uninitialized(self) -> list[TopicPartition]:
-        """Partitions that have neither a position nor been told to look for one."""
+        """Partitions without a position and without a pending reset."""
         return [partition for partition, state in self._states.items() if state.state is FetchState.INITIALIZING]
 
     def position(self, partition: TopicPartition) -> int:
-        """The offset that `poll` gives next, or the first one after it that exists. IllegalStateException while it is
-        not known.
+        """Offset of the next record, or of the first one after it that exists. IllegalStateException while it is
+        unknown.
         """
         position = self._state(partition).position
         if position is None:
@@ -138,8 +137,8 @@ class PartitionReader:
         return position.offset
 
     async def wait_for_position(self, partition: TopicPartition, timeout_ms: int) -> int:
-        """As `position`, once it is known. TimeoutException if it is not within `timeout_ms`; KafkaError if it cannot
-        be found out.
+        """As `position`, waiting until it is known. TimeoutException after `timeout_ms`; KafkaError if it cannot be
+        looked up.
         """
         await trio.lowlevel.checkpoint()
         deadline = trio.current_time() + timeout_ms / 1000
@@ -150,11 +149,11 @@ class PartitionReader:
             if state.error is not None:
                 raise self._error_of(state)
             if trio.current_time() >= deadline:
-                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no position of {partition} in {timeout_ms} ms")
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no position of {partition} within {timeout_ms} ms")
             await self._wait(deadline)
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """All that are known, as they may be committed."""
+        """Known positions, in the form for a commit."""
         return {
             partition: OffsetAndMetadata(
                 state.position.offset, state.position.epoch if state.position.epoch >= 0 else None
@@ -164,11 +163,11 @@ class PartitionReader:
         }
 
     def high_watermark(self, partition: TopicPartition) -> int:
-        """As of the last fetch; -1 before the first."""
+        """From the last fetch; -1 before the first."""
         return self._state(partition).high_watermark
 
     def lag(self, partition: TopicPartition) -> int | None:
-        """How many offsets the position is behind the end that may be read; None while that is not known, and then the
+        """Number of offsets between the position and the end that may be read; None while it is unknown: then the
         leader is asked.
         """
         state = self._state(partition)
@@ -182,7 +181,7 @@ class PartitionReader:
         try:
             found = await self.find_offsets({state.partition: LATEST})
         except KafkaError:
-            return  # whoever wants to know asks again
+            return  # the next call of `lag` asks again
         finally:
             self._ends_asked.pop(state.partition, None)
         offset = found[state.partition].offset
@@ -192,7 +191,7 @@ class PartitionReader:
             state.high_watermark = max(state.high_watermark, offset)
 
     def reads_from(self, partition: TopicPartition) -> int | None:
-        """The node that is fetched from: the leader, or a replica in client.rack; None while that is not known."""
+        """The node to fetch from: the leader, or a replica in client.rack; None while it is unknown."""
         state = self._state(partition)
         preferred = state.preferred(self._cluster.now_ms())
         if preferred is not None:
@@ -200,15 +199,15 @@ class PartitionReader:
         return state.leader if state.leader >= 0 else None
 
     async def offsets_at(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The first offset at or after each timestamp (also EARLIEST, LATEST); -1 where there is none. As
+        """The first offset at or after each timestamp (also EARLIEST, LATEST); -1 where there is none. Raises as
         `find_offsets`.
         """
         settings = self._settings
         return await list_offsets(self._cluster, timestamps, settings.default_api_timeout_ms, settings.isolation)
 
     async def find_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, FoundOffset]:
-        """As `offsets_at`, with timestamps and leader epochs; for partitions that need not be assigned. KafkaError if
-        they are not known within default.api.timeout.ms.
+        """As `offsets_at`, with timestamps and leader epochs; the partitions need not be assigned. KafkaError if they
+        are not known within default.api.timeout.ms.
         """
         settings = self._settings
         return await find_offsets(self._cluster, timestamps, settings.default_api_timeout_ms, settings.isolation)
@@ -216,13 +215,12 @@ class PartitionReader:
     # ---- records
 
     async def poll(self, timeout_ms: int, max_records: int = NO_LIMIT) -> list[ConsumerRecord]:
-        """Up to `max_records` of those that were fetched, in order within each partition; [] after `timeout_ms`
-        without any.
+        """Up to `max_records` fetched records, in order within each partition; [] after `timeout_ms` without any.
 
-        KafkaError if a partition cannot be read; the others go on, and so does this one with a later call. What is
-        gone for good stays an error until a `seek`. Cancelled, it has taken nothing.
+        KafkaError if a partition cannot be read; the others go on, and so does this one with a later call. A permanent
+        error is raised again until a `seek`. A cancelled poll has taken nothing.
         """
-        await trio.lowlevel.checkpoint()  # fetches go on while the application is busy with what it was given
+        await trio.lowlevel.checkpoint()  # fetches go on while the application processes records
         deadline = trio.current_time() + timeout_ms / 1000
         if self._cluster.now_ms() >= self._look_at_ms:
             self._look()
@@ -246,7 +244,7 @@ class PartitionReader:
             except KafkaError:
                 self._states[partition] = self._states.pop(partition)
                 if taken:
-                    break  # it comes again
+                    break  # the next call raises it
                 raise
             taken += given
             if state.waiting and state.waiting[0] is turn:
@@ -265,14 +263,14 @@ class PartitionReader:
         return taken
 
     def _error_of(self, state: PartitionState) -> KafkaError:
-        """Told once; what is wrong for good comes back with the next attempt."""
+        """Raised once; a permanent error comes back with the next attempt."""
         error, state.error = state.error, None
         assert error is not None
         return error
 
     async def close(self) -> None:
-        """Say goodbye to the brokers, as far as that needs no waiting, also if cancelled. Whoever opened the nursery
-        ends it.
+        """End the fetch sessions, as far as that needs no waiting, also if cancelled. The nursery belongs to its
+        opener.
         """
         self._states.clear()
         await self._fetcher.close()
@@ -293,7 +291,7 @@ class PartitionReader:
         return [self._state(partition) for partition in partitions]
 
     def _changed(self, stale: bool) -> None:
-        """A broker answered."""
+        """Called after a response."""
         self._is_stale = self._is_stale or stale
         if stale:
             self._learn_soon()
@@ -317,7 +315,7 @@ class PartitionReader:
             await self._news.wait()
 
     def _look(self) -> None:
-        """Follow the leaders, and have everything asked that is due."""
+        """Follow the leaders, and start all requests that are due."""
         now_ms = self._cluster.now_ms()
         self._look_at_ms = now_ms + LOOK_MS
         leaderless = False
@@ -338,7 +336,7 @@ class PartitionReader:
             self._nursery.start_soon(self._learn)
 
     async def _learn(self) -> None:
-        """Refresh the metadata; where there is no leader still, look again later."""
+        """Refresh the metadata; check again later where there is still no leader."""
         refused: KafkaError | None = None
         try:
             while True:

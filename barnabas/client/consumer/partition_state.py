@@ -1,12 +1,12 @@
-"""One partition as it is read: where its reader is, what waits to be given, and what must be known first. A core.
+"""Core: the state of one partition being read: position, waiting batches, and lookups that come first.
 
-    INITIALIZING      no position yet; somebody has to seek or to ask for a reset
-    AWAIT_RESET       a leader has to say which offset the reset policy means
-    AWAIT_VALIDATION  the leader changed; the new one has to say whether its log is the one that was read (KIP-320)
-    FETCHING          the position is good: records are fetched and given
+        INITIALIZING      no position yet; needs a seek or a reset
+        AWAIT_RESET       the leader has to resolve the reset policy to an offset
+        AWAIT_VALIDATION  the leader changed; the new one has to confirm that its log has what was read (KIP-320)
+        FETCHING          the position is valid: records are fetched and returned
 
-Whatever is asked of a broker is a `Flight`. Only the answer of the partition's own flight counts: a seek, or a change
-of leaders, takes its flight away, and what comes then is of no interest.
+Each request to a broker is a `Flight`. Only the response to the partition's current flight counts: a seek, or a change
+of the leader, ends the flight, and a response that comes later is ignored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections import deque
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from barnabas.client.consumer.fetched import Fetched, FetchPosition, Unpacking
+from barnabas.client.consumer.completed_fetch import CompletedFetch, FetchPosition, Unpacking
 from barnabas.client.consumer.record import ConsumerRecord
 from barnabas.client.consumer.reset_policy import ResetPolicy
 from barnabas.client.errors import RecordDeserializationException, UnreadableBatchException
@@ -34,48 +34,48 @@ class FetchState(Enum):
 
 
 class Flight:
-    """One request that is under way. Flights are told apart by identity."""
+    """One request in flight. Flights are compared by identity."""
 
     __slots__ = ()
 
 
 class Truncation(NamedTuple):
-    """The log was cut below the position: records that were read are no more."""
+    """The log was truncated below the position: records that were read no longer exist."""
 
     position: FetchPosition
     divergent: FetchPosition | None
-    """Where the logs part; None if the leader does not know."""
+    """Where the logs diverge; None if the leader does not know."""
 
 
 class Waits(Protocol):
-    """Growing waits between attempts."""
+    """A growing backoff."""
 
     def next_ms(self) -> int: ...
     def reset(self) -> None: ...
 
 
 class PartitionState:
-    """What a reader knows of one partition."""
+    """The state of one partition."""
 
     def __init__(self, partition: TopicPartition, backoff: Waits) -> None:
         self.partition = partition
         self.state = FetchState.INITIALIZING
         self.position: FetchPosition | None = None
-        """What is given next; None until it is known."""
+        """Position of the next record to return; None until it is known."""
         self.next = FetchPosition(UNKNOWN)
-        """What is fetched next: behind everything that waits."""
-        self.waiting: deque[Fetched] = deque()
-        """Fetched, and not given yet."""
+        """Position of the next fetch: behind all waiting batches."""
+        self.waiting: deque[CompletedFetch] = deque()
+        """Fetched batches that are not returned yet."""
         self.is_paused = False
         self.reset_to: ResetPolicy | None = None
         self.flight: Flight | None = None
         self.not_before_ms = 0
-        """Nothing is asked of brokers before then."""
+        """No requests before then."""
         self.error: KafkaError | None = None
-        """To be told to the application."""
+        """To be raised in the application."""
         self.leader = NOBODY
         self.leader_epoch = UNKNOWN
-        """Of the leader under which the position is, or is being, validated."""
+        """Epoch of the leader that validates, or has validated, the position."""
         self.high_watermark = UNKNOWN
         self.last_stable_offset = UNKNOWN
         self.log_start_offset = UNKNOWN
@@ -84,29 +84,29 @@ class PartitionState:
         self._preferred_until_ms = 0
         self._holds = False
 
-    # ---- moving
+    # ---- changes of the position
 
     def seek(self, offset: int, epoch: int = UNKNOWN) -> None:
-        """Go on from there. With the `epoch` of the record before it the leader is asked first whether its log is
-        that one.
+        """Continue from there. With the `epoch` of the record before it, the leader is asked first whether its log has
+        that record.
         """
         self._move(FetchPosition(offset, epoch))
         if epoch != UNKNOWN:
             self.leader, self.leader_epoch = NOBODY, UNKNOWN
 
     def settle(self, offset: int, epoch: int, leader_epoch: int) -> None:
-        """Go on from where the leader of `leader_epoch` said."""
+        """Continue from the offset that the leader of `leader_epoch` returned."""
         self._move(FetchPosition(offset, epoch))
         if leader_epoch != self.leader_epoch:
             self.leader, self.leader_epoch = NOBODY, leader_epoch
 
     def request_reset(self, policy: ResetPolicy) -> None:
-        """The position is no more; `policy` says what it will be."""
+        """Drop the position; `policy` determines the new one."""
         self._move(None)
         self.state, self.reset_to = FetchState.AWAIT_RESET, policy
 
     def refetch(self) -> None:
-        """Forget what waits, and fetch it again."""
+        """Drop the waiting batches, and fetch them again."""
         if self.position is not None and self.state in {FetchState.FETCHING, FetchState.AWAIT_VALIDATION}:
             self.waiting.clear()
             self.next, self.flight, self._holds = self.position, None, False
@@ -121,7 +121,7 @@ class PartitionState:
     # ---- leaders
 
     def follow(self, leadership: Leadership) -> None:
-        """This is who leads now, as far as is known."""
+        """Take over the leader from the metadata."""
         node_id, epoch = leadership.node_id, leadership.epoch
         if epoch == self.leader_epoch and node_id == self.leader:
             return
@@ -135,9 +135,9 @@ class PartitionState:
                 self.state = FetchState.AWAIT_VALIDATION if knows else FetchState.FETCHING
 
     def validated(self, epoch: int, end_offset: int) -> Truncation | None:
-        """The leader says where `epoch`, the latest up to ours that its log has, ends: -1, -1 if it has none.
+        """The leader's end offset of `epoch`, its latest epoch up to ours; -1, -1 if it has none.
 
-        Gives what was cut if that reaches below the position, which is then still to be validated.
+        Returns the truncation if it reaches below the position, which then still awaits validation.
         """
         assert self.position is not None
         self.flight = None
@@ -151,7 +151,7 @@ class PartitionState:
         return None
 
     def cannot_validate(self) -> None:
-        """Take the position as good: the leader says so, or is too old to be asked."""
+        """Accept the position: the leader has confirmed it, or is too old to be asked."""
         self.state, self.flight = FetchState.FETCHING, None
         self._backoff.reset()
 
@@ -161,21 +161,21 @@ class PartitionState:
             self._preferred, self._preferred_until_ms = node_id, until_ms
 
     def give_up_preferred(self) -> bool:
-        """Read from the leader again; False if it was read from anyhow."""
+        """Read from the leader again; False if it already did."""
         had_one = self._preferred != NOBODY
         self._preferred = NOBODY
         return had_one
 
     def preferred(self, now_ms: int) -> int | None:
-        """The replica to read from, if it is not the leader."""
+        """The replica to read from; None for the leader."""
         if self._preferred != NOBODY and now_ms > self._preferred_until_ms:
             self._preferred = NOBODY
         return None if self._preferred == NOBODY else self._preferred
 
-    # ---- asking
+    # ---- requests
 
     def may_ask(self, now_ms: int) -> bool:
-        """Whether nothing is asked already, and it is time to ask."""
+        """Whether no request is in flight, and the backoff is over."""
         return self.flight is None and self.error is None and now_ms >= self.not_before_ms
 
     def may_fetch(self, now_ms: int) -> bool:
@@ -184,12 +184,12 @@ class PartitionState:
         return not self.waiting or (self.waiting[-1].error is None and not self._holds)
 
     def put_off(self, now_ms: int) -> None:
-        """Ask again later; each time in a row a bit later."""
+        """Retry later, with a growing backoff."""
         self.flight = None
         self.not_before_ms = now_ms + self._backoff.next_ms()
 
     def fail(self, error: KafkaError, now_ms: int) -> None:
-        """Tell the application; then try again."""
+        """Report the error to the application; then retry."""
         self.error = error
         self.put_off(now_ms)
 
@@ -197,18 +197,18 @@ class PartitionState:
 
     @property
     def waiting_bytes(self) -> int:
-        """Of what was fetched and is not decoded yet."""
+        """Size of the fetched batches that are not decoded yet."""
         return sum([fetched.size_bytes for fetched in self.waiting]) if self.waiting else 0
 
-    def arrived(self, fetched: Fetched) -> None:
-        """An answer without an error to the fetch from `next`."""
+    def arrived(self, fetched: CompletedFetch) -> None:
+        """A response without an error to the fetch from `next`."""
         self._backoff.reset()
         if fetched.error is not None or not fetched.is_empty:
             self.waiting.append(fetched)
             self.next = fetched.end
 
     def hold_until_given(self) -> None:
-        """What comes after that which waits cannot be had; see when it has been given."""
+        """Fetch no further until the waiting batches are returned: the offset behind them is out of range."""
         self._holds = True
 
     @property
@@ -216,10 +216,10 @@ class PartitionState:
         return bool(self.waiting) and self.state is FetchState.FETCHING and not self.is_paused
 
     def give(self, limit: int, unpacking: Unpacking) -> list[ConsumerRecord]:
-        """Up to `limit` records that wait.
+        """Up to `limit` of the waiting records.
 
-        KafkaError if the next one cannot be read. What came broken is fetched again; a record that cannot be
-        deserialized, or a batch that came whole and cannot be read, stays the next one.
+        KafkaError if the next one cannot be read. Corrupt data is fetched again; a record that cannot be deserialized,
+        or an intact batch that cannot be read, stays the next one.
         """
         given: list[ConsumerRecord] = []
         while self.waiting:
@@ -229,7 +229,7 @@ class PartitionState:
             except KafkaError as error:
                 self._move_on(fetched)
                 if given:
-                    break  # the next call meets it again
+                    break  # the next call raises it
                 if not isinstance(error, (RecordDeserializationException, UnreadableBatchException)):
                     self.refetch()
                 raise
@@ -246,11 +246,11 @@ class PartitionState:
             self._holds = False
         return given
 
-    def _move_on(self, fetched: Fetched) -> None:
+    def _move_on(self, fetched: CompletedFetch) -> None:
         assert self.position is not None
         self.position = max(self.position, fetched.position)
 
     def lag(self, *, committed_only: bool) -> int | None:
-        """How many offsets are between the position and the end that is read up to; None if that is not known."""
+        """Number of offsets between the position and the end that may be read; None if it is unknown."""
         end = self.last_stable_offset if committed_only else self.high_watermark
         return None if self.position is None or end == UNKNOWN else max(0, end - self.position.offset)

@@ -1,4 +1,4 @@
-"""Keeps positions good: asks leaders where a reset leads, and whether what was read is still their log."""
+"""Keeps positions valid: resolves resets, and detects truncation after a change of the leader."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import trio
 
-from barnabas.client.cluster import Cluster, TopicPartition
-from barnabas.client.consumer.asking import Asked
-from barnabas.client.consumer.fetched import FetchPosition
-from barnabas.client.consumer.list_offsets import FoundOffset, ask_once, is_passing
+from barnabas.client.cluster import Cluster
+from barnabas.client.consumer.completed_fetch import FetchPosition
+from barnabas.client.consumer.leader_requests import LeaderAnswers
+from barnabas.client.consumer.offset_listing import FoundOffset, ask_once, is_passing
 from barnabas.client.consumer.offset_validation import ask_epoch_ends
 from barnabas.client.consumer.partition_state import FetchState, Flight, PartitionState, Truncation
 from barnabas.client.consumer.reading_settings import ReadingSettings
 from barnabas.client.errors import LogTruncationException, NoOffsetForPartitionException
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.offset_lookup import LATEST
 from barnabas.client.offsets import OffsetAndMetadata
 from protocol.errors import ErrorCode, KafkaError
@@ -23,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class PositionKeeper:
-    """Of all partitions of a reader. Each question is a task in the reader's nursery."""
+    """The lookups of one reader. Each request is a task in the reader's nursery."""
 
     def __init__(
         self,
@@ -33,7 +34,7 @@ class PositionKeeper:
         states: Mapping[TopicPartition, PartitionState],
         changed: Callable[[bool], None],
     ) -> None:
-        """`changed` is told after each answer; with True if the metadata is stale."""
+        """`changed` is called after each response, with True if the metadata is stale."""
         self._cluster = cluster
         self._nursery = nursery
         self._settings = settings
@@ -41,7 +42,7 @@ class PositionKeeper:
         self._changed = changed
 
     def look(self, now_ms: int) -> None:
-        """Ask what has to be asked now."""
+        """Start all requests that are due."""
         resets: list[PartitionState] = []
         checks: list[PartitionState] = []
         for state in self._states.values():
@@ -73,11 +74,16 @@ class PositionKeeper:
         for state in states:
             timestamp = None if state.reset_to is None else state.reset_to.timestamp(now_ms)
             if timestamp is None:
-                state.fail(NoOffsetForPartitionException(f"{state.partition} has no offset to begin with"), self._now())
+                state.fail(
+                    NoOffsetForPartitionException(
+                        f"{state.partition} has no committed offset, and auto_offset_reset is none"
+                    ),
+                    self._now(),
+                )
             else:
                 timestamps[state.partition], epochs[state.partition] = timestamp, state.leader_epoch
         asked = await ask_once(self._cluster, timestamps, self._settings.isolation)
-        await self._ask_ends_of_young(asked)
+        await self._use_ends_instead(asked)
         stale = False
         for state in states:
             if state.flight is not flight:
@@ -85,17 +91,17 @@ class PositionKeeper:
             found = asked.found.get(state.partition)
             if found is not None:
                 state.settle(found.offset, found.leader_epoch, epochs[state.partition])
-                log.debug("%s: reset to %d", state.partition, found.offset)
+                log.debug("position of %s reset to %d", state.partition, found.offset)
             else:
                 stale = self._failed(state, asked.failed[state.partition]) or stale
         self._changed(stale)
 
-    async def _ask_ends_of_young(self, asked: Asked[FoundOffset]) -> None:
-        """Where nothing is as young as a duration allows, reading begins at the end."""
-        young = dict.fromkeys([partition for partition, found in asked.found.items() if found.offset < 0], LATEST)
-        if young:
-            ends = await ask_once(self._cluster, young, self._settings.isolation)
-            for partition in young:
+    async def _use_ends_instead(self, asked: LeaderAnswers[FoundOffset]) -> None:
+        """If no record is younger than a duration, reading begins at the end."""
+        missing = dict.fromkeys([partition for partition, found in asked.found.items() if found.offset < 0], LATEST)
+        if missing:
+            ends = await ask_once(self._cluster, missing, self._settings.isolation)
+            for partition in missing:
                 del asked.found[partition]
             asked.found.update(ends.found)
             asked.failed.update(ends.failed)
@@ -124,12 +130,12 @@ class PositionKeeper:
         return self._failed(state, code)
 
     def _truncated(self, state: PartitionState, truncation: Truncation) -> None:
-        """Records that were read are no more: nobody but the application may pass over that, unless it said so."""
+        """Records that were read no longer exist: with auto_offset_reset="none" the application has to decide."""
         position, divergent = truncation
         reset = self._settings.reset
-        log.info("%s was cut below %s: %s", state.partition, position, divergent)
+        log.info("log of %s was truncated below %s: %s", state.partition, position, divergent)
         if reset.name == "none":
-            state.fail(_told(state.partition, position, divergent), self._now())
+            state.fail(_truncation_error(state.partition, position, divergent), self._now())
         elif divergent is None:
             state.request_reset(reset)
         else:
@@ -138,7 +144,7 @@ class PositionKeeper:
     # ---- both
 
     def _failed(self, state: PartitionState, code: ErrorCode) -> bool:
-        """True if the metadata is stale."""
+        """Returns True if the metadata is stale."""
         if is_passing(code):
             state.put_off(self._now())
             return True
@@ -149,12 +155,13 @@ class PositionKeeper:
         return self._cluster.now_ms()
 
 
-def _told(
+def _truncation_error(
     partition: TopicPartition, position: FetchPosition, divergent: FetchPosition | None
 ) -> LogTruncationException:
-    where = "unknown where" if divergent is None else f"at offset {divergent.offset}"
+    where = "an unknown offset" if divergent is None else f"offset {divergent.offset}"
     message = (
-        f"{partition} was read up to offset {position.offset} in epoch {position.epoch}; the log parts from it: {where}"
+        f"{partition} was read up to offset {position.offset} in leader epoch {position.epoch}; "
+        f"the log diverges at {where}"
     )
-    parting = None if divergent is None else OffsetAndMetadata(divergent.offset, divergent.epoch)
-    return LogTruncationException(message, *partition, parting)
+    divergent_position = None if divergent is None else OffsetAndMetadata(divergent.offset, divergent.epoch)
+    return LogTruncationException(message, *partition, divergent_position)

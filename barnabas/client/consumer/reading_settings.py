@@ -1,32 +1,32 @@
-"""How partitions are read."""
+"""Settings of a reader of partitions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from barnabas.client.consumer.fetched import Unpacking
+from barnabas.client.consumer.completed_fetch import Unpacking
 from barnabas.client.consumer.reset_policy import NO_RESET, ResetPolicy
 from barnabas.client.offset_lookup import Isolation
 
 
 @dataclass(frozen=True, slots=True)
 class ReadingSettings:
-    """Names and defaults are Kafka's, but for `reset` (auto.offset.reset), which is `none` here: who reads given
-    offsets wants to hear that they are gone.
+    """Names and defaults are Kafka's, except `reset` (auto.offset.reset), which is `none` here: a reader of given
+    offsets has to learn that they are gone.
     """
 
     isolation: Isolation = Isolation.READ_UNCOMMITTED
     reset: ResetPolicy = NO_RESET
-    """Where to go on if an offset is out of range, or the log was cut."""
+    """Where to continue if an offset is out of range, or the log was truncated."""
     fetch_min_bytes: int = 1
     fetch_max_bytes: int = 52_428_800
-    """Of one answer; also how much waits for `poll` before nothing more is fetched."""
+    """Limit of one response, and of all fetched data that waits for `poll`."""
     max_partition_fetch_bytes: int = 1_048_576
-    """Of one partition in one answer; while half of it waits for `poll`, no more of that partition is fetched."""
+    """Limit of one partition in one response; no more of it is fetched while half of this waits for `poll`."""
     fetch_max_wait_ms: int = 500
     default_api_timeout_ms: int = 60_000
     client_rack: str = ""
-    """Read from a replica there, if the brokers are willing (KIP-392)."""
+    """Rack of a replica to prefer, if the brokers allow it (KIP-392)."""
     metadata_max_age_ms: int = 300_000
-    """How long a replica that the leader named is read from before the leader is asked again."""
+    """How long to read from a replica before the leader is asked again."""
     unpacking: Unpacking = field(default_factory=Unpacking)

@@ -1,4 +1,4 @@
-"""A record as a consumer gives it."""
+"""Core: a record as a consumer returns it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from protocol.records.record import Headers
 
 
 class TimestampType(IntEnum):
-    """Whose clock a timestamp is of."""
+    """The clock that a timestamp comes from."""
 
     NO_TIMESTAMP_TYPE = -1
     """Records of the oldest format have none."""
@@ -18,18 +18,18 @@ class TimestampType(IntEnum):
 
 
 class ConsumerRecord(NamedTuple):
-    """One record (a tuple because making one is then cheapest)."""
+    """One record (a tuple because that is the cheapest object to create)."""
 
     topic: str
     partition: int
     offset: int
     timestamp_ms: int
-    """Milliseconds since the epoch; -1 if it has none."""
+    """Milliseconds since the epoch; -1 without one."""
     timestamp_type: TimestampType
     key: Any
-    """As the deserializer made it; bytes without one, None if the record has no key."""
+    """Result of the deserializer, or bytes without one; None if the record has no key."""
     value: Any
-    """As the deserializer made it; bytes without one, None for a tombstone."""
+    """Result of the deserializer, or bytes without one; None for a tombstone."""
     headers: Headers = ()
     leader_epoch: int | None = None
-    """Of the leader that appended it; None where the batch does not say."""
+    """Epoch of the leader that appended it; None if the batch has none."""

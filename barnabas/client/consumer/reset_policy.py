@@ -1,4 +1,4 @@
-"""Where reading begins when there is no offset to begin from (auto.offset.reset). Knows no partitions."""
+"""Core: where reading begins without an offset (auto.offset.reset). Knows no partitions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PREFIX = "by_duration:"
 
 @dataclass(frozen=True, slots=True)
 class ResetPolicy:
-    """One of the four that Kafka knows."""
+    """A value of auto.offset.reset."""
 
     name: str
     """earliest, latest, none or by_duration."""
@@ -25,16 +25,16 @@ class ResetPolicy:
 
     @classmethod
     def parse(cls, text: str) -> ResetPolicy:
-        """Of `earliest`, `latest`, `none` or `by_duration:PnDTnHnMn.nS`. ValueError for anything else."""
+        """From `earliest`, `latest`, `none` or `by_duration:PnDTnHnMn.nS`. ValueError for anything else."""
         lowered = text.strip().lower()
         if lowered in {"earliest", "latest", "none"}:
             return cls(lowered)
         if lowered.startswith(_PREFIX):
             return cls("by_duration", _duration_ms(lowered.removeprefix(_PREFIX)))
-        raise ValueError("it is earliest, latest, none or by_duration:PnDTnHnMn.nS")
+        raise ValueError("must be earliest, latest, none or by_duration:<ISO 8601 duration>")
 
     def timestamp(self, now_ms: int) -> int | None:
-        """What to ask ListOffsets for, at the wall clock's `now_ms`; None if nobody may choose."""
+        """Timestamp for ListOffsets, at the wall clock's `now_ms`; None for `none`."""
         match self.name:
             case "earliest":
                 return EARLIEST
@@ -58,7 +58,7 @@ def _duration_ms(text: str) -> int:
     found = _DURATION.fullmatch(text)
     parts = found.groupdict() if found is not None else {}
     if not any(parts.values()) or text.upper().endswith("T"):
-        raise ValueError(f"{text.upper()} is no duration as PnDTnHnMn.nS")
+        raise ValueError("must be by_duration:PnDTnHnMn.nS, such as by_duration:PT1H")
     days, hours, minutes, seconds = (int(parts[name] or 0) for name in ("days", "hours", "minutes", "seconds"))
     millis = int(((parts["part"] or "") + "000")[:3])
     return (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000 + millis

@@ -1,4 +1,4 @@
-"""A consumer's settings: Kafka's names in snake_case, with Kafka's defaults."""
+"""Settings of a consumer: Kafka's names in snake_case, Kafka's defaults."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from barnabas.client.consumer.fetched import Unpacking
+from barnabas.client.consumer.completed_fetch import Unpacking
 from barnabas.client.consumer.reading_settings import ReadingSettings
 from barnabas.client.consumer.reset_policy import ResetPolicy
 from barnabas.client.groups.assignors import AssignorOption, assignors_of
@@ -19,11 +19,11 @@ from barnabas.client.settings import ClientOptions, ClientSettings
 from protocol.records.record import CLIENT_LIMIT_BYTES
 
 OF_CLASSIC_GROUPS = ("session_timeout_ms", "heartbeat_interval_ms", "partition_assignment_strategy")
-"""In consumer groups the broker decides these."""
+"""Settings that the broker has in consumer groups."""
 
 
 class ConsumerSettings(ClientSettings):
-    """How a consumer reads, and how it is in its group."""
+    """The settings of one consumer."""
 
     group_id: str | None = None
     """None: no group. Then partitions are assigned by hand, and nothing is committed."""
@@ -32,19 +32,19 @@ class ConsumerSettings(ClientSettings):
     group_protocol: str = "classic"
     """`classic` or `consumer` (KIP-848)."""
     group_remote_assignor: str | None = None
-    """Of consumer groups: who assigns on the broker; None leaves it to the broker."""
+    """Server-side assignor of a consumer group; None leaves the choice to the broker."""
     partition_assignment_strategy: tuple[Any, ...] = ("range", "cooperative-sticky")
-    """Of classic groups: `range`, `roundrobin`, `sticky`, `cooperative-sticky`, or `Assignor`s of one's own."""
+    """Assignors of a classic group: `range`, `roundrobin`, `sticky`, `cooperative-sticky`, or `Assignor` objects."""
     session_timeout_ms: int = Field(45_000, gt=0)
     heartbeat_interval_ms: int = Field(3_000, gt=0)
     max_poll_interval_ms: int = Field(300_000, ge=1)
-    """A member that does not poll for so long leaves its group until it polls again."""
+    """A member that does not poll for this long leaves its group until it polls again."""
     max_poll_records: int = Field(500, ge=1)
     enable_auto_commit: bool = True
     """Without a group_id nothing is committed."""
     auto_commit_interval_ms: int = Field(5_000, ge=0)
     auto_offset_reset: str = "latest"
-    """Where to begin without a committed offset: latest, earliest, none or by_duration:PnDTnHnMn.nS."""
+    """Start without a committed offset: latest, earliest, none or by_duration:PnDTnHnMn.nS."""
     isolation_level: str = Field("read_uncommitted", pattern="^(read_uncommitted|read_committed)$")
     fetch_min_bytes: int = Field(1, ge=0)
     fetch_max_bytes: int = Field(52_428_800, ge=0)
@@ -52,10 +52,10 @@ class ConsumerSettings(ClientSettings):
     fetch_max_wait_ms: int = Field(500, ge=0)
     check_crcs: bool = True
     on_unreadable_batch: str = Field("stop", pattern="^(stop|skip)$")
-    """What to do with a batch that came whole and whose records cannot be read: `stop` raises
-    UnreadableBatchException and stays before it, `skip` logs a warning and goes past it. Ours, not Kafka's."""
+    """Reaction to an intact batch whose records cannot be read: `stop` raises UnreadableBatchException and stays before
+    it, `skip` logs a warning and skips it. Not a setting of Kafka."""
     max_batch_unfolded_bytes: int = Field(CLIENT_LIMIT_BYTES, ge=1)
-    """A compressed batch that unfolds to more cannot be read. Ours, not Kafka's."""
+    """Largest decompressed size of a batch; larger ones cannot be read. Not a setting of Kafka."""
     default_api_timeout_ms: int = Field(60_000, ge=0)
     exclude_internal_topics: bool = True
     """A pattern matches no internal topics; they can be subscribed to by name."""
@@ -72,7 +72,7 @@ class ConsumerSettings(ClientSettings):
     @classmethod
     def _check_protocol(cls, value: str) -> str:
         if value not in ("classic", "consumer"):
-            raise ValueError("it is classic or consumer")
+            raise ValueError("must be classic or consumer")
         return value
 
     @field_validator("auto_offset_reset")
@@ -92,16 +92,21 @@ class ConsumerSettings(ClientSettings):
         assignors_of(self.partition_assignment_strategy)
         if self.group_protocol == "classic":
             if self.group_remote_assignor:
-                raise ValueError("group_remote_assignor: it cannot be set when group_protocol is classic")
+                raise ValueError(f"group_remote_assignor needs group_protocol=consumer; got {self.group_protocol}")
             if self.group_id is not None and self.heartbeat_interval_ms >= self.session_timeout_ms:
-                raise ValueError("heartbeat_interval_ms: it must be lower than session_timeout_ms")
+                raise ValueError(
+                    f"heartbeat_interval_ms must be less than session_timeout_ms ({self.session_timeout_ms}); "
+                    f"got {self.heartbeat_interval_ms}"
+                )
         for name in OF_CLASSIC_GROUPS:
             if self.group_protocol == "consumer" and name in self.model_fields_set:
-                raise ValueError(f"{name}: it cannot be set when group_protocol is consumer")
+                raise ValueError(f"{name} needs group_protocol=classic; got consumer")
         if self.group_id is not None and not self.group_id.strip():
-            raise ValueError("group_id: it is empty; leave it out for a consumer without a group")
+            raise ValueError(
+                f"group_id must not be blank; got {self.group_id!r} (leave it out for a consumer without a group)"
+            )
         if self.group_id is None and self.enable_auto_commit and "enable_auto_commit" in self.model_fields_set:
-            raise ValueError("enable_auto_commit: it cannot be set without group_id")
+            raise ValueError("enable_auto_commit needs a group_id; got none")
         return self
 
     @property
@@ -118,7 +123,7 @@ class ConsumerSettings(ClientSettings):
 
     @property
     def reading(self) -> ReadingSettings:
-        """What its reader has to know."""
+        """Settings of the reader."""
         keys = None if self.key_deserializer == "bytes" else deserializer_of(self.key_deserializer, "key_deserializer")
         values = None if self.value_deserializer == "bytes" else deserializer_of(self.value_deserializer)
         return ReadingSettings(
@@ -141,7 +146,7 @@ class ConsumerSettings(ClientSettings):
         )
 
     def group(self, group_id: str) -> GroupSettings:
-        """What its member of the group has to know."""
+        """Settings of the group membership."""
         return GroupSettings(
             group_id,
             group_instance_id=self.group_instance_id,
@@ -160,7 +165,7 @@ class ConsumerSettings(ClientSettings):
 
 
 class ConsumerOptions(ClientOptions, total=False):
-    """`ConsumerSettings` as keyword arguments."""
+    """Keyword arguments of `Consumer`; `ConsumerSettings` and `ClientSettings` have their meanings."""
 
     client_rack: str
     allow_auto_create_topics: bool

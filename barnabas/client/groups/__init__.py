@@ -1,4 +1,4 @@
-"""Groups: members of both kinds, who coordinates them, who is assigned what, and the offsets they commit.
+"""Consumer groups: members of both protocols, assignors, coordinator lookup, committed offsets.
 
-Cores but for `coordinators.py` and `offsets.py`, which speak to the coordinator.
+All files are cores except `coordinators.py`, `offsets.py`, `participant.py` and `topic_directory.py`.
 """

@@ -1,10 +1,9 @@
-"""Kafka's assignors by name, and how a setting names one. A core."""
+"""Core: Kafka's assignors by name, and their selection by a setting."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.errors import ConfigException
 from barnabas.client.groups.assignor import (
     Assignment,
@@ -16,10 +15,11 @@ from barnabas.client.groups.assignor import (
 )
 from barnabas.client.groups.range_assignor import RangeAssignor
 from barnabas.client.groups.sticky_assignor import CooperativeStickyAssignor, StickyAssignor
+from barnabas.client.metadata import TopicPartition
 
 
 class RoundRobinAssignor(Assignor):
-    """All partitions in a row, dealt to the members in a circle."""
+    """Assigns all partitions in turn to the members."""
 
     name = "roundrobin"
 
@@ -46,22 +46,27 @@ AssignorOption = str | Assignor | type[Assignor]
 
 
 def assignors_of(options: Iterable[AssignorOption]) -> dict[str, Assignor]:
-    """By name, in the order of preference. ConfigException for an unknown name, none at all, or one name twice."""
+    """Assignors by name, in the order of preference. ConfigException for an unknown name, a duplicate, or none at
+    all."""
     assignors: dict[str, Assignor] = {}
     for option in options:
         if isinstance(option, str):
             if option not in ASSIGNORS:
                 raise ConfigException(
-                    f"partition_assignment_strategy: {option!r} is unknown; there are {', '.join(ASSIGNORS)}"
+                    f"partition_assignment_strategy must be among {', '.join(ASSIGNORS)} or an Assignor; got {option!r}"
                 )
             assignor = ASSIGNORS[option]()
         else:
             assignor = option() if isinstance(option, type) else option
         if not isinstance(assignor, Assignor) or not assignor.name:
-            raise ConfigException(f"partition_assignment_strategy: {option!r} is no Assignor with a name")
+            raise ConfigException(
+                f"partition_assignment_strategy must have Assignor objects with a name; got {option!r}"
+            )
         if assignor.name in assignors:
-            raise ConfigException(f"partition_assignment_strategy: {assignor.name} is named twice")
+            raise ConfigException(
+                f"partition_assignment_strategy must not repeat an assignor; got {assignor.name} twice"
+            )
         assignors[assignor.name] = assignor
     if not assignors:
-        raise ConfigException("partition_assignment_strategy is empty")
+        raise ConfigException("partition_assignment_strategy must have at least one assignor; got none")
     return assignors

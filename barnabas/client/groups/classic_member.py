@@ -1,12 +1,12 @@
-"""A member of a classic group: joins, syncs, beats, leaves; and assigns, if it is the leader. A core.
+"""Core: a member of a classic group: joins, syncs, sends heartbeats, leaves; and assigns, if it is the leader.
 
     Unjoined ─► PreparingRebalance ─► CompletingRebalance ─► Stable
        ▲               │                      │                 │
-       └───────────────┴──────────────────────┴─────────────────┘   any of them: an error, or a rebalance
+       └───────────────┴──────────────────────┴─────────────────┘   each of them: an error, or a rebalance
 
-An eager member gives up all it has before it joins again. A cooperative one (KIP-429) keeps it, learns by its new
-assignment what it must give up, and joins once more when it has. Nothing here is sent while the application has yet
-to give something up, but heartbeats.
+An eager member gives up all partitions before it joins again. A cooperative one (KIP-429) keeps them, learns from its
+new assignment which ones to give up, and joins once more afterwards. While the application still has to give up
+partitions only heartbeats are sent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 
-from barnabas.client.cluster import TopicPartition, by_topic
 from barnabas.client.groups.assignor import Assignor, GroupTopics, Subscriber
 from barnabas.client.groups.assignors import assignors_of
 from barnabas.client.groups.membership import (
@@ -31,6 +30,7 @@ from barnabas.client.groups.membership import (
     difference,
     lose,
 )
+from barnabas.client.metadata import TopicPartition, by_topic
 from protocol.embedded_consumer import read_assignment, read_subscription, write_assignment, write_subscription
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage, error_code
 from protocol.messages.consumer_protocol import (
@@ -47,7 +47,7 @@ PROTOCOL_TYPE = "consumer"
 JOIN_MARGIN_MS = 5_000
 
 LOST = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
-"""The group went on without this member."""
+"""Errors after the group has rebalanced without this member."""
 AGAIN = COORDINATOR_AWAY | {ErrorCode.UNKNOWN_SERVER_ERROR}
 
 
@@ -62,7 +62,7 @@ class ClassicMember:
     """A `Member`."""
 
     def __init__(self, settings: GroupSettings, subscription: Subscription, now_ms: int) -> None:
-        """ConfigException for assignors that are unknown."""
+        """ConfigException for unknown assignors."""
         self.state = MemberState.UNJOINED
         self.member_id = ""
         self.generation = NO_GENERATION
@@ -75,32 +75,32 @@ class ClassicMember:
         self._eager = not all(assignor.cooperative for assignor in self._assignors.values())
         self._protocol_name: str | None = None
         self._under_way = False
-        """A request is."""
+        """A request is in flight."""
         self._changes: list[Change] = []
         self._rejoin = True
         self._reason: str | None = None
-        """Why it joins again, for the coordinator's log (KIP-800)."""
+        """Reason of the next join, for the coordinator's log (KIP-800)."""
         self._again = False
-        """It has to join once more than the join that is under way."""
+        """Whether to join once more after the join that is in flight."""
         self._led: list[Subscriber] | None = None
-        """The members to assign to, while this one leads and has not synced."""
+        """Members to assign partitions to, while this one is the leader and has not synced."""
         self._counts: dict[str, int] | None = None
-        """Of the partitions it assigned, as the leader: when they change, it rebalances."""
+        """Partition counts at its assignment as the leader: when they change, it rebalances."""
         self._view: TopicsView | None = None
         self._retry = Retry(settings)
         self._heartbeat_at_ms = 0
         self._polled_ms = now_ms
-        self._asleep = False
-        """The application was not heard of in max.poll.interval.ms, so this member left."""
+        self._left_unpolled = False
+        """It left because the application did not poll for max.poll.interval.ms."""
         self._absorb: dict[type[Message], Callable[..., ErrorCode]] = {
             JoinGroupResponse: self._joined,
             SyncGroupResponse: self._synced,
-            HeartbeatResponse: self._beaten,
+            HeartbeatResponse: self._heartbeat_answered,
             LeaveGroupResponse: self._left,
         }
 
     def __repr__(self) -> str:
-        name = self.member_id or "nobody"
+        name = self.member_id or "no member id"
         return f"{name} in {self._settings.group_id}: {self.state.value}, generation {self.generation}"
 
     @property
@@ -121,7 +121,7 @@ class ClassicMember:
             self._changes.pop(0)
         self.owned = change.applied_to(self.owned)
         if self.generation == NO_GENERATION:
-            # It is out of the group, perhaps since a moment ago, while the application was at it.
+            # It is out of the group, perhaps since a moment ago, while the application carried out the change.
             self._changes = lose(self.owned)
         elif self._rejoin:
             self._revoke_before_joining()
@@ -133,7 +133,7 @@ class ClassicMember:
             self.rejoin("the subscription has changed")
 
     def rejoin(self, reason: str) -> None:
-        """Begin a rebalance; after the one that is under way, if there is one."""
+        """Start a rebalance; after the one in progress, if there is one."""
         self._reason = reason
         if self.state is MemberState.PREPARING_REBALANCE:
             self._again = True
@@ -144,10 +144,10 @@ class ClassicMember:
 
     def polled(self, now_ms: int) -> None:
         self._polled_ms = now_ms
-        self._asleep = False
+        self._left_unpolled = False
 
     def _revoke_before_joining(self) -> None:
-        """What an eager member has goes before it joins; a cooperative one keeps it, as far as it still wants it."""
+        """An eager member gives up everything before it joins; a cooperative one what it is no longer subscribed to."""
         self._rejoin = True
         wanted = () if self._eager else self._topics
         unwanted = tuple(partition for partition in self.owned if partition.topic not in wanted)
@@ -155,14 +155,14 @@ class ClassicMember:
             self._changes.append(Change(ChangeKind.REVOKE, unwanted))
 
     def _lost(self, *, forget_id: bool) -> None:
-        """The group goes on without it: what it had may be another's by now."""
+        """The group continues without it: its partitions may already belong to another member."""
         if forget_id:
             self.member_id = ""
         self.generation = NO_GENERATION
         self.state = MemberState.UNJOINED
         self._led = self._counts = None
         self._rejoin = True
-        # What it was about to be given or to give up is void as well.
+        # Pending changes are void as well.
         self._changes = lose(self.owned)
 
     # ---- metadata
@@ -176,7 +176,7 @@ class ClassicMember:
         return []
 
     def topics_to_watch(self) -> list[str]:
-        """Those it assigned as the leader: it is to `learn` now and then how many partitions they have."""
+        """Topics that it assigned as the leader, whose partition counts are to be learnt regularly."""
         return list(self._counts or ())
 
     def _led_topics(self, members: Iterable[Subscriber]) -> list[str]:
@@ -187,7 +187,7 @@ class ClassicMember:
         counts = self._counts
         if counts is not None and any(topics.partitions_count(topic) != count for topic, count in counts.items()):
             self._counts = None
-            self.rejoin("topics have changed")
+            self.rejoin("the number of partitions has changed")
 
     # ---- the coordinator
 
@@ -201,11 +201,11 @@ class ClassicMember:
     def _choose(self, now_ms: int) -> Message | None:
         in_group = self.generation != NO_GENERATION
         if in_group and now_ms - self._polled_ms > self._settings.max_poll_interval_ms:
-            self._asleep = True
+            self._left_unpolled = True
             return self.leave(reason="the application has not polled for max.poll.interval.ms")
         if self.state is MemberState.COMPLETING_REBALANCE:
             return self._sync() if self._led is None or self._view is not None else None
-        if self._rejoin and not self._changes and not self._asleep:
+        if self._rejoin and not self._changes and not self._left_unpolled:
             self.state = MemberState.PREPARING_REBALANCE
             return self._join()
         if in_group and now_ms >= self._heartbeat_at_ms:
@@ -221,7 +221,7 @@ class ClassicMember:
         if self._under_way or self.fatal is not None or self.topics_to_learn():
             return None
         if self.generation == NO_GENERATION:
-            return self._retry.at_ms if self._rejoin and not self._changes and not self._asleep else None
+            return self._retry.at_ms if self._rejoin and not self._changes and not self._left_unpolled else None
         if self._rejoin and not self._changes:
             return self._retry.at_ms
         return max(
@@ -245,7 +245,7 @@ class ClassicMember:
     def unanswered(self, now_ms: int) -> None:
         self._under_way = False
         if self.state is not MemberState.STABLE:
-            # Whether it has joined, and what it was given, is not known: join anew, under the same id.
+            # It is unknown whether it has joined and what it was assigned: join again, with the same id.
             self._led = None
             self.state = MemberState.UNJOINED
             self._rejoin = True
@@ -253,7 +253,7 @@ class ClassicMember:
 
     def fenced(self, code: ErrorCode, stamp: ConsumerGroupMetadata, now_ms: int) -> None:
         if stamp == self.stamp and self.state is MemberState.STABLE:
-            # Else it is joining already, and hears by that where it stands.
+            # Otherwise it is joining already, and learns its state from that.
             self._refused(code)
 
     def _refused(self, code: ErrorCode) -> None:
@@ -292,7 +292,7 @@ class ClassicMember:
         )
 
     def _metadata(self, assignor: Assignor) -> bytes:
-        """What the leader is to know of this member."""
+        """Subscription data for the leader."""
         subscription = ConsumerProtocolSubscription(
             topics=list(self._topics),
             user_data=assignor.user_data(self._topics),
@@ -346,7 +346,7 @@ class ClassicMember:
         )
 
     def _assign(self) -> list[SyncGroupRequestAssignment]:
-        """As the leader of the group; a follower has nothing to say."""
+        """The assignment, if this member is the leader; empty for a follower."""
         members, view = self._led, self._view
         if members is None or view is None:
             return []
@@ -386,22 +386,22 @@ class ClassicMember:
         return code
 
     def _given_assignment(self, assigned: tuple[TopicPartition, ...]) -> None:
-        assert not self._changes, "it joins only when the application has nothing left to do"
+        assert not self._changes, "it joins only when no change is pending"
         if any(partition.topic not in self._topics for partition in assigned):
-            # Given by what it wanted when it joined: it joins again, and keeps till then what it has.
+            # Assigned by the subscription at its join: join again, and keep the partitions until then.
             self.rejoin("the subscription has changed")
             return
         self._assignors[self._protocol_name or ""].assigned(assigned, self.generation)
         revoked, added = difference(self.owned, assigned), difference(assigned, self.owned)
         if revoked:
             self._changes.append(Change(ChangeKind.REVOKE, revoked))
-            # So that the next generation can give it to another.
+            # So that the next generation can assign it to another member.
             self._rejoin = True
         self._changes.append(Change(ChangeKind.ASSIGN, added))
 
     # ---- heartbeats, leaving
 
-    def _beaten(self, response: HeartbeatResponse, now_ms: int) -> ErrorCode:
+    def _heartbeat_answered(self, response: HeartbeatResponse, now_ms: int) -> ErrorCode:
         code = error_code(response.error_code)
         self._heartbeat_at_ms = now_ms + self._settings.heartbeat_interval_ms
         if code is ErrorCode.NONE:
@@ -415,10 +415,10 @@ class ClassicMember:
         return code if code is not ErrorCode.REBALANCE_IN_PROGRESS else ErrorCode.NONE
 
     def leave(self, leaving: Leaving = Leaving.DEFAULT, reason: str | None = None) -> Message | None:
-        """A static member stays: whoever comes back under its name goes on in its place."""
+        """A static member stays: a new one with its instance id takes its place."""
         member_id, instance_id = self.member_id, self._settings.group_instance_id
         self._lost(forget_id=True)
-        self._rejoin = self._asleep
+        self._rejoin = self._left_unpolled
         stays = instance_id is not None if leaving is Leaving.DEFAULT else leaving is Leaving.REMAIN_IN_GROUP
         if stays or not member_id:
             return None

@@ -1,17 +1,16 @@
-"""A member of a consumer group (KIP-848): one heartbeat says everything, the broker assigns. A core.
+"""Core: a member of a consumer group (KIP-848): heartbeats carry everything, the broker assigns.
 
     Joining ─► Stable ◄─► Reconciling ─► Acknowledging ─► Stable        Fenced ─► Joining
 
-The answer to a heartbeat brings the member's epoch and, when it changed, what it is to have. The member then gives up
-what is not in that, takes on what is new, and says in its next heartbeat what it has: only then may the broker give
-to others what it gave up.
+The response to a heartbeat has the member's epoch and, when it changed, the target assignment. The member then gives up
+what is not in the target, takes on what is new, and reports what it has in its next heartbeat: only then may the broker
+assign to others what it gave up.
 """
 
 from __future__ import annotations
 
 from enum import Enum
 
-from barnabas.client.cluster import TopicPartition, by_topic
 from barnabas.client.groups.membership import (
     COORDINATOR_AWAY,
     Change,
@@ -25,6 +24,7 @@ from barnabas.client.groups.membership import (
     difference,
     lose,
 )
+from barnabas.client.metadata import TopicPartition, by_topic
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.consumer_group_heartbeat import (
     Assignment,
@@ -39,7 +39,7 @@ LEAVE_STATIC_EPOCH = -2
 JOIN_EPOCH = 0
 
 FENCED = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH})
-"""The group went on without this member."""
+"""Errors after the group has rebalanced without this member."""
 
 
 class MemberState(Enum):
@@ -55,7 +55,7 @@ class ConsumerMember:
     """A `Member`."""
 
     def __init__(self, settings: GroupSettings, subscription: Subscription, member_id: str, now_ms: int) -> None:
-        """`member_id` is a uuid, drawn anew for each life of the member."""
+        """`member_id` is a random uuid for each membership."""
         self.member_id = member_id
         self.epoch = JOIN_EPOCH
         self.state = MemberState.JOINING
@@ -65,30 +65,30 @@ class ConsumerMember:
         self._settings = settings
         self._subscription = subscription
         self._subscribed: Subscription | None = None
-        """What the broker knows that it wants; None: tell it."""
+        """Subscription that the broker knows; None: send it."""
         self._subscribing: Subscription | None = None
-        """As the heartbeat that is under way says it."""
+        """Subscription in the heartbeat that is in flight."""
         self._patterned = False
-        """It may be that the broker knows a pattern of this member."""
+        """Whether the broker may know a pattern of this member."""
         self._ids: dict[str, bytes] = {}
-        """Of the topics that were ever assigned."""
+        """Ids of the topics that were ever assigned."""
         self._target: list[tuple[bytes, int]] | None = None
-        """What the broker wants this member to have."""
+        """Target assignment by the broker."""
         self._unnamed: dict[bytes, None] = {}
-        """Topics of the target whose names are to be learnt."""
+        """Topic ids in the target whose names are unknown."""
         self._version = 0
-        """Of what it has: a new one with each step towards a target. The broker may wait to hear of a step that led
-        back to what the member has told before."""
+        """Version of the owned partitions: it grows with each step towards a target. The broker may wait for the report
+        of a step that led back to partitions reported before."""
         self._acknowledged: int | None = None
-        """The version that the broker was told; None: tell it everything."""
-        self._told: int | None = None
-        """The version that the heartbeat under way tells."""
+        """Version that the broker has acknowledged; None: report everything."""
+        self._reported: int | None = None
+        """Version in the heartbeat that is in flight."""
         self._changes: list[Change] = []
         self._may_be_in = False
-        """The broker was asked to let it in, and has not said that it is out."""
+        """Whether the broker may count it as a member."""
         self._under_way = False
         self._void = False
-        """What is under way is of an earlier membership."""
+        """Whether the request in flight belongs to an earlier membership."""
         self._interval_ms = settings.heartbeat_interval_ms
         self._heartbeat_at_ms = now_ms
         self._polled_ms = now_ms
@@ -116,10 +116,10 @@ class ConsumerMember:
         self.owned = change.applied_to(self.owned)
         self._version += 1
         if self.epoch == JOIN_EPOCH:
-            # It is out of the group, perhaps since a moment ago, while the application was at it.
+            # It is out of the group, perhaps since a moment ago, while the application carried out the change.
             self._changes = lose(self.owned)
             if self._changes and self.state is MemberState.JOINING:
-                # It may be joining already, with nothing: it joins once more when it has lost this.
+                # It may be joining already, without partitions: it joins once more after it has lost these.
                 self._void = self._under_way
             if self.state in (MemberState.FENCED, MemberState.JOINING):
                 self.state = MemberState.FENCED if self._changes else MemberState.JOINING
@@ -146,7 +146,7 @@ class ConsumerMember:
         return list(self._unnamed)
 
     def topics_to_watch(self) -> list[str]:
-        """None: the broker does."""
+        """None: the broker watches them."""
         return []
 
     def learnt(self, topics: TopicsView) -> None:
@@ -174,15 +174,15 @@ class ConsumerMember:
     def wake_at_ms(self, now_ms: int) -> int | None:
         if self._under_way or self.fatal is not None or self.state in (MemberState.FENCED, MemberState.LEFT):
             return None
-        asleep_ms = self._polled_ms + self._settings.max_poll_interval_ms + 1
-        at_ms = min(self._heartbeat_at_ms, asleep_ms) if self.epoch > 0 else self._heartbeat_at_ms
+        leave_at_ms = self._polled_ms + self._settings.max_poll_interval_ms + 1
+        at_ms = min(self._heartbeat_at_ms, leave_at_ms) if self.epoch > 0 else self._heartbeat_at_ms
         return max(at_ms, self._retry.at_ms)
 
     def answer_timeout_ms(self, request: Message, request_timeout_ms: int) -> int:
         return request_timeout_ms
 
     def _heartbeat(self) -> ConsumerGroupHeartbeatRequest:
-        """Everything at first and after a failure, later only what is new."""
+        """Everything at first and after a failure, later only changes."""
         settings = self._settings
         request = ConsumerGroupHeartbeatRequest(
             group_id=settings.group_id,
@@ -190,38 +190,38 @@ class ConsumerMember:
             member_epoch=self.epoch,
             instance_id=settings.group_instance_id,
         )
-        self._told = self._subscribing = None
+        self._reported = self._subscribing = None
         self._may_be_in = True
         if self._acknowledged is None:
-            # The answer brings the target again. Of the one before nothing may be taken on any more: what is not told
-            # now to be had is free.
+            # The response brings the target again. Nothing of the old target may be taken on: partitions that this
+            # heartbeat does not report are free.
             self._target, self._unnamed = None, {}
             request.rebalance_timeout_ms = settings.max_poll_interval_ms
             request.server_assignor = settings.group_remote_assignor
             request.rack_id = settings.client_rack or None
         if self._acknowledged is None or self._subscribed != self._subscription:
-            self._tell_subscription(request)
+            self._add_subscription(request)
         if self._acknowledged != self._version and (self._acknowledged is None or not self._changes):
             request.topic_partitions = [
                 TopicPartitions(topic_id=self._ids[topic], partitions=partitions)
-                for topic, partitions in by_topic(self._had()).items()
+                for topic, partitions in by_topic(self._claimed()).items()
             ]
-            self._told = self._version
+            self._reported = self._version
         return request
 
-    def _had(self) -> tuple[TopicPartition, ...]:
-        """What nobody else may get: also what the application is about to take on."""
-        had = self.owned
+    def _claimed(self) -> tuple[TopicPartition, ...]:
+        """Partitions that no other member may get: owned ones, and those that the application is about to take on."""
+        claimed = self.owned
         for change in self._changes:
             if change.kind is ChangeKind.ASSIGN:
-                had = change.applied_to(had)
-        return had
+                claimed = change.applied_to(claimed)
+        return claimed
 
-    def _tell_subscription(self, request: ConsumerGroupHeartbeatRequest) -> None:
+    def _add_subscription(self, request: ConsumerGroupHeartbeatRequest) -> None:
         wanted = self._subscription
         request.subscribed_topic_names = sorted(wanted.topics)
         if wanted.pattern is not None or self._patterned:
-            # An empty one takes an earlier one back.
+            # An empty pattern withdraws an earlier one.
             request.subscribed_topic_regex = wanted.pattern or ""
             self._patterned = True
         self._subscribing = wanted
@@ -235,7 +235,7 @@ class ConsumerMember:
         code = error_code(response.error_code)
         if code is ErrorCode.NONE:
             self._retry.reset()
-            self._beaten(response, now_ms)
+            self._heartbeat_answered(response, now_ms)
             return code
         self._acknowledged = None
         self._heartbeat_at_ms = now_ms
@@ -262,11 +262,11 @@ class ConsumerMember:
         if code in FENCED:
             self._lost()
         elif code is ErrorCode.STALE_MEMBER_EPOCH:
-            # A heartbeat brings the epoch as it is now.
+            # A heartbeat brings the current epoch.
             self._heartbeat_at_ms = now_ms
 
     def leave(self, leaving: Leaving = Leaving.DEFAULT, reason: str | None = None) -> Message | None:
-        """A static member says that it comes back, if it is not to leave for good. Reasons are not told."""
+        """A static member announces its return, unless it leaves for good. Reasons are not sent."""
         settings = self._settings
         was_in, dynamic = self._may_be_in, settings.group_instance_id is None
         self._lost()
@@ -281,9 +281,9 @@ class ConsumerMember:
             instance_id=settings.group_instance_id,
         )
 
-    # ---- what the broker wants
+    # ---- target assignment
 
-    def _beaten(self, response: ConsumerGroupHeartbeatResponse, now_ms: int) -> None:
+    def _heartbeat_answered(self, response: ConsumerGroupHeartbeatResponse, now_ms: int) -> None:
         self.member_id = response.member_id or self.member_id
         self.epoch = response.member_epoch
         self.last_stamp = self.stamp or self.last_stamp
@@ -293,27 +293,27 @@ class ConsumerMember:
             self._subscribed = self._subscribing
         if self._subscribed != self._subscription:
             self._heartbeat_at_ms = now_ms
-        if self._told is not None:
-            self._acknowledged = self._told
+        if self._reported is not None:
+            self._acknowledged = self._reported
         if self.state in (MemberState.JOINING, MemberState.ACKNOWLEDGING):
             self.state = MemberState.STABLE if self._acknowledged == self._version else MemberState.ACKNOWLEDGING
         if self.state is MemberState.ACKNOWLEDGING:
             self._heartbeat_at_ms = now_ms
         if response.assignment is not None:
-            self._aim_at(response.assignment)
+            self._take_target(response.assignment)
         self._reconcile()
 
-    def _aim_at(self, assignment: Assignment) -> None:
+    def _take_target(self, assignment: Assignment) -> None:
         target = [
             (topic.topic_id, partition) for topic in assignment.topic_partitions for partition in topic.partitions
         ]
         if self._target is not None and self._target != target:
-            # What was wanted and is not any more has to be told to be free, though it was never taken on.
+            # Partitions that are no longer in the target have to be reported as free, though never taken on.
             self._version += 1
         self._target = target
 
     def _reconcile(self) -> None:
-        """Take up the newest target, unless the application is busy with an earlier one."""
+        """Take up the newest target, unless the application still carries out an earlier one."""
         if self._target is None or self._changes or self.state is not MemberState.STABLE:
             return
         names = {topic_id: name for name, topic_id in self._ids.items()}

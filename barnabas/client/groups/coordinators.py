@@ -1,33 +1,27 @@
-"""The broker that coordinates one group or one transactional id: found when needed, forgotten when proven wrong.
+"""The coordinator of one group or one transactional id: looked up when needed, and again when it has moved.
 
-Knows who coordinates, not what: which answers say that it is somebody else is the same for all APIs
-(`STALE_COORDINATOR`), where an answer has its code differs, so callers say when to `forget`.
+All APIs share the errors of a moved coordinator (`STALE_COORDINATOR`), but have them in different fields, so callers
+check responses and call `forget`.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Any
 
 import trio
 
-from barnabas.client.cluster import Cluster, NoBrokerAvailable, Node
-from protocol.errors import ErrorCode, KafkaError, error_code
-from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas.client.cluster import Cluster, NoBrokerAvailable
+from barnabas.client.coordinator_lookup import STALE_COORDINATOR, CoordinatorType, coordinator_in, lookup_request
+from barnabas.client.metadata import Node
+from protocol.messages.find_coordinator import FindCoordinatorResponse
 from protocol.schema import Message
 from runtime.channel import ChannelError, NotSent
 
-STALE_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
-"""Answers after which the coordinator has to be looked up again."""
-
-
-class CoordinatorType(IntEnum):
-    GROUP = 0
-    TRANSACTION = 1
+__all__ = ["STALE_COORDINATOR", "CoordinatorLink", "CoordinatorType"]
 
 
 class CoordinatorLink:
-    """The way to the coordinator of one key, over a connection of its own. May be used by many tasks at once."""
+    """Calls to the coordinator of one key, over its own connection. May be used by many tasks at once."""
 
     def __init__(self, cluster: Cluster, kind: CoordinatorType, key: str) -> None:
         self.key = key
@@ -40,13 +34,13 @@ class CoordinatorLink:
         self._finding = trio.Lock()
 
     def forget(self) -> None:
-        """The next call looks it up again."""
+        """Look it up again at the next call."""
         self._node_id = None
 
     async def find(self) -> int:
-        """The coordinator's node id; asks until there is one, so the caller bounds the time.
+        """The coordinator's node id; retries until there is one, so the caller bounds the time.
 
-        KafkaError if the cluster says that there will never be one (the key is invalid, or not allowed).
+        KafkaError if there will never be one (the key is invalid, or not authorized).
         """
         async with self._finding:
             backoff = self._cluster.backoff()
@@ -57,15 +51,15 @@ class CoordinatorLink:
             return self._node_id
 
     async def call(self, request: Message, timeout_ms: int = 0, *, at_most: int | None = None) -> Any:
-        """One call to the coordinator, which is found first if need be. Raises as `Cluster.call`; then it is looked up
-        again before the next call.
+        """Call the coordinator, after a lookup if necessary. Raises as `Cluster.call`; it is looked up again before the
+        next call then.
         """
         timeout_ms = timeout_ms or self._cluster.settings.request_timeout_ms
         node_id: int | None = None
         with trio.move_on_after(timeout_ms / 1000):
             node_id = await self.find()
         if node_id is None:
-            raise NotSent(f"no coordinator of {self.key} was found in {timeout_ms} ms")
+            raise NotSent(f"no coordinator of {self.key} was found within {timeout_ms} ms")
         try:
             answer = await self._cluster.call(node_id, request, timeout_ms, at_most=at_most, line=self._line)
         except ChannelError:
@@ -75,18 +69,12 @@ class CoordinatorLink:
         return answer
 
     async def _ask(self) -> int | None:
-        request = FindCoordinatorRequest(key_type=self._kind, coordinator_keys=[self.key])
         try:
-            response: FindCoordinatorResponse = await self._cluster.call_any(request)
+            response: FindCoordinatorResponse = await self._cluster.call_any(lookup_request(self._kind, self.key))
         except (NoBrokerAvailable, ChannelError):
             return None
-        for found in response.coordinators:
-            code = error_code(found.error_code)
-            if found.key != self.key:
-                continue
-            if code is ErrorCode.NONE:
-                self._cluster.learn_nodes([Node(found.node_id, found.host, found.port)])
-                return found.node_id
-            if not code.retriable:
-                raise KafkaError(code, found.error_message or f"the coordinator of {self.key}")
-        return None
+        found = coordinator_in(response, self.key)
+        if not isinstance(found, Node):
+            return None
+        self._cluster.learn_nodes([found])
+        return found.node_id

@@ -1,11 +1,11 @@
-"""What it means to be in a group, whichever protocol the group speaks. A core.
+"""Core: the interface of a group's member, for both protocols.
 
-A `Member` has two faces. To the coordinator it is a line of requests, one under way at a time: `next_request`, then
-`answered` or `unanswered`. To the application it is a line of changes: `change` says which partitions it gains or
-gives up, and the application tells `changed` once it has done so. Heartbeats go on while the application takes its
-time; what the coordinator must not learn before the application has given something up waits for `changed`.
+A `Member` has two sides. The coordinator gets a sequence of requests, one in flight at a time: `next_request`, then
+`answered` or `unanswered`. The application gets a sequence of changes: `change` names the partitions that it gains or
+gives up, and the application calls `changed` once it has done so. Heartbeats go on in between; what the coordinator
+must not learn before the application has given something up waits for `changed`.
 
-`classic_member` and `consumer_member` are the two kinds.
+`classic_member` and `consumer_member` are the two implementations.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.groups.assignors import AssignorOption
+from barnabas.client.metadata import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.schema import Message
 
@@ -30,7 +30,7 @@ COORDINATOR_AWAY = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
-"""Nothing was decided: the member asks again."""
+"""Errors without a decision: the member retries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ class GroupSettings:
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
-    """Also how long a rebalance waits for this member."""
+    """Also the time that a rebalance waits for this member."""
     partition_assignors: tuple[AssignorOption, ...] = ("range", "cooperative-sticky")
-    """Of classic groups, in the order of preference; all members need one in common."""
+    """Assignors of classic groups, in the order of preference; all members need one in common."""
     group_remote_assignor: str | None = None
-    """Of consumer groups: who assigns on the broker."""
+    """Server-side assignor of consumer groups."""
     client_rack: str = ""
     metadata_max_age_ms: int = 300_000
     default_api_timeout_ms: int = 60_000
@@ -57,28 +57,28 @@ class GroupSettings:
 
     def __post_init__(self) -> None:
         if self.group_protocol not in ("classic", "consumer"):
-            raise ValueError(f"group_protocol {self.group_protocol}: it must be classic or consumer")
+            raise ValueError(f"group_protocol must be classic or consumer; got {self.group_protocol!r}")
         if not self.group_id:
-            raise ValueError("group_id is empty")
+            raise ValueError("group_id must not be empty; got ''")
 
 
 class Subscription(NamedTuple):
-    """What a member wants to read."""
+    """Topics or a pattern that a member subscribes to."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
-    """Matched by the broker (RE2, the whole name; KIP-848); for consumer groups only."""
+    """Matched by the broker against whole names (RE2; KIP-848); for consumer groups only."""
 
 
 class ChangeKind(Enum):
     """What the application has to do with some partitions."""
 
     ASSIGN = "assign"
-    """They are its own from now on."""
+    """Start reading: they are assigned."""
     REVOKE = "revoke"
-    """Finish with them: offsets may still be committed until `changed`."""
+    """Stop reading: offsets may still be committed until `changed`."""
     LOSE = "lose"
-    """They may be somebody else's already: nothing can be committed for them."""
+    """Stop reading: they may already belong to another member, and nothing can be committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,25 +97,25 @@ def lose(owned: tuple[TopicPartition, ...]) -> list[Change]:
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """Who commits: a coordinator refuses one that is not of the group as it is now (KIP-447)."""
+    """Identity of a committing member: the coordinator refuses one that is not a current member (KIP-447)."""
 
     group_id: str
     member_id: str = ""
     generation_or_epoch: int = NO_GENERATION
-    """The generation of a classic group, or the member's epoch; -1 for nobody's: a coordinator takes a transaction's
-    offsets then without a look at who is in the group."""
+    """The generation of a classic group, or the member's epoch; -1 without membership: then a coordinator accepts a
+    transaction's offsets without a check of the members."""
     group_instance_id: str | None = None
 
 
 class Leaving(Enum):
-    """What becomes of the membership when a consumer closes (KIP-1092)."""
+    """What happens to the membership when a consumer closes (KIP-1092)."""
 
     DEFAULT = "default"
-    """A dynamic member leaves, a static one stays: it is expected back."""
+    """A dynamic member leaves, a static one stays and is expected back."""
     LEAVE_GROUP = "leave_group"
     """Leave, also as a static member: others take over at once."""
     REMAIN_IN_GROUP = "remain_in_group"
-    """Say nothing: others take over when the session has timed out."""
+    """Send nothing: others take over after the session timeout."""
 
 
 class Member(Protocol):
@@ -123,26 +123,26 @@ class Member(Protocol):
 
     @property
     def stamp(self) -> ConsumerGroupMetadata | None:
-        """None while it is not in the group."""
+        """Group metadata for commits; None while it is not in the group."""
 
     @property
     def last_stamp(self) -> ConsumerGroupMetadata | None:
-        """The newest that it had, be it in the group or not; None if it never was."""
+        """The last stamp, in the group or not; None if it never was a member."""
 
     @property
     def owned(self) -> tuple[TopicPartition, ...]:
-        """What the application has, as far as it has told."""
+        """Partitions of the application, by the changes that it has confirmed."""
 
     @property
     def change(self) -> Change | None:
-        """What the application has to do next."""
+        """The next change for the application."""
 
     @property
     def fatal(self) -> KafkaError | None:
-        """Why it can never be in the group again."""
+        """The reason why it can never be in the group again."""
 
     def subscribe(self, subscription: Subscription) -> None:
-        """The application wants something else from now on."""
+        """The application has a new subscription."""
 
     def topics_to_learn(self) -> list[str]:
         """Topics whose metadata it waits for; answered by `learnt`."""
@@ -151,44 +151,44 @@ class Member(Protocol):
         """Topic ids whose names it waits for; answered by `learnt`."""
 
     def topics_to_watch(self) -> list[str]:
-        """Topics of which it is to learn anew now and then."""
+        """Topics whose metadata it wants regularly."""
 
     def learnt(self, topics: TopicsView) -> None:
-        """The metadata is as new as it gets."""
+        """Take over current metadata."""
 
     def next_request(self, now_ms: int) -> Message | None:
-        """What to send now; it counts as under way until `answered` or `unanswered`."""
+        """The request to send now; it counts as in flight until `answered` or `unanswered`."""
 
     def answer_timeout_ms(self, request: Message, request_timeout_ms: int) -> int:
-        """How long to wait for its answer: a join waits for the other members."""
+        """Timeout of its response: a join waits for the other members."""
 
     def answered(self, response: Message, now_ms: int) -> ErrorCode:
-        """Gives the error, for the caller to know whether somebody else is the coordinator now."""
+        """Take over a response. Returns its error, by which the caller notices that the coordinator has moved."""
 
     def unanswered(self, now_ms: int) -> None:
-        """There was no answer; the coordinator may have acted or not."""
+        """There was no response; the coordinator may have processed the request or not."""
 
     def changed(self, change: Change) -> None:
-        """The application has done what `change` said, though the member may want something else by now."""
+        """The application has carried out `change`, though another one may be wanted by now."""
 
     def polled(self, now_ms: int) -> None:
-        """The application is alive."""
+        """The application has called `poll`."""
 
     def wake_at_ms(self, now_ms: int) -> int | None:
-        """When to look again without news from outside."""
+        """When to check again if nothing else happens."""
 
     def fenced(self, code: ErrorCode, stamp: ConsumerGroupMetadata, now_ms: int) -> None:
-        """A commit with this stamp was refused: it may be that the group went on without this member."""
+        """A commit with this stamp was refused: the group may have rebalanced without this member."""
 
     def fail(self, error: KafkaError) -> None:
-        """It cannot be in the group, for a reason that lies outside of the membership."""
+        """It cannot be in the group, for a reason outside of the membership."""
 
     def leave(self, leaving: Leaving = Leaving.DEFAULT, reason: str | None = None) -> Message | None:
         """The last request; None if there is nothing to leave."""
 
 
 class TopicsView(Protocol):
-    """What a member may ask of the metadata."""
+    """Metadata that a member needs."""
 
     def partitions_count(self, topic: str) -> int:
         """0 if there is no such topic."""
@@ -196,11 +196,11 @@ class TopicsView(Protocol):
     def topic_name(self, topic_id: bytes) -> str | None: ...
 
     def racks(self, topic: str) -> Mapping[int, frozenset[str]]:
-        """Of the replicas of each partition; empty if no broker tells its rack."""
+        """Racks of the replicas of each partition; empty if no broker has one."""
 
 
 class Retry:
-    """When a member may ask again after a failure."""
+    """Backoff of a member after failures."""
 
     def __init__(self, settings: GroupSettings) -> None:
         self._settings = settings
@@ -218,6 +218,6 @@ class Retry:
 
 
 def difference(some: tuple[TopicPartition, ...], others: tuple[TopicPartition, ...]) -> tuple[TopicPartition, ...]:
-    """Those of `some` that are not in `others`, in order."""
+    """Elements of `some` that are not in `others`, in order."""
     known = dict.fromkeys(others)
     return tuple(partition for partition in some if partition not in known)

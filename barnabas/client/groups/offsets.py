@@ -1,7 +1,7 @@
-"""Offsets of a group: committed by its members, fetched by who takes a partition on. Knows no membership.
+"""Committed offsets of a group: OffsetCommit and OffsetFetch, with retries. Knows no membership.
 
-A request is asked again until it is answered for good or its time is over. A commit that is not answered may be in
-force or not; sent again it says the same.
+A request is retried until it has a final response or its time is over. A commit without a response may be in force or
+not; a retry commits the same.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import trio
 
-from barnabas.client.cluster import STALE_METADATA, Cluster, TopicPartition, by_topic
+from barnabas.client.cluster import Cluster
 from barnabas.client.groups.coordinators import STALE_COORDINATOR, CoordinatorLink
 from barnabas.client.groups.membership import ConsumerGroupMetadata, GroupSettings
+from barnabas.client.metadata import STALE_METADATA, TopicPartition, by_topic
 from barnabas.client.offsets import OffsetAndMetadata
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.offset_commit import (
@@ -34,11 +35,11 @@ from runtime.channel import ChannelError
 NO_EPOCH = -1
 
 Stamp = Callable[[], ConsumerGroupMetadata | None]
-"""As it is now: the epoch of a KIP-848 member goes on while a request waits to be asked again."""
+"""The current stamp: the epoch of a KIP-848 member grows while a request waits for its retry."""
 
 
 class GroupOffsets:
-    """Of one group."""
+    """The committed offsets of one group."""
 
     def __init__(self, cluster: Cluster, coordinator: CoordinatorLink, settings: GroupSettings) -> None:
         self._cluster = cluster
@@ -46,14 +47,17 @@ class GroupOffsets:
         self._settings = settings
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], stamp: Stamp) -> None:
-        """KafkaError of the first partition that was refused; REQUEST_TIMED_OUT if there was no answer in time.
+        """KafkaError of the first partition that was refused; REQUEST_TIMED_OUT without a response in time.
 
-        After a cancel it may be in force or not.
+        After a cancel the commit may have happened or not.
         """
 
         def ask(who: ConsumerGroupMetadata | None) -> Message:
             if who is None:
-                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"not in group {self._settings.group_id} any more")
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_MEMBER_ID,
+                    f"this consumer is no longer a member of group {self._settings.group_id}",
+                )
             return self._commit_request(offsets, who)
 
         def refused(response: OffsetCommitResponse) -> ErrorCode:
@@ -123,7 +127,9 @@ class GroupOffsets:
                     await self._cluster.refresh(topics)
                 await trio.sleep(backoff.next_ms() / 1000)
         raise KafkaError(
-            ErrorCode.REQUEST_TIMED_OUT, f"offsets of group {group_id}: nothing in {timeout_ms} ms, {last.name}"
+            ErrorCode.REQUEST_TIMED_OUT,
+            f"offsets of group {group_id}: no result within {timeout_ms} ms; last error: {last.name}"
+            f"{self._cluster.last_failure()}",
         )
 
     def _commit_request(

@@ -1,7 +1,7 @@
-"""Being in a group: what a `Member` wants to say is said to the coordinator, what it wants to know is learnt.
+"""The task of one membership: sends the requests of a `Member`, and gets the metadata that it needs.
 
-One task for each membership, whatever the application does meanwhile. What the group wants of the application is in
-`change`; it hears by `on_news` that something is there.
+One task for each membership, whatever the application does meanwhile. `change` is the next change for the application;
+`on_change` is called when there is one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from barnabas.client.cluster import Cluster, NoBrokerAvailable
 from barnabas.client.groups.classic_member import ClassicMember
 from barnabas.client.groups.consumer_member import ConsumerMember
 from barnabas.client.groups.coordinators import STALE_COORDINATOR, CoordinatorLink
-from barnabas.client.groups.directory import Directory, ask_all_topics, ask_topic_ids, ask_topics
 from barnabas.client.groups.membership import Change, ConsumerGroupMetadata, GroupSettings, Leaving, Subscription
+from barnabas.client.groups.topic_directory import TopicDirectory, ask_all_topics, ask_topic_ids, ask_topics
 from protocol.errors import ErrorCode, KafkaError, UnsupportedFieldError
 from protocol.primitives import uuid_to_string
 from protocol.schema import Message
@@ -29,18 +29,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What an application has subscribed to: topics, or a pattern that the broker or the client matches."""
+    """A subscription of an application: topics, or a pattern that the broker or the client matches."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
-    """For the broker (KIP-848)."""
+    """Matched by the broker (KIP-848)."""
     matcher: re.Pattern[str] | None = None
-    """Looked for by the client, in the whole names of all topics, each metadata.max.age.ms."""
+    """Matched by the client against whole names of all topics, every metadata.max.age.ms."""
     with_internal: bool = False
-    """The matcher may take internal topics."""
+    """Whether the matcher may match internal topics."""
 
-    def found_in(self, directory: Directory) -> tuple[str, ...]:
-        """The topics that the matcher takes."""
+    def found_in(self, directory: TopicDirectory) -> tuple[str, ...]:
+        """Topics that match."""
         matcher = self.matcher
         return tuple(
             sorted(
@@ -62,29 +62,29 @@ class Participant:
         coordinator: CoordinatorLink,
         settings: GroupSettings,
         wanted: Wanted,
-        on_news: Callable[[], None],
+        on_change: Callable[[], None],
     ) -> None:
-        """Somebody has to run `run`. `on_news` is called when there may be a change, or a fatal error."""
+        """The caller runs `run`. `on_change` is called when there may be a change, or a fatal error."""
         self._cluster = cluster
         self._coordinator = coordinator
         self._settings = settings
         self._wanted = wanted
-        self._on_news = on_news
+        self._on_change = on_change
         self.topics = wanted.topics
-        """By name, as far as the client knows them."""
+        """Subscribed topics, as far as the client knows them."""
         self.member: ClassicMember | ConsumerMember = self._new_member()
         self.rebalances = 0
-        """How many changes the application was told of."""
+        """Number of changes that the application has carried out."""
         self.heartbeats = 0
-        """How many requests the coordinator took well."""
+        """Number of requests that the coordinator accepted."""
         self.heard_by: int | None = None
-        """The node that took the last of them."""
+        """The node that accepted the last of them."""
         self._confirmed_ms = cluster.now_ms()
         self._running = trio.CancelScope()
         self._woken = trio.Event()
-        self._wants_else = trio.Event()
-        self._looked = wanted.matcher is None
-        """What it subscribes to is known."""
+        self._resubscribed = trio.Event()
+        self._matched = wanted.matcher is None
+        """Whether the topics of the subscription are known."""
 
     def __repr__(self) -> str:
         return repr(self.member)
@@ -107,12 +107,10 @@ class Participant:
 
     @property
     def stamp(self) -> ConsumerGroupMetadata | None:
-        """None while it is not in the group."""
         return self.member.stamp
 
     @property
     def last_stamp(self) -> ConsumerGroupMetadata | None:
-        """The newest that it had, be it in the group or not."""
         return self.member.last_stamp
 
     @property
@@ -124,34 +122,33 @@ class Participant:
         return self.member.fatal
 
     def changed(self, change: Change) -> None:
-        """The application has done what `change` said."""
+        """The application has carried out `change`."""
         self.rebalances += 1
         self.member.changed(change)
         self._wake()
 
     def polled(self) -> None:
-        """The application is alive."""
+        """The application has called `poll`."""
         self.member.polled(self._cluster.now_ms())
         if self.member.stamp is None:
             self._wake()
 
     def fenced(self, error: KafkaError, stamp: ConsumerGroupMetadata) -> None:
-        """A commit with this stamp was refused."""
         self.member.fenced(error.code, stamp, self._cluster.now_ms())
         self._wake()
 
     def subscribe(self, wanted: Wanted) -> None:
-        """The application wants something else from now on."""
+        """The application has a new subscription."""
         self._wanted = wanted
         if wanted.matcher is None:
             self.topics = wanted.topics
             self.member.subscribe(self._subscription())
-        # Else what matches is found next; until then it keeps what it has.
-        self._wants_else.set()
+        # The matching topics are looked up next; until then it keeps its partitions.
+        self._resubscribed.set()
         self._wake()
 
     def rejoin(self, reason: str) -> bool:
-        """Begin a rebalance; False where the broker decides when there is one."""
+        """Start a rebalance; False if only the broker can do so."""
         if not isinstance(self.member, ClassicMember):
             return False
         self.member.rejoin(reason)
@@ -159,7 +156,7 @@ class Participant:
         return True
 
     def unheard_ms(self) -> int:
-        """How long ago the last request was sent that the coordinator took well: for session.timeout.ms from then on it
+        """Time since the last request that the coordinator accepted was sent: for session.timeout.ms from then on it
         counts this member in.
         """
         return self._cluster.now_ms() - self._confirmed_ms
@@ -178,7 +175,7 @@ class Participant:
                     if request is not None:
                         await self._call(request)
                         self._wake()
-                        self._tell()
+                        self._notify()
                         continue
                     wake_at_ms = self._wake_at_ms()
                     wait_ms = float("inf") if wake_at_ms is None else max(0, wake_at_ms - self._cluster.now_ms())
@@ -186,12 +183,12 @@ class Participant:
                         await woken.wait()
 
     def _wake(self) -> None:
-        """Whoever waits looks again."""
+        """Wake all waiting tasks."""
         self._woken.set()
         self._woken = trio.Event()
 
     def _next_request(self) -> Message | None:
-        if not self._looked:
+        if not self._matched:
             return None
         try:
             return self.member.next_request(self._cluster.now_ms())
@@ -202,19 +199,19 @@ class Participant:
             return None
 
     def _wake_at_ms(self) -> int | None:
-        if not self._looked:
+        if not self._matched:
             return None
         return self.member.wake_at_ms(self._cluster.now_ms())
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if self.member.change is not None or self.member.fatal is not None:
-            self._on_news()
+            self._on_change()
 
     def _fail(self, error: KafkaError) -> None:
-        """It will never be in the group."""
+        """It can never be in the group again."""
         self.member.fail(error)
         self._wake()
-        self._tell()
+        self._notify()
 
     async def _call(self, request: Message) -> None:
         member = self.member
@@ -241,7 +238,7 @@ class Participant:
             self._coordinator.forget()
 
     def _was_heard(self, sent_ms: int) -> None:
-        """The coordinator took a request well that was sent then."""
+        """The coordinator accepted a request that was sent at `sent_ms`."""
         self._confirmed_ms = sent_ms
         self.heard_by = self._coordinator.answered_by
         self.heartbeats += 1
@@ -249,7 +246,7 @@ class Participant:
     # ---- metadata
 
     async def _learn(self) -> None:
-        """Bring the member the metadata it waits for."""
+        """Get the metadata that the member waits for."""
         backoff = self._cluster.backoff()
         while True:
             member = self.member
@@ -262,26 +259,26 @@ class Participant:
             try:
                 directory = await asked
             except (ChannelError, NoBrokerAvailable) as error:
-                log.debug("%r: metadata: %s", member, error)
+                log.debug("%r: metadata request failed: %s", member, error)
             except KafkaError as error:
                 self._fail(error)
                 return
             else:
                 member.learnt(directory)
                 self._wake()
-                self._tell()
+                self._notify()
             if member.topics_to_learn() or member.ids_to_learn():
                 await trio.sleep(backoff.next_ms() / 1000)
 
     async def _watch_topics(self) -> None:
-        """Topics appear and grow: the client matches patterns, the leader of a classic group sees to it that somebody
-        reads what is new."""
+        """Detect new topics and partitions: the client matches patterns, and the leader of a classic group rebalances
+        for new partitions."""
         backoff = self._cluster.backoff()
         while True:
             try:
-                await self._look_at_topics()
+                await self._check_topics()
             except (ChannelError, NoBrokerAvailable) as error:
-                log.debug("%r: metadata: %s", self.member, error)
+                log.debug("%r: metadata request failed: %s", self.member, error)
                 await trio.sleep(backoff.next_ms() / 1000)
                 continue
             except KafkaError as error:
@@ -289,14 +286,14 @@ class Participant:
                 return
             backoff.reset()
             with trio.move_on_after(self._settings.metadata_max_age_ms / 1000):
-                await self._wants_else.wait()
+                await self._resubscribed.wait()
 
-    async def _look_at_topics(self) -> None:
-        wanted, self._wants_else = self._wanted, trio.Event()
+    async def _check_topics(self) -> None:
+        wanted, self._resubscribed = self._wanted, trio.Event()
         if wanted.matcher is not None:
             directory = await ask_all_topics(self._cluster)
             if self._wanted is wanted:
-                self.topics, self._looked = wanted.found_in(directory), True
+                self.topics, self._matched = wanted.found_in(directory), True
                 self.member.subscribe(self._subscription())
         watched = self.member.topics_to_watch()
         if watched:
@@ -304,20 +301,20 @@ class Participant:
             if self.member.topics_to_watch() == watched:
                 self.member.learnt(directory)
         self._wake()
-        self._tell()
+        self._notify()
 
     # ---- the end
 
     def stop(self) -> None:
-        """Say nothing more, but for `leave`."""
+        """Send nothing more, except by `leave`."""
         self._running.cancel()
 
     async def leave(self, leaving: Leaving = Leaving.DEFAULT, reason: str | None = None) -> None:
-        """The member is out of its group when this returns, and the coordinator knows it if it could be told."""
+        """Leave the group; the coordinator may not learn of it if it cannot be reached."""
         self.stop()
         request = self.member.leave(leaving, reason)
         if request is not None:
             try:
                 await self._coordinator.call(request)
             except (ChannelError, KafkaError) as error:
-                log.debug("%r: leaving: %s", self.member, error)
+                log.debug("%r: leaving the group failed: %s", self.member, error)

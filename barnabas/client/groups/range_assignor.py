@@ -1,10 +1,9 @@
-"""The `range` assignor: every topic in contiguous stretches, near to who reads them where racks are told. A core."""
+"""Core: the `range` assignor: contiguous ranges of each topic, by rack where racks are known."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.groups.assignor import (
     Assignment,
     Assignor,
@@ -14,11 +13,12 @@ from barnabas.client.groups.assignor import (
     ranked,
     subscribed_topics,
 )
+from barnabas.client.metadata import TopicPartition
 
 
 class RangeAssignor(Assignor):
-    """Each topic by itself, in stretches: the first members get one more where it does not divide. Topics of equal size
-    with the same subscribers are divided alike, so that equal keys of both meet in one member."""
+    """Divides each topic by itself into ranges: the first members get one partition more if it does not divide evenly.
+    Topics of equal size with the same subscribers are divided alike, so that equal keys of both reach one member."""
 
     name = "range"
 
@@ -57,7 +57,7 @@ class _Range:
         return max(0, self._each + (self._more > 0) - self._given[member.member_id])
 
     def near(self, member: Subscriber, index: int) -> bool:
-        """A replica is where the member is; a member that does not tell is everywhere."""
+        """Whether a replica is in the member's rack; always if the member has no rack."""
         return not member.rack or member.rack in self._racks.get(TopicPartition(self.topic, index), frozenset())
 
     def give(self, member: Subscriber, indexes: Sequence[int], assignment: Assignment) -> None:
@@ -76,7 +76,8 @@ class _Range:
 
 
 def _bring_together(ranges: Sequence[_Range], assignment: Assignment) -> None:
-    """Give what has a member in its rack. Topics that are divided alike stay so: that counts more than racks."""
+    """Assign partitions to members in their racks. Topics that are divided alike stay so, which counts more than
+    racks."""
     alike: dict[tuple[tuple[str, ...], int], list[_Range]] = {}
     for each in ranges:
         if each.member_racks:

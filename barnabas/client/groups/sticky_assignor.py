@@ -1,15 +1,14 @@
-"""The `sticky` and `cooperative-sticky` assignors: as even as can be, with as much as possible where it was. A core.
+"""Core: the `sticky` and `cooperative-sticky` assignors: balanced, and moving as few partitions as possible.
 
-Members of a `sticky` group give everything up before they join, so each notes what it had in its subscription; those of
-a `cooperative-sticky` one still have it. There nobody is given what another has: its owner sees that it is gone, gives
-it up and joins again, and the next round gives it away (KIP-429).
+Members of a `sticky` group give up everything before they join, so each records its last assignment in its
+subscription; those of a `cooperative-sticky` group still own their partitions. There a partition is not assigned while
+another member owns it: the owner gives it up and joins again, and the next round assigns it (KIP-429).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from barnabas.client.cluster import TopicPartition, by_topic
 from barnabas.client.groups.assignor import (
     Assignment,
     Assignor,
@@ -19,12 +18,13 @@ from barnabas.client.groups.assignor import (
     ranked,
     subscribed_topics,
 )
+from barnabas.client.metadata import TopicPartition, by_topic
 from protocol.errors import MalformedMessage
 from protocol.schema import INT32, STRING, Message, Struct, array, decode, encode, field
 
 NO_GENERATION = -1
 DISPUTED = None
-"""The owner of what two members of one generation claim."""
+"""Owner of a partition that two members of one generation claim."""
 
 
 class PreviousTopic(Struct):
@@ -33,20 +33,20 @@ class PreviousTopic(Struct):
 
 
 class PreviousAssignment(Message, versions="0-1"):
-    """What a member of a `sticky` group notes in its subscription. Version 1: the generation."""
+    """User data of a member of a `sticky` group. Version 1 has the generation."""
 
     topics: list[PreviousTopic] = field(array(PreviousTopic), "0+", factory=list)
     generation: int = field(INT32, "1+", default=NO_GENERATION, ignorable=True)
 
 
 class NotedGeneration(Message, versions="0"):
-    """What a member of a `cooperative-sticky` group notes, for leaders that do not read it in the subscription."""
+    """User data of a member of a `cooperative-sticky` group, for leaders that ignore the subscription's own field."""
 
     generation: int = field(INT32, "0+", default=NO_GENERATION)
 
 
 class StickyAssignor(Assignor):
-    """For groups that stop while they rebalance."""
+    """For groups that stop reading while they rebalance."""
 
     name = "sticky"
 
@@ -90,7 +90,7 @@ class CooperativeStickyAssignor(Assignor):
 
 
 Claims = Mapping[str, tuple[Sequence[TopicPartition], int]]
-"""Member id to what it says that it has, and in which generation it was given that."""
+"""Member id to the partitions that it claims, and the generation in which it got them."""
 Owners = Mapping[TopicPartition, str | None]
 
 
@@ -104,7 +104,7 @@ def _generation(member: Subscriber) -> int:
 
 
 def _read_previous(data: bytes | None) -> tuple[Sequence[TopicPartition], int]:
-    """Nothing where it cannot be read: another client's assignor of that name may note something else."""
+    """Nothing if it cannot be read: another client's assignor of that name may have another format."""
     for version in (1, 0) if data else ():
         try:
             previous = decode(PreviousAssignment, data or b"", version)
@@ -116,7 +116,7 @@ def _read_previous(data: bytes | None) -> tuple[Sequence[TopicPartition], int]:
 
 
 def _owners(members: Sequence[Subscriber], topics: GroupTopics, claims: Claims) -> Owners:
-    """Who has what; of two that claim a partition the one of the later generation."""
+    """Owners by partition; of two members that claim it, the one of the later generation."""
     owners: dict[TopicPartition, tuple[int, str | None]] = {}
     for member in members:
         partitions, generation = claims[member.member_id]
@@ -141,7 +141,7 @@ def _assign(members: Sequence[Subscriber], topics: GroupTopics, owners: Owners) 
 
 
 class _Even:
-    """All members want the same topics: each gets `least` partitions, and `more` of them one on top."""
+    """All members subscribe to the same topics: each gets `least` partitions, and `more` of them one on top."""
 
     def __init__(self, members: Sequence[Subscriber], topics: GroupTopics, partitions: list[TopicPartition]) -> None:
         self._members = {member.member_id: member for member in sorted(members, key=lambda member: member.member_id)}
@@ -151,9 +151,9 @@ class _Even:
         self._racks = topics.racks if racks_matter(member_racks, partitions, topics.racks) else {}
         self._assignment: Assignment = {member_id: [] for member_id in self._members}
         self._poor: list[str] = []
-        """Have less than `least`."""
+        """Members with fewer than `least`."""
         self._content: list[str] = []
-        """Have `least`, and may get one more."""
+        """Members with `least`, which may get one more."""
 
     def assign(self, owners: Owners) -> Assignment:
         self._keep(owners)
@@ -170,7 +170,7 @@ class _Even:
         return bool(rack) and rack in self._racks.get(partition, frozenset())
 
     def _keep(self, owners: Owners) -> None:
-        """What members had, as far as the load stays even."""
+        """Keep the members' partitions, as far as the load stays balanced."""
         had: Assignment = {member_id: [] for member_id in self._members}
         for partition, owner in owners.items():
             if owner is not DISPUTED and not self._far(owner, partition):
@@ -192,7 +192,7 @@ class _Even:
         return bool(self._racks) and bool(rack) and not self._near(member_id, partition)
 
     def _deal_near(self, free: list[TopicPartition]) -> list[TopicPartition]:
-        """To members in a replica's rack; gives what has none that has room."""
+        """Assign to members in a replica's rack; returns partitions for which none has room."""
         left, place = [], 0
         for partition in free:
             turn = self._poor[place:] + self._poor[:place]
@@ -215,7 +215,7 @@ class _Even:
                 self._give_content(self._content[0], partition)
 
     def _give_poor(self, place: int, partition: TopicPartition) -> int:
-        """Gives whose turn is next."""
+        """Returns the index of the next member in turn."""
         member_id = self._poor[place]
         self._assignment[member_id].append(partition)
         if len(self._assignment[member_id]) < self._least:
@@ -232,7 +232,7 @@ class _Even:
 
 
 def _assign_unlike(members: Sequence[Subscriber], partitions: list[TopicPartition], owners: Owners) -> Assignment:
-    """Members want different topics: what is free goes to who has least, then single partitions move to poorer ones."""
+    """Members subscribe to different topics: free partitions go to the least loaded, then single ones move."""
     assignment: Assignment = {member.member_id: [] for member in members}
     takers: dict[str, list[Subscriber]] = {}
     for member in ranked(members):
@@ -245,7 +245,7 @@ def _assign_unlike(members: Sequence[Subscriber], partitions: list[TopicPartitio
             free.append(partition)
         else:
             assignment[owner].append(partition)
-    # Who can go to few only goes first.
+    # Partitions with few possible members go first.
     for partition in sorted(free, key=lambda partition: len(takers[partition.topic])):
         poorest = min(takers[partition.topic], key=lambda member: len(assignment[member.member_id]))
         assignment[poorest.member_id].append(partition)
@@ -255,7 +255,7 @@ def _assign_unlike(members: Sequence[Subscriber], partitions: list[TopicPartitio
 
 
 def _move_one(members: Sequence[Subscriber], assignment: Assignment) -> bool:
-    """Move a partition from a richer member to one that has at least two less; False if there is none."""
+    """Move a partition from a member to one that has at least two fewer; False if there is none."""
     by_wealth = sorted(members, key=lambda member: len(assignment[member.member_id]))
     for rich in reversed(by_wealth):
         for poor in by_wealth:

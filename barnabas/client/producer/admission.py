@@ -1,4 +1,4 @@
-"""Who lets the records of a partition go, and under which producer id."""
+"""Admission of partitions to sending: each needs a producer id first, and in a transaction a registration."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ MAX_EPOCH = 2**15 - 1
 
 
 class Admission(Protocol):
-    """A producer's transactions, or just its ids."""
+    """Implemented by `Transactions`, and by `ProducerIds` without transactions."""
 
     @property
     def transactional_id(self) -> str | None: ...
 
     @property
     def produce_at_most(self) -> int | None:
-        """The highest version of Produce that means what is wanted."""
+        """Highest version of Produce with the wanted semantics; None for any."""
 
     @property
     def error(self) -> KafkaError | None:
-        """Why nothing more may go; None if it may."""
+        """The reason why nothing more may be sent; None if it may."""
 
     async def admit(self, queue: PartitionQueue) -> None:
-        """Assign a producer id, or abort what is there; returns too if neither could be done yet."""
+        """Assign a producer id to the queue, or abort its batches; also returns if neither is possible yet."""
 
     def failed(self, batch: ProducerBatch) -> None:
-        """A batch has ended, and not well."""
+        """A batch has failed."""
 
 
 class ProducerIds:
-    """Of an idempotent producer without transactions: the first id is shared by all partitions.
+    """Producer ids of an idempotent producer without transactions: the first id is shared by all partitions.
 
-    A partition whose sequence broke goes on in an epoch of its own (KIP-360): brokers keep epochs by partition.
+    A partition whose sequence broke goes on in its own epoch (KIP-360): brokers keep epochs by partition.
     """
 
     transactional_id = None
@@ -74,14 +74,14 @@ class ProducerIds:
                 queue.assign(obtained)
 
     def failed(self, batch: ProducerBatch) -> None:
-        """Nothing follows from it for other batches."""
+        """Other batches are not affected."""
 
     async def _obtain(self, queue: PartitionQueue) -> ProducerId | None:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
         try:
             response = await self._cluster.call_any(request, self._request_timeout_ms)
         except (NoBrokerAvailable, ChannelError) as error:
-            log.debug("no producer id: %s", error)
+            log.debug("getting a producer id failed: %s", error)
         except KafkaError as error:
             queue.abort(error)
             return None
@@ -90,7 +90,7 @@ class ProducerIds:
             if code is ErrorCode.NONE:
                 return ProducerId(response.producer_id, response.producer_epoch)
             if not code.retriable:
-                queue.abort(KafkaError(code, "no producer id was given"))
+                queue.abort(KafkaError(code, "InitProducerId was refused"))
                 return None
         await trio.sleep(self._backoff.next_ms() / 1000)
         return None

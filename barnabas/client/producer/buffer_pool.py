@@ -1,8 +1,7 @@
-"""How much memory records that were not delivered yet may take, and who gets it first. A core.
+"""Core: buffer.memory, the memory that undelivered records may take, granted in order.
 
-Memory is given in the order in which it was asked for: whoever needs much is not overtaken by those who need little.
-The bytes themselves are Python's; what is counted here is what Kafka would take from its pool: a whole batch when a
-batch is begun, more if its first record is larger.
+Memory is granted in the order of the requests: large requests are not overtaken by small ones. Only sizes are counted
+here, as Kafka counts them: a whole batch when a batch is begun, more if its first record is larger.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Callable
 
 
 class Waiter:
-    """One who waits for memory."""
+    """A request that waits for memory."""
 
     __slots__ = ("granted", "on_granted", "size_bytes")
 
@@ -23,7 +22,7 @@ class Waiter:
 
 
 class BufferPool:
-    """All methods are for one task at a time; none waits."""
+    """Not for concurrent use; no method waits."""
 
     def __init__(self, total_bytes: int) -> None:
         self.total_bytes = total_bytes
@@ -32,27 +31,28 @@ class BufferPool:
 
     @property
     def queued(self) -> int:
-        """How many wait."""
+        """Number of waiting requests."""
         return len(self._waiters)
 
     def try_allocate(self, size_bytes: int) -> bool:
-        """Take it if it is there and nobody has asked before. ValueError if there can never be so much."""
+        """Take memory if it is available and nobody waits for any. ValueError if it exceeds the pool."""
         if size_bytes > self.total_bytes:
-            raise ValueError(f"{size_bytes} bytes of a pool of {self.total_bytes}")
+            raise ValueError(f"size must be at most {self.total_bytes} bytes; got {size_bytes}")
         if self._waiters or size_bytes > self.available_bytes:
             return False
         self.available_bytes -= size_bytes
         return True
 
     def wait(self, size_bytes: int, on_granted: Callable[[], None]) -> Waiter:
-        """Stand in line. `on_granted` is called once, when the memory is the waiter's; until then `cancel` leaves."""
+        """Join the queue. `on_granted` is called once, when the memory is granted; until then `cancel` leaves the
+        queue."""
         waiter = Waiter(size_bytes, on_granted)
         self._waiters.append(waiter)
         self._serve()
         return waiter
 
     def cancel(self, waiter: Waiter) -> None:
-        """Leave the line; memory that was granted meanwhile goes back."""
+        """Leave the queue; memory that was granted meanwhile is returned."""
         if waiter.granted:
             waiter.granted = False
             self.deallocate(waiter.size_bytes)
@@ -62,7 +62,6 @@ class BufferPool:
             self._serve()
 
     def deallocate(self, size_bytes: int) -> None:
-        """Give memory back."""
         self.available_bytes += size_bytes
         assert self.available_bytes <= self.total_bytes, "more was given back than taken"
         self._serve()

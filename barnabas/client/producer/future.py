@@ -1,7 +1,7 @@
-"""What a sender of a record holds in his hand until its fate is known: one latch for a batch, one future for a record.
+"""Core: the future of a record, and the result that all records of a batch share.
 
-A core, but for `await`, for which it is given latches. A batch that was too large is split, and its futures go on as
-those of the parts.
+Only `await` needs an event loop; it gets its latches from the caller. If a batch was too large it is split, and its
+futures follow the parts.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from barnabas.client.errors import IllegalStateException
 from barnabas.client.producer.record_metadata import Acked, Failed, Outcome, RecordMetadata, Unknown
 
 OnCompletion = Callable[[RecordMetadata, Exception | None], None]
-"""Called when a record's fate is known, in the order of the records."""
+"""Called when a record is acknowledged or has failed, in the order of the records."""
 
 
 class Latch(Protocol):
-    """Opens once; `trio.Event` is one."""
+    """An event that is set once; `trio.Event` is one."""
 
     def set(self) -> None: ...
     async def wait(self) -> None: ...
@@ -27,7 +27,7 @@ NewLatch = Callable[[], Latch]
 
 
 class ProduceRequestResult:
-    """How the records of one batch ended: all of them at once."""
+    """The result of one batch, which all of its records share."""
 
     __slots__ = (
         "_latch",
@@ -51,29 +51,29 @@ class ProduceRequestResult:
         self.log_append_time_ms = -1
         self.error: Exception | None = None
         self.record_errors: dict[int, Exception] = {}
-        """Of single records, by their place in the batch, where the broker told them apart."""
+        """Errors of single records by their index in the batch, where the broker reported them."""
         self.maybe_written = False
-        """It failed, and may be in the log nevertheless."""
+        """The batch failed, and may be in the log nevertheless."""
         self.parts: list[ProduceRequestResult] = []
-        """What the batch was split into."""
+        """The batches that this one was split into."""
         self._new_latch = new_latch
         self._latch: Latch | None = None
 
     def set(self) -> None:
-        """All is said: whoever waits wakes."""
+        """The batch has ended: wake all waiting callers."""
         self.done = True
         if self._latch is not None:
             self._latch.set()
 
     async def wait(self) -> None:
-        """Until it is done, not counting what it was split into."""
+        """Wait until the batch has ended, not counting the parts that it was split into."""
         if not self.done:
             if self._latch is None:
                 self._latch = self._new_latch()
             await self._latch.wait()
 
     async def wait_for_all(self) -> None:
-        """Until it is done, and everything that it was split into."""
+        """Wait until the batch has ended, and all parts that it was split into."""
         waiting = [self]
         while waiting:
             result = waiting.pop()
@@ -85,9 +85,9 @@ class ProduceRequestResult:
 
 
 class FutureRecordMetadata:
-    """What becomes of one record. `await` gives its `RecordMetadata`, or raises why it has none.
+    """The outcome of one record. `await` returns its `RecordMetadata`, or raises the reason why it has none.
 
-    Waiting may be cancelled at any time: the record goes its way, and may be waited for again, by several tasks too.
+    Waiting may be cancelled at any time: the record is still sent, and may be waited for again, by several tasks too.
     """
 
     __slots__ = ("_index", "_key_size", "_next", "_result", "_timestamp", "_value_size", "callback")
@@ -102,7 +102,7 @@ class FutureRecordMetadata:
 
     @property
     def done(self) -> bool:
-        """Whether its fate is known."""
+        """Whether the outcome is known."""
         return self._last._result.done
 
     @property
@@ -111,23 +111,23 @@ class FutureRecordMetadata:
 
     @property
     def partition(self) -> int:
-        """-1 while none was chosen."""
+        """-1 until one is chosen."""
         return self._last._result.partition
 
     @property
     def maybe_written(self) -> bool:
-        """It failed, and may be in the log nevertheless: the answer was lost, or came too late."""
+        """The record failed, and may be in the log nevertheless: the response was lost, or came too late."""
         return self._last._result.maybe_written
 
     def exception(self) -> Exception | None:
-        """Why it failed; None if it was delivered, or is not `done`."""
+        """The reason of the failure; None if it was delivered, or is not `done`."""
         last = self._last
         return last._result.error_of(last._index) if last._result.done else None
 
     def result(self) -> RecordMetadata:
-        """Where it is. Raises why it failed, and IllegalStateException if that is not known yet."""
+        """Topic, partition and offset. Raises the reason of a failure, and IllegalStateException if it is not done."""
         if not self.done:
-            raise IllegalStateException("the record is still on its way")
+            raise IllegalStateException("the record is not acknowledged yet: wait for its future first")
         error = self.exception()
         if error is not None:
             raise error
@@ -138,7 +138,7 @@ class FutureRecordMetadata:
         return self.result()
 
     async def outcome(self) -> Outcome:
-        """How it ended, for whoever needs to know what may be in the log. Raises nothing."""
+        """Acked, Failed or Unknown: whether the record is in the log. Raises nothing."""
         await self._settled()
         error = self.exception()
         if error is None:
@@ -147,7 +147,7 @@ class FutureRecordMetadata:
         return Unknown(error) if self.maybe_written else Failed(error)
 
     def metadata(self) -> RecordMetadata:
-        """As far as it is known: without an offset if it was not delivered."""
+        """What is known so far: without an offset if it was not delivered."""
         last = self._last
         result = last._result
         base_offset, append_time = result.base_offset, result.log_append_time_ms
@@ -161,11 +161,11 @@ class FutureRecordMetadata:
         )
 
     def chain(self, following: FutureRecordMetadata) -> None:
-        """It ends as `following` does: its batch was split, or it found its batch."""
+        """Follow another future: the batch was split, or an unplaced record got into a batch."""
         self._next = following
 
-    def call_too(self, told: Callable[[], object]) -> None:
-        """Have `told` called, after whoever else is, when the fate of this record is known. It must not wait."""
+    def add_callback(self, notify: Callable[[], object]) -> None:
+        """Call `notify` when the record is done, after the callback that is set already. It must not wait."""
         before = self.callback
 
         def both(metadata: RecordMetadata, error: Exception | None) -> None:
@@ -173,12 +173,12 @@ class FutureRecordMetadata:
                 if before is not None:
                     before(metadata, error)
             finally:
-                told()
+                notify()
 
         self.callback = both
 
     def complete(self) -> None:
-        """Call back; its batch is decided."""
+        """Run the callback; the batch has ended."""
         if self.callback is not None:
             self.callback(self.metadata(), self.exception())
 

@@ -1,27 +1,30 @@
-"""The records of one batch while it is filled, how large it will be, and its bytes when it is closed. A core.
+"""Core: the records of one batch while it is filled, its estimated size, and its bytes once it is closed.
 
-What compression will save is estimated from what it saved before, for each topic and codec: quickly believed when it
-saves less, slowly when it saves more, so that batches seldom come out too large.
+The compression ratio is estimated from earlier batches of the topic and codec. The estimate rises quickly and falls
+slowly, so that batches seldom come out too large.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from barnabas.client.transaction_requests import NO_PRODUCER, ProducerId
 from protocol.records.batch import BATCH_HEADER_BYTES
 from protocol.records.builder import build_batch
 from protocol.records.compression import Compression
 from protocol.records.layout import Fields, record_bytes
 
+__all__ = ["NO_PRODUCER", "BatchFormat", "CompressionRatioEstimator", "MemoryRecordsBuilder", "ProducerId"]
+
 ESTIMATION_FACTOR = 1.05
-"""A compressed batch is taken to come out so much larger than estimated."""
+"""Safety factor on the estimated size of a compressed batch."""
 IMPROVING_STEP = 0.005
 DETERIORATING_STEP = 0.05
 NO_TIMESTAMP = -1
 
 
 class CompressionRatioEstimator:
-    """What part of their size the batches of each topic have after compression."""
+    """Expected size after compression, as a fraction, by topic and codec."""
 
     def __init__(self) -> None:
         self._ratios: dict[tuple[str, Compression], float] = {}
@@ -30,7 +33,7 @@ class CompressionRatioEstimator:
         return self._ratios.get((topic, codec), 1.0)
 
     def update(self, topic: str, codec: Compression, observed: float) -> None:
-        """One batch came out so."""
+        """Take over the ratio of one batch."""
         current = self.estimation(topic, codec)
         if observed > current:
             current = max(current + DETERIORATING_STEP, observed)
@@ -39,30 +42,19 @@ class CompressionRatioEstimator:
         self._ratios[topic, codec] = current
 
     def set(self, topic: str, codec: Compression, ratio: float) -> None:
-        """Forget what was believed: a batch was refused for its size."""
+        """Replace the estimate, after a batch was refused for its size."""
         self._ratios[topic, codec] = ratio
 
 
 @dataclass(frozen=True, slots=True)
 class BatchFormat:
-    """What the batches of one producer have in common."""
+    """Settings that all batches of one producer share."""
 
     write_limit_bytes: int
     """batch.size."""
     codec: Compression = Compression.NONE
     level: int | None = None
     transactional: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerId:
-    """Who a broker takes a producer for (KIP-98)."""
-
-    producer_id: int
-    epoch: int
-
-
-NO_PRODUCER = ProducerId(-1, -1)
 
 
 class MemoryRecordsBuilder:
@@ -85,21 +77,20 @@ class MemoryRecordsBuilder:
         self._base_timestamp = 0
         self._closed = False
         self.records: list[Fields] = []
-        """Their offsets count up one by one, whatever stands there."""
+        """Offsets are counted from 0 when the batch is built, whatever they are here."""
         self.uncompressed_bytes = 0
         self.estimated_bytes = BATCH_HEADER_BYTES
-        """Of the whole batch as it will be sent."""
+        """Estimated size of the whole batch as it is sent."""
         self.is_full = False
-        """No further record will fit, or may be put in."""
+        """No further record fits, or may be added."""
 
     def try_append(self, record: Fields) -> int:
-        """Bytes that the batch grew by, as far as is known before compression; 0 if there is no room. The first record
-        always has room. ValueError for a timestamp before 1970, other than -1 for none.
-        """
+        """Append a record; returns the bytes by which the batch grew, as far as is known before compression; 0 if there
+        is no room. The first record always has room. ValueError for a timestamp before 1970, other than -1 for none."""
         _, timestamp, key, value, headers = record
         records = self.records
         if timestamp < 0 and timestamp != NO_TIMESTAMP:
-            raise ValueError(f"timestamp {timestamp}")
+            raise ValueError(f"timestamp must be at least 0, or -1 for none; got {timestamp}")
         if not records:
             if self._closed:
                 return 0
@@ -121,11 +112,11 @@ class MemoryRecordsBuilder:
         return size_bytes
 
     def close_for_record_appends(self) -> None:
-        """It goes as it is."""
+        """Accept no more records."""
         self._closed = self.is_full = True
 
     def build(self, producer: ProducerId, base_sequence: int) -> bytes:
-        """The batch. It may be built again under another producer id and sequence."""
+        """The bytes of the batch. It may be built again with another producer id and sequence."""
         self.close_for_record_appends()
         return build_batch(
             self.records,
@@ -138,5 +129,5 @@ class MemoryRecordsBuilder:
         )
 
     def compression_ratio(self, built_bytes: int) -> float:
-        """Of a batch that came out as `built_bytes`."""
+        """Compression ratio of a batch that has `built_bytes`."""
         return (built_bytes - BATCH_HEADER_BYTES) / max(1, self.uncompressed_bytes)

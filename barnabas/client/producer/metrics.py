@@ -1,6 +1,6 @@
-"""What a producer counts, under Kafka's names. A core.
+"""Core: metrics of a producer, under Kafka's names.
 
-Averages and maxima are of the last metrics.num.samples windows of metrics.sample.window.ms; totals are of its life.
+Averages and maxima cover the last metrics.num.samples windows of metrics.sample.window.ms; totals cover its lifetime.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _Window:
 
 
 class Sampled:
-    """One measured thing."""
+    """Average and maximum of one metric over the last windows."""
 
     __slots__ = ("_samples", "_window_ms", "_windows")
 
@@ -44,13 +44,13 @@ class Sampled:
             window.highest = value
 
     def average(self, now_ms: int) -> float:
-        """NaN if nothing was measured lately."""
+        """NaN without recent samples."""
         recent = self._recent(now_ms)
         count = sum(window.count for window in recent)
         return sum(window.total for window in recent) / count if count else float("nan")
 
     def highest(self, now_ms: int) -> float:
-        """NaN if nothing was measured lately."""
+        """NaN without recent samples."""
         return max((window.highest for window in self._recent(now_ms)), default=float("nan"))
 
     def _recent(self, now_ms: int) -> list[_Window]:
@@ -77,7 +77,7 @@ TOTALS = (
 
 
 class ProducerMetrics:
-    """Of one producer; bytes, milliseconds, counts."""
+    """Metrics of one producer; bytes, milliseconds, counts."""
 
     def __init__(self, window_ms: int, samples: int) -> None:
         self._sampled = {name: Sampled(window_ms, samples) for name in SAMPLED}
@@ -92,7 +92,7 @@ class ProducerMetrics:
         self._sampled[name].record(value, now_ms)
 
     def drained(self, batches: list[ProducerBatch], now_ms: int) -> None:
-        """One request is about to go."""
+        """Count the batches of one request that is about to be sent."""
         records = 0
         for batch in batches:
             records += batch.record_count
@@ -106,18 +106,17 @@ class ProducerMetrics:
         self.measure("records-per-request", records, now_ms)
 
     def decided(self, batch: ProducerBatch) -> None:
-        """A batch has ended."""
+        """Count a batch that has ended."""
         succeeded = batch.final_state is FinalState.SUCCEEDED
         self.count("record-send-total" if succeeded else "record-error-total", batch.record_count)
 
-    def told(self, pool: BufferPool, requests_in_flight: int, now_ms: int) -> Mapping[str, float]:
-        """All of it."""
-        told: dict[str, float] = dict(self._totals)
+    def snapshot(self, pool: BufferPool, requests_in_flight: int, now_ms: int) -> Mapping[str, float]:
+        metrics: dict[str, float] = dict(self._totals)
         for name, sampled in self._sampled.items():
-            told[f"{name}-avg"] = sampled.average(now_ms)
-            told[f"{name}-max"] = sampled.highest(now_ms)
-        told["buffer-total-bytes"] = pool.total_bytes
-        told["buffer-available-bytes"] = pool.available_bytes
-        told["waiting-threads"] = pool.queued
-        told["requests-in-flight"] = requests_in_flight
-        return told
+            metrics[f"{name}-avg"] = sampled.average(now_ms)
+            metrics[f"{name}-max"] = sampled.highest(now_ms)
+        metrics["buffer-total-bytes"] = pool.total_bytes
+        metrics["buffer-available-bytes"] = pool.available_bytes
+        metrics["waiting-threads"] = pool.queued
+        metrics["requests-in-flight"] = requests_in_flight
+        return metrics

@@ -1,18 +1,17 @@
-"""Batches on their way to one partition: numbered, sent again, and told how they ended.
+"""Core: the batches of one partition: numbered, sent, retried, and completed or failed.
 
-A core: it knows sequences and the time it is given, and neither brokers nor tasks. For an idempotent producer it
-promises:
+It knows sequences and the time it is given, and neither brokers nor tasks. For an idempotent producer it guarantees:
 
-- batches reach the log in the order of their records, whatever is sent again (KIP-98: a broker takes a producer's
-  batches in the order of their sequences only);
-- a record is called failed only if it certainly is not in the log; whatever may be there and was not acked is said to
-  be so (`maybe_written`).
+- batches reach the log in the order of their records, despite retries (KIP-98: a broker accepts a producer's batches in
+  the order of their sequences only);
+- a record is reported as failed only if it certainly is not in the log; a record that may be there without an
+  acknowledgement is reported so (`maybe_written`).
 
-When a batch is given up, the sequences after it will not be taken. The queue then goes on in a new epoch (KIP-360), or
-under another producer id, and only batches that certainly were not written may come along: Kafka's own client takes
-all of them, and may so write one twice.
+When a batch is given up, brokers refuse the sequences after it. The queue then goes on in a new epoch (KIP-360), or
+with another producer id, and only batches that certainly were not written are sent again: Kafka's own client sends all
+of them, and may write one twice.
 
-Without idempotence nothing is numbered, and what is sent again may be there twice, or behind what was sent later.
+Without idempotence nothing is numbered, and retries may duplicate or reorder records.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from barnabas.client.cluster import TopicPartition
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer.memory_records_builder import ProducerId
 from barnabas.client.producer.producer_batch import NO_SEQUENCE, ProducerBatch
 from protocol.errors import ErrorCode, KafkaError
@@ -56,13 +55,13 @@ NEVER_APPENDED = frozenset(
         ErrorCode.ILLEGAL_SASL_STATE,
     }
 )
-"""Answers that a broker gives before it appends. After any other one the batch may be in a log that survives: a leader
-may answer NOT_LEADER_OR_FOLLOWER when it loses its office while the followers already fetch."""
+"""Errors that a broker returns before it appends. After any other error the batch may be in a log that survives: a
+leader may answer NOT_LEADER_OR_FOLLOWER when it resigns while the followers already fetch."""
 
 ID_LOST = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
 SEQUENCE_BROKEN = ID_LOST | {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID}
-"""The broker will take no batch with this producer id and sequence, and may take it in another epoch; after `ID_LOST`
-not even that, but with another id."""
+"""The broker accepts no batch with this producer id and sequence, but may in another epoch; after `ID_LOST` only with
+another id."""
 
 TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
@@ -74,11 +73,12 @@ class QueueSettings:
     linger_ms: int = 5
     delivery_timeout_ms: int = 120_000
     max_in_flight: int = 5
-    """Batches of one partition that are under way at a time; with idempotence at most 5."""
+    """Batches of one partition in flight at a time; with idempotence at most 5."""
     retries: int = 2**31 - 1
     idempotent: bool = True
     first_sequence: int = 0
-    """Of a partition's first record. Not one of Kafka's settings: simulations come by the wrap sooner with another."""
+    """First sequence of a partition. Not a setting of Kafka: simulations reach the wrap-around sooner with another
+    one."""
 
 
 Split = Callable[[ProducerBatch], list[ProducerBatch]]
@@ -86,32 +86,32 @@ OnDecided = Callable[[ProducerBatch], None]
 
 
 class PartitionQueue:
-    """The batches of one partition, from their opening to their end."""
+    """The batches of one partition, from the first record to the end."""
 
     def __init__(self, partition: TopicPartition, settings: QueueSettings, split: Split, on_decided: OnDecided) -> None:
-        """`split` makes several of a batch that was too large; `on_decided` hears of every batch that has ended."""
+        """`split` divides a batch that was too large; `on_decided` is called for every batch that has ended."""
         self.partition = partition
         self.producer: ProducerId | None = None
-        """None: one is wanted before anything can be sent."""
+        """None: a producer id is needed before anything can be sent."""
         self.id_lost = False
-        """A new epoch of the last producer id would not do."""
+        """A new epoch of the last producer id does not suffice."""
         self.last_producer: ProducerId | None = None
         self.turn = 0
-        """When a batch was last taken: who waits longest is served first."""
+        """When a batch was last taken: the queue that waits longest is served first."""
         self._settings = settings
         self._split = split
         self._on_decided = on_decided
         self._waiting: deque[ProducerBatch] = deque()
-        """No sequence yet. The last one may still be filled."""
+        """Batches without a sequence. The last one may still be filled."""
         self._undecided: deque[ProducerBatch] = deque()
-        """Numbered one after another; sent, or to be sent again."""
+        """Batches with a sequence, in order; in flight, or to be retried."""
         self._next_sequence = settings.first_sequence
         self._numbered = 0
         self._retry_at_ms = 0
         self._proven = not settings.idempotent
-        """A batch with the present producer id was acked."""
+        """Whether a batch with the present producer id was acknowledged."""
         self._broken = False
-        """A sequence was given up or refused: no batch numbered after it will be taken."""
+        """A sequence was given up or refused: no batch numbered after it will be accepted."""
 
     # ---- filling
 
@@ -126,12 +126,12 @@ class PartitionQueue:
 
     @property
     def size(self) -> int:
-        """Batches that are not under way."""
+        """Number of batches that are not in flight."""
         return len(self._waiting) + len(self._undecided) - self.in_flight
 
     @property
     def has_unsent(self) -> bool:
-        """Something is not under way; `size` counts."""
+        """Whether any batch is not in flight; cheaper than `size`."""
         return bool(self._waiting) or not all(batch.in_flight for batch in self._undecided)
 
     @property
@@ -140,17 +140,17 @@ class PartitionQueue:
 
     @property
     def muted(self) -> bool:
-        """Nothing may go now, whatever waits: as much is under way as may be, or what failed has to be sorted out."""
+        """Whether nothing may be sent now: enough is in flight, or a failure has to be resolved first."""
         return not self._may_send()
 
     def open(self, batch: ProducerBatch) -> None:
-        """What comes next goes into `batch`."""
+        """Add a batch; following records go into it."""
         self._waiting.append(batch)
 
     # ---- sending
 
     def next_to_send(self, now_ms: int, *, urgent: bool = False) -> ProducerBatch | None:
-        """The batch that may go now, not taken yet; None if there is none. `urgent`: do not linger."""
+        """The batch that may be sent now, not taken yet; None if there is none. `urgent`: do not linger."""
         if now_ms < self._retry_at_ms or self.muted:
             return None
         if self.in_flight < len(self._undecided):
@@ -158,7 +158,7 @@ class PartitionQueue:
         return self._waiting[0] if self._may_number() and (urgent or self._is_ready(now_ms)) else None
 
     def take(self, batch: ProducerBatch, now_ms: int) -> None:
-        """`batch`, which `next_to_send` gave, is under way from now on, and encoded."""
+        """Mark the batch that `next_to_send` returned as in flight, and encode it."""
         if self._waiting and batch is self._waiting[0]:
             self._number(self._waiting.popleft())
             self._undecided.append(batch)
@@ -168,7 +168,7 @@ class PartitionQueue:
         batch.sent_as_first = batch is self._undecided[0]
 
     def wake_at_ms(self) -> int | None:
-        """When to look again without news from outside: a linger, a retry or a delivery timeout ends then."""
+        """Earliest end of a linger, a retry backoff or a delivery timeout."""
         times = [
             batches[0].created_ms + self._settings.delivery_timeout_ms
             for batches in (self._undecided, self._waiting)
@@ -181,13 +181,13 @@ class PartitionQueue:
                 times.append(max(self._retry_at_ms, self._waiting[0].created_ms + self._settings.linger_ms))
         return min(times, default=None)
 
-    # ---- answers
+    # ---- responses
 
     def acked(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
-        """The broker has the batch."""
+        """The broker has acknowledged the batch."""
         batch.in_flight = False
         if batch not in self._undecided:
-            return  # given up before the answer came
+            return  # given up before the response came
         self._undecided.remove(batch)
         self._proven = True
         self._settle()
@@ -201,7 +201,7 @@ class PartitionQueue:
         retry_at_ms: int,
         record_errors: Mapping[int, Exception] | None = None,
     ) -> None:
-        """The broker answered with an error."""
+        """The broker returned an error."""
         batch.in_flight = False
         batch.last_error = error
         if error.code not in NEVER_APPENDED:
@@ -221,7 +221,7 @@ class PartitionQueue:
         self._settle()
 
     def lost(self, batch: ProducerBatch, error: KafkaError, retry_at_ms: int, *, sent: bool) -> None:
-        """No answer. `sent` False only if the request certainly did not go; then it was no attempt."""
+        """There is no response. `sent` is False only if the request certainly was not sent; then it was no attempt."""
         batch.in_flight = False
         batch.last_error = error
         batch.maybe_written = batch.maybe_written or sent
@@ -234,7 +234,7 @@ class PartitionQueue:
     # ---- giving up
 
     def expire(self, now_ms: int) -> None:
-        """Give up batches whose delivery.timeout.ms is over."""
+        """Fail batches whose delivery.timeout.ms has passed."""
         cut_ms = now_ms - self._settings.delivery_timeout_ms
         while self._undecided and self._undecided[0].created_ms <= cut_ms:
             self._give_up(self._undecided[0], self._timed_out(self._undecided[0]))
@@ -244,7 +244,7 @@ class PartitionQueue:
             self._fail(batch, self._timed_out(batch))
 
     def abort(self, error: Exception) -> None:
-        """Decide everything now: nobody will send any more."""
+        """End everything now: nothing will be sent any longer."""
         self._broken = self._broken or bool(self._undecided)
         batches = [*self._undecided, *self._waiting]
         self._undecided.clear()
@@ -255,7 +255,7 @@ class PartitionQueue:
         self._settle()
 
     def abort_undrained(self, error: Exception) -> None:
-        """What is not under way never will be."""
+        """Abort the batches that are not in flight."""
         aborted = [batch for batch in self._undecided if not batch.in_flight]
         if aborted:
             self._break()
@@ -268,12 +268,12 @@ class PartitionQueue:
         self._settle()
 
     def assign(self, producer: ProducerId) -> None:
-        """Its batches go as this producer's."""
+        """Send further batches with this producer id."""
         self.producer = self.last_producer = producer
         self.id_lost = False
 
     def renumber(self, producer: ProducerId | None) -> None:
-        """Whatever comes now is sent with another producer id or epoch, from sequence 0 on; all is decided."""
+        """Send further batches with another producer id or epoch, from sequence 0; all earlier batches have ended."""
         assert not self._undecided, f"{self.partition} has records under the old epoch"
         self.producer = self.last_producer = producer
         self._proven = not self._settings.idempotent
@@ -287,13 +287,13 @@ class PartitionQueue:
         return self._settings.max_in_flight if self._settings.idempotent else 2**31
 
     def _may_send(self) -> bool:
-        # A broker that has never heard of a producer id takes any sequence for its first. So the first batch
-        # goes alone, lest the second be taken before it.
+        # A broker that does not know a producer id accepts any first sequence. So the first batch is sent alone, lest
+        # the second be accepted before it.
         limit = self._settings.max_in_flight if self._proven else 1
         if self._settings.idempotent and (self.producer is None or self._broken):
             return False
         in_flight, failed = 0, False
-        # After a failure those sent behind it land first; then all that is left goes again, in order.
+        # After a failure, batches sent behind it are awaited first; then all that is left is sent again, in order.
         for batch in self._undecided:
             if batch.in_flight:
                 in_flight += 1
@@ -304,7 +304,7 @@ class PartitionQueue:
         return True
 
     def _again(self) -> ProducerBatch | None:
-        """The first numbered batch that is not under way, if the broker would still know the first undecided one
+        """The first numbered batch that is not in flight, if the broker will still remember the first undecided one
         afterwards.
         """
         for batch in self._undecided:
@@ -313,8 +313,8 @@ class PartitionQueue:
         return None
 
     def _may_number(self) -> bool:
-        """Whether the next batch may get its sequence: not so far from the first undecided one that the broker could
-        no longer tell a repetition of that from a gap.
+        """Whether the next batch may get its sequence. It must not be so far from the first undecided one that the
+        broker can no longer distinguish a retry of that from a gap.
         """
         return (
             bool(self._waiting)
@@ -337,7 +337,7 @@ class PartitionQueue:
         self._next_sequence = add_to_sequence(self._next_sequence, batch.record_count)
 
     def _replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-        """A batch that was too large by its parts, which have its sequences; what was numbered after it moves up."""
+        """Replace a batch that was too large by its parts, which have its sequences; the ordinals after it move up."""
         place = self._undecided.index(batch)
         later = list(self._undecided)[place + 1 :]
         for _ in range(len(later) + 1):
@@ -354,9 +354,9 @@ class PartitionQueue:
         self.id_lost = self.id_lost or lost
 
     def _settle(self) -> None:
-        """Once the sequence is broken and nothing is in flight, go on in another epoch, from sequence 0 on.
+        """Once the sequence is broken and nothing is in flight, go on in another epoch, from sequence 0.
 
-        Whatever may have been taken in the old one must not be sent in the new: it would be there twice.
+        A batch that may have been written in the old epoch must not be sent in the new one: it would be there twice.
         """
         if not self._broken or self.in_flight:
             return
@@ -387,12 +387,12 @@ class PartitionQueue:
         self._on_decided(batch)
 
     def _timed_out(self, batch: ProducerBatch) -> KafkaError:
-        """Says what stood against it last, too."""
+        """The error of an expired batch, with its last error."""
         last = batch.last_error
         error = KafkaError(
             ErrorCode.REQUEST_TIMED_OUT,
-            f"{batch.record_count} record(s) for {self.partition} not delivered in "
-            f"{self._settings.delivery_timeout_ms} ms" + (f"; last: {last}" if last is not None else ""),
+            f"{batch.record_count} record(s) for {self.partition} not delivered within "
+            f"{self._settings.delivery_timeout_ms} ms" + (f"; last error: {last}" if last is not None else ""),
         )
         error.__cause__ = last
         return error

@@ -1,7 +1,7 @@
-"""Which partition a record goes to: by its key as every Kafka client does it, or sticky and by load (KIP-794). A core.
+"""Core: partitioners: by key as in all Kafka clients, or sticky and adaptive without a key (KIP-794).
 
-Records without a key stay with one partition until about a batch has been written there, so that batches get full.
-The next partition is drawn; where batches queue up, because a broker is slow, it is drawn less often.
+Records without a key stay with one partition until about a batch was written there, so that batches fill up. The next
+partition is drawn at random, with less weight where batches queue up because a broker is slow.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _MIX = 0x5BD1E995
 _MASK32 = 0xFFFF_FFFF
 
 QueueSizes = Sequence[tuple[int, int]]
-"""(partition, batches that wait there) of the partitions that may be chosen."""
+"""(partition, number of waiting batches) of the partitions to choose from."""
 
 
 class Partitioner(Protocol):
-    """A user's own way."""
+    """A user's own partitioner."""
 
     def __call__(
         self,
@@ -32,11 +32,11 @@ class Partitioner(Protocol):
         partitions: Sequence[int],
         available: Sequence[int],
     ) -> int:
-        """One of `partitions`; `available` are those that have a leader. Key and value are serialized."""
+        """Return one of `partitions`; `available` are those with a leader. Key and value are serialized."""
 
 
 class RoundRobinPartitioner:
-    """One partition after the other, whatever the keys are."""
+    """Partitions in turn, whatever the keys."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -66,7 +66,7 @@ class _Sticky:
 
 
 class StickyPartitioner:
-    """Where the keyless records of one topic go."""
+    """Partitions for the records of one topic that have no key."""
 
     def __init__(self, sticky_bytes: int, chance: Chance) -> None:
         """`sticky_bytes` is batch.size; at least 1."""
@@ -75,7 +75,7 @@ class StickyPartitioner:
         self._sticky: _Sticky | None = None
 
     def current(self, choices: Callable[[], QueueSizes]) -> int:
-        """The partition of the moment; `choices` is asked when there is none yet."""
+        """The current partition; `choices` is called if there is none yet."""
         if self._sticky is None:
             self._sticky = _Sticky(self._draw(choices()))
         return self._sticky.partition
@@ -83,8 +83,8 @@ class StickyPartitioner:
     def appended(
         self, partition: int, size_bytes: int, choices: Callable[[], QueueSizes], *, batch_is_full: bool
     ) -> None:
-        """So many bytes went to `partition`. It is left when a batch is full, or twice a batch was written: a switch
-        in the midst of a batch would leave a small one behind.
+        """Count bytes that went to `partition`. It is left when a batch is full, or after twice batch.size: a switch in
+        the middle of a batch would leave a small one behind.
         """
         sticky = self._sticky
         if sticky is None or sticky.partition != partition:
@@ -95,14 +95,14 @@ class StickyPartitioner:
             self._sticky = _Sticky(self._draw(choices()))
 
     def _draw(self, choices: QueueSizes) -> int:
-        """The longer a queue, the smaller its share: longest + 1 - its own length."""
+        """Draw with weights: the longest queue + 1 - the partition's own queue."""
         longest = max(size for _, size in choices) + 1
         sums = list(accumulate(longest - size for _, size in choices))
         return choices[bisect_right(sums, self._chance.randrange(0, sums[-1]))][0]
 
 
 def murmur2(data: bytes) -> int:
-    """The hash by which Kafka's clients spread keys: 32 bits with Kafka's seed, as an unsigned number."""
+    """The hash with which Kafka's clients spread keys: 32 bits with Kafka's seed, unsigned."""
     length = len(data)
     total = _SEED ^ length
     for position in range(0, length & ~3, 4):
@@ -124,4 +124,4 @@ def partition_for_key(key: bytes, partitions_count: int) -> int:
 
 _KEPT_KEY_BYTES = 64
 _kept_hash = lru_cache(maxsize=4096)(murmur2)
-"""Keys come again and again, and the hash of one costs as much as all else on its record's way into a batch."""
+"""Keys repeat, and hashing one costs as much as everything else up to its batch."""

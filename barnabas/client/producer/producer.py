@@ -1,10 +1,10 @@
-"""The producer that users see: records go in, and what becomes of each comes out.
+"""The public producer: sends records and reports the outcome of each.
 
     async with Producer(bootstrap_servers="127.0.0.1:9092") as producer:
         metadata = await producer.send("flights", key=b"UA1545", value=b"...")
 
-It gathers records in batches (`RecordAccumulator`) which a `Sender` carries to the brokers, idempotently and for all
-replicas unless it is told otherwise; with a transactional id, in transactions (`Transactions`).
+A `RecordAccumulator` gathers records in batches and a `Sender` sends those to the brokers, by default idempotently and
+to all in-sync replicas; with a transactional id, in transactions (`Transactions`).
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from typing import Any, Self, Unpack
 
 import trio
 
-from barnabas.client.cluster import Cluster, PartitionInfo, TopicPartition
+from barnabas.client.cluster import Cluster
 from barnabas.client.errors import IllegalStateException, NotAllSentException
 from barnabas.client.groups.membership import ConsumerGroupMetadata
 from barnabas.client.interceptors import ProducerRecord
+from barnabas.client.metadata import PartitionInfo, TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.producer.admission import Admission, ProducerIds
 from barnabas.client.producer.buffer_pool import BufferPool
 from barnabas.client.producer.future import FutureRecordMetadata
-from barnabas.client.producer.intake import Headers, Intake, Outgoing
 from barnabas.client.producer.memory_records_builder import BatchFormat
 from barnabas.client.producer.metrics import ProducerMetrics
 from barnabas.client.producer.partition_queue import QueueSettings
 from barnabas.client.producer.producer_batch import FinalState, ProducerBatch
 from barnabas.client.producer.record_accumulator import RecordAccumulator
+from barnabas.client.producer.record_appender import Headers, Outgoing, RecordAppender
 from barnabas.client.producer.record_metadata import Acked, Failed, Outcome, RecordMetadata
 from barnabas.client.producer.sender import Sender
 from barnabas.client.producer.settings import ProducerOptions, ProducerSettings
@@ -40,20 +41,20 @@ from barnabas.client.session import open_cluster
 from protocol.errors import ErrorCode, KafkaError
 from runtime.world import World
 
-ABORT_PATIENCE_MS = 1_000
-"""How long the transaction of a cancelled block may take to be aborted; after that its timeout ends it."""
+CANCELLED_ABORT_MS = 1_000
+"""Time to abort the transaction of a cancelled block; after that its timeout ends it."""
 
 
 class Producer:
-    """Sends records. `send`, `enqueue`, `send_nowait` and `flush` may be used by many tasks at once; what belongs to
-    transactions, and `close`, by one.
+    """Sends records. `send`, `enqueue`, `send_nowait` and `flush` may be used by many tasks at once; `close` and the
+    methods for transactions by one.
 
-    All of it may be cancelled. A record that was taken on is sent whether or not anybody waits for it.
+    All methods may be cancelled. An accepted record is sent whether or not anybody waits for it.
     """
 
     def __init__(self, *, world: World | None = None, **options: Unpack[ProducerOptions]) -> None:
-        """Nothing is dialled before `async with`. `world` is the real one unless given. ConfigException for options
-        that are unknown, cannot be or contradict each other.
+        """No connection is made before `async with`. `world` is the real one unless given. ConfigException for options
+        that are unknown, invalid or contradictory.
         """
         self.settings = ProducerSettings.of(options)
         self._world = world
@@ -62,7 +63,9 @@ class Producer:
         self._accumulator = RecordAccumulator(
             _format(self.settings), _queues(self.settings), self._pool, trio.Event, self
         )
-        self._intake = Intake(self.settings, self._accumulator, self._metrics, self._check_open, self._not_placed)
+        self._appender = RecordAppender(
+            self.settings, self._accumulator, self._metrics, self._check_open, self._not_placed
+        )
         self._context: AbstractAsyncContextManager[Cluster] | None = None
         self._closed = False
         self._cluster: Cluster
@@ -73,11 +76,11 @@ class Producer:
     # ---- life
 
     async def __aenter__(self) -> Self:
-        """With a transactional_id: whoever had it before is fenced, and what he left open is aborted (this waits for
-        max.block.ms at most, then TimeoutException).
+        """With a transactional_id: fences earlier producers of this id and aborts their open transaction (within
+        max.block.ms, else TimeoutException).
         """
         if self._context is not None:
-            raise IllegalStateException("a producer is opened once")
+            raise IllegalStateException("this producer was opened before: create another one")
         self._context = open_cluster(
             self.settings, self._world, metadata_max_idle_ms=self.settings.metadata_max_idle_ms
         )
@@ -97,7 +100,7 @@ class Producer:
         elif settings.enable_idempotence:
             self._admission = ProducerIds(cluster, settings.request_timeout_ms)
         self._sender = Sender(cluster, nursery, self._accumulator, settings, self._admission, self._metrics)
-        self._intake.open(cluster, nursery, self._sender)
+        self._appender.open(cluster, nursery, self._sender)
         nursery.start_soon(self._sender.run)
         if self._transactions is not None:
             await self._transactions.initialize()
@@ -105,7 +108,7 @@ class Producer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """At the end of the block everything is delivered (`close`); after an error nothing more is sent."""
+        """The end of the block delivers everything (`close`); after an error nothing more is sent."""
         try:
             if error is None:
                 await self.close()
@@ -113,10 +116,10 @@ class Producer:
             await self._leave()
 
     async def close(self, timeout_ms: int | None = None) -> None:
-        """Deliver what was taken on, for `timeout_ms` at most (None: as long as delivery.timeout.ms lets it take), and
-        abort an open transaction; what is left then fails. Nothing can be sent any more.
+        """Deliver all accepted records, for `timeout_ms` at most (None: as long as delivery.timeout.ms allows), and
+        abort an open transaction; records that are left then fail. Nothing can be sent afterwards.
 
-        After a cancel it is closed as well, at once.
+        A cancelled `close` closes it as well, at once.
         """
         if self._closed or self._context is None:
             self._closed = True
@@ -141,17 +144,17 @@ class Producer:
             pass  # the transaction's own timeout ends it, or the next producer of this id
 
     def _abandon(self) -> None:
-        """Decide all that is undecided: nothing more will be sent."""
+        """Fail all undecided records: nothing more will be sent."""
         self._closed = self._accumulator.closing = True
         error = IllegalStateException("the producer was closed")
-        self._intake.close(error)
+        self._appender.close(error)
         self._accumulator.abort_incomplete(error)
 
     async def _leave(self) -> None:
-        """End all tasks. Whatever failed in one of them is raised as itself."""
+        """End all tasks. Raises the error of a task as itself."""
         self._abandon()
         assert self._context is not None
-        # What the block raised is none of the tasks' business.
+        # An exception of the block is not passed on to the tasks.
         await self._context.__aexit__(None, None, None)
 
     # ---- sending
@@ -166,45 +169,45 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> RecordMetadata:
-        """Send a record, and wait until it is acknowledged as `acks` says.
+        """Send a record, and wait until it is acknowledged as `acks` demands.
 
-        Raises as `enqueue`, and why it was not acknowledged: TimeoutException after delivery.timeout.ms, or what the
-        broker said. Who has to know whether the record can be in the log nevertheless, takes `enqueue` and asks the
-        future for its `outcome()`. A cancel while it waits does not take the record back.
+        Raises as `enqueue`, and the reason why it was not acknowledged: TimeoutException after delivery.timeout.ms, or
+        the broker's error. To learn whether the record can be in the log nevertheless, use `enqueue` and the
+        `outcome()` of its future. A cancel while it waits does not take the record back.
         """
-        intake = self._intake
-        outgoing = intake.prepare(topic, value, key, headers, partition, timestamp_ms)
-        result = intake.append_at_once(outgoing)
+        appender = self._appender
+        outgoing = appender.prepare(topic, value, key, headers, partition, timestamp_ms)
+        result = appender.append_at_once(outgoing)
         if result is None:
             return await self._send_later(outgoing)
         if result.wakes_sender:
-            intake.tell_sender(result)  # it runs while this waits
+            appender.notify_sender(result)  # it runs while this waits
         return await result.future
 
     async def send_all(
         self, topic: str, records: Iterable[Any], *, partition: int | None = None
     ) -> list[RecordMetadata]:
-        """Send many records, and wait until all of them are acknowledged; gives where each is, in order. Each is a
-        value for `topic`, and `partition` if that is given, or a `ProducerRecord` that says all this itself.
+        """Send many records, and wait until all of them are acknowledged; returns their metadata, in order. Each is a
+        value for `topic`, and `partition` if that is given, or a complete `ProducerRecord`.
 
-        Raises NotAllSentException, with the outcome of each, if any was not acknowledged. The first that cannot be
-        taken on ends it: neither that one nor those after it are sent. A cancel takes back none that was taken on.
+        Raises NotAllSentException, with the outcome of each, if any was not acknowledged. The first record that is not
+        accepted ends it: neither that one nor those after it are sent. A cancel takes back no accepted record.
         """
         futures: list[FutureRecordMetadata] = []
         given = iter(records)
         refused: list[Outcome] = []
         for each in given:
-            told = each if isinstance(each, ProducerRecord) else ProducerRecord(topic, each, partition=partition)
+            record = each if isinstance(each, ProducerRecord) else ProducerRecord(topic, each, partition=partition)
             try:
                 future = await self.enqueue(
-                    told.topic,
-                    told.value,
-                    key=told.key,
-                    headers=told.headers,
-                    partition=told.partition,
-                    timestamp_ms=told.timestamp_ms,
+                    record.topic,
+                    record.value,
+                    key=record.key,
+                    headers=record.headers,
+                    partition=record.partition,
+                    timestamp_ms=record.timestamp_ms,
                 )
-            except Exception as error:  # whatever it is, the outcome of this record says so
+            except Exception as error:  # becomes the outcome of this record
                 refused = [Failed(error), *(Failed(error) for _ in given)]
                 break
             futures.append(future)
@@ -218,26 +221,26 @@ class Producer:
         raise NotAllSentException(outcomes, len(failures), failures[0]) from failures[0]
 
     def begin_send(
-        self, record: ProducerRecord, told: Callable[[], object]
+        self, record: ProducerRecord, notify: Callable[[], object]
     ) -> FutureRecordMetadata | Callable[[], Awaitable[RecordMetadata]]:
-        """`send` for who cannot wait here: `told` is called once the fate of the record that is given is known. If
-        something has to be waited for before it can be taken on, `told` is called at once, and what is given does it.
+        """`send` for callers that cannot await here: `notify` is called once the returned future is done. If the record
+        cannot be accepted without waiting, `notify` is called at once, and the returned coroutine function sends it.
         """
-        intake, given = self._intake, record
-        outgoing = intake.prepare(
+        appender, given = self._appender, record
+        outgoing = appender.prepare(
             given.topic, given.value, given.key, given.headers, given.partition, given.timestamp_ms
         )
-        result = intake.append_at_once(outgoing)
+        result = appender.append_at_once(outgoing)
         if result is None:
-            told()
+            notify()
             return bind(self._send_later, outgoing)
-        result.future.call_too(told)
+        result.future.add_callback(notify)
         if result.wakes_sender:
-            intake.tell_sender(result)
+            appender.notify_sender(result)
         return result.future
 
     async def _send_later(self, outgoing: Outgoing) -> RecordMetadata:
-        return await (await self._intake.enqueue(outgoing))
+        return await (await self._appender.enqueue(outgoing))
 
     async def enqueue(
         self,
@@ -249,20 +252,21 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> FutureRecordMetadata:
-        """Take a record on. Waits for the topic's metadata and for memory only, max.block.ms at most.
+        """Accept a record, and return its future. Waits for the topic's metadata and for memory only, max.block.ms at
+        most.
 
-        Raises if it is not taken on: SerializationException; RecordTooLargeException; UnknownTopicOrPartitionException
-        or another of the metadata; BufferExhaustedException; ValueError for a timestamp or a header that cannot be
-        written; IllegalStateException if the producer is closed or no transaction is open; what a transaction failed
-        with. A cancel before it returns means: the record was not taken on.
+        Raises if it is not accepted: SerializationException; RecordTooLargeException; UnknownTopicOrPartitionException
+        or another error of the metadata; BufferExhaustedException; ValueError for an invalid timestamp or header;
+        IllegalStateException if the producer is closed or no transaction is open; the error of a failed transaction. If
+        it is cancelled before it returns, the record was not accepted.
         """
-        intake = self._intake
-        outgoing = intake.prepare(topic, value, key, headers, partition, timestamp_ms)
-        result = intake.append_at_once(outgoing)
+        appender = self._appender
+        outgoing = appender.prepare(topic, value, key, headers, partition, timestamp_ms)
+        result = appender.append_at_once(outgoing)
         if result is None:
-            return await intake.enqueue(outgoing)
+            return await appender.enqueue(outgoing)
         if result.batch_is_full or result.new_batch_created:
-            await intake.let_sender_run(result)
+            await appender.let_sender_run(result)
         return result.future
 
     def send_nowait(
@@ -275,52 +279,52 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> FutureRecordMetadata:
-        """Take a record on without waiting. BufferExhaustedException if there is no room now; else raises as
-        `enqueue`, but for what the metadata may still say: that the future will.
+        """Accept a record without waiting. BufferExhaustedException if there is no memory now; else raises as
+        `enqueue`, except errors of metadata that is not known yet: the future raises those.
         """
-        outgoing = self._intake.prepare(topic, value, key, headers, partition, timestamp_ms)
-        return self._intake.enqueue_now(outgoing)
+        outgoing = self._appender.prepare(topic, value, key, headers, partition, timestamp_ms)
+        return self._appender.enqueue_now(outgoing)
 
     async def flush(self) -> None:
-        """Send what is there at once, and wait until every record that was taken on has its fate, good or bad. What is
-        sent meanwhile is not waited for. May be cancelled; the records go on.
+        """Send waiting batches at once, and wait until every record accepted so far is acknowledged or has failed. May
+        be cancelled; the records are still sent.
         """
         self._check_usable()
         await self._flush()
 
     async def partitions_for(self, topic: str) -> list[PartitionInfo]:
-        """What is known of each partition. Waits for max.block.ms at most; raises what the metadata says."""
+        """Metadata of each partition. Waits for max.block.ms at most; raises the error of the metadata."""
         self._check_usable()
         return await self._cluster.partitions_for(topic, self.settings.max_block_ms)
 
     def metrics(self) -> Mapping[str, float]:
-        """Kafka's names to numbers: bytes, milliseconds, counts; NaN where nothing was measured lately."""
+        """Kafka's names to numbers: bytes, milliseconds, counts; NaN without recent samples."""
         self._check_usable()
-        return self._metrics.told(self._pool, self._sender.requests_in_flight, self._cluster.now_ms())
+        return self._metrics.snapshot(self._pool, self._sender.requests_in_flight, self._cluster.now_ms())
 
     # ---- transactions
 
     @property
     def transaction_state(self) -> TransactionState:
         """IllegalStateException without a transactional_id. After ABORTABLE_ERROR the transaction has to be aborted;
-        after FATAL_ERROR there is nothing to do but to close.
+        after FATAL_ERROR the producer can only be closed.
         """
         return self._of_transactions().manager.state
 
     def begin_transaction(self) -> None:
-        """What is sent from now on belongs to a transaction. Nothing is sent for it."""
+        """Records sent from now on belong to a transaction. Sends no request."""
         self._check_usable()
         self._of_transactions().begin()
 
     async def commit_transaction(self) -> None:
-        """All of it takes effect. If it cannot, raises why, and `abort_transaction` is to be called. TimeoutException
-        if it is not known whether it did; then, and after a cancel, call it again.
+        """Commit the transaction. If that is impossible, raises the reason; call `abort_transaction` then.
+        TimeoutException if the outcome is unknown; then, and after a cancel, call it again.
         """
         self._check_usable()
         await self._of_transactions().commit(self._flush)
 
     async def abort_transaction(self) -> None:
-        """None of it takes effect; what was not sent yet fails. After a TimeoutException or a cancel call it again."""
+        """Abort the transaction; records not sent yet fail. After a TimeoutException or a cancel call it again."""
         self._check_usable()
         await self._abort()
 
@@ -328,7 +332,7 @@ class Producer:
     async def transaction(self) -> AsyncIterator[None]:
         """Commits at the end of the block; aborts if the block raises or is cancelled, and raises that.
 
-        An earlier one whose end was cancelled or not heard of is brought to its end first.
+        If the outcome of an earlier transaction is open, after a cancel or a timeout, that one is ended first.
         """
         self._check_usable()
         await self._finish_transaction()
@@ -336,18 +340,18 @@ class Producer:
         try:
             yield
             await self.commit_transaction()
-        except Exception as error:  # of the block: whatever it is, it aborts
+        except Exception as error:  # the block may raise anything; all of it aborts
             try:
                 await self._abort_if_open()
             except KafkaError as failure:
-                error.add_note(f"and the transaction could not be aborted: {failure}")
+                error.add_note(f"the transaction could not be aborted: {failure}")
             raise
         except trio.Cancelled:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + ABORT_PATIENCE_MS / 1000):
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + CANCELLED_ABORT_MS / 1000):
                 try:
                     await self._abort_if_open()
                 except KafkaError:
-                    pass  # its timeout, or the next transaction, will
+                    pass  # its timeout, or the next transaction, ends it
             raise
 
     async def send_offsets_to_transaction(
@@ -355,9 +359,9 @@ class Producer:
         offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
         group_metadata: ConsumerGroupMetadata,
     ) -> None:
-        """The group will have come so far, if the transaction commits. `group_metadata` fences: offsets of a consumer
-        that is not of the group any more raise why, and the transaction has to be aborted. After a cancel, too, it has
-        to be: nobody knows whether they belong to it.
+        """Commit the group's offsets if the transaction commits. `group_metadata` fences: if its consumer is no longer
+        a member of the group this raises, and the transaction has to be aborted. After a cancel it has to be aborted,
+        too: the offsets may or may not belong to it.
         """
         self._check_usable()
         committed = {
@@ -372,11 +376,11 @@ class Producer:
 
     async def _abort(self) -> None:
         transactions = self._of_transactions()
-        self._intake.abort_unplaced(KafkaError(ErrorCode.TRANSACTION_ABORTABLE, "the transaction is aborted"))
+        self._appender.abort_unplaced(KafkaError(ErrorCode.TRANSACTION_ABORTABLE, "the transaction is aborted"))
         await transactions.abort(self._sender.answered)
 
     async def _finish_transaction(self) -> None:
-        """Bring to its end what was left in the midst of it."""
+        """End a transaction whose outcome is open."""
         state = self.transaction_state
         if state is TransactionState.COMMITTING:
             await self._of_transactions().commit(self._flush)
@@ -391,26 +395,26 @@ class Producer:
     # ---- inside
 
     def decided(self, batch: ProducerBatch) -> None:
-        """The accumulator's word that a batch has ended."""
+        """Called by the accumulator for a batch that has ended."""
         self._metrics.decided(batch)
         if batch.final_state is not FinalState.SUCCEEDED and self._admission is not None:
             self._admission.failed(batch)
 
     def _not_placed(self, error: Exception) -> None:
-        """A record of the open transaction is missing: that must not commit."""
+        """A record of the open transaction is missing: it must not commit."""
         if self._transactions is not None:
             code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
             self._transactions.manager.written(code, str(error))
 
     def split(self, batch: ProducerBatch) -> None:
-        """The accumulator's word that a batch was too large."""
+        """Called by the accumulator for a batch that was too large."""
         self._metrics.count("batch-split-total")
 
     async def _flush(self) -> None:
         batches = self._accumulator.begin_flush()
         try:
             self._sender.wake()
-            for unplaced in self._intake.unplaced:
+            for unplaced in self._appender.unplaced:
                 await unplaced.future.outcome()
             for batch in batches:
                 await batch.result.wait_for_all()
@@ -419,9 +423,9 @@ class Producer:
 
     def _check_usable(self) -> None:
         if self._closed:
-            raise IllegalStateException("the producer is closed")
+            raise IllegalStateException("this producer is closed: create another one")
         if self._context is None:
-            raise IllegalStateException("the producer is not open yet: use `async with`")
+            raise IllegalStateException("this producer is not open yet: use it in an `async with` block")
 
     def _check_open(self) -> None:
         if self._closed or self._context is None:

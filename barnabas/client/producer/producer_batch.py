@@ -1,7 +1,7 @@
-"""One batch from its first record to its end. A core.
+"""Core: one batch from its first record to its end.
 
-A batch ends once: as SUCCEEDED, FAILED or ABORTED, and then its futures are told, once and in their order. A failure
-may be followed by a success that came too late; after a success nothing may come.
+A batch ends once: as SUCCEEDED, FAILED or ABORTED; its futures are then completed, once and in order. A late success
+may follow a failure; nothing may follow a success.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.errors import IllegalStateException
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer.future import FutureRecordMetadata, NewLatch, ProduceRequestResult
 from barnabas.client.producer.memory_records_builder import NO_PRODUCER, MemoryRecordsBuilder, ProducerId
 from protocol.records.batch import add_to_sequence
@@ -26,7 +26,7 @@ class FinalState(Enum):
 
 
 class ProducerBatch:
-    """Records that share a fate."""
+    """Records that are sent, and succeed or fail, together."""
 
     __slots__ = (
         "_builder",
@@ -58,19 +58,20 @@ class ProducerBatch:
         self.futures: list[FutureRecordMetadata] = []
         self.final_state: FinalState | None = None
         self.allocated_bytes = 0
-        """Of the pool; given back when the batch ends."""
+        """Bytes taken from the pool; returned when the batch ends."""
         self.encoded = b""
         self.producer = NO_PRODUCER
         self.base_sequence = NO_SEQUENCE
         self.ordinal = -1
-        """Counts the batches of a partition that got a sequence."""
+        """Number of the batch among those of the partition that got a sequence."""
         self.attempts = 0
         self.drained_ms = -1
         self.in_flight = False
         self.sent_as_first = False
-        """No earlier batch was undecided when it was last sent, so a refused sequence is not that one's fault."""
+        """No earlier batch was undecided when it was last sent, so no earlier one can have caused a refused
+        sequence."""
         self.maybe_written = False
-        """An attempt ended without a clear answer."""
+        """An attempt ended without a clear response."""
         self.last_error: Exception | None = None
         self._builder = builder
         self._new_latch = new_latch
@@ -96,21 +97,21 @@ class ProducerBatch:
 
     @property
     def size_bytes(self) -> int:
-        """Of the batch as it is sent; estimated until it is closed."""
+        """Size of the batch as it is sent; an estimate until it is closed."""
         return len(self.encoded) or self._builder.estimated_bytes
 
     @property
     def uncompressed_bytes(self) -> int:
-        """Of its records."""
+        """Size of its records."""
         return self._builder.uncompressed_bytes
 
     @property
     def compression_ratio(self) -> float:
-        """1.0 is no saving. Only of a closed batch."""
+        """1.0 means that nothing was saved. Only for a closed batch."""
         return self._builder.compression_ratio(len(self.encoded))
 
     def try_append(self, record: Fields) -> tuple[FutureRecordMetadata, int] | None:
-        """(what becomes of it, bytes it added); None if there is no room, and then there will never be."""
+        """(future, bytes added); None if there is no room, and then there will never be."""
         added_bytes = self._builder.try_append(record)
         if not added_bytes:
             self._builder.close_for_record_appends()
@@ -123,14 +124,14 @@ class ProducerBatch:
         return future, added_bytes
 
     def close(self, producer: ProducerId, base_sequence: int) -> None:
-        """No more records. It may be closed again with another producer id and sequence, as long as it was not
-        written."""
+        """Accept no more records and encode them. It may be closed again with another producer id and sequence, as long
+        as it was not written."""
         self.producer = producer
         self.base_sequence = base_sequence
         self.encoded = self._builder.build(producer, base_sequence)
 
     def reopen(self) -> None:
-        """It has no sequence any more; its records stay."""
+        """Drop its sequence; its records stay."""
         self.producer = NO_PRODUCER
         self.base_sequence = self.ordinal = NO_SEQUENCE
         self.encoded = b""
@@ -138,13 +139,13 @@ class ProducerBatch:
     # ---- the end
 
     def complete(self, base_offset: int, log_append_time_ms: int) -> bool:
-        """The broker has it. False if it had ended already, as a failure; IllegalStateException after a success."""
+        """The broker has it. False if it had failed already; IllegalStateException after a success."""
         return self._done(FinalState.SUCCEEDED, base_offset, log_append_time_ms)
 
     def complete_exceptionally(
         self, error: Exception, record_errors: Mapping[int, Exception] | None = None, *, maybe_written: bool = False
     ) -> bool:
-        """It failed, for all its records or, by their place, for some in a way of their own."""
+        """It failed: for all of its records with `error`, except those with their own entry in `record_errors`."""
         if self.final_state is None:
             self.result.error = error
             self.result.record_errors = dict(record_errors or {})
@@ -152,7 +153,7 @@ class ProducerBatch:
         return self._done(FinalState.FAILED)
 
     def abort(self, error: Exception, *, maybe_written: bool = False) -> bool:
-        """Nobody will send it any more."""
+        """It will never be sent again."""
         if self.final_state is None:
             self.result.error = error
             self.result.maybe_written = maybe_written
@@ -160,7 +161,7 @@ class ProducerBatch:
 
     def _done(self, state: FinalState, base_offset: int = -1, log_append_time_ms: int = -1) -> bool:
         if self.final_state is FinalState.SUCCEEDED:
-            raise IllegalStateException(f"{self!r} succeeded, and cannot become {state.value}")
+            raise IllegalStateException(f"{self!r} has succeeded and cannot become {state.value}")
         if self.final_state is not None:
             return False
         self.final_state = state
@@ -175,8 +176,8 @@ class ProducerBatch:
     # ---- too large
 
     def split(self, parts: list[MemoryRecordsBuilder]) -> list[ProducerBatch]:
-        """The same records in the batches that `parts` hold already; its futures go on as theirs. What was numbered
-        stays numbered: each part has the sequence that its first record had."""
+        """Move its records into the batches that `parts` already hold; its futures follow them. Sequences are kept:
+        each part has the sequence that its first record had."""
         batches, sequence, place = [], self.base_sequence, 0
         for builder in parts:
             batch = ProducerBatch(self.partition, builder, self.created_ms, self._new_latch)

@@ -1,8 +1,8 @@
-"""Records between those who send them and the brokers: gathered in batches, by partition; given out by node.
+"""Core: records between `send` and the brokers: gathered in batches by partition, drained by node.
 
-A core. Memory is asked for between two steps: `append` says that it needs a new batch, the caller gets the memory,
-perhaps after waiting, and calls again; the record may then fit into a batch that somebody else began meanwhile. Nothing
-here waits, and nothing here knows how records travel.
+Memory is requested between two steps: `append` returns None if it needs a new batch, the caller gets the memory,
+perhaps after waiting, and calls again; the record may then fit into a batch that another task began meanwhile. Nothing
+here waits or knows the network.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from barnabas.client.cluster import TopicPartition
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer.buffer_pool import BufferPool
 from barnabas.client.producer.future import FutureRecordMetadata, NewLatch
 from barnabas.client.producer.memory_records_builder import (
@@ -27,14 +27,14 @@ from protocol.records.compression import Compression
 from protocol.records.layout import Fields
 
 LeaderOf = Callable[[TopicPartition], int | None]
-"""The node that leads a partition; None while nobody is known to."""
+"""The node that leads a partition; None if it is unknown."""
 
 
 _new: Any = tuple.__new__  # skips the Python-level constructor of named tuples
 
 
 class RecordAppendResult(NamedTuple):
-    """What became of `append`."""
+    """Result of `append`."""
 
     future: FutureRecordMetadata
     batch_is_full: bool
@@ -48,26 +48,26 @@ class RecordAppendResult(NamedTuple):
 
 @dataclass(slots=True)
 class ReadyCheckResult:
-    """What may be done now."""
+    """Result of `ready`."""
 
     ready: dict[int, list[PartitionQueue]] = field(default_factory=dict)
-    """By node: the partitions of which a batch may go there."""
+    """Partitions with a batch that may be sent now, by node."""
     next_check_ms: int | None = None
-    """When to look again without news."""
+    """When to check again if nothing else happens."""
     unknown_leader_topics: dict[str, None] = field(default_factory=dict)
     without_producer: list[PartitionQueue] = field(default_factory=list)
-    """They have records and no producer id."""
+    """Queues that have records and no producer id."""
 
 
-class Ledger(Protocol):
-    """Who hears how batches end."""
+class BatchListener(Protocol):
+    """Is told by `RecordAccumulator` how batches end."""
 
     def decided(self, batch: ProducerBatch) -> None: ...
     def split(self, batch: ProducerBatch) -> None: ...
 
 
 class RecordAccumulator:
-    """Of one producer."""
+    """The accumulator of one producer."""
 
     def __init__(
         self,
@@ -75,21 +75,21 @@ class RecordAccumulator:
         queue_settings: QueueSettings,
         pool: BufferPool,
         new_latch: NewLatch,
-        ledger: Ledger,
+        listener: BatchListener,
     ) -> None:
         self.pool = pool
         self.ratios = CompressionRatioEstimator()
         self.closing = False
-        """What is there goes at once, and nothing more comes."""
+        """Batches are sent at once, and no more records are accepted."""
         self.completing = False
-        """A transaction ends: what is there goes at once."""
+        """A transaction ends: batches are sent at once."""
         self._format = batch_format
         self._queue_settings = queue_settings
         self._new_latch = new_latch
-        self._ledger = ledger
+        self._listener = listener
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._busy: dict[TopicPartition, PartitionQueue] = {}
-        """Those with records: all others are never looked at."""
+        """Queues that have records: no others are ever checked."""
         self._incomplete: dict[ProducerBatch, None] = {}
         self._flushes = 0
         self._turns = 0
@@ -99,9 +99,9 @@ class RecordAccumulator:
     def append(
         self, partition: TopicPartition, record: Fields, now_ms: int, allocated_bytes: int = 0
     ) -> RecordAppendResult | None:
-        """Put a record into the last batch of its partition. None if it needs a new one: then get
-        `new_batch_bytes(record)` from the pool and call again with them; what is not used goes back to the pool.
-        Without them `now_ms` is of no account.
+        """Append a record to the last batch of its partition. None if it needs a new batch: then take
+        `new_batch_bytes(record)` from the pool and call again with them; unused bytes return to the pool. Without them
+        `now_ms` is ignored.
         """
         queue = self._queues.get(partition)
         if queue is None:
@@ -127,7 +127,7 @@ class RecordAccumulator:
         return RecordAppendResult(appended[0], last is not None or batch.is_full, True, appended[1])
 
     def new_batch_bytes(self, record: Fields) -> int:
-        """What a batch that begins with `record` takes from the pool."""
+        """Bytes that a batch beginning with `record` takes from the pool."""
         return max(self._format.write_limit_bytes, record_bytes_bound(record))
 
     def all_batches_full(self, partition: TopicPartition) -> bool:
@@ -136,7 +136,7 @@ class RecordAccumulator:
         return queue is None or queue.last is None or queue.last.is_full
 
     def queue_size(self, partition: TopicPartition) -> int:
-        """Batches that wait for that partition."""
+        """Number of batches that wait for that partition."""
         queue = self._busy.get(partition)
         return 0 if queue is None else queue.size
 
@@ -151,16 +151,16 @@ class RecordAccumulator:
 
     @property
     def urgent(self) -> bool:
-        """Nobody lingers: memory is short, or somebody waits for all that is there."""
+        """Nobody lingers: memory is short, or a caller waits for all batches."""
         return self.pool.queued > 0 or self.closing or self.completing or self._flushes > 0
 
     @property
     def is_empty(self) -> bool:
-        """Nothing waits, and nothing is under way."""
+        """Nothing waits, and nothing is in flight."""
         return all(queue.idle for queue in self._busy.values())
 
     def ready(self, leader_of: LeaderOf, now_ms: int) -> ReadyCheckResult:
-        """Give up what is too old, and say which nodes can be sent something, and what is missing for others."""
+        """Expire old batches, and return the nodes that can be sent something, and what is missing for others."""
         result = ReadyCheckResult()
         urgent, wake_at_ms = self.urgent, []
         for queue in list(self._busy.values()):
@@ -170,7 +170,7 @@ class RecordAccumulator:
                 continue
             at_ms = queue.wake_at_ms()
             if self._queue_settings.idempotent and queue.producer is None:
-                # Until it has one no batch can go, and a delivery timeout is all that can come.
+                # Without a producer id no batch can be sent; only a delivery timeout can happen.
                 result.without_producer.append(queue)
             elif queue.next_to_send(now_ms, urgent=urgent) is not None:
                 node_id = leader_of(queue.partition)
@@ -184,8 +184,8 @@ class RecordAccumulator:
         return result
 
     def drain(self, queues: Iterable[PartitionQueue], max_size_bytes: int, now_ms: int) -> list[ProducerBatch]:
-        """Batches for one request to the node that leads `queues`: one of each partition, whoever has waited longest
-        first, up to max.request.size; always one.
+        """Batches for one request to the node that leads `queues`: one for each partition, longest waiting first, up to
+        max.request.size; at least one.
         """
         batches: list[ProducerBatch] = []
         urgent, size_bytes = self.urgent, 0
@@ -205,15 +205,15 @@ class RecordAccumulator:
             batches.append(batch)
         return batches
 
-    # ---- the end of things
+    # ---- ending
 
     @property
     def incomplete(self) -> list[ProducerBatch]:
-        """Batches whose fate is open, the oldest first."""
+        """Undecided batches, the oldest first."""
         return list(self._incomplete)
 
     def begin_flush(self) -> list[ProducerBatch]:
-        """Nobody lingers until `end_flush`; gives what has to be waited for."""
+        """Nobody lingers until `end_flush`; returns the batches to wait for."""
         self._flushes += 1
         return self.incomplete
 
@@ -221,28 +221,28 @@ class RecordAccumulator:
         self._flushes -= 1
 
     def abort_incomplete(self, error: Exception) -> None:
-        """Decide all that is undecided: nothing more will be sent."""
+        """Fail all undecided batches: nothing more will be sent."""
         for queue in list(self._busy.values()):
             queue.abort(error)
         self._busy.clear()
 
     def abort_undrained(self, error: Exception) -> None:
-        """What is not under way never will be; what is, is waited for."""
+        """Abort the batches that are not in flight."""
         for queue in list(self._busy.values()):
             queue.abort_undrained(error)
 
     def renumber(self, producer: ProducerId | None) -> None:
-        """Whatever comes now is sent with another producer id or epoch, from sequence 0 on; all is decided."""
+        """Send further batches with another producer id or epoch, from sequence 0; all earlier batches have ended."""
         for queue in self._queues.values():
             queue.renumber(producer)
 
     def readmit(self) -> None:
-        """A new transaction begins in the same epoch: partitions need to be admitted to it again."""
+        """A new transaction begins in the same epoch: partitions have to be added to it again."""
         for queue in self._queues.values():
             queue.producer = None
 
     def withdraw(self) -> None:
-        """A new transaction begins in a new epoch: partitions need to be admitted to it, and count from 0."""
+        """A new transaction begins in a new epoch: partitions have to be added to it, and count from 0."""
         self.renumber(None)
 
     # ---- inside
@@ -252,11 +252,11 @@ class RecordAccumulator:
         if batch.allocated_bytes:
             self.pool.deallocate(batch.allocated_bytes)
             batch.allocated_bytes = 0
-        self._ledger.decided(batch)
+        self._listener.decided(batch)
 
     def _split(self, batch: ProducerBatch) -> list[ProducerBatch]:
-        """In two at least, by what the batch takes: Kafka's own client splits by batch.size only, and sends a batch
-        that is not larger than that again and again.
+        """Split into at least two, by uncompressed size: Kafka's own client splits by batch.size only, and sends a
+        batch below that size again and again.
         """
         codec = self._format.codec
         if codec is not Compression.NONE:
@@ -272,7 +272,7 @@ class RecordAccumulator:
         parts[-1].allocated_bytes, batch.allocated_bytes = batch.allocated_bytes, 0
         del self._incomplete[batch]
         self._incomplete.update(dict.fromkeys(parts))
-        self._ledger.split(batch)
+        self._listener.split(batch)
         return parts
 
 
@@ -281,7 +281,7 @@ def _turn(queue: PartitionQueue) -> int:
 
 
 def record_bytes_bound(record: Fields) -> int:
-    """What a batch with only this record takes at most, before compression."""
+    """Upper bound of the size of a batch with only this record, before compression."""
     _, _, key, value, headers = record
     size = BATCH_HEADER_BYTES + 36 + len(key or b"") + len(value or b"")
     for name, content in headers:

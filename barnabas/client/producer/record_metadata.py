@@ -1,37 +1,26 @@
-"""What becomes of a record: where it is, or whether it can be anywhere at all. Values only."""
+"""Core: values that describe the outcome of a record."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from barnabas.client.cluster import TopicPartition
-
-NO_OFFSET = -1
-NO_TIMESTAMP = -1
+from barnabas.client.metadata import TopicPartition
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record is."""
+    """Topic, partition and offset of a record."""
 
     topic: str
     partition: int
     offset: int
-    """-1 if it is not known: with acks=0, or if the broker remembers the record and no longer its place."""
+    """-1 if it is unknown: with acks=0, or if the broker has recognised a duplicate but no longer knows its offset."""
     timestamp_ms: int
-    """The record's own, or the broker's where the topic says so (LogAppendTime)."""
+    """The record's own, or the broker's if the topic is configured with LogAppendTime."""
     serialized_key_size: int = -1
     """Bytes; -1 if there is no key."""
     serialized_value_size: int = -1
     """Bytes; -1 if there is no value."""
-
-    @property
-    def has_offset(self) -> bool:
-        return self.offset != NO_OFFSET
-
-    @property
-    def has_timestamp(self) -> bool:
-        return self.timestamp_ms != NO_TIMESTAMP
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -47,20 +36,20 @@ class Acked:
 
     partition: int
     offset: int
-    """-1 if the broker remembers the batch, but no longer where it is; or with acks=0."""
+    """-1 with acks=0, or if the broker recognised a duplicate but no longer knows its offset."""
     timestamp: int
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The record certainly is not in the log, and will never be."""
+    """The record certainly is not in the log, and never will be."""
 
     error: Exception
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The record may be in the log, now or later, or may not."""
+    """The record may be in the log, now or later, or not."""
 
     error: Exception
 

@@ -1,9 +1,9 @@
-"""Carries batches to brokers: what goes to which node now, and what an answer means.
+"""Sends batches to brokers and handles the responses.
 
-Whenever something may have become ready, all that is is made into requests, one for each node with all partitions that
-it leads; one task looks when time has made something ready. A request leaves in the turn in which it is made; what its
-answer means is decided, and the next request made, in the turn in which that comes. No task waits in between, but with
-acks=0, when nobody answers: then one for each node waits until the system has taken what it was given.
+When something may have become ready, everything ready is turned into requests, one for each node with all partitions
+that it leads; a task waits for what time alone makes ready. Requests are sent, and responses handled, without a task
+for each. Only acks=0, which has no responses, needs a task for each node, which waits until the system has taken its
+requests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from typing import Any
 
 import trio
 
-from barnabas.client.cluster import STALE_METADATA, Backoff, Cluster, TopicPartition
+from barnabas.client.backoff import Backoff
+from barnabas.client.cluster import Cluster
+from barnabas.client.metadata import STALE_METADATA, TopicPartition
 from barnabas.client.producer.admission import Admission
 from barnabas.client.producer.metrics import ProducerMetrics
 from barnabas.client.producer.partition_queue import PartitionQueue
@@ -37,30 +39,30 @@ from runtime.channel import CallTimedOut, ChannelError, NotSent
 log = logging.getLogger(__name__)
 
 CALL_MARGIN_MS = 1_000
-"""How much longer than the broker may wait for its followers we wait for the broker."""
+"""Extra time to wait for a broker, on top of the time that it waits for its followers."""
 
 
 @dataclass(slots=True)
 class _Node:
-    """One broker as far as producing to it goes."""
+    """One broker, as a target of Produce."""
 
     node_id: int
-    line: deque[list[ProducerBatch]] = field(default_factory=deque)
-    """With acks=0: requests that are made and not sent yet."""
-    telling: bool = False
-    """A task sends what is in line."""
+    queue: deque[list[ProducerBatch]] = field(default_factory=deque)
+    """With acks=0: requests not sent yet."""
+    sending: bool = False
+    """A task sends the requests in `queue`."""
     in_flight: int = 0
-    """Requests that are made and not answered."""
+    """Number of requests without a response."""
     connecting: bool = False
     ready_ms: int = 0
-    """When there last was something for it."""
+    """When there was last something to send."""
     drained_ms: int = 0
     """When something was last sent."""
 
 
 @dataclass(slots=True)
 class _Request:
-    """One that is under way."""
+    """A request in flight."""
 
     node: _Node
     batches: list[ProducerBatch]
@@ -68,7 +70,7 @@ class _Request:
 
 
 class Sender:
-    """Of one producer."""
+    """The sender of one producer."""
 
     def __init__(
         self,
@@ -79,7 +81,7 @@ class Sender:
         admission: Admission | None,
         metrics: ProducerMetrics,
     ) -> None:
-        """`nursery` runs the requests. Without `admission` producing is not idempotent."""
+        """`nursery` runs the requests. Without `admission` the producer is not idempotent."""
         self._cluster = cluster
         self._nursery = nursery
         self._accumulator = accumulator
@@ -90,19 +92,19 @@ class Sender:
         self._backoffs: dict[TopicPartition, Backoff] = {}
         self._admitting: dict[TopicPartition, None] = {}
         self._sought: dict[str, None] = {}
-        """Topics whose leaders have to be learnt."""
+        """Topics whose leaders have to be looked up."""
         self._seeking = False
         self._news = trio.Event()
         self._quiet = trio.Event()
         self._sleep = trio.CancelScope()
-        """Its deadline is when to look again without news."""
+        """Its deadline is the next check without news."""
         self._stepping = False
-        self._unheard: deque[tuple[_Request, Any]] = deque()
-        """Answers that came in the midst of a step."""
+        self._unhandled: deque[tuple[_Request, Any]] = deque()
+        """Responses that came in the middle of a step."""
         self._stopped = False
 
     def wake(self) -> None:
-        """There is something new."""
+        """Something may have become ready."""
         self._news.set()
 
     @property
@@ -110,19 +112,19 @@ class Sender:
         return sum(node.in_flight for node in self._nodes.values())
 
     async def answered(self) -> None:
-        """Wait until no request is under way."""
+        """Wait until no request is in flight."""
         while self.requests_in_flight:
             self._quiet = trio.Event()
             await self._quiet.wait()
 
     def is_available(self, node_id: int) -> bool:
-        """False of a node that has not taken anything for partitioner.availability.timeout.ms."""
+        """False if the node has taken nothing for partitioner.availability.timeout.ms."""
         patience_ms = self._settings.partitioner_availability_timeout_ms
         node = self._nodes.get(node_id)
         return not patience_ms or node is None or node.ready_ms - node.drained_ms <= patience_ms
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run until it is cancelled."""
         try:
             while True:
                 self._news = trio.Event()
@@ -134,8 +136,8 @@ class Sender:
             self._stopped = True
 
     def appended(self, result: RecordAppendResult) -> bool:
-        """A batch is full, or has its first record. True if something could be done about it at once; else it lingers,
-        and no longer than that.
+        """A batch is full, or has its first record. True if something could be sent at once; else the batch lingers,
+        for linger.ms at most.
         """
         if not result.batch_is_full and self._settings.linger_ms and not self._accumulator.urgent:
             place = TopicPartition(result.future.topic, result.future.partition)
@@ -146,18 +148,18 @@ class Sender:
         return True
 
     def _step(self) -> None:
-        """Make the requests that can be made now, and see when to look again."""
+        """Make the requests that can be made now, and schedule the next check."""
         if self._stepping or self._stopped:
-            # Somebody's callback sends in the midst of it.
+            # A callback sends records in the middle of a step.
             self._news.set()
             return
         self._stepping = True
         try:
             now_ms = self._cluster.now_ms()
             wake_at_ms = self._make_all_requests(now_ms)
-            while self._unheard:
-                while self._unheard:
-                    self._hear(*self._unheard.popleft())
+            while self._unhandled:
+                while self._unhandled:
+                    self._handle(*self._unhandled.popleft())
                 wake_at_ms = self._make_all_requests(now_ms)
         finally:
             self._stepping = False
@@ -165,7 +167,7 @@ class Sender:
             self._look_again_in(max(0, wake_at_ms - now_ms))
 
     def _look_again_in(self, wait_ms: int) -> None:
-        """At the latest. To look too early costs less than to move the moment each time."""
+        """At the latest. An early check costs less than moving the deadline each time."""
         deadline = trio.current_time() + wait_ms / 1000
         if deadline < self._sleep.deadline:  # noqa: PLR1730 - setting it is what costs
             self._sleep.deadline = deadline
@@ -173,7 +175,7 @@ class Sender:
     # ---- requests
 
     def _make_all_requests(self, now_ms: int) -> int | None:
-        """When to look again without news."""
+        """Returns the time of the next check."""
         accumulator = self._accumulator
         if self._admission is not None and self._admission.error is not None:
             accumulator.abort_undrained(self._admission.error)
@@ -192,11 +194,11 @@ class Sender:
         return wake_at_ms
 
     def _make_requests(self, node: _Node, queues: list[PartitionQueue], now_ms: int) -> int | None:
-        """As many as may be under way; gives when to come again if the broker wants to be left alone."""
+        """Up to the limit of requests in flight; returns when to try again if the broker throttles."""
         node.ready_ms = now_ms
         free_from_ms = self._cluster.free_from_ms(node.node_id)
         if free_from_ms is None:
-            # Nothing is taken for a node that cannot be reached: meanwhile another one may come to lead.
+            # Nothing is drained for a node that cannot be reached: another node may become leader meanwhile.
             if not node.connecting:
                 node.connecting = True
                 self._nursery.start_soon(self._connect, node, queues)
@@ -212,10 +214,10 @@ class Sender:
             node.drained_ms = now_ms
             node.in_flight += 1
             if self._settings.required_acks == 0:
-                node.line.append(batches)
-                if not node.telling:
-                    node.telling = True
-                    self._nursery.start_soon(self._tell, node)
+                node.queue.append(batches)
+                if not node.sending:
+                    node.sending = True
+                    self._nursery.start_soon(self._send_queued, node)
             else:
                 self._ask(_Request(node, batches, now_ms))
         return None
@@ -233,50 +235,54 @@ class Sender:
             node.connecting = False
             self.wake()
 
-    def _ask(self, asked: _Request) -> None:
+    def _ask(self, request: _Request) -> None:
         settings, admission = self._settings, self._admission
         timeout_ms = settings.request_timeout_ms + CALL_MARGIN_MS
         at_most = None if admission is None else admission.produce_at_most
         try:
             self._cluster.ask(
-                asked.node.node_id, self._request(asked.batches), bind(self._told, asked), timeout_ms, at_most
+                request.node.node_id,
+                self._message(request.batches),
+                bind(self._responded, request),
+                timeout_ms,
+                at_most,
             )
         except (ChannelError, KafkaError) as error:
-            self._unheard.append((asked, error))
+            self._unhandled.append((request, error))
 
-    def _told(self, asked: _Request, answer: Any) -> None:
+    def _responded(self, request: _Request, answer: Any) -> None:
         if self._stepping:
-            self._unheard.append((asked, answer))
+            self._unhandled.append((request, answer))
             return
-        self._hear(asked, answer)
+        self._handle(request, answer)
         if not self._accumulator.is_empty:
             self._step()
 
-    def _hear(self, asked: _Request, answer: Any) -> None:
-        """A ProduceResponse, or why there is none."""
-        node, batches, now_ms = asked.node, asked.batches, self._cluster.now_ms()
+    def _handle(self, request: _Request, answer: Any) -> None:
+        """Handle a ProduceResponse, or the error in place of one."""
+        node, batches, now_ms = request.node, request.batches, self._cluster.now_ms()
         self._over(node)
         if isinstance(answer, ProduceResponse):
-            self._metrics.measure("request-latency", now_ms - asked.began_ms, now_ms)
+            self._metrics.measure("request-latency", now_ms - request.began_ms, now_ms)
             self._metrics.measure("produce-throttle-time", answer.throttle_time_ms, now_ms)
             self._answered(batches, answer)
         elif self._stopped:
-            pass  # What is under way then is decided by whoever closes.
+            pass  # `close` decides the batches in flight
         elif isinstance(answer, ChannelError):
             self._lost(batches, answer)
         else:
-            # No repetition changes it.
+            # A retry cannot change it.
             for batch in batches:
                 self._queue(batch).refused(batch, answer, now_ms)
 
-    async def _tell(self, node: _Node) -> None:
-        """Send what is in line, until nothing is."""
-        while node.line:
-            batches = [batch for batch in node.line.popleft() if not batch.is_done]
+    async def _send_queued(self, node: _Node) -> None:
+        """Send the requests in `queue`, until it is empty."""
+        while node.queue:
+            batches = [batch for batch in node.queue.popleft() if not batch.is_done]
             try:
                 if batches:
                     timeout_ms = self._settings.request_timeout_ms + CALL_MARGIN_MS
-                    await self._cluster.tell(node.node_id, self._request(batches), timeout_ms)
+                    await self._cluster.send_one_way(node.node_id, self._message(batches), timeout_ms)
                 for batch in batches:
                     self._queue(batch).acked(batch, -1, -1)
             except ChannelError as error:
@@ -287,15 +293,15 @@ class Sender:
             finally:
                 self._over(node)
             self._step()
-        node.telling = False
+        node.sending = False
 
     def _over(self, node: _Node) -> None:
         node.in_flight -= 1
         if not self.requests_in_flight:
             self._quiet.set()
 
-    def _request(self, batches: list[ProducerBatch]) -> ProduceRequest:
-        """By name and by id; the version that is spoken has room for one of them."""
+    def _message(self, batches: list[ProducerBatch]) -> ProduceRequest:
+        """Names and ids of topics: each version of Produce has one of them."""
         topics: dict[str, TopicProduceData] = {}
         for batch in batches:
             name, index = batch.partition
@@ -310,7 +316,7 @@ class Sender:
             topic_data=list(topics.values()),
         )
 
-    # ---- answers
+    # ---- responses
 
     def _lost(self, batches: list[ProducerBatch], error: ChannelError) -> None:
         code = ErrorCode.REQUEST_TIMED_OUT if isinstance(error, CallTimedOut) else ErrorCode.NETWORK_EXCEPTION
@@ -332,14 +338,14 @@ class Sender:
                 if batch is not None:
                     self._decide(batch, answer)
         if missing:
-            told = ", ".join(str(partition) for partition in missing)
-            self._lost(list(missing.values()), ChannelError(f"the answer to a produce says nothing of {told}"))
+            names = ", ".join(str(partition) for partition in missing)
+            self._lost(list(missing.values()), ChannelError(f"the Produce response lacks {names}"))
 
     def _decide(self, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
         cluster, queue = self._cluster, self._queue(batch)
         code = error_code(answer.error_code)
         if code is ErrorCode.NONE or code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            # A duplicate is there, but the broker does not remember where.
+            # The batch is there, but the broker no longer knows its offset.
             self._backoffs.pop(batch.partition, None)
             offset = answer.base_offset if code is ErrorCode.NONE else -1
             queue.acked(batch, offset, answer.log_append_time_ms)
@@ -349,13 +355,13 @@ class Sender:
         elsewhere = code in STALE_METADATA and cluster.learn_leader(
             batch.partition, leader.leader_id, leader.leader_epoch
         )
-        # Who knows the new leader asks it at once (KIP-951).
+        # A new leader named by the response is called at once (KIP-951).
         retry_at_ms = now_ms if elsewhere else now_ms + self._backoff(batch.partition).next_ms()
         queue.refused(batch, KafkaError(code, answer.error_message), retry_at_ms, _record_errors(code, answer))
         if code in STALE_METADATA and not elsewhere:
             self._seek([batch.partition.topic])
 
-    # ---- what is missing
+    # ---- lookups
 
     async def _admit(self, queue: PartitionQueue) -> None:
         assert self._admission is not None
@@ -372,15 +378,15 @@ class Sender:
             self._nursery.start_soon(self._learn_leaders)
 
     async def _learn_leaders(self) -> None:
-        """At once, and then ever more slowly, as long as leaders are missing."""
+        """Refresh at once, and then with growing backoff, as long as leaders are missing."""
         backoff = self._cluster.backoff()
         while self._sought:
             topics, self._sought = self._sought, {}
             try:
                 await self._cluster.refresh(topics)
             except KafkaError as error:
-                # Nobody can be asked. What waits for a leader fails when its time is over.
-                log.warning("metadata: %s", error)
+                # No broker can be called. Batches that wait for a leader fail at their timeout.
+                log.warning("metadata refresh failed: %s", error)
             self.wake()
             await trio.sleep(backoff.next_ms() / 1000)
         self._seeking = False
@@ -406,11 +412,11 @@ class Sender:
 
 
 def _record_errors(code: ErrorCode, answer: PartitionProduceResponse) -> dict[int, Exception]:
-    """Of single records (KIP-467); the others failed only because they were in the same batch."""
+    """Errors of single records (KIP-467); the others failed only because they share the batch."""
     errors: dict[int, Exception] = {}
     for each in answer.record_errors:
-        told = each.batch_index_error_message or answer.error_message
+        message = each.batch_index_error_message or answer.error_message
         errors[each.batch_index] = KafkaError(
-            code if len(answer.record_errors) == 1 else ErrorCode.INVALID_RECORD, told
+            code if len(answer.record_errors) == 1 else ErrorCode.INVALID_RECORD, message
         )
     return errors

@@ -1,7 +1,7 @@
-"""What a producer can be told: Kafka's names in snake_case, Kafka's defaults.
+"""Settings of a producer: Kafka's names in snake_case, Kafka's defaults.
 
-Some settings depend on others. What contradicts a setting that was given is refused; what contradicts a default only
-gives way: `acks=1` switches idempotence off, and a long linger moves the delivery timeout.
+Some settings depend on others. A contradiction to a setting that was given is refused; a contradiction to a default
+changes the default: `acks=1` turns idempotence off, and a long linger raises the delivery timeout.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from barnabas.client.settings import ClientOptions, ClientSettings
 from protocol.records.compression import Compression
 
 IDEMPOTENT_IN_FLIGHT = 5
-"""A broker remembers so many batches of a producer, to tell repetitions by."""
+"""Number of batches of a producer that a broker remembers to detect duplicates."""
 
 MAX_INT32 = 2**31 - 1
 
 
 class ProducerSettings(ClientSettings):
-    """The settings of one producer. What stands here is what holds: defaults that had to give way have done so."""
+    """The settings of one producer, after the dependent defaults are applied."""
 
     acks: str = Field("all", pattern="^(all|-1|0|1)$")
-    """How many replicas must have a record: all in sync, 1 the leader, 0 nobody is asked."""
+    """Replicas that must have a record: all in-sync ones, 1 the leader alone, 0 no acknowledgement at all."""
     batch_size: int = Field(16_384, ge=0, le=MAX_INT32)
-    """Bytes; 0 sends each record by itself."""
+    """Bytes; 0 sends each record in its own batch."""
     buffer_memory: int = Field(33_554_432, ge=0)
     compression_type: str = Field("none", pattern="^(none|gzip|snappy|lz4|zstd)$")
     compression_gzip_level: int = Field(-1, ge=-1, le=9)
@@ -38,7 +38,7 @@ class ProducerSettings(ClientSettings):
     delivery_timeout_ms: int = Field(120_000, ge=0, le=MAX_INT32)
     enable_idempotence: bool = True
     interceptors: tuple[ProducerInterceptor, ...] = ()
-    """Kafka's `interceptor.classes`: objects here, not names of classes."""
+    """Kafka's `interceptor.classes`: here objects, not names of classes."""
     key_serializer: Any = "bytes"
     value_serializer: Any = "bytes"
     linger_ms: int = Field(5, ge=0)
@@ -51,7 +51,7 @@ class ProducerSettings(ClientSettings):
     partitioner_adaptive_partitioning_enable: bool = True
     partitioner_availability_timeout_ms: int = Field(0, ge=0)
     partitioner_class: Any = None
-    """A `Partitioner`; None is Kafka's own: by key, and sticky without one."""
+    """A `Partitioner`; None is Kafka's default: by key, sticky without a key."""
     partitioner_ignore_keys: bool = False
     retries: int = Field(MAX_INT32, ge=0, le=MAX_INT32)
     transaction_timeout_ms: int = Field(60_000, ge=1, le=MAX_INT32)
@@ -71,14 +71,14 @@ class ProducerSettings(ClientSettings):
     @classmethod
     def _gzip_has_no_level_0(cls, value: int) -> int:
         if value == 0:
-            raise ValueError("1 to 9, or -1 for gzip's own")
+            raise ValueError("must be 1 to 9, or -1 for gzip's default")
         return value
 
     @field_validator("partitioner_class")
     @classmethod
     def _partitioner_can_be_called(cls, value: object) -> object:
         if value is not None and not callable(value):
-            raise ValueError("a partitioner is called with (topic, key, value, partitions, available)")
+            raise ValueError("must be callable with (topic, key, value, partitions, available)")
         return value
 
     @model_validator(mode="after")
@@ -87,34 +87,38 @@ class ProducerSettings(ClientSettings):
         against = self._against_idempotence()
         if self.enable_idempotence and against:
             if "enable_idempotence" in given:
-                raise ValueError(f"enable_idempotence: {against}")
+                raise ValueError(f"enable_idempotence needs {against}")
             self.__dict__["enable_idempotence"] = False
         if self.transactional_id is not None and not self.enable_idempotence:
-            raise ValueError(f"transactional_id: it needs enable_idempotence; {against or 'that is switched off'}")
+            raise ValueError(
+                f"transactional_id needs enable_idempotence, which {f'needs {against}' if against else 'is False'}"
+            )
         if self.buffer_memory < self.batch_size:
-            raise ValueError(f"buffer_memory: {self.buffer_memory}: no room for one batch_size, {self.batch_size}")
+            raise ValueError(f"buffer_memory must be at least batch_size ({self.batch_size}); got {self.buffer_memory}")
         least_ms = min(self.linger_ms + self.request_timeout_ms, MAX_INT32)
         if self.delivery_timeout_ms < least_ms:
             if "delivery_timeout_ms" in given:
                 raise ValueError(
-                    f"delivery_timeout_ms: {self.delivery_timeout_ms}: at least linger_ms + request_timeout_ms, "
-                    f"which are {least_ms}"
+                    f"delivery_timeout_ms must be at least linger_ms + request_timeout_ms ({least_ms}); "
+                    f"got {self.delivery_timeout_ms}"
                 )
             self.__dict__["delivery_timeout_ms"] = least_ms
         return self
 
     def _against_idempotence(self) -> str:
+        """The first need of idempotence that is not met, and the value in its place; "" if all are."""
         if self.required_acks != -1:
-            return f"it needs acks=all, not {self.acks}"
+            return f"acks=all; got {self.acks}"
         if self.retries == 0:
-            return "it needs retries"
+            return "retries of at least 1; got 0"
         if self.max_in_flight_requests_per_connection > IDEMPOTENT_IN_FLIGHT:
-            return f"it needs max_in_flight_requests_per_connection of at most {IDEMPOTENT_IN_FLIGHT}"
+            in_flight = self.max_in_flight_requests_per_connection
+            return f"max_in_flight_requests_per_connection of at most {IDEMPOTENT_IN_FLIGHT}; got {in_flight}"
         return ""
 
     @property
     def required_acks(self) -> int:
-        """As the protocol has it: -1 for all."""
+        """As in the protocol: -1 for all."""
         return -1 if self.acks == "all" else int(self.acks)
 
     @property
@@ -123,7 +127,7 @@ class ProducerSettings(ClientSettings):
 
     @property
     def compression_level(self) -> int | None:
-        """Of the codec in use; None if it has none."""
+        """Level of the codec in use; None if it has none."""
         levels = {
             Compression.GZIP: self.compression_gzip_level,
             Compression.LZ4: self.compression_lz4_level,
@@ -133,7 +137,7 @@ class ProducerSettings(ClientSettings):
 
 
 class ProducerOptions(ClientOptions, total=False):
-    """What `Producer` takes by name; what each means is said at `ProducerSettings` and `ClientSettings`."""
+    """Keyword arguments of `Producer`; `ProducerSettings` and `ClientSettings` have their meanings."""
 
     client_rack: str
     allow_auto_create_topics: bool

@@ -1,40 +1,39 @@
-"""The transactions of one producer: where they stand, what may come next, and what each answer means. A core.
+"""Core: the state of one producer's transactions, the requests that may come next, and the meaning of each response.
 
     Uninitialized ─► Initializing ─► Ready ─► InTransaction ─► Committing ─► Ready
                           ▲                        │    └────► Aborting ───► Ready
                           └────── Aborting ◄── AbortableError              any ─► FatalError
 
-Beginning a transaction sends nothing. How its partitions come to be known to the coordinator depends on the
-transaction.version that the cluster has finalised: in version 1 the producer adds each before it first writes to it,
-and bumps its epoch only after an error; from version 2 on the brokers add them, and every transaction ends with a new
-epoch (KIP-98, KIP-360, KIP-890).
+Beginning a transaction sends nothing. The finalised transaction.version decides how the coordinator learns its
+partitions: in version 1 the producer adds each before the first write to it, and bumps its epoch only after an error;
+from version 2 on the brokers add them, and every transaction ends with a new epoch (KIP-98, KIP-360, KIP-890).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import Enum
 
-from barnabas.client.cluster import TopicPartition, by_topic
 from barnabas.client.errors import IllegalStateException
 from barnabas.client.groups.membership import ConsumerGroupMetadata
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
-from barnabas.client.producer.memory_records_builder import ProducerId
+from barnabas.client.transaction_requests import (
+    BROKERS_ADD_FROM,
+    LAST_WITHOUT_IMPLICIT_ADD,
+    NO_PRODUCER,
+    ProducerId,
+    TransactionRequests,
+    add_error,
+    added_codes,
+    commit_error,
+)
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from protocol.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-)
+from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from protocol.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitResponse,
-)
+from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 
 class TransactionState(Enum):
@@ -59,18 +58,18 @@ TRANSITIONS: Mapping[TransactionState, tuple[TransactionState, ...]] = {
     _S.ABORTABLE_ERROR: (_S.ABORTING, _S.ABORTABLE_ERROR, _S.FATAL_ERROR),
     _S.FATAL_ERROR: (),
 }
-"""All that may happen."""
+"""All allowed transitions."""
 
 
 class Verdict(Enum):
-    """What an answer means for whoever asked."""
+    """The meaning of a response for the caller."""
 
     DONE = "done"
     AGAIN = "again"
     ELSEWHERE = "elsewhere"
-    """Again, of another coordinator."""
+    """Retry with another coordinator."""
     FAILED = "failed"
-    """The state says how."""
+    """The state has the reason."""
 
 
 FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
@@ -87,31 +86,26 @@ ABORTABLE = frozenset(
         ErrorCode.STALE_MEMBER_EPOCH,
     }
 )
-"""Those that an abort makes good; whatever is neither here nor worth another try ends the producer."""
+"""Errors that an abort resolves; any other error that is not retriable is fatal for the producer."""
 ELSEWHERE = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
-
-LAST_WITHOUT_IMPLICIT_ADD = {"produce": 11, "txn_offset_commit": 4, "end_txn": 4}
-"""In later versions a request means that the broker adds the partition, or bumps the epoch."""
-LAST_ADD_OF_CLIENTS = 3
-"""Later versions of AddPartitionsToTxn are the brokers' own."""
 
 
 class TransactionManager:
-    """Of one transactional id."""
+    """The state of one transactional id."""
 
     def __init__(self, transactional_id: str, timeout_ms: int) -> None:
         self.transactional_id = transactional_id
         self.timeout_ms = timeout_ms
         self.state = TransactionState.UNINITIALIZED
         self.error: KafkaError | None = None
-        """Why it is in an error state."""
+        """The reason for an error state."""
         self.producer: ProducerId | None = None
         self.version = 0
         """The transaction.version in force."""
         self._started = False
-        """The coordinator may know of this transaction."""
+        """The coordinator may know this transaction."""
         self._partitions: dict[TopicPartition, bool] = {}
-        """Those that it writes to; True once the coordinator knows."""
+        """Partitions that it writes to; True once the coordinator knows them."""
 
     def __repr__(self) -> str:
         return f"{self.transactional_id} as {self.producer}: {self.state.value}"
@@ -119,30 +113,30 @@ class TransactionManager:
     @property
     def brokers_add(self) -> bool:
         """Brokers add partitions and offsets, and each end bumps the epoch."""
-        return self.version >= 2
+        return self.version >= BROKERS_ADD_FROM
 
     def at_most(self, request: str) -> int | None:
-        """The highest version of that request that means what this producer wants."""
+        """Highest version of that request with the wanted semantics; None for any."""
         return None if self.brokers_add else LAST_WITHOUT_IMPLICIT_ADD[request]
 
     def _go(self, state: TransactionState) -> None:
         if state not in TRANSITIONS[self.state]:
-            raise IllegalStateException(f"{self!r} cannot become {state.value}")
+            raise IllegalStateException(f"{self!r} cannot go to state {state.value}")
         self.state = state
 
     def check(self) -> None:
-        """Raises the error it is in."""
+        """Raises the error of an error state."""
         if self.error is not None:
             raise KafkaError(self.error.code, self.error.message) from self.error
 
     def check_open(self) -> None:
-        """May something be written? Raises the error it is in, or IllegalStateException."""
+        """Raises the error of an error state, or IllegalStateException if no transaction is open."""
         self.check()
         if self.state is not TransactionState.IN_TRANSACTION:
             raise IllegalStateException(f"{self!r}: no transaction is open")
 
     def fail(self, code: ErrorCode, message: str | None, *, fatal: bool = False) -> None:
-        """The open transaction, or the producer, is at its end."""
+        """The open transaction, or the producer, has failed."""
         if self.state is TransactionState.FATAL_ERROR:
             return
         if fatal or TransactionState.ABORTABLE_ERROR not in TRANSITIONS[self.state]:
@@ -161,14 +155,9 @@ class TransactionManager:
         self.version = version
 
     def init_request(self) -> InitProducerIdRequest:
-        """With the id it has, if any: then only this very producer gets the next epoch."""
-        had = self.producer or ProducerId(-1, -1)
-        return InitProducerIdRequest(
-            transactional_id=self.transactional_id,
-            transaction_timeout_ms=self.timeout_ms,
-            producer_id=had.producer_id,
-            producer_epoch=had.epoch,
-        )
+        """Carries the current producer id, if there is one, so that only this producer gets the next epoch."""
+        requests = TransactionRequests(self.transactional_id, self.producer or NO_PRODUCER)
+        return requests.init_producer_id(self.timeout_ms)
 
     def initialized(self, response: InitProducerIdResponse) -> Verdict:
         verdict = self._judge(error_code(response.error_code))
@@ -177,7 +166,7 @@ class TransactionManager:
             self._go(TransactionState.READY)
         return verdict
 
-    # ---- what belongs to the transaction
+    # ---- members of the transaction
 
     def begin(self) -> None:
         self.check()
@@ -186,52 +175,32 @@ class TransactionManager:
         self._partitions = {}
 
     def writes_to(self, partition: TopicPartition) -> bool:
-        """It is about to write there; True if it may do so at once."""
+        """The producer is about to write to `partition`; True if it may do so at once."""
         if self.brokers_add:
             self._started = True
             self._partitions[partition] = True
         return self._partitions.setdefault(partition, False)
 
     def is_member(self, partition: TopicPartition) -> bool:
-        """It has been allowed to write there before."""
+        """Whether it was allowed to write there before."""
         return self._partitions.get(partition, False)
 
     def add_request(self) -> AddPartitionsToTxnRequest:
-        """Of all partitions that are not known to the coordinator yet."""
+        """For all partitions that the coordinator does not know yet."""
         wanted = [partition for partition, known in self._partitions.items() if not known]
-        producer = self._of_producer()
-        return AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.transactional_id,
-            v3_and_below_producer_id=producer.producer_id,
-            v3_and_below_producer_epoch=producer.epoch,
-            v3_and_below_topics=[
-                AddPartitionsToTxnTopic(name=topic, partitions=indexes) for topic, indexes in by_topic(wanted).items()
-            ],
-        )
+        return self._requests.add_partitions(wanted)
 
     def added(self, response: AddPartitionsToTxnResponse) -> Verdict:
-        answers = {
-            TopicPartition(topic.name, answer.partition_index): error_code(answer.partition_error_code)
-            for topic in response.results_by_topic_v3_and_below
-            for answer in topic.results_by_partition
-        }
-        failures = [code for code in answers.values() if code is not ErrorCode.NONE]
-        if failures:
-            # The coordinator takes all of them or none. "Not attempted" says less than what another one says.
-            telling = [code for code in failures if code is not ErrorCode.OPERATION_NOT_ATTEMPTED]
-            return self._judge((telling or failures)[0])
+        answers = added_codes(response)
+        error = add_error(answers.values())
+        if error is not ErrorCode.NONE:
+            return self._judge(error)
         self._started = True
         self._partitions.update((partition, True) for partition in answers if partition in self._partitions)
         return Verdict.DONE
 
     def add_offsets_request(self, group_id: str) -> AddOffsetsToTxnRequest:
-        producer = self._of_producer()
-        return AddOffsetsToTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
-            group_id=group_id,
-        )
+        return self._requests.add_offsets(group_id)
 
     def offsets_added(self, response: AddOffsetsToTxnResponse) -> Verdict:
         verdict = self._judge(error_code(response.error_code))
@@ -241,45 +210,34 @@ class TransactionManager:
     def commit_offsets_request(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], stamp: ConsumerGroupMetadata
     ) -> TxnOffsetCommitRequest:
-        producer = self._of_producer()
         self._started = self._started or self.brokers_add
-        return TxnOffsetCommitRequest(
-            transactional_id=self.transactional_id,
-            group_id=stamp.group_id,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
+        return self._requests.commit_offsets(
+            stamp.group_id,
+            offsets,
             generation_id=stamp.generation_or_epoch,
             member_id=stamp.member_id,
             group_instance_id=stamp.group_instance_id,
-            topics=[
-                TxnOffsetCommitRequestTopic(
-                    name=topic,
-                    partitions=[_committed(index, offsets[TopicPartition(topic, index)]) for index in indexes],
-                )
-                for topic, indexes in by_topic(offsets).items()
-            ],
         )
 
     def offsets_committed(self, response: TxnOffsetCommitResponse) -> Verdict:
-        codes = [error_code(answer.error_code) for topic in response.topics for answer in topic.partitions]
-        return self._judge(next((code for code in codes if code is not ErrorCode.NONE), ErrorCode.NONE))
+        return self._judge(commit_error(response))
 
     def written(self, code: ErrorCode, message: str | None) -> None:
-        """A record could not be written, or nobody knows: the transaction must not commit."""
+        """A record was not written, or may not have been: the transaction must not commit."""
         fatal = code in (ErrorCode.PRODUCER_FENCED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if self.state in (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING) or fatal:
             self.fail(code, message, fatal=fatal)
 
-    # ---- the end
+    # ---- ending
 
     def commit(self) -> None:
-        """Everything is written. Idempotent while it is not known how it ended."""
+        """Everything is written. May be called again while the outcome is unknown."""
         self.check()
         if self.state is not TransactionState.COMMITTING:
             self._go(TransactionState.COMMITTING)
 
     def abort(self) -> None:
-        """Raises the error if that is fatal."""
+        """Raises the error if it is fatal."""
         if self.state is TransactionState.FATAL_ERROR:
             self.check()
         if self.state is not TransactionState.ABORTING:
@@ -287,20 +245,14 @@ class TransactionManager:
         self.error = None
 
     def end_request(self) -> EndTxnRequest | None:
-        """None if the coordinator cannot know of this transaction: then it is over by `ended`."""
+        """None if the coordinator cannot know this transaction: then `ended(None)` ends it."""
         if not self._started:
             return None
-        producer = self._of_producer()
-        return EndTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
-            committed=self.state is TransactionState.COMMITTING,
-        )
+        return self._requests.end(committed=self.state is TransactionState.COMMITTING)
 
     def ended(self, response: EndTxnResponse | None) -> Verdict:
-        """After an abort in version 1 the state is Initializing: the epoch has to be bumped, as nobody knows which
-        sequences were taken.
+        """After an abort in version 1 the state is Initializing: the epoch has to be bumped, because it is unknown
+        which sequences were accepted.
         """
         if response is not None:
             verdict = self._judge(error_code(response.error_code))
@@ -315,9 +267,10 @@ class TransactionManager:
 
     # ---- inside
 
-    def _of_producer(self) -> ProducerId:
-        assert self.producer is not None, "nothing is asked before it is initialized"
-        return self.producer
+    @property
+    def _requests(self) -> TransactionRequests:
+        assert self.producer is not None, "requests need an initialized producer id"
+        return TransactionRequests(self.transactional_id, self.producer)
 
     def _judge(self, code: ErrorCode) -> Verdict:
         if code is ErrorCode.NONE:
@@ -328,17 +281,3 @@ class TransactionManager:
             return Verdict.AGAIN
         self.fail(code, None, fatal=code not in ABORTABLE)
         return Verdict.FAILED
-
-
-def _committed(index: int, committed: OffsetAndMetadata) -> TxnOffsetCommitRequestPartition:
-    return TxnOffsetCommitRequestPartition(
-        partition_index=index,
-        committed_offset=committed.offset,
-        committed_leader_epoch=-1 if committed.leader_epoch is None else committed.leader_epoch,
-        committed_metadata=committed.metadata,
-    )
-
-
-def transaction_version(features: Iterable[tuple[str, int]]) -> int:
-    """Of (name, level) of what a cluster has finalised."""
-    return next((level for name, level in features if name == "transaction.version"), 0)

@@ -1,7 +1,7 @@
-"""A producer's transactions: what it sends to many partitions, and the offsets of what it read, take effect together.
+"""A producer's transactions: records in many partitions, and offsets of a group, take effect together.
 
-Carries out what the `TransactionManager` decides: each answer is a verdict, and what is to be asked again is asked
-again until max.block.ms is over. Then how a transaction ended may be unknown; `commit` or `abort` may be called again.
+Sends the requests that the `TransactionManager` decides on: each response is a verdict, and requests are retried until
+max.block.ms is over. Then the outcome of a transaction may be unknown; `commit` or `abort` may be called again.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import trio
 
-from barnabas.client.cluster import Cluster, TopicPartition
+from barnabas.client.cluster import Cluster
 from barnabas.client.groups.coordinators import CoordinatorLink, CoordinatorType
 from barnabas.client.groups.membership import ConsumerGroupMetadata
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.producer.partition_queue import PartitionQueue
 from barnabas.client.producer.producer_batch import ProducerBatch
@@ -20,12 +21,11 @@ from barnabas.client.producer.record_accumulator import RecordAccumulator
 from barnabas.client.producer.settings import ProducerSettings
 from barnabas.client.producer.transaction_manager import (
     ABORTABLE,
-    LAST_ADD_OF_CLIENTS,
     TransactionManager,
     TransactionState,
     Verdict,
-    transaction_version,
 )
+from barnabas.client.transaction_requests import LAST_ADD_OF_CLIENTS, transaction_version
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.schema import Message
@@ -35,7 +35,7 @@ Wait = Callable[[], Awaitable[None]]
 
 
 class Transactions:
-    """Of one transactional id: an `Admission` of records. One call at a time."""
+    """The transactions of one transactional id: an `Admission` of records. One call at a time."""
 
     def __init__(self, cluster: Cluster, settings: ProducerSettings, accumulator: RecordAccumulator) -> None:
         assert settings.transactional_id is not None
@@ -47,13 +47,13 @@ class Transactions:
         self._groups: dict[str, CoordinatorLink] = {}
         self._adding = trio.Lock()
         self._admitted: dict[TopicPartition, None] = {}
-        """Partitions that were let go in the open transaction."""
+        """Partitions admitted to the open transaction."""
 
-    # ---- what an application does
+    # ---- for the application
 
     async def initialize(self) -> None:
-        """Get a producer id and an epoch; earlier producers of this transactional id are fenced, and what they left
-        open is aborted. KafkaError: REQUEST_TIMED_OUT after max.block.ms; it may be called again.
+        """Get a producer id and an epoch; fences earlier producers of this transactional id and aborts their open
+        transaction. KafkaError: REQUEST_TIMED_OUT after max.block.ms; it may be called again.
         """
         manager = self.manager
         if manager.state is not TransactionState.INITIALIZING:
@@ -62,7 +62,7 @@ class Transactions:
         self._accumulator.withdraw()
 
     def begin(self) -> None:
-        """Begin a transaction; nothing is sent for it."""
+        """Begin a transaction; sends no request."""
         self.manager.begin()
         self._admitted = {}
         if not self.manager.brokers_add:
@@ -71,7 +71,7 @@ class Transactions:
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> None:
-        """The group will have come so far, if the transaction commits."""
+        """Commit the group's offsets if the transaction commits."""
         manager = self.manager
         manager.check_open()
         if not offsets:
@@ -89,7 +89,7 @@ class Transactions:
         )
 
     async def commit(self, flush: Wait) -> None:
-        """All of it takes effect, once `flush` has waited for every record."""
+        """Commit the transaction, once `flush` has waited for every record."""
         manager = self.manager
         if manager.state is not TransactionState.COMMITTING:
             manager.check_open()
@@ -102,7 +102,7 @@ class Transactions:
         await self._end()
 
     async def abort(self, answered: Wait) -> None:
-        """None of it takes effect. What was not sent yet never is; `answered` waits for what is under way."""
+        """Abort the transaction. Records not sent yet never are; `answered` waits for those in flight."""
         manager = self.manager
         if manager.state is TransactionState.INITIALIZING:
             await self.initialize()  # it has ended before; only the next epoch was missing
@@ -112,7 +112,7 @@ class Transactions:
         reason = "the transaction is aborted" if cause is None else f"the transaction is aborted: {cause}"
         self._accumulator.abort_incomplete(KafkaError(ErrorCode.TRANSACTION_ABORTABLE, reason))
         if not manager.brokers_add:
-            # Nothing may arrive behind the marker: in one epoch nobody could tell it from the next transaction.
+            # No record may arrive behind the marker: in the same epoch it would count for the next transaction.
             await answered()
             # Nor may a partition be added behind it, to whatever transaction is open by then.
             async with self._adding:
@@ -136,8 +136,10 @@ class Transactions:
     async def admit(self, queue: PartitionQueue) -> None:
         manager, partition = self.manager, queue.partition
         if manager.state is TransactionState.IN_TRANSACTION and partition in self._admitted:
-            # It was admitted before, so its sequence broke: what is left of it would come in another epoch.
-            manager.written(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"the sequence of {partition} is broken")
+            # It was admitted before, so its sequence broke: the remaining batches would come in another epoch.
+            manager.written(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"{partition}: a batch was lost and later ones cannot follow it"
+            )
         if manager.state is TransactionState.IN_TRANSACTION and not manager.writes_to(partition):
             await self._add(partition)
         if manager.state is not TransactionState.IN_TRANSACTION or not manager.is_member(partition):
@@ -154,7 +156,7 @@ class Transactions:
     async def _add(self, partition: TopicPartition) -> None:
         async with self._adding:
             if self.manager.is_member(partition) or self.manager.state is not TransactionState.IN_TRANSACTION:
-                return  # another one asked for it, too
+                return  # another task has added it
             try:
                 await self._ask(self.manager.add_request, self.manager.added, at_most=LAST_ADD_OF_CLIENTS)
             except KafkaError as error:
@@ -186,7 +188,7 @@ class Transactions:
         if manager.state is TransactionState.INITIALIZING:
             await self.initialize()
         elif manager.producer != before:
-            # Never in the same epoch: a broker would take what begins at 0 again for a repetition.
+            # Never in the same epoch: a broker would take new batches from sequence 0 for duplicates.
             self._accumulator.withdraw()
 
     async def _ask(
@@ -197,7 +199,7 @@ class Transactions:
         link: CoordinatorLink | None = None,
         at_most: int | None = None,
     ) -> None:
-        """Ask until there is a verdict. Raises what the manager failed with, or REQUEST_TIMED_OUT."""
+        """Retry until there is a verdict. Raises the error of the manager, or REQUEST_TIMED_OUT."""
         link = link or self._coordinator
         backoff = self._cluster.backoff()
         asked = ""
@@ -211,7 +213,7 @@ class Transactions:
                     await trio.sleep(backoff.next_ms() / 1000)
                     continue
                 except KafkaError as error:
-                    # Nobody will ever coordinate this id, or this group.
+                    # There will never be a coordinator for this id, or this group.
                     self.manager.fail(error.code, error.message, fatal=error.code not in ABORTABLE)
                     raise
                 verdict = absorb(response)
@@ -223,7 +225,8 @@ class Transactions:
                     link.forget()
                 await trio.sleep(backoff.next_ms() / 1000)
         raise KafkaError(
-            ErrorCode.REQUEST_TIMED_OUT, f"{self.manager!r}: no answer to {asked} in {self._max_block_ms} ms"
+            ErrorCode.REQUEST_TIMED_OUT,
+            f"{self.manager!r}: no response to {asked} within {self._max_block_ms} ms{self._cluster.last_failure()}",
         )
 
 

@@ -1,6 +1,6 @@
-"""Records that were taken on before anybody knew the partitions of their topic: they wait in a line of their topic.
+"""Records that were accepted before the partitions of their topic were known: each topic has a queue of them.
 
-Whoever comes later goes to the end of the line, so that records keep their order.
+Later records of the topic join the end of the queue, so that records keep their order.
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ from protocol.records.layout import Fields
 
 @dataclass(slots=True)
 class UnplacedRecord:
-    """One of them."""
-
     topic: str
     partition: int | None
-    """None: the partitioner will choose."""
+    """None: the partitioner chooses."""
     record: Fields
     future: FutureRecordMetadata
     result: ProduceRequestResult
@@ -28,14 +26,14 @@ class UnplacedRecord:
     deadline_ms: int
 
     def fail(self, error: Exception) -> None:
-        """It was never sent."""
+        """The record was never sent."""
         if not self.result.done:
             self.result.error = error
             self.result.set()
             self.future.complete()
 
     def placed(self, following: FutureRecordMetadata) -> None:
-        """It is in a batch, and ends as that does."""
+        """The record is in a batch, whose future it follows."""
         following.callback, self.future.callback = self.future.callback, None
         self.future.chain(following)
         self.result.set()
@@ -46,10 +44,10 @@ Place = Callable[[UnplacedRecord], Awaitable[None]]
 
 
 class UnplacedRecords:
-    """The lines of one producer."""
+    """The queues of one producer."""
 
     def __init__(self, new_latch: NewLatch, on_failed: Callable[[Exception], None]) -> None:
-        """`on_failed` hears of each that found no place."""
+        """`on_failed` is called for each record that found no partition."""
         self._new_latch = new_latch
         self._on_failed = on_failed
         self._lines: dict[str, Line] = {}
@@ -64,7 +62,7 @@ class UnplacedRecords:
     def add(
         self, topic: str, partition: int | None, record: Fields, deadline_ms: int
     ) -> tuple[UnplacedRecord, Line | None]:
-        """(the record in its line, the line if that begins with it: then somebody has to `serve` it)."""
+        """(the record, its queue if that is new: then the caller has to start `serve` for it)."""
         result = ProduceRequestResult(topic, -1 if partition is None else partition, self._new_latch)
         _, timestamp, key, value, _ = record
         sizes = (-1 if key is None else len(key), -1 if value is None else len(value))
@@ -79,12 +77,12 @@ class UnplacedRecords:
         return unplaced, line
 
     async def serve(self, topic: str, line: Line, place: Place) -> None:
-        """Place one after the other, until nobody is left. What `place` raises is the end of one record."""
+        """Place one record after the other, until the queue is empty. An error of `place` fails that record only."""
         while line:
             unplaced = line[0]
             try:
                 await place(unplaced)
-            except Exception as error:  # the record's future tells it; those behind it are placed all the same
+            except Exception as error:  # the future of this record gets it
                 if not unplaced.result.done:
                     unplaced.fail(error)
                     self._on_failed(error)
@@ -93,7 +91,7 @@ class UnplacedRecords:
             del self._lines[topic]
 
     def abort(self, error: Exception) -> list[UnplacedRecord]:
-        """None of them will be sent."""
+        """Fail all of them."""
         aborted, self._lines = self.all, {}
         for unplaced in aborted:
             unplaced.fail(error)

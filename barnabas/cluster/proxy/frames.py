@@ -1,4 +1,4 @@
-"""Where messages begin and end in the two directions of a connection, and of which API they are.
+"""Core: message boundaries in both directions of a connection, and the API of each message.
 
 A request says its API itself; an answer says only whose answer it is, so both directions share a `Conversation`. Reads
 heads alone: bodies pass in whatever pieces they come. What is no Kafka frame passes as one endless message of no API.

@@ -1,4 +1,4 @@
-"""What is wrong with links, and with messages of some API: a table that all connections look at.
+"""Core: the table of faults of links, and of messages of some API, that all connections check.
 
 A core: chance comes from outside, and nobody waits.
 """

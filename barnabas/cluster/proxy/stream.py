@@ -1,4 +1,4 @@
-"""One direction of one connection: bytes come in as they arrive, and may leave when links and rules let them.
+"""Core: one direction of one connection: bytes come in as they arrive, and leave when links and rules let them.
 
 Order stays, as in TCP: what waits keeps back what came after it. A core: the time is an argument, in seconds.
 """

@@ -1,4 +1,4 @@
-"""What `barnabas pipeline` does, one file for each job: functions over a session of Spark.
+"""The jobs of `barnabas pipeline`, one file each: functions over a Spark session.
 
-A job says what is to be done (a frozen dataclass), does it, and gives an account of it.
+A frozen dataclass describes a job; its function runs it and returns an account.
 """

@@ -1,9 +1,8 @@
-"""Topic to Parquet, for whoever reads the lake without us.
+"""Export of a topic to Parquet.
 
-A batch writes what is committed now: each file has the records of one day in one range of offsets, and the range in its
-name, so that the same offsets are there once, however often the job was tried again; the next batch into the same
-folder goes on behind them. A stream (`follow`) is Spark's own file sink: exactly once by its checkpoint and by the list
-of files that it keeps in the folder.
+A batch writes the records that are committed now. Each file has the records of one day in one range of offsets, with
+the range in its name, so that retries never duplicate offsets; the next batch into the same directory continues after
+them. A stream (`follow`) is Spark's own file sink: exactly once by its checkpoint and its list of files.
 """
 
 from __future__ import annotations
@@ -12,30 +11,30 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.files import Files, files_for
-from barnabas.pipeline.jobs import rows
+from barnabas.pipeline.jobs import lake_rows
 from barnabas.pipeline.jobs.plan import Plan, Range, Round, cut, spans
 from barnabas.pipeline.jobs.rounds import Rounds, Written, claimed, new_claim
-from barnabas.pipeline.jobs.streams import Streamed, finish
-from barnabas.pipeline.jobs.topics import Bounds, Place, bounds, find, offsets_at, require_same
-from barnabas.pipeline.refusals import in_one_line
+from barnabas.pipeline.jobs.streaming_query import Streamed, finish
+from barnabas.pipeline.jobs.topics import Bounds, TopicIdentity, bounds, find, offsets_at, require_same
+from barnabas.pipeline.spark_errors import in_one_line
 
 STATE = "_barnabas"
-"""The folder of the lake where progress is kept unless --checkpoint says otherwise. Readers skip such names."""
+"""Directory in the lake for the progress, unless --checkpoint is given. Readers skip names with an underscore."""
 
 SINK_LOG = "_spark_metadata"
-LONGEST_BEGINNING = 150
-"""Characters of a file's name that are the topic's, whose folder has all of it."""
+MAX_NAME_PREFIX = 150
+"""Maximum length of the topic's name in a file name; the directory has the full name."""
 
 FILES_FOR_A_TASK = 4
-"""In a round: so many files for each task that runs at a time."""
+"""Files per round and parallel task."""
 
 
 @dataclass(frozen=True)
 class Export:
-    """One batch."""
+    """A batch export."""
 
     bootstrap: str
     topic: str
@@ -43,14 +42,14 @@ class Export:
     checkpoint: str | None = None
     value_schema: str | None = None
     since_ms: int | None = None
-    """The first run begins at this timestamp; later ones where it ended."""
+    """The first run starts at this timestamp; later ones continue."""
     until_ms: int | None = None
     records_per_file: int = 1_000_000
 
 
 @dataclass(frozen=True)
 class Follow:
-    """A stream."""
+    """A streaming export."""
 
     bootstrap: str
     topic: str
@@ -58,39 +57,39 @@ class Follow:
     checkpoint: str | None = None
     value_schema: str | None = None
     group: str | None = None
-    """Offsets are committed to it after each batch, so that lag can be seen from outside."""
+    """Consumer group to which offsets are committed after each batch."""
     trigger: str | None = None
-    """How often a batch begins, as in `10 seconds`; None: when the one before is done."""
+    """Interval of batches, e.g. `10 seconds`; None: each starts when the previous one is completed."""
     max_offsets: int | None = None
-    """In a batch."""
+    """Maximum per batch."""
     to_the_end: bool = False
-    """Ends when all is read that is there now."""
+    """Stop at the current end of the topic."""
     skip_lost: bool = False
-    """Offsets that are gone are no failure."""
+    """Continue if requested offsets were deleted."""
 
 
 def export(session: Any, job: Export) -> Mapping[str, Any]:
-    """Does a batch; says what it came to. PipelineError."""
-    rows.check_schema(session, job.value_schema)
+    """Run a batch export; returns its account. PipelineError."""
+    lake_rows.check_schema(session, job.value_schema)
     files, to = files_for(session, job.to)
     if files.exists(f"{to}/{SINK_LOG}"):
-        raise PipelineError(f"{job.to} is written by a stream (--follow); a batch goes to a folder of its own")
+        raise PipelineError(f"{job.to} is the output of a stream (--follow); give another directory")
     folder = state_folder(session, job.checkpoint, to)
     with BlockingCluster(job.bootstrap) as cluster, files.only_one(folder):
-        place = find(cluster, job.topic)
+        identity = find(cluster, job.topic)
         rounds = Rounds(files, folder, to)
-        plan = rounds.open(new_claim("export", place, to, {"--value-schema": job.value_schema}))
+        plan = rounds.open(new_claim("export", identity, to, {"--value-schema": job.value_schema}))
         before = plan
         if plan.is_done:
-            plan = _with_new_offsets(cluster, session, job, place, plan)
+            plan = _with_new_offsets(cluster, session, job, identity, plan)
             rounds.save(plan)
 
         def work(_number: int, pieces: Round) -> Written:
-            frame = rows.read_ranges(session, job.bootstrap, place, spans(pieces), job.records_per_file)
+            frame = lake_rows.read_ranges(session, job.bootstrap, identity, spans(pieces), job.records_per_file)
             return write_round(job, frame, pieces, (files, rounds.aside))
 
         for after in rounds.run(plan, work):
-            require_same(cluster, place)
+            require_same(cluster, identity)
             plan = after
     return {
         "topic": job.topic,
@@ -104,28 +103,28 @@ def export(session: Any, job: Export) -> Mapping[str, Any]:
 
 
 def follow(session: Any, job: Follow) -> Mapping[str, Any]:
-    """Streams until it is interrupted, or `to_the_end`. PipelineError."""
-    rows.check_schema(session, job.value_schema)
+    """Stream until interrupted, or `to_the_end`. PipelineError."""
+    lake_rows.check_schema(session, job.value_schema)
     files, to = files_for(session, job.to)
     state = f"{to}/{STATE}"
     if files.exists(f"{state}/plan.json"):
-        raise PipelineError(f"{job.to} is written by batches; a stream (--follow) goes to a folder of its own")
+        raise PipelineError(f"{job.to} is the output of batches; give a stream (--follow) another directory")
     folder = state_folder(session, job.checkpoint, to, "/stream")
     with BlockingCluster(job.bootstrap) as cluster:
-        place = find(cluster, job.topic)
+        identity = find(cluster, job.topic)
     options = {"groupId": job.group} if job.group else {}
     if job.skip_lost:
         options["failOnDataLoss"] = "false"
     if job.max_offsets is not None:
         options["maxOffsetsPerTrigger"] = str(job.max_offsets)
-    wanted = new_claim("export --follow", place, to, {"--value-schema": job.value_schema})
+    wanted = new_claim("export --follow", identity, to, {"--value-schema": job.value_schema})
     with claimed(files_for(session, folder)[0], folder, wanted):
-        frame = rows.read_stream(session, job.bootstrap, job.topic, options)
+        frame = lake_rows.read_stream(session, job.bootstrap, job.topic, options)
         writer = (
-            rows.for_lake(frame, job.value_schema)
+            lake_rows.for_lake(frame, job.value_schema)
             .writeStream.format("parquet")
             .queryName(f"export {job.topic}")
-            .partitionBy(*rows.FOLDERS)
+            .partitionBy(*lake_rows.FOLDERS)
             .option("path", to)
             .option("checkpointLocation", folder)
         )
@@ -138,43 +137,43 @@ def follow(session: Any, job: Follow) -> Mapping[str, Any]:
 
 
 def state_folder(session: Any, checkpoint: str | None, to: str, under: str = "") -> str:
-    """Where a job into the folder `to` keeps how far it is."""
+    """The directory of the progress of a job that writes to `to`."""
     return f"{to}/{STATE}{under}" if checkpoint is None else files_for(session, checkpoint)[1]
 
 
-def _with_new_offsets(cluster: BlockingCluster, session: Any, job: Export, place: Place, plan: Plan) -> Plan:
-    """Rounds for what came since, or for all there is."""
-    known = bounds(cluster, place)
-    starts = offsets_at(cluster, place, job.since_ms, known) if job.since_ms is not None else {}
-    ends = offsets_at(cluster, place, job.until_ms, known) if job.until_ms is not None else {}
+def _with_new_offsets(cluster: BlockingCluster, session: Any, job: Export, identity: TopicIdentity, plan: Plan) -> Plan:
+    """The plan with rounds for the offsets after the last run, or for all offsets."""
+    known = bounds(cluster, identity)
+    starts = offsets_at(cluster, identity, job.since_ms, known) if job.since_ms is not None else {}
+    ends = offsets_at(cluster, identity, job.until_ms, known) if job.until_ms is not None else {}
     ranges = []
     for partition, each in known.items():
-        start = _begin(place, partition, plan, each, starts.get(partition, each.start))
+        start = _begin(identity, partition, plan, each, starts.get(partition, each.start))
         ranges.append(Range(partition, start, max(start, min(each.end, ends.get(partition, each.end)))))
     pieces = FILES_FOR_A_TASK * session.sparkContext.defaultParallelism
     rounds = cut(ranges, job.records_per_file, pieces)
     return plan.with_more(rounds, {each.partition: each.end for each in ranges})
 
 
-def _begin(place: Place, partition: int, plan: Plan, now: Bounds, first: int) -> int:
+def _begin(identity: TopicIdentity, partition: int, plan: Plan, now: Bounds, first: int) -> int:
     start = plan.next_offsets.get(partition)
     if start is None:
         return first
     if start < now.start:
         raise PipelineError(
-            f"offsets {start} to {now.start} of {place.topic}-{partition} were deleted before they were exported: they"
-            " are lost; another --to (or another --checkpoint) begins with what there is"
+            f"offsets {start} to {now.start} of {identity.topic}-{partition} were deleted before they were exported;"
+            " another --to (or another --checkpoint) starts with the records that are left"
         )
     if start > now.end:
         raise PipelineError(
-            f"{place.topic}-{partition} ends at {now.end}, and {start} was exported: records were lost or the cluster"
-            " was restored; another --to begins anew"
+            f"{identity.topic}-{partition} ends at offset {now.end}, but offsets up to {start} were exported: records"
+            " were lost or the cluster was restored; another --to starts from the beginning"
         )
     return start
 
 
 def write_round(job: Any, frame: Any, pieces: Round, aside: tuple[Files, str]) -> Written:
-    """The files of a round, aside: of `frame`, the records of its ranges."""
+    """Write the records of `frame`, which has the ranges of a round, to temporary files."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
@@ -184,10 +183,10 @@ def write_round(job: Any, frame: Any, pieces: Round, aside: tuple[Files, str]) -
     seen = Observation()
     starts = F.create_map(*(F.lit(each) for partition, (start, _) in whole.items() for each in (partition, start)))
     first = starts[F.col("partition")].cast("long")
-    frame = rows.for_lake(frame, job.value_schema)
+    frame = lake_rows.for_lake(frame, job.value_schema)
     frame = frame.withColumn("_start", first + F.floor((F.col("offset") - first) / size) * size)
     frame = frame.observe(seen, F.count(F.lit(1)).alias("records"))
-    order = (*rows.FOLDERS, "_start", "offset")
+    order = (*lake_rows.FOLDERS, "_start", "offset")
     with in_one_line():
         frame.sortWithinPartitions(*order).write.partitionBy(*order[:-1]).parquet(folder)
     ends = {(piece.partition, piece.start): piece.end for piece in pieces}
@@ -199,8 +198,8 @@ def _named(written: list[str], ends: Mapping[tuple[int, int], int]) -> Iterator[
     taken: dict[str, int] = {}
     for name in written:
         *folders, last, file = ("", *name.split("/"))[-5:]
-        if not file.endswith(".parquet") or file.startswith((".", "_")) or len(folders) != len(rows.FOLDERS):
-            # Of no rows Spark makes an empty file without a folder.
+        if not file.endswith(".parquet") or file.startswith((".", "_")) or len(folders) != len(lake_rows.FOLDERS):
+            # Without rows Spark writes an empty file outside of these directories.
             continue
         of = dict(folder.split("=", 1) for folder in (*folders, last))
         partition, start = int(of["partition"]), int(of["_start"])
@@ -210,5 +209,5 @@ def _named(written: list[str], ends: Mapping[tuple[int, int], int]) -> Iterator[
 
 
 def _seen(topic: str) -> str:
-    """How a file's name begins: readers pass over what begins with `_` or `.`, and file systems refuse long names."""
-    return topic.lstrip("._")[:LONGEST_BEGINNING] or "topic"
+    """The prefix of a file name: readers skip names that begin with `_` or `.`, and file systems limit the length."""
+    return topic.lstrip("._")[:MAX_NAME_PREFIX] or "topic"

@@ -1,7 +1,7 @@
-"""How far jobs and groups are behind the ends of the topics that they read. It reads only, and needs no Spark.
+"""The lag of jobs and consumer groups. Changes nothing and needs no Spark.
 
-A job is known by its checkpoint: one of Spark's own (the offsets of the last batch that was committed), or a plan of a
-batch job.
+A job is identified by its checkpoint: that of Spark (the offsets of the last committed batch), or the plan of a batch
+job.
 """
 
 from __future__ import annotations
@@ -11,38 +11,40 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from barnabas.client.coordinator_lookup import CoordinatorType
 from barnabas.client.offset_lookup import LATEST, Isolation
-from barnabas.pipeline.blocking import BlockingCluster, CoordinatorKind
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import PipelineError, WrongUse
 from barnabas.pipeline.files import Files
 from barnabas.pipeline.jobs.plan import Claim, Plan, read_document
 from barnabas.pipeline.jobs.rounds import CLAIM, PLAN
 from barnabas.pipeline.jobs.topics import find
-from protocol.errors import ErrorCode, KafkaError, error_code
+from barnabas.pipeline.response_errors import response_error
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_fetch import OffsetFetchRequest
 
 Positions = dict[tuple[str, int], int]
 """(topic, partition) to the next offset to read."""
 
 OFFSET_FETCH_VERSION = 7
-"""Names one group and, with nothing named, gives all that it has."""
+"""Takes one group and, without topics, returns all its offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Of one reader in one partition."""
+    """The lag of one reader in one partition."""
 
     reader: str
     topic: str
     partition: int
     position: int | None
-    """None: it has read nothing there."""
+    """None: nothing read yet."""
     start: int
     end: int
 
     @property
     def lag(self) -> int:
-        """Offsets that are still to come, of those that are still there."""
+        """Number of existing offsets not yet read."""
         return max(0, self.end - max(self.start, self.position or 0))
 
     def to_json(self) -> dict[str, Any]:
@@ -63,9 +65,9 @@ def lags(
     checkpoints: Sequence[tuple[Files, str]],
     topics: Sequence[str] = (),
 ) -> list[Lag]:
-    """Of all readers in the partitions they have positions in, and in all of `topics`. PipelineError."""
+    """The lag of all readers in all partitions of their topics and of `topics`. PipelineError."""
     if not groups and not checkpoints:
-        raise WrongUse("say whose lag: --group GROUP, or --checkpoint DIR")
+        raise WrongUse("--group GROUP or --checkpoint DIR is missing")
     for topic in topics:
         find(cluster, topic)
     positions = {reader_of_group(group): positions_of_group(cluster, group) for group in groups}
@@ -79,16 +81,12 @@ def reader_of_group(group: str) -> str:
 
 
 def positions_of_group(cluster: BlockingCluster, group: str) -> Positions:
-    """What it has committed. KafkaError."""
-
-    def code_of(response: Any) -> ErrorCode:
-        return error_code(response.error_code)
-
+    """The committed offsets. KafkaError."""
     request = OffsetFetchRequest(group_id=group, topics=None)
-    kind = CoordinatorKind.GROUP
-    response = cluster.coordinator_call(group, kind, request, code_of, version=OFFSET_FETCH_VERSION)
-    if code_of(response) is not ErrorCode.NONE:
-        raise KafkaError(code_of(response), f"group {group}")
+    kind = CoordinatorType.GROUP
+    response = cluster.coordinator_call(group, kind, request, response_error, version=OFFSET_FETCH_VERSION)
+    if response_error(response) is not ErrorCode.NONE:
+        raise KafkaError(response_error(response), f"group {group}")
     return {
         (topic.name, each.partition_index): each.committed_offset
         for topic in response.topics
@@ -98,24 +96,24 @@ def positions_of_group(cluster: BlockingCluster, group: str) -> Positions:
 
 
 def positions_of_checkpoint(files: Files, folder: str) -> Positions:
-    """Where the job goes on. PipelineError if there is no checkpoint, or none that reads topics."""
-    for place in (folder, f"{folder}/_barnabas", f"{folder}/_barnabas/stream"):
-        plan = files.read(f"{place}/{PLAN}")
+    """The next offsets of the job. PipelineError if the directory is no checkpoint of a job that reads topics."""
+    for directory in (folder, f"{folder}/_barnabas", f"{folder}/_barnabas/stream"):
+        plan = files.read(f"{directory}/{PLAN}")
         if plan is not None:
-            return _of_plan(read_document(Plan, plan, f"{place}/{PLAN}"))
-        commits = files.names(f"{place}/commits")
+            return _of_plan(read_document(Plan, plan, f"{directory}/{PLAN}"))
+        commits = files.names(f"{directory}/commits")
         numbers = sorted(int(name) for name in commits if name.isdigit())
         if numbers:
-            return positions_in_offset_log(files.read(f"{place}/offsets/{numbers[-1]}") or "", place)
-        claim = files.read(f"{place}/{CLAIM}")
+            return positions_in_offset_log(files.read(f"{directory}/offsets/{numbers[-1]}") or "", directory)
+        claim = files.read(f"{directory}/{CLAIM}")
         if claim is not None:
-            read_document(Claim, claim, f"{place}/{CLAIM}")
+            read_document(Claim, claim, f"{directory}/{CLAIM}")
             return {}
-    raise PipelineError(f"{folder} is no checkpoint: there are no commits and no plan in it")
+    raise PipelineError(f"{folder} is no checkpoint: it has neither commits nor a plan")
 
 
 def positions_in_offset_log(text: str, folder: str) -> Positions:
-    """One file of Spark's offset log: a version, the batch's settings, and a line for each source."""
+    """Parses a file of Spark's offset log: a version, the settings of the batch, and a line for each source."""
     result: Positions = {}
     for line in text.splitlines()[2:]:
         try:
@@ -135,7 +133,7 @@ def positions_in_offset_log(text: str, folder: str) -> Positions:
 
 
 def _of_plan(plan: Plan) -> Positions:
-    """The end of what is done: where the first round begins that is not."""
+    """The start of the first round that is not done."""
     result = {(plan.claim.topic, partition): end for partition, end in plan.next_offsets.items()}
     for pieces in reversed(plan.rounds[plan.done :]):
         for piece in reversed(pieces):
@@ -154,7 +152,7 @@ def _of(cluster: BlockingCluster, reader: str, positions: Positions, topics: Seq
 
 
 def total(found: Sequence[Lag]) -> Mapping[str, int]:
-    """By reader."""
+    """Total lag by reader."""
     sums: dict[str, int] = {}
     for each in found:
         sums[each.reader] = sums.get(each.reader, 0) + each.lag

@@ -1,8 +1,6 @@
-"""What a job is going to do, cut into rounds, and how far it is: a small document that survives the job.
+"""Core: the plan of a batch job: its offsets in rounds, and the number of completed rounds.
 
-    plan.json    which job on which topic, its rounds, how many of them are done
-
-A core: offsets in, ranges out. Rounds are done in order; each is done wholly or not at all, by whoever does them.
+It is kept as `plan.json`. Rounds are completed in order, each atomically (`rounds.py`).
 """
 
 from __future__ import annotations
@@ -13,11 +11,10 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from barnabas.pipeline.errors import PipelineError
-from barnabas.pipeline.jobs.topics import Place
 
 
 class Range(NamedTuple):
-    """Offsets of one partition from `start` up to `end`, which is not in it."""
+    """Offsets of one partition, without `end`."""
 
     partition: int
     start: int
@@ -28,7 +25,7 @@ Round = list[Range]
 
 
 class Claim(BaseModel):
-    """Whose checkpoint it is. Another job, or the same one on other things, must not go on from it."""
+    """The owner of a checkpoint. Another job, or the same job with another topic or output, must not use it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -38,27 +35,24 @@ class Claim(BaseModel):
     topic: str
     topic_id: str
     other: str
-    """What is on the other side: a folder, or another topic."""
+    """The other side of the job: a directory, or another topic."""
     settings: dict[str, str] = {}
-    """What must not change on the way, by the names of options."""
+    """Options that must not change between runs, by name."""
     query_id: str
-    """Of the job's transactions."""
-
-    def place(self, partitions: Sequence[int]) -> Place:
-        return Place(self.cluster_id, self.topic, self.topic_id, tuple(partitions))
+    """The query id of the job's sink."""
 
     def require_same(self, wanted: Claim, folder: str) -> None:
-        """PipelineError unless `wanted` may go on from here."""
+        """PipelineError unless `wanted` may use this checkpoint."""
         another = "give another --checkpoint"
         if self.job != wanted.job:
-            raise PipelineError(f"{folder} is a checkpoint of {self.job!r}, not of {wanted.job!r}; {another}")
+            raise PipelineError(f"{folder} is the checkpoint of job {self.job!r}, not of {wanted.job!r}; {another}")
         if self.topic != wanted.topic:
             raise PipelineError(f"{folder} is the checkpoint of topic {self.topic}, not of {wanted.topic}; {another}")
         if self.cluster_id != wanted.cluster_id:
             raise PipelineError(f"{folder} is the checkpoint of a job on cluster {self.cluster_id}; {another}")
         if self.topic_id != wanted.topic_id:
             raise PipelineError(
-                f"the topic {self.topic} was made anew since {folder} was begun, its offsets mean other records;"
+                f"topic {self.topic} was recreated after {folder} was created, so its offsets are other records;"
                 f" {another}"
             )
         if self.other != wanted.other:
@@ -67,12 +61,12 @@ class Claim(BaseModel):
             was, is_now = self.settings.get(name), wanted.settings.get(name)
             if was != is_now:
                 raise PipelineError(
-                    f"{folder} was begun {_with(name, was)}, and now it is {_with(name, is_now)}; {another}"
+                    f"{folder} was created {_with(name, was)}, not {_with(name, is_now)}; {another}"
                 )
 
 
 class Plan(BaseModel):
-    """Rounds of a claim, of which `done` are done."""
+    """The rounds of a job, of which `done` are completed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -80,9 +74,9 @@ class Plan(BaseModel):
     rounds: list[Round] = []
     done: int = 0
     next_offsets: dict[int, int] = {}
-    """Where new rounds begin, once all are done."""
+    """Start of new rounds, once all are completed."""
     records: int = 0
-    """In the rounds that are done."""
+    """Records in completed rounds."""
     files: int = 0
 
     @property
@@ -95,19 +89,19 @@ class Plan(BaseModel):
         )
 
     def with_more(self, rounds: Sequence[Round], next_offsets: Mapping[int, int]) -> Plan:
-        """A further run, whose rounds have numbers of their own: what was done stays counted."""
+        """The plan of a further run. Its rounds continue the numbering."""
         assert self.is_done
         return self.model_copy(
             update={"rounds": [*self.rounds, *rounds], "next_offsets": {**self.next_offsets, **next_offsets}}
         )
 
     def forgetting(self) -> Plan:
-        """Without the ranges of rounds that are done: nobody asks for them, and the document stays small."""
+        """Without the ranges of completed rounds, so that the document stays small."""
         return self.model_copy(update={"rounds": [[] for _ in range(self.done)] + self.rounds[self.done :]})
 
 
 def read_document(kind: type[BaseModel], text: str, path: str) -> Any:
-    """A document of ours. PipelineError if it is none."""
+    """Parse a state file. PipelineError if it is invalid."""
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
@@ -117,7 +111,7 @@ def read_document(kind: type[BaseModel], text: str, path: str) -> Any:
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
-    """The same offsets, each once: overlapping and touching ranges are one; empty ones are none."""
+    """The same offsets in disjoint ranges: overlapping and adjacent ranges are joined, empty ones removed."""
     result: list[Range] = []
     for each in sorted(ranges):
         if each.end <= each.start:
@@ -130,10 +124,10 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
 
 
 def cut(ranges: Iterable[Range], size: int, pieces_in_round: int) -> list[Round]:
-    """Ranges cut into pieces of at most `size` offsets, dealt to rounds of at most `pieces_in_round`.
+    """Cut ranges into pieces of at most `size` offsets, and distribute them to rounds of at most `pieces_in_round`.
 
-    Pieces of a partition keep their order. In a round, those of one partition touch each other, and all but its last
-    have exactly `size` offsets: a round is one range for each partition.
+    Pieces of a partition keep their order. Within a round, those of a partition are adjacent, and all but the last have
+    exactly `size` offsets, so that a round has one range for each partition.
     """
     assert size > 0 and pieces_in_round > 0
     lines: dict[int, list[Range]] = {}
@@ -149,13 +143,13 @@ def cut(ranges: Iterable[Range], size: int, pieces_in_round: int) -> list[Round]
             rounds.append([])
             ends = {}
         rounds[-1].append(piece)
-        # After a piece that is not whole nothing more of its partition fits into the round.
+        # After a smaller piece no other piece of the partition fits into the round.
         ends[piece.partition] = piece.end if piece.end - piece.start == size else -1
     return rounds
 
 
 def spans(pieces: Iterable[Range]) -> dict[int, tuple[int, int]]:
-    """A round as one range for each partition."""
+    """The range of each partition in a round."""
     result: dict[int, tuple[int, int]] = {}
     for partition, start, end in sorted(pieces):
         result[partition] = (result.get(partition, (start, end))[0], end)

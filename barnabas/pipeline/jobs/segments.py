@@ -1,6 +1,6 @@
-"""What is in the logs of some directories, part by part: counted, with what cannot be read; or all of it as Parquet.
+"""Reads the logs in brokers' directories: counts their records and faults, or exports them as Parquet.
 
-Each part of a log is one task. Reading stops nowhere: what is torn or corrupt is skipped, and stands in the account.
+Each part of a log is one task. Torn and corrupt batches are skipped and listed in the account.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Any
 
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.log_files import Fault
+from barnabas.pipeline.log_transactions import AbortedBatches
 from barnabas.pipeline.replicas import SegmentTask
 from barnabas.pipeline.segment_plan import SegmentOptions, SegmentPlan, chunks_of, plan_of
-from barnabas.pipeline.settled import Aborted
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Of a part of a log."""
+    """The counts of one part of a log."""
 
     task: SegmentTask
     batches: int
     records: int
-    """That a reader is given: without markers, and without what was aborted."""
+    """Records that consumers get: without markers and aborted records."""
     aborted: int
     markers: int
     size_bytes: int
@@ -31,8 +31,8 @@ class Survey:
 
 
 def survey(task: SegmentTask, options: SegmentOptions) -> Survey:
-    """Looks at each batch of a part; nothing is decompressed."""
-    aborted_now = Aborted(task.aborted)
+    """Count the batches of a part, without decompressing them."""
+    aborted_now = AbortedBatches(task.aborted)
     faults: list[Fault] = []
     batches = records = aborted = markers = size_bytes = 0
     for chunk in chunks_of(task, replace(options, skip_corrupt=True, skip_gone=True), faults):
@@ -51,7 +51,7 @@ def survey(task: SegmentTask, options: SegmentOptions) -> Survey:
 
 
 def surveyed(session: Any, options: SegmentOptions) -> tuple[SegmentPlan, list[Survey]]:
-    """The plan, and what was found of each of its tasks. PipelineError."""
+    """The plan, and the survey of each task. PipelineError."""
     plan = plan_of(options)
     if not plan.tasks:
         return plan, []
@@ -83,36 +83,36 @@ def account(plan: SegmentPlan, surveys: Sequence[Survey]) -> dict[str, Any]:
     ]
     faults = [str(fault) for each in surveys for fault in each.faults]
     faults += [
-        f"{replica.directory}: ends at offset {end}, below the high watermark {wanted}; no other replica here has more"
+        f"{replica.directory}: ends at offset {end}, below the high watermark {wanted}; no other replica has more"
         for replica, end, wanted in plan.short
     ]
     return {"partitions": partitions, "records": sum(each.records for each in surveys), "faults": faults}
 
 
 def export(session: Any, options: SegmentOptions, to: str) -> int:
-    """All records as Parquet, with topic and partition as folders; gives how many. PipelineError if the folder is
-    there. Nothing is to be seen of a job that failed."""
+    """Write all records as Parquet, partitioned by topic and partition; returns their number. PipelineError if the
+    directory exists. A failed job leaves nothing visible."""
     from pyspark.errors import AnalysisException
 
     try:
         frame_of(session, options).write.partitionBy("topic", "partition").parquet(to)
     except AnalysisException as error:
         if "PATH_ALREADY_EXISTS" in str(error):
-            raise PipelineError(f"{to} is there already; take another folder") from None
+            raise PipelineError(f"{to} already exists; give another directory") from None
         raise
     return int(session.read.parquet(to).count())
 
 
 def frame_of(session: Any, options: SegmentOptions) -> Any:
-    """What the source gives."""
-    from barnabas.pipeline.segments import NAME, SegmentDataSource
+    """The frame of the source."""
+    from barnabas.pipeline.segment_source import NAME, SegmentDataSource
 
     session.dataSource.register(SegmentDataSource)
     return session.read.format(NAME).options(**named(options)).load()
 
 
 def named(options: SegmentOptions) -> dict[str, str]:
-    """As options of the source."""
+    """The options of the source."""
     given = asdict(options)
     return {
         "path": ",".join(options.directories),

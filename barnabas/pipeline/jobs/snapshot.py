@@ -1,7 +1,7 @@
-"""The latest value of each key, as Parquet: the table that a topic of changes describes; removed keys are not in it.
+"""Snapshot of a topic: the latest value of each key as Parquet, without keys whose latest record is a tombstone.
 
-Within a partition offsets say what is latest. A key that is in several partitions (the topic was given more of them)
-has its latest by timestamp among these.
+Within a partition the highest offset is the latest. For a key in several partitions (as after partitions were added),
+the latest of these by timestamp counts.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from barnabas.pipeline.blocking import BlockingCluster
+from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.files import Files, files_for
-from barnabas.pipeline.jobs import rows
+from barnabas.pipeline.jobs import lake_rows
 from barnabas.pipeline.jobs.topics import bounds, find, require_same
-from barnabas.pipeline.refusals import in_one_line
+from barnabas.pipeline.spark_errors import in_one_line
 
 ASIDE = "{to}.barnabas-new"
 BEFORE = "{to}.barnabas-old"
@@ -31,19 +31,19 @@ class Snapshot:
 
 
 def snapshot(session: Any, job: Snapshot) -> Mapping[str, Any]:
-    """Writes the table, which is visible when it is whole. PipelineError."""
+    """Write the snapshot; it becomes visible when it is complete. PipelineError."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
-    rows.check_schema(session, job.value_schema)
+    lake_rows.check_schema(session, job.value_schema)
     files, to = files_for(session, job.to)
     if files.names(to) and not job.overwrite:
-        raise PipelineError(f"{job.to} is there already; --overwrite replaces it")
+        raise PipelineError(f"{job.to} already exists; --overwrite replaces it")
     with BlockingCluster(job.bootstrap) as cluster:
-        place = find(cluster, job.topic)
-        known = bounds(cluster, place)
+        identity = find(cluster, job.topic)
+        known = bounds(cluster, identity)
         seen, kept = Observation(), Observation()
-        frame = rows.for_lake(rows.read_ranges(session, job.bootstrap, place, known), job.value_schema)
+        frame = lake_rows.for_lake(lake_rows.read_ranges(session, job.bootstrap, identity, known), job.value_schema)
         frame = frame.observe(
             seen,
             F.count(F.lit(1)).alias("records"),
@@ -55,7 +55,7 @@ def snapshot(session: Any, job: Snapshot) -> Mapping[str, Any]:
         try:
             with in_one_line():
                 table.write.parquet(aside)
-            require_same(cluster, place)
+            require_same(cluster, identity)
         except BaseException:
             files.remove(aside)
             raise
@@ -71,7 +71,7 @@ def snapshot(session: Any, job: Snapshot) -> Mapping[str, Any]:
 
 
 def latest(frame: Any) -> Any:
-    """Rows as of `for_lake`, one for each key that has a value at the end."""
+    """The latest row of each key of a `for_lake` frame, without tombstones."""
     from pyspark.sql import functions as F
 
     carried = F.struct("value", "partition", "offset", "timestamp", "headers")
@@ -82,7 +82,7 @@ def latest(frame: Any) -> Any:
 
 
 def _swap(files: Files, aside: str, to: str) -> None:
-    """Two renames: for a moment nothing is there, and never a part."""
+    """Two renames: for a moment the directory does not exist, but it is never incomplete."""
     before = BEFORE.format(to=to)
     files.remove(before)
     if files.exists(to):

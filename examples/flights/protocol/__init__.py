@@ -1,1 +1,1 @@
-"""How a position report is written in a record: the project's own format."""
+"""The project's own format of a position report."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Position:
-    """Where a plane was: degrees north, degrees east, metres."""
+    """Position of a plane: degrees north, degrees east, metres."""
 
     latitude: float
     longitude: float

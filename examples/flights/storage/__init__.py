@@ -1,1 +1,1 @@
-"""What the project remembers, in SQLite."""
+"""The project's storage in SQLite."""

@@ -35,7 +35,7 @@ class Positions:
             self._database.execute("INSERT OR REPLACE INTO read VALUES (?, ?)", (partition, offset + 1))
 
     def next_offset(self, partition: int) -> int:
-        """Where to read on."""
+        """Offset of the next report to read."""
         row = self._database.execute("SELECT offset FROM read WHERE partition = ?", (partition,)).fetchone()
         return row[0] if row else 0
 
@@ -46,7 +46,7 @@ class Positions:
         return Position(*row) if row else None
 
     def reports(self) -> dict[str, int]:
-        """How many reports there were of each plane."""
+        """Number of reports of each plane."""
         return dict(self._database.execute("SELECT plane, reports FROM positions ORDER BY plane"))
 
     def close(self) -> None:

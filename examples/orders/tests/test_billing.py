@@ -22,7 +22,7 @@ async def write_orders(bootstrap_servers: str, numbers: range, world=None) -> No
 
 
 async def read_invoices(bootstrap_servers: str, count: int, world=None) -> Counter[int]:
-    """How many invoices there are for each order, once there are `count` in all."""
+    """Number of invoices for each order, once there are `count` in all."""
     seen: Counter[int] = Counter()
     settings = {"auto_offset_reset": "earliest", "isolation_level": "read_committed", "group_id": "audit"}
     async with Consumer(INVOICES, bootstrap_servers=bootstrap_servers, world=world, **settings) as consumer:

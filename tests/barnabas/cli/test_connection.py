@@ -1,4 +1,4 @@
-"""Which settings the clients of a command get, and who wins."""
+"""Client settings of a command, and their precedence."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ def test_brokers_are_those_of_the_option_the_file_or_the_cluster_here(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("client.id", "-X client.id: not NAME=VALUE"),
         ("=x", "-X =x: not NAME=VALUE"),
-        ("clientid=x", r"-X clientid=x: there is no such setting; did you mean client.id\?"),
-        ("zzzzz=x", "-X zzzzz=x: there is no such setting$"),
+        ("clientid=x", r"-X clientid=x: no such client setting; did you mean client.id\?"),
+        ("zzzzz=x", "-X zzzzz=x: no such client setting$"),
     ],
 )
-def test_settings_that_there_are_not(text: str, told: str) -> None:
-    with pytest.raises(WrongArgument, match=told):
+def test_unknown_settings_are_refused(text: str, message: str) -> None:
+    with pytest.raises(WrongArgument, match=message):
         Connection(properties=[text]).settings(KNOWN)
 
 
-def test_what_another_kind_of_client_knows_is_left_out() -> None:
+def test_settings_of_other_kinds_of_clients_are_ignored() -> None:
     assert "linger_ms" not in Connection(properties=["linger.ms=5"]).settings(KNOWN)
     assert Connection(properties=["linger.ms=5"]).settings({"linger_ms"})["linger_ms"] == "5"
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_client_config_file(tmp_path: Path) -> None:
     with pytest.raises(WrongArgument, match=r"--client-config .*nowhere: No such file"):
         Connection(client_config=tmp_path / "nowhere").settings(KNOWN)

@@ -9,7 +9,7 @@ import pytest
 
 from barnabas.cli.consume import Look
 from barnabas.cli.line_format import LineFormat
-from barnabas.cli.output import complain, say, show_json, show_table
+from barnabas.cli.output import complain, show_json, show_table, show_text
 from barnabas.client.consumer.record import ConsumerRecord, TimestampType
 
 HOSTILE = "\x1b]0;PWNED\x07\x1b[31mgroup\nnext"
@@ -41,7 +41,7 @@ def test_a_table_has_a_line_for_each_row(
 
 
 def test_what_is_said_and_complained_of(capsys: pytest.CaptureFixture[str]) -> None:
-    say(f"deleted {HOSTILE}")
+    show_text(f"deleted {HOSTILE}")
     complain(f"{HOSTILE}: not there")
     said = capsys.readouterr()
     assert said.out == "deleted \\u001b]0;PWNED\\u0007\\u001b[31mgroup\nnext\n"

@@ -1,4 +1,4 @@
-"""Moving a group's offsets: the plan is made before anything is done."""
+"""Plans of `groups reset-offsets`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KNOWN = {SECOND: Known(10, 20, None), FIRST: Known(0, 100, 40, at_time=60)}
         (Target(Aim.GIVEN, given={FIRST: 7, SECOND: 300}), [7, 20]),
     ],
 )
-def test_where_each_aim_leads(target: Target, afters: list[int]) -> None:
+def test_the_offset_of_each_kind_of_reset(target: Target, afters: list[int]) -> None:
     resets = plan(target, KNOWN)
     assert [reset.partition for reset in resets] == [FIRST, SECOND]
     assert [reset.before for reset in resets] == [40, None]
@@ -49,7 +49,7 @@ PARTITIONS = st.builds(Partition, st.sampled_from(["a", "b.c", "d_e-f"]), st.int
 
 
 @given(st.dictionaries(PARTITIONS, st.integers(0, 10**12), max_size=5))
-def test_what_is_exported_can_be_read_again(given_offsets: dict[Partition, int]) -> None:
+def test_an_exported_plan_can_be_read_again(given_offsets: dict[Partition, int]) -> None:
     known = {partition: Known(0, 10**12, None) for partition in given_offsets}
     lines = write_csv(plan(Target(Aim.GIVEN, given=given_offsets), known))
     if given_offsets:
@@ -57,25 +57,25 @@ def test_what_is_exported_can_be_read_again(given_offsets: dict[Partition, int])
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "f: no line"),
         ("t,0", "f, line 1: not topic,partition,offset"),
         ("# c\n\nt,0,5\nt,x,5", "f, line 4: not topic,partition,offset"),
         ("t,0,-1", "f, line 1: not"),
-        ("t,0,1\nt,0,2", "f, line 2: t:0 stands there twice"),
+        ("t,0,1\nt,0,2", "f, line 2: t:0 is there twice"),
         (",0,1", "f, line 1: not"),
     ],
 )
-def test_files_that_cannot_be_meant(text: str, told: str) -> None:
-    with pytest.raises(WrongArgument, match=told):
+def test_malformed_files_are_refused(text: str, message: str) -> None:
+    with pytest.raises(WrongArgument, match=message):
         read_csv(text, "f")
 
 
-def test_one_aim_is_enough() -> None:
+def test_exactly_one_target_is_allowed() -> None:
     target = Target(Aim.EARLIEST)
     assert one_target([("--a", None), ("--b", target)]) is target
-    with pytest.raises(WrongArgument, match="where to\\? One of --a, --b"):
+    with pytest.raises(WrongArgument, match="needs one of --a, --b"):
         one_target([("--a", None), ("--b", None)])
-    with pytest.raises(WrongArgument, match="--a and --b: one of them"):
+    with pytest.raises(WrongArgument, match="--a and --b exclude each other"):
         one_target([("--a", target), ("--b", target)])

@@ -45,9 +45,9 @@ def test_fields_are_options_with_their_defaults() -> None:
 
 
 def test_a_field_without_a_default_has_to_be_given() -> None:
-    code, told = outcome("it")
+    code, message = outcome("it")
     assert code == 2
-    assert "--name" in told
+    assert "--name" in message
 
 
 def test_two_groups_cannot_have_the_same_option() -> None:

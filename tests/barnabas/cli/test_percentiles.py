@@ -35,9 +35,9 @@ def test_each_percentile_is_near_the_true_one(durations_us: list[int]) -> None:
     for duration_us in durations_us:
         found.add(duration_us)
     ordered = sorted(durations_us)
-    for share, told in zip(SHARES, found.percentiles_us(SHARES), strict=True):
+    for share, message in zip(SHARES, found.percentiles_us(SHARES), strict=True):
         true = ordered[max(0, math.ceil(share * len(ordered)) - 1)]
-        assert true <= told <= true * (1 + 1 / 128) + 1
+        assert true <= message <= true * (1 + 1 / 128) + 1
     assert found.max_us == ordered[-1]
     assert found.mean_us == pytest.approx(sum(ordered) / len(ordered))
 
@@ -63,10 +63,10 @@ def test_a_result_for_people_and_for_programs() -> None:
         "wait: 3.0 ms",
         "until acked (ms): mean 1.99, p50 1.00, p99.9 100.00, max 100.00",
     ]
-    told = result.to_json()
-    assert told["records_per_second"] == 50
-    assert told["until_acked_ms"] == {"mean": 1.99, "p50": 1.003, "p99.9": 100.0, "max": 100.0}
-    assert told["wait_ms"] == 3.0
+    message = result.to_json()
+    assert message["records_per_second"] == 50
+    assert message["until_acked_ms"] == {"mean": 1.99, "p50": 1.003, "p99.9": 100.0, "max": 100.0}
+    assert message["wait_ms"] == 3.0
 
 
 def test_a_result_of_nothing() -> None:

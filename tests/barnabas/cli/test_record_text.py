@@ -1,4 +1,4 @@
-"""Records as text: what one command writes, the other reads."""
+"""Text and JSON forms of records: one command reads what the other writes."""
 
 from __future__ import annotations
 
@@ -60,46 +60,46 @@ def test_values_of_a_kind_come_back_from_json_and_from_lines(kind: str, value: A
     [("int", "x"), ("int", "1.5"), ("double", "x"), ("bool", "yes"), ("json", "{"), ("uuid", "1"), ("void", "x")],
 )
 def test_text_that_is_not_of_its_kind(kind: str, text: str) -> None:
-    with pytest.raises(WrongText, match=f"is no {kind}"):
+    with pytest.raises(WrongText, match=f"not of kind {kind}"):
         parse_text(kind, text.encode())
 
 
 def test_text_that_is_not_utf_8() -> None:
     assert parse_text("bytes", b"\xff") == b"\xff"
-    with pytest.raises(WrongText, match=r"\\xff is no str"):
+    with pytest.raises(WrongText, match=r"not of kind str: \\xff"):
         parse_text("str", b"\xff")
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
-        ("{", "no JSON"),
-        ("[]", "no JSON object with a value"),
-        ('{"key": "k"}', "no JSON object with a value"),
-        ('{"value": "v", "val": 1}', "val is no part of a record"),
-        ('{"value": 5}', "value is neither text, null nor"),
-        ('{"value": {"base64": "?"}}', "value is neither text, null nor"),
-        ('{"value": "v", "key": {"base64": "aa==", "x": 1}}', "key is neither text, null nor"),
-        ('{"value": "v", "headers": {}}', "headers is no list"),
-        ('{"value": "v", "headers": [["k"]]}', "a header is no"),
-        ('{"value": "v", "headers": [["k", 5]]}', "header k is neither"),
-        ('{"value": "v", "partition": -1}', "partition is no whole number"),
-        ('{"value": "v", "timestamp": "now"}', "timestamp is no whole number"),
-        ('{"value": "\\ud800"}', "value is neither text"),
+        ("{", "invalid JSON"),
+        ("[]", "must be a JSON object with a value"),
+        ('{"key": "k"}', "must be a JSON object with a value"),
+        ('{"value": "v", "val": 1}', "unknown field val"),
+        ('{"value": 5}', "value must be text, null or"),
+        ('{"value": {"base64": "?"}}', "value must be text, null or"),
+        ('{"value": "v", "key": {"base64": "aa==", "x": 1}}', "key must be text, null or"),
+        ('{"value": "v", "headers": {}}', "headers must be a list"),
+        ('{"value": "v", "headers": [["k"]]}', "a header must be"),
+        ('{"value": "v", "headers": [["k", 5]]}', "header k must be text"),
+        ('{"value": "v", "partition": -1}', "partition must be a whole number"),
+        ('{"value": "v", "timestamp": "now"}', "timestamp must be a whole number"),
+        ('{"value": "\\ud800"}', "value must be text"),
     ],
 )
-def test_objects_that_are_no_records(line: str, told: str) -> None:
-    with pytest.raises(WrongText, match=told):
+def test_objects_that_are_not_records(line: str, message: str) -> None:
+    with pytest.raises(WrongText, match=message):
         parse_json(line.encode(), "bytes", "bytes")
 
 
 @pytest.mark.parametrize("kind", ["int", "uuid", "bool", "str"])
-def test_an_object_is_no_plain_value(kind: str) -> None:
-    with pytest.raises(WrongText, match="value is no"):
+def test_an_object_is_not_a_plain_value(kind: str) -> None:
+    with pytest.raises(WrongText, match="value must be of kind"):
         parse_json(b'{"value": {"a": 1}}', "bytes", kind)
 
 
-def test_how_values_stand_on_a_line() -> None:
+def test_text_forms_of_values() -> None:
     assert text_of(None) is None
     assert text_of({"a": "ü"}) == '{"a":"ü"}'.encode()
     assert text_of("\ud800") == b"\\ud800"

@@ -1,4 +1,4 @@
-"""Options of `produce` and `consume`: what comes in as records, what goes out as lines."""
+"""Options of `produce` and `consume`: parsing of input into records, formatting of records."""
 
 from __future__ import annotations
 
@@ -42,36 +42,36 @@ def test_a_line_becomes_a_record(source: Input, line: bytes, record: Outgoing) -
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "message"),
     [
-        (Input(key_separator=""), "--key-separator: cannot be empty"),
-        (Input(key_separator=":", key="k"), "--key and --key-separator: one of them"),
-        (Input(as_json=True, key="k"), "--json: the objects say the keys"),
-        (Input(header=["a"]), "--header a: not NAME=VALUE"),
-        (Input(value_serializer="xml"), "--value-serializer xml: there are bytes, "),
-        (Input(key="x", key_serializer="int"), "key: x is no int"),
+        (Input(key_separator=""), "--key-separator cannot be empty"),
+        (Input(key_separator=":", key="k"), "--key and --key-separator exclude each other"),
+        (Input(as_json=True, key="k"), "--json excludes --key"),
+        (Input(header=["a"]), "--header must be NAME=VALUE; got 'a'"),
+        (Input(value_serializer="xml"), "--value-serializer must be one of bytes, "),
+        (Input(key="x", key_serializer="int"), "key: not of kind int: x"),
     ],
 )
-def test_inputs_that_cannot_be_meant(source: Input, told: str) -> None:
-    with pytest.raises(WrongArgument, match=told):
+def test_contradictory_input_options_are_refused(source: Input, message: str) -> None:
+    with pytest.raises(WrongArgument, match=message):
         source.parser()
 
 
 @pytest.mark.parametrize(
-    ("source", "line", "told"),
+    ("source", "line", "message"),
     [
         (Input(key_separator=":"), b"v", "has no ':' between key and value"),
-        (Input(value_serializer="int"), b"v", "value: v is no int"),
-        (Input(as_json=True), b"v", "no JSON"),
+        (Input(value_serializer="int"), b"v", "value: not of kind int: v"),
+        (Input(as_json=True), b"v", "invalid JSON"),
     ],
 )
-def test_lines_that_are_no_records(source: Input, line: bytes, told: str) -> None:
-    with pytest.raises(WrongText, match=told):
+def test_lines_that_are_not_records(source: Input, line: bytes, message: str) -> None:
+    with pytest.raises(WrongText, match=message):
         source.parser()(line)
 
 
 def read_all(chunks: list[bytes], delimiter: bytes, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """Through a real pipe, which gives one chunk at a time."""
+    """Reads from a real pipe, one chunk at a time."""
     reading, writing = os.pipe()
 
     async def read() -> list[bytes]:
@@ -102,7 +102,7 @@ def read_all(chunks: list[bytes], delimiter: bytes, monkeypatch: pytest.MonkeyPa
         ([b"a\r\n;b"], b";", [b"a\r\n", b"b"]),
     ],
 )
-def test_pieces_of_input_however_it_comes(
+def test_input_is_split_at_delimiters_whatever_the_chunks(
     chunks: list[bytes], delimiter: bytes, found: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert read_all(chunks, delimiter, monkeypatch) == found
@@ -117,21 +117,21 @@ def test_pieces_of_input_however_it_comes(
         (Extent(group="g", offset=["latest"]), Span(Place.END)),
     ],
 )
-def test_what_is_read(extent: Extent, span: Span) -> None:
+def test_the_span_to_read(extent: Extent, span: Span) -> None:
     assert extent.span() == span
 
 
 @pytest.mark.parametrize(
-    ("extent", "told"),
+    ("extent", "message"),
     [
-        (Extent(offset=["stored"]), "--offset stored: of which --group"),
-        (Extent(group="g", offset=["7"]), "--offset: `barnabas groups reset-offsets` moves a group"),
-        (Extent(group="g", partition=[1]), "--partition: in a group the coordinator says"),
+        (Extent(offset=["stored"]), "--offset stored needs --group"),
+        (Extent(group="g", offset=["7"]), "--offset must be beginning or end with --group"),
+        (Extent(group="g", partition=[1]), "--partition cannot be used with --group"),
         (Extent(from_beginning=True, offset=["7"]), "only one start"),
     ],
 )
-def test_what_cannot_be_read(extent: Extent, told: str) -> None:
-    with pytest.raises(WrongArgument, match=told):
+def test_spans_that_are_refused(extent: Extent, message: str) -> None:
+    with pytest.raises(WrongArgument, match=message):
         extent.span()
 
 
@@ -158,13 +158,13 @@ def test_a_tombstone_becomes_a_line(look: Look, line: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("look", "told"),
+    ("look", "message"),
     [
-        (Look(as_json=True, format="%s"), "--format, --json and --key-separator: one of them"),
-        (Look(key_deserializer="xml"), "--key-deserializer xml: there are"),
-        (Look(format="%y"), "--format: %y"),
+        (Look(as_json=True, format="%s"), "--format, --json and --key-separator exclude each other"),
+        (Look(key_deserializer="xml"), "--key-deserializer must be one of"),
+        (Look(format="%y"), "--format: unknown letter %y"),
     ],
 )
-def test_looks_that_cannot_be_meant(look: Look, told: str) -> None:
-    with pytest.raises(WrongArgument, match=told):
+def test_contradictory_output_options_are_refused(look: Look, message: str) -> None:
+    with pytest.raises(WrongArgument, match=message):
         look.shown()

@@ -1,4 +1,4 @@
-"""Which brokers shall have which partitions."""
+"""Reassignment plans."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ def test_brokers_without_racks_are_all_alike() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
-        ("{", "f: no JSON"),
-        ("[]", 'f: no object with "version": 1'),
-        ('{"version": 2, "partitions": []}', 'f: no object with "version": 1'),
+        ("{", "f: invalid JSON"),
+        ("[]", 'f: must be a JSON object with "version": 1'),
+        ('{"version": 2, "partitions": []}', 'f: must be a JSON object with "version": 1'),
         ('{"partitions": []}', "f: no partition"),
-        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": []}]}', "f: not a topic"),
-        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [true]}]}', "f: not a topic"),
+        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": []}]}', "f: must have topic"),
+        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [true]}]}', "f: must have topic"),
         ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 1]}]}', "names a broker twice"),
-        ('{"partitions": [{"topic": 5, "partition": 0, "replicas": [1]}]}', "f: not a topic"),
+        ('{"partitions": [{"topic": 5, "partition": 0, "replicas": [1]}]}', "f: must have topic"),
     ],
 )
-def test_files_that_are_no_plans(text: str, told: str) -> None:
-    with pytest.raises(WrongArgument, match=told):
+def test_files_that_are_not_plans(text: str, message: str) -> None:
+    with pytest.raises(WrongArgument, match=message):
         read_plan(text, "f")
 
 
-def test_a_partition_stands_in_a_plan_once() -> None:
+def test_a_plan_contains_a_partition_once() -> None:
     part = '{"topic": "t", "partition": 0, "replicas": [1]}'
-    with pytest.raises(WrongArgument, match="t:0 stands there twice"):
+    with pytest.raises(WrongArgument, match="t:0 is there twice"):
         read_plan(f'{{"partitions": [{part}, {part}]}}', "f")

@@ -1,4 +1,4 @@
-"""How a command that talks to a cluster ends."""
+"""Exit of commands that talk to a cluster: signals, errors, exit codes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from barnabas.cluster.errors import ClusterError, WrongArgument
 from protocol.errors import ErrorCode
 
 
-def test_an_interrupt_is_an_interrupt_in_whatever_task_it_comes(tmp_path: Path) -> None:
+def test_an_interrupt_is_not_wrapped_whichever_task_it_hits(tmp_path: Path) -> None:
     async def interrupted() -> None:
         raise KeyboardInterrupt
 
@@ -61,7 +61,7 @@ def test_a_second_interrupt_does_not_wait() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
         (errors.TimeoutException(ErrorCode.REQUEST_TIMED_OUT, "so\nlate"), NoAnswer("REQUEST_TIMED_OUT: so late")),
         (NoBrokerAvailable("nobody"), NoAnswer("nobody")),
@@ -74,18 +74,18 @@ def test_a_second_interrupt_does_not_wait() -> None:
     ],
 )
 @pytest.mark.parametrize("in_a_group", [False, True])
-def test_refusals_are_one_line_of_their_kind(error: Exception, told: ClusterError, in_a_group: bool) -> None:
+def test_errors_of_the_cluster_become_one_line(error: Exception, message: ClusterError, in_a_group: bool) -> None:
     async def work() -> None:
         if in_a_group:
             raise ExceptionGroup("several", [ExceptionGroup("tasks", [error])])
         raise error
 
-    with pytest.raises(type(told)) as caught:
+    with pytest.raises(type(message)) as caught:
         run_until_done(work)
-    assert (type(caught.value), str(caught.value)) == (type(told), str(told))
+    assert (type(caught.value), str(caught.value)) == (type(message), str(message))
 
 
-def test_mistakes_of_our_own_are_not_hidden() -> None:
+def test_bugs_are_not_hidden() -> None:
     async def work() -> None:
         raise ZeroDivisionError
 
@@ -94,7 +94,7 @@ def test_mistakes_of_our_own_are_not_hidden() -> None:
 
 
 @pytest.mark.parametrize("in_a_group", [False, True])
-def test_who_reads_our_output_may_go(in_a_group: bool) -> None:
+def test_the_reader_of_standard_output_may_close_it(in_a_group: bool) -> None:
     async def work() -> None:
         raise ExceptionGroup("tasks", [BrokenPipeError()]) if in_a_group else BrokenPipeError()
 

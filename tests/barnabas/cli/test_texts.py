@@ -1,4 +1,4 @@
-"""What people type and what they read: times, spans, partitions, formats."""
+"""Times, spans, partitions and formats on the command line."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ NOON_MS = 1_785_585_600_000
         ("2026-08-01", NOON_MS - 12 * 3_600_000),
     ],
 )
-def test_a_time_is_utc_unless_it_says_otherwise(text: str, ms: int) -> None:
+def test_a_time_without_zone_is_utc(text: str, ms: int) -> None:
     assert parse_time("--to", text) == ms
 
 
 @pytest.mark.parametrize("text", ["", "noon", "-5", "2026-13-01"])
-def test_what_is_no_time(text: str) -> None:
+def test_text_that_is_not_a_time(text: str) -> None:
     with pytest.raises(WrongArgument, match=r"--to .*not a time"):
         parse_time("--to", text)
 
@@ -48,17 +48,17 @@ def test_what_is_no_time(text: str) -> None:
         ("P2D", 172_800_000),
     ],
 )
-def test_a_length_of_time(text: str, ms: int) -> None:
+def test_durations(text: str, ms: int) -> None:
     assert parse_duration("--by", text) == ms
 
 
 @pytest.mark.parametrize("text", ["", "5", "P", "PT", "P1DT", "1y", "s", "1h 5m", "-1h"])
-def test_what_is_no_length_of_time(text: str) -> None:
-    with pytest.raises(WrongArgument, match=r"--by .*not a length of time"):
+def test_text_that_is_not_a_duration(text: str) -> None:
+    with pytest.raises(WrongArgument, match=r"--by .*not a duration"):
         parse_duration("--by", text)
 
 
-def test_times_are_shown_so_that_they_can_be_typed_again() -> None:
+def test_printed_times_can_be_typed_again() -> None:
     assert iso_time(NOON_MS + 7) == "2026-08-01T12:00:00.007Z"
     assert iso_time(-1) == "-"
     assert iso_time(2**62) == str(2**62)
@@ -80,12 +80,12 @@ def test_shown_and_read_again_is_the_same(ms: int) -> None:
         (["e@2026-08-01T12:00:00", "beginning"], Span(Place.BEGINNING, 0, NOON_MS)),
     ],
 )
-def test_where_reading_begins_and_ends(texts: list[str], span: Span) -> None:
+def test_start_and_end_of_a_read(texts: list[str], span: Span) -> None:
     assert parse_span(texts, Place.END) == span
 
 
 @pytest.mark.parametrize("texts", [["7", "8"], ["e@1", "e@2"], ["middle"], ["--7"], ["s@"], [""]])
-def test_where_reading_cannot_begin(texts: list[str]) -> None:
+def test_malformed_starts_are_refused(texts: list[str]) -> None:
     with pytest.raises(WrongArgument, match="--offset"):
         parse_span(texts, Place.END)
 
@@ -96,7 +96,7 @@ def test_partitions_by_number_and_range() -> None:
 
 
 @pytest.mark.parametrize("text", ["", ":1", "t:", "t:x", "t:3-1", "t:1,", "t:0-999999999", "t:-1"])
-def test_what_is_no_choice_of_partitions(text: str) -> None:
+def test_text_that_is_not_a_choice_of_partitions(text: str) -> None:
     with pytest.raises(WrongArgument, match="--topic"):
         PartitionChoice.parse("--topic", text)
 
@@ -118,14 +118,14 @@ def test_the_letters_of_a_format(text: str, line: bytes) -> None:
     assert LineFormat.parse("-f", text)(RECORD, b"k", b"value") == line
 
 
-def test_nothing_has_the_length_minus_one() -> None:
+def test_null_has_the_length_minus_one() -> None:
     line = LineFormat.parse("-f", "%k %K %s %S %R", null=b"NULL")(RECORD, None, None)
     assert line == b"NULL -1 NULL -1 \xff\xff\xff\xff"
 
 
 @pytest.mark.parametrize("text", ["%x", "%", "\\q", "a\\"])
-def test_letters_that_there_are_not(text: str) -> None:
-    with pytest.raises(WrongArgument, match=r"-f: .*there are"):
+def test_unknown_letters_are_refused(text: str) -> None:
+    with pytest.raises(WrongArgument, match=r"-f: .*allowed are"):
         LineFormat.parse("-f", text)
 
 
@@ -135,5 +135,5 @@ def test_plain_text_stays_as_it_is(text: str) -> None:
     assert unescape("-D", text) == text.encode()
 
 
-def test_bytes_of_the_command_line_that_are_no_text_stay_what_they_are() -> None:
+def test_arguments_that_are_not_utf_8_keep_their_bytes() -> None:
     assert unescape("-D", "a\udcff") == b"a\xff"

@@ -1,6 +1,6 @@
 """Cancels what a client does at each of its checkpoints, one run after the other, and looks at what is left.
 
-A scene says what stands around a client, how one is opened, what is done with it, and how to see that it still works.
+A scene has the surroundings of a client, its opening, the calls to cancel, and a check that it still works.
 Runs are simulated, so the k-th checkpoint is the same in every run.
 """
 
@@ -21,7 +21,7 @@ Stage = TypeVar("Stage")
 Client = TypeVar("Client")
 
 CLIENT_CODE = ("/barnabas/client/", "/runtime/channel.py", "/runtime/link.py")
-"""Where the tasks of clients are written."""
+"""Files with the code of clients' tasks."""
 
 MOST_CHECKPOINTS = 2_000
 STORY_SECONDS = 3_600
@@ -29,22 +29,22 @@ STORY_SECONDS = 3_600
 
 @dataclass(frozen=True)
 class Scene(Generic[Stage, Client]):
-    """What is cancelled, and what must hold afterwards."""
+    """Calls to cancel, and checks afterwards."""
 
     stage: Callable[[Universe], AbstractAsyncContextManager[Stage]]
     """Brokers, topics, records."""
     client: Callable[[Stage], AbstractAsyncContextManager[Client]]
     """A client for the length of a block."""
     act: Callable[[Client], Awaitable[object]]
-    """What is cancelled."""
+    """The call to cancel."""
     afterwards: Callable[[Client], Awaitable[object]]
-    """What must work after it, and raise if it does not."""
+    """A check that must succeed afterwards."""
     patience_seconds: float = 60.0
     """For `afterwards`."""
     close_seconds: float = 35.0
     """For the client's end."""
     code: tuple[str, ...] = CLIENT_CODE
-    """Whose tasks must be gone at the end."""
+    """Files whose tasks must be gone at the end."""
 
 
 class Cut(trio.abc.Instrument):
@@ -54,7 +54,7 @@ class Cut(trio.abc.Instrument):
         self.at = at
         self.checkpoints = 0
         self.struck_at: float | None = None
-        """When; None while it has not."""
+        """Time of the cancellation; None before it."""
         self._scope = trio.CancelScope()
         self._task: trio.lowlevel.Task | None = None
 
@@ -138,7 +138,7 @@ async def cancel_in_a_row(
     patience_seconds: float = 60.0,
     code: tuple[str, ...] = (),
 ) -> int:
-    """Within a story: cancel `act` before it begins, then `act` anew at its `every`-th checkpoint, then at twice that,
+    """Within a story: cancel `act` before it begins, then `act` again at its `every`-th checkpoint, then at twice that,
     and so on, until one comes to its end; after each, `afterwards` must work, and with `code` no task of these files be
     left. Gives how many checkpoints the last one had.
     """
@@ -178,7 +178,7 @@ def _at_each_checkpoint(story: Callable[[Universe, Cut], Awaitable[None]], seed:
 
 
 def _alone(error: BaseException) -> BaseException:
-    """What the nurseries around it wrapped, if it is one thing."""
+    """The single exception inside of exception groups."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
@@ -193,7 +193,7 @@ async def nothing_is_left(code: tuple[str, ...], before: Counter[str]) -> None:
 
 
 def tasks_of(code: tuple[str, ...]) -> Counter[str]:
-    """How many tasks there are of which name, of those that run code of these files."""
+    """Number of tasks by name, of those that run code of these files."""
     return Counter(task.name for task in _all_tasks() if any(place in _file(task) for place in code))
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import trio
 
-from barnabas.client.cluster import Cluster, ClusterSettings
+from barnabas.client.cluster import Cluster
+from barnabas.client.cluster_settings import ClusterSettings
 from protocol.api_keys import API_SPECS, ApiKey
 from protocol.errors import ErrorCode
 from protocol.framing import response_prefix
@@ -62,7 +63,7 @@ PORT = 9092
 
 @dataclass(frozen=True)
 class Fate:
-    """What becomes of one produced batch, where it is not simply taken."""
+    """Result of one produced batch, other than success."""
 
     append: bool = False
     error: ErrorCode = ErrorCode.NONE
@@ -84,7 +85,7 @@ class FakePartition:
     producer_epochs: dict[int, int] = field(default_factory=dict)
 
     def append(self, data: bytes) -> int | ErrorCode:
-        """As a leader does: epochs and sequences checked, offsets given."""
+        """Append as a leader does: check epoch and sequence, assign offsets."""
         batch = bytearray(data)
         header = read_header(batch)
         if header.has_producer_id:
@@ -128,11 +129,11 @@ class FakeCluster:
         self.topics: dict[str, FakeTopic] = {}
         self.script: Script = lambda broker, partition: None
         self.hints = True
-        """Whether answers tell who leads (KIP-951)."""
+        """Whether responses name the new leader (KIP-951)."""
         self.produced: list[tuple[int, int]] = []
         """(broker, api version) of every produce request."""
         self.produced_partitions: list[int] = []
-        """How many batches each of them had."""
+        """Number of batches in each of them."""
         self.throttle_ms = 0
         self.max_message_bytes = 2**31
         self.seen: list[ApiKey] = []
@@ -366,8 +367,8 @@ SETTINGS = ClusterSettings(request_timeout_ms=2000, retry_backoff_ms=20, retry_b
 ClientStory = Callable[[FakeCluster, Cluster, trio.Nursery], Awaitable[None]]
 
 
-async def with_client(universe: Universe, tell: ClientStory) -> None:
-    """Run three brokers and a client's view of them, and tell the story."""
+async def with_client(universe: Universe, story: ClientStory) -> None:
+    """Run three brokers and a client's view of them, for the story."""
     fake = FakeCluster(universe)
     async with trio.open_nursery() as nursery:
         fake.start(nursery)
@@ -375,5 +376,5 @@ async def with_client(universe: Universe, tell: ClientStory) -> None:
         world = make_world("client", universe)
         bootstrap = [("b1", PORT), ("b2", PORT), ("b3", PORT)]
         cluster = Cluster(world, nursery, bootstrap, client_id="test", settings=SETTINGS)
-        await tell(fake, cluster, nursery)
+        await story(fake, cluster, nursery)
         nursery.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""One broker that says what it is told to: for what happens between a client and a node."""
+"""One broker with scripted responses, for tests of connections."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from runtime.world import Connection, ConnectionLost, World
 PORT = 9092
 
 Answer = Callable[[Any], Message | None]
-"""What is said to a request; None: nothing, ever."""
+"""Returns the response to a request; None: no response, ever."""
 
 
 class PlainNode:
@@ -36,7 +36,7 @@ class PlainNode:
         self.features: dict[str, int] = {}
         self.features_epoch = -1
         self.handshakes: list[float] = []
-        """When."""
+        """Times."""
         self.asked: list[tuple[float, ApiKey, Any]] = []
         """(when, what, the request)"""
 
@@ -48,7 +48,7 @@ class PlainNode:
         nursery.start_soon(universe.run_node, name, main)
 
     def times(self, key: ApiKey) -> list[float]:
-        """When this was asked."""
+        """Times of requests to this API."""
         return [when for when, asked, _ in self.asked if asked is key]
 
     def _handle(self, request: Request, slot: ResponseSlot) -> None:
@@ -112,7 +112,7 @@ def metadata(
 
 
 async def listen_badly(world: World, host: str, treat: Callable[[Connection], Any]) -> None:
-    """A listener of something else: each connection is treated as told, and closed when that is over."""
+    """A listener of another kind: each connection is handled by `treat`, and closed afterwards."""
     listener = await world.network.listen(host, PORT)
 
     async def live(connection: Connection) -> None:

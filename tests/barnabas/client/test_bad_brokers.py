@@ -1,4 +1,4 @@
-"""Whatever answers at a broker's address: one clear exception in time, never a hang."""
+"""Faulty peers at a broker's address: one clear exception in time, never a hang."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import pytest
 import trio
 
 from barnabas.client.admin import Admin
-from barnabas.client.cluster import NoBrokerAvailable, TopicPartition
+from barnabas.client.cluster import NoBrokerAvailable
 from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.errors import KafkaError, UnsupportedVersionException
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer.producer import Producer
 from protocol.api_keys import API_SPECS, ApiKey
 from runtime.simulated import Universe, make_world, run_simulation
@@ -71,14 +72,14 @@ async def _rude(connection: Connection) -> None:
     await connection.receive_into(memoryview(bytearray(10)))
 
 
-def play(start: Callable[[Universe, trio.Nursery], None], tell: Do) -> None:
+def play(start: Callable[[Universe, trio.Nursery], None], scenario: Do) -> None:
     async def story(universe: Universe) -> None:
         universe.host("b1")
         async with trio.open_nursery() as nursery:
             start(universe, nursery)
             await trio.sleep(0.01)
             with trio.fail_after(60):
-                await tell(make_world("client", universe))
+                await scenario(make_world("client", universe))
             nursery.cancel_scope.cancel()
 
     run_simulation(1, story)
@@ -91,14 +92,38 @@ def test_it_is_no_broker(do: Do, treat: Callable[[Connection], Any]) -> None:
     def start(universe: Universe, nursery: trio.Nursery) -> None:
         nursery.start_soon(universe.run_node, "b1", lambda world: listen_badly(world, "b1", treat))
 
-    async def tell(world: World) -> None:
+    async def scenario(world: World) -> None:
         began = trio.current_time()
         with pytest.raises((KafkaError, NoBrokerAvailable)) as failure:
             await do(world)
         assert trio.current_time() - began < 2 * PATIENCE_MS / 1000
         assert not isinstance(failure.value, KafkaError) or failure.value.retriable, "it may be a broker later"
 
-    play(start, tell)
+    play(start, scenario)
+
+
+@pytest.mark.parametrize(
+    ("treat", "reason"),
+    [
+        (None, "b1:9092: connection refused"),
+        (_says(b"HTTP/1.1 400 Bad Request\r\n"), "the server answers in HTTP; use the port of a Kafka listener"),
+        (_silent, "b1:9092"),
+    ],
+)
+@pytest.mark.parametrize("do", CLIENTS)
+def test_the_error_names_the_address_and_the_reason(
+    do: Do, treat: Callable[[Connection], Any] | None, reason: str
+) -> None:
+    def start(universe: Universe, nursery: trio.Nursery) -> None:
+        if treat is not None:
+            nursery.start_soon(universe.run_node, "b1", lambda world: listen_badly(world, "b1", treat))
+
+    async def scenario(world: World) -> None:
+        with pytest.raises((KafkaError, NoBrokerAvailable)) as failure:
+            await do(world)
+        assert reason in str(failure.value)
+
+    play(start, scenario)
 
 
 def _old_broker() -> PlainNode:
@@ -131,14 +156,14 @@ READERS: list[Do] = [read_as_a_member, read_as_a_modern_member, read_by_hand]
 def test_it_is_a_broker_without_that_api(do: Do) -> None:
     node = _old_broker()
 
-    async def tell(world: World) -> None:
+    async def scenario(world: World) -> None:
         began = trio.current_time()
         with pytest.raises(UnsupportedVersionException) as failure:
             await do(world)
         assert not failure.value.retriable
         assert trio.current_time() - began < 1, "waiting makes no broker newer"
 
-    play(lambda universe, nursery: node.start(nursery, universe, "b1"), tell)
+    play(lambda universe, nursery: node.start(nursery, universe, "b1"), scenario)
 
 
 @pytest.mark.feature("CL-01")
@@ -147,10 +172,10 @@ def test_it_is_a_broker_that_speaks_a_later_metadata_only(do: Do) -> None:
     node = _old_broker()
     node.versions[ApiKey.METADATA] = (API_SPECS[ApiKey.METADATA].max_version + 1, 99)
 
-    async def tell(world: World) -> None:
+    async def scenario(world: World) -> None:
         began = trio.current_time()
         with pytest.raises(UnsupportedVersionException, match=r"Metadata|InitProducerId|FindCoordinator"):
             await do(world)
         assert trio.current_time() - began < 1
 
-    play(lambda universe, nursery: node.start(nursery, universe, "b1"), tell)
+    play(lambda universe, nursery: node.start(nursery, universe, "b1"), scenario)

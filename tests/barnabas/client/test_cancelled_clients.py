@@ -10,9 +10,9 @@ import pytest
 import trio
 
 from barnabas.client.admin import Admin, ConfigResource, NewTopic, ResourceType
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.groups.membership import ConsumerGroupMetadata
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.producer.producer import Producer
 from barnabas.client.producer.transaction_manager import TransactionState
@@ -24,21 +24,21 @@ T0 = TopicPartition("t", 0)
 
 pytestmark = pytest.mark.feature("CL-02")
 
-Tell = Callable[[SimulatedClusterForTests], Awaitable[None]]
+Scenario = Callable[[SimulatedClusterForTests], Awaitable[None]]
 
 
-def play(tell: Tell) -> None:
+def play(scenario: Scenario) -> None:
     cluster = SimulatedClusterForTests(seed=3)
 
     async def story() -> None:
         await cluster.create_topic("t")
-        await tell(cluster)
+        await scenario(cluster)
 
     cluster.run(story)
 
 
-def test_what_a_producer_does_is_cancelled() -> None:
-    async def tell(cluster: SimulatedClusterForTests) -> None:
+def test_calls_of_a_producer_are_cancelled() -> None:
+    async def scenario(cluster: SimulatedClusterForTests) -> None:
         async with Producer(bootstrap_servers=cluster.bootstrap_servers, world=cluster.world) as producer:
             offsets = []
 
@@ -60,15 +60,15 @@ def test_what_a_producer_does_is_cancelled() -> None:
                 await producer.flush()
 
             for act in (send, enqueue, flush, send_to_a_new_topic):
-                # What was taken on goes on being sent, by a task of the producer's own.
+                # Accepted records are still sent, by a task of the producer.
                 await cancel_in_a_row(act, works)
             assert offsets == sorted(set(offsets))
 
-    play(tell)
+    play(scenario)
 
 
 def test_a_transaction_is_cancelled() -> None:
-    async def tell(cluster: SimulatedClusterForTests) -> None:
+    async def scenario(cluster: SimulatedClusterForTests) -> None:
         options: dict[str, Any] = {"bootstrap_servers": cluster.bootstrap_servers, "world": cluster.world}
         async with Producer(transactional_id="etl", **options) as producer:
 
@@ -95,11 +95,11 @@ def test_a_transaction_is_cancelled() -> None:
             await cancel_in_a_row(transact, works)
             await cancel_in_a_row(transact_by_hand, ends)
 
-    play(tell)
+    play(scenario)
 
 
 def test_a_producers_life_is_cancelled() -> None:
-    async def tell(cluster: SimulatedClusterForTests) -> None:
+    async def scenario(cluster: SimulatedClusterForTests) -> None:
         async def life() -> None:
             async with Producer(bootstrap_servers=cluster.bootstrap_servers, world=cluster.world) as producer:
                 await producer.enqueue("t", b"maybe")
@@ -110,11 +110,11 @@ def test_a_producers_life_is_cancelled() -> None:
 
         await cancel_in_a_row(life, works, code=CLIENT_CODE)
 
-    play(tell)
+    play(scenario)
 
 
-def test_what_a_consumer_does_is_cancelled() -> None:
-    async def tell(cluster: SimulatedClusterForTests) -> None:
+def test_calls_of_a_consumer_are_cancelled() -> None:
+    async def scenario(cluster: SimulatedClusterForTests) -> None:
         where: dict[str, Any] = {"bootstrap_servers": cluster.bootstrap_servers, "world": cluster.world}
         async with (
             Producer(**where) as producer,
@@ -148,12 +148,12 @@ def test_what_a_consumer_does_is_cancelled() -> None:
             for act in acts:
                 await cancel_in_a_row(act, works)
 
-    play(tell)
+    play(scenario)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_what_a_member_does_is_cancelled(protocol: str) -> None:
-    async def tell(cluster: SimulatedClusterForTests) -> None:
+def test_calls_of_a_group_member_are_cancelled(protocol: str) -> None:
+    async def scenario(cluster: SimulatedClusterForTests) -> None:
         where: dict[str, Any] = {"bootstrap_servers": cluster.bootstrap_servers, "world": cluster.world}
         options: dict[str, Any] = {"group_protocol": protocol, "auto_offset_reset": "earliest", **where}
         async with Producer(**where) as producer, Consumer("t", group_id="g", **options) as consumer:
@@ -177,12 +177,12 @@ def test_what_a_member_does_is_cancelled(protocol: str) -> None:
                 await cancel_in_a_row(act, works)
             assert given == list(range(len(given))), "nothing twice, nothing left out"
 
-    play(tell)
+    play(scenario)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_members_life_is_cancelled(protocol: str) -> None:
-    async def tell(cluster: SimulatedClusterForTests) -> None:
+    async def scenario(cluster: SimulatedClusterForTests) -> None:
         where: dict[str, Any] = {"bootstrap_servers": cluster.bootstrap_servers, "world": cluster.world}
         async with Producer(**where) as producer:
             await producer.send("t", b"first")
@@ -198,11 +198,11 @@ def test_a_members_life_is_cancelled(protocol: str) -> None:
 
         await cancel_in_a_row(read, read, patience_seconds=120, code=CLIENT_CODE)
 
-    play(tell)
+    play(scenario)
 
 
-def test_what_an_administrator_does_is_cancelled() -> None:
-    async def tell(cluster: SimulatedClusterForTests) -> None:
+def test_calls_of_an_administrator_are_cancelled() -> None:
+    async def scenario(cluster: SimulatedClusterForTests) -> None:
         async with Admin(bootstrap_servers=cluster.bootstrap_servers, world=cluster.world) as admin:
             names = (f"topic-{number}" for number in itertools.count())
             broker = ConfigResource(ResourceType.BROKER, "1")
@@ -235,11 +235,11 @@ def test_what_an_administrator_does_is_cancelled() -> None:
             for act in acts:
                 await cancel_in_a_row(act, works, code=CLIENT_CODE)
 
-    play(tell)
+    play(scenario)
 
 
 def test_nothing_of_this_takes_long_to_end_without_a_cluster() -> None:
-    async def tell(cluster: SimulatedClusterForTests) -> None:
+    async def scenario(cluster: SimulatedClusterForTests) -> None:
         cluster.kill(*cluster.brokers)
 
         async def life() -> None:
@@ -252,4 +252,4 @@ def test_nothing_of_this_takes_long_to_end_without_a_cluster() -> None:
 
         assert await cancel_in_a_row(life, nothing, patience_seconds=35, code=CLIENT_CODE) > 1
 
-    play(tell)
+    play(scenario)

@@ -1,4 +1,4 @@
-"""Whatever is cancelled, wherever: the client goes on, or ends in time, and leaves no task behind."""
+"""Cancellation at every checkpoint: the client goes on, or ends in time, and leaves no task behind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from barnabas.client.cluster import Cluster, Leadership, TopicPartition
+from barnabas.client.cluster import Cluster
+from barnabas.client.metadata import Leadership, TopicPartition
 from barnabas.client.session import open_cluster
 from barnabas.client.settings import ClientSettings
 from protocol.messages.metadata import MetadataRequest

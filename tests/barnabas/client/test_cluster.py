@@ -1,4 +1,4 @@
-"""What the client knows of the cluster, and how it learns it."""
+"""The client's view of the cluster, and how it is kept fresh."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 import trio
 
-from barnabas.client.cluster import Cluster, ClusterSettings, Leadership, NoBrokerAvailable, TopicPartition
+from barnabas.client.cluster import Cluster, NoBrokerAvailable
+from barnabas.client.cluster_settings import ClusterSettings
 from barnabas.client.errors import UnsupportedVersionException
+from barnabas.client.metadata import Leadership, TopicPartition
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -72,7 +74,7 @@ def test_a_topic_is_waited_for_until_it_is_there() -> None:
     run_simulation(3, with_client, story)
 
 
-def test_what_a_client_may_see() -> None:
+def test_topics_that_a_client_may_see() -> None:
     async def story(fake: FakeCluster, cluster: Cluster, nursery: trio.Nursery) -> None:
         fake.create("t", 2)
         fake.create("u", 1)
@@ -85,7 +87,7 @@ def test_what_a_client_may_see() -> None:
     run_simulation(4, with_client, story)
 
 
-# What happens over hours, and to whole clusters
+# Metadata over hours, and of whole clusters
 
 SETTINGS = ClusterSettings(
     request_timeout_ms=1_000,
@@ -96,20 +98,20 @@ SETTINGS = ClusterSettings(
     metadata_recovery_rebootstrap_trigger_ms=30_000,
 )
 
-Tell = Callable[["Scene"], Awaitable[None]]
+Scenario = Callable[["Scene"], Awaitable[None]]
 
 
 class Scene:
-    """Brokers b1 and b2, and a client that was told of `front`, a name that leads to b1."""
+    """Brokers b1 and b2, and a client with the bootstrap server `front`, a name of b1."""
 
     def __init__(self, universe: Universe, nursery: trio.Nursery) -> None:
         self.universe = universe
         self.nursery = nursery
         self.brokers = {1: "b1", 2: "b2"}
         self.known_topics = {"t": 1, "u": 1}
-        self.nodes = [PlainNode({ApiKey.METADATA: self.tell_metadata}) for _ in range(3)]
+        self.nodes = [PlainNode({ApiKey.METADATA: self.metadata_response}) for _ in range(3)]
 
-    def tell_metadata(self, request: MetadataRequest) -> MetadataResponse:
+    def metadata_response(self, request: MetadataRequest) -> MetadataResponse:
         asked = list(self.known_topics) if request.topics is None else [topic.name for topic in request.topics]
         by_id = {name.encode().ljust(16, b"-"): name for name in self.known_topics}
         names = [name or by_id[topic.topic_id] for name, topic in zip(asked, request.topics or asked, strict=True)]
@@ -132,7 +134,7 @@ class Scene:
         return [None if each.topics is None else [topic.name for topic in each.topics] for _, each in requests]
 
 
-def stage(tell: Tell, seed: int = 1) -> None:
+def stage(scenario: Scenario, seed: int = 1) -> None:
     async def story(universe: Universe) -> None:
         for name in ("b1", "b2", "b3"):
             universe.host(name)
@@ -142,7 +144,7 @@ def stage(tell: Tell, seed: int = 1) -> None:
                 scene = Scene(universe, nursery)
                 scene.start("b1", "b2")
                 await trio.sleep(0.01)
-                await tell(scene)
+                await scenario(scene)
                 nursery.cancel_scope.cancel()
 
     run_simulation(seed, story)
@@ -150,7 +152,7 @@ def stage(tell: Tell, seed: int = 1) -> None:
 
 @pytest.mark.feature("CL-01")
 def test_when_no_known_broker_is_left_the_bootstrap_servers_are_asked_again() -> None:
-    async def tell(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         cluster = scene.open()
         assert await cluster.refresh(["t"])
         for name in ("b1", "b2"):
@@ -163,12 +165,12 @@ def test_when_no_known_broker_is_left_the_bootstrap_servers_are_asked_again() ->
         assert list(cluster.nodes) == [7]
         assert cluster.leadership(T0) == Leadership(7, 3)
 
-    stage(tell)
+    stage(scenario)
 
 
 @pytest.mark.feature("CL-01")
 def test_without_recovery_the_bootstrap_servers_are_asked_once_only() -> None:
-    async def tell(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         cluster = scene.open(replace(SETTINGS, metadata_recovery_strategy="none"))
         assert await cluster.refresh(["t"])
         for name in ("b1", "b2"):
@@ -178,15 +180,15 @@ def test_without_recovery_the_bootstrap_servers_are_asked_once_only() -> None:
         for _ in range(50):
             assert not await cluster.refresh()
             await trio.sleep(1)
-        with pytest.raises(NoBrokerAvailable, match="nobody listens"):
+        with pytest.raises(NoBrokerAvailable, match="connection refused"):
             await cluster.call_any(MetadataRequest(topics=[]))
 
-    stage(tell)
+    stage(scenario)
 
 
 @pytest.mark.feature("CL-01")
-def test_brokers_that_are_there_but_say_nothing_are_given_up() -> None:
-    async def tell(scene: Scene) -> None:
+def test_brokers_that_do_not_respond_are_given_up() -> None:
+    async def scenario(scene: Scene) -> None:
         cluster = scene.open()
         assert await cluster.refresh(["t"])
         scene.universe.fabric.names["front"] = "b3"
@@ -200,12 +202,12 @@ def test_brokers_that_are_there_but_say_nothing_are_given_up() -> None:
         assert 30 <= trio.current_time() - began < 35
         assert list(cluster.nodes) == [3]
 
-    stage(tell)
+    stage(scenario)
 
 
 @pytest.mark.feature("CL-01")
 def test_a_broker_may_send_its_clients_back_to_the_bootstrap_servers() -> None:
-    async def tell(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         cluster = scene.open()
         assert await cluster.refresh(["t"])
         scene.universe.fabric.names["front"] = "b3"
@@ -220,24 +222,24 @@ def test_a_broker_may_send_its_clients_back_to_the_bootstrap_servers() -> None:
         assert await cluster.refresh()
         assert list(cluster.nodes) == [3]
 
-    stage(tell)
+    stage(scenario)
 
 
 @pytest.mark.feature("CL-01")
 def test_a_broker_that_knows_of_none_is_not_believed() -> None:
-    async def tell(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         cluster = scene.open()
         assert await cluster.refresh(["t"])
         scene.brokers = {}
         assert not await cluster.refresh()
         assert list(cluster.nodes) == [1, 2]
 
-    stage(tell)
+    stage(scenario)
 
 
 @pytest.mark.feature("PR-01")
 def test_old_metadata_is_asked_for_again_by_itself() -> None:
-    async def tell(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         cluster = scene.open()
         await cluster.refresh(["t"])
         scene.known_topics["t"] = 5
@@ -249,12 +251,12 @@ def test_old_metadata_is_asked_for_again_by_itself() -> None:
         await trio.sleep(600)
         assert 11 <= len(scene.asked()) <= 13
 
-    stage(tell)
+    stage(scenario)
 
 
 @pytest.mark.feature("PR-01")
 def test_topics_that_nobody_uses_are_not_asked_about_for_ever() -> None:
-    async def tell(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         cluster = scene.open(replace(SETTINGS, metadata_max_idle_ms=100_000))
         await cluster.refresh(["t", "u"])
         for _ in range(30):
@@ -265,22 +267,22 @@ def test_topics_that_nobody_uses_are_not_asked_about_for_ever() -> None:
         assert cluster.leadership(TopicPartition("u", 0)) is None
         assert await cluster.partitions_count("u", 1000) == 1
 
-    stage(tell)
+    stage(scenario)
 
 
 def test_a_new_topic_alone_is_asked_about() -> None:
-    async def tell(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         cluster = scene.open()
         await cluster.refresh(["t"])
         await cluster.refresh(["u"])
         await cluster.refresh()
         assert scene.asked() == [["t"], ["u"], ["t", "u"]]
 
-    stage(tell)
+    stage(scenario)
 
 
-def test_what_a_cancelled_refresh_was_to_ask_is_asked_by_the_next() -> None:
-    async def tell(scene: Scene) -> None:
+def test_the_topics_of_a_cancelled_refresh_are_requested_by_the_next() -> None:
+    async def scenario(scene: Scene) -> None:
         cluster = scene.open()
         await cluster.refresh()
         answers = []
@@ -307,23 +309,23 @@ def test_what_a_cancelled_refresh_was_to_ask_is_asked_by_the_next() -> None:
         assert cluster.leadership(T0) == Leadership(1, 3)
         assert cluster.leadership(TopicPartition("u", 0)) == Leadership(1, 3)
 
-    stage(tell)
+    stage(scenario)
 
 
 def test_topics_are_found_by_their_ids() -> None:
-    async def tell(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         cluster = scene.open()
         topic_id = b"u".ljust(16, b"-")
         assert cluster.topic_name(topic_id) is None
         assert await cluster.refresh(["u"])
         assert cluster.topic_name(topic_id) == "u"
 
-    stage(tell)
+    stage(scenario)
 
 
 @pytest.mark.feature("CL-01")
 def test_connections_that_nobody_needs_are_closed() -> None:
-    async def tell(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         cluster = scene.open(replace(SETTINGS, metadata_max_age_ms=3_600_000))
         await cluster.refresh(["t"])
         await cluster.call(1, MetadataRequest(topics=[]))
@@ -336,12 +338,12 @@ def test_connections_that_nobody_needs_are_closed() -> None:
         await cluster.call(2, MetadataRequest(topics=[]), line="another")
         assert len(scene.nodes[1].handshakes) == 2
 
-    stage(tell)
+    stage(scenario)
 
 
 @pytest.mark.feature("CL-01")
 def test_a_node_that_moved_is_asked_where_it_is_now() -> None:
-    async def tell(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         cluster = scene.open()
         await cluster.refresh(["t"])
         await cluster.call(2, MetadataRequest(topics=[]))
@@ -353,12 +355,12 @@ def test_a_node_that_moved_is_asked_where_it_is_now() -> None:
         with pytest.raises(NotSent, match="broker 9 is unknown"):
             await cluster.call(9, MetadataRequest(topics=[]))
 
-    stage(tell)
+    stage(scenario)
 
 
 @pytest.mark.feature("CL-01")
-def test_old_brokers_are_told_apart_from_those_that_cannot_be_reached() -> None:
-    async def tell(scene: Scene) -> None:
+def test_old_brokers_are_distinguished_from_unreachable_ones() -> None:
+    async def scenario(scene: Scene) -> None:
         cluster = scene.open()
         await cluster.refresh(["t"])
         with pytest.raises(UnsupportedVersionException, match="FindCoordinator"):
@@ -366,11 +368,11 @@ def test_old_brokers_are_told_apart_from_those_that_cannot_be_reached() -> None:
         with pytest.raises(UnsupportedVersionException, match="FindCoordinator"):
             await cluster.call(1, FindCoordinatorRequest(key="g"))
 
-    stage(tell)
+    stage(scenario)
 
 
-def test_the_newest_features_that_were_told() -> None:
-    async def tell(scene: Scene) -> None:
+def test_the_newest_features() -> None:
+    async def scenario(scene: Scene) -> None:
         for node, (epoch, level) in zip(scene.nodes, [(5, 1), (9, 2), (0, 0)], strict=True):
             node.features, node.features_epoch = {"transaction.version": level}, epoch
         cluster = scene.open()
@@ -380,12 +382,12 @@ def test_the_newest_features_that_were_told() -> None:
         await cluster.call(2, MetadataRequest(topics=[]))
         assert cluster.features() == {"transaction.version": 2}
 
-    stage(tell)
+    stage(scenario)
 
 
 @pytest.mark.feature("CL-01")
 def test_nothing_is_there_at_all() -> None:
-    async def tell(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         for name in ("b1", "b2"):
             scene.universe.kill(name)
         cluster = scene.open()
@@ -396,4 +398,4 @@ def test_nothing_is_there_at_all() -> None:
             await cluster.list_topics(3000)
         assert trio.current_time() - began < 6.5
 
-    stage(tell)
+    stage(scenario)

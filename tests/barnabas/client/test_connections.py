@@ -1,4 +1,4 @@
-"""When a node is dialled, asked, left alone and let go."""
+"""Dialling, calling, backing off and closing of connections."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import trio
 
+from barnabas.client.backoff import Backoff
+from barnabas.client.cluster_settings import ClusterSettings
 from barnabas.client.connections import IDLE_LOOKS, Caller, NodeConnection, in_turn
 from barnabas.client.errors import SaslAuthenticationException, UnsupportedVersionException
 from barnabas.client.metadata import Node
-from barnabas.client.patience import Backoff, ClusterSettings
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -34,7 +35,7 @@ SETTINGS = ClusterSettings(
     socket_connection_setup_timeout_max_ms=3_000,
 )
 
-Tell = Callable[["Scene"], Awaitable[None]]
+Scenario = Callable[["Scene"], Awaitable[None]]
 
 
 class Scene:
@@ -61,12 +62,12 @@ class Scene:
         return sum("client>b1 dial" in line for line in self.universe.trace_tail)
 
 
-def stage(tell: Tell, settings: ClusterSettings = SETTINGS, seed: int = 1) -> None:
+def stage(scenario: Scenario, settings: ClusterSettings = SETTINGS, seed: int = 1) -> None:
     async def story(universe: Universe) -> None:
         universe.host("b1")
         with trio.fail_after(3_600):
             async with trio.open_nursery() as nursery:
-                await tell(Scene(universe, nursery, settings))
+                await scenario(Scene(universe, nursery, settings))
                 nursery.cancel_scope.cancel()
 
     run_simulation(seed, story)
@@ -74,13 +75,13 @@ def stage(tell: Tell, settings: ClusterSettings = SETTINGS, seed: int = 1) -> No
 
 @pytest.mark.feature("CL-01")
 def test_a_node_that_refuses_is_left_alone_ever_longer_until_it_answers() -> None:
-    async def tell(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         tried = []
         for _ in range(8):
-            with pytest.raises(NotSent, match="nobody listens"):
+            with pytest.raises(NotSent, match="connection refused"):
                 await scene.connection.connect(5_000)
             tried.append(trio.current_time())
-            with pytest.raises(NotSent, match=r"is left alone for .* nobody listens"):
+            with pytest.raises(NotSent, match=r"is not dialled for another .* connection refused"):
                 await scene.ask()
             assert trio.current_time() == tried[-1]
         waits = [1000 * (after - before) for before, after in pairwise(tried)]
@@ -97,12 +98,12 @@ def test_a_node_that_refuses_is_left_alone_ever_longer_until_it_answers() -> Non
                 await scene.connection.connect(5_000)
         assert trio.current_time() - began < 0.4, "it begins with short waits again"
 
-    stage(tell)
+    stage(scenario)
 
 
 @pytest.mark.feature("CL-01")
 def test_all_who_wait_for_a_dial_share_it() -> None:
-    async def tell(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         failures = []
 
         async def ask() -> None:
@@ -124,11 +125,11 @@ def test_all_who_wait_for_a_dial_share_it() -> None:
         assert len(failures) == 20
         assert len(scene.node.handshakes) == 1
 
-    stage(tell)
+    stage(scenario)
 
 
 def test_a_cancelled_dial_is_taken_over_by_who_waits() -> None:
-    async def tell(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         await scene.start()
         answered = trio.Event()
 
@@ -142,15 +143,15 @@ def test_a_cancelled_dial_is_taken_over_by_who_waits() -> None:
         with trio.fail_after(1):
             await answered.wait()
 
-    stage(tell)
+    stage(scenario)
 
 
 @pytest.mark.feature("CL-01")
-def test_who_connects_waits_for_a_handshake_that_a_call_began() -> None:
+def test_connect_waits_for_a_handshake_that_a_call_began() -> None:
     """A call that lost the connection opens it again by itself. Whoever was told then that there is one would find that
     nothing can be asked yet, and connect again, and again, without a pause."""
 
-    async def tell(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         await scene.start()
 
         async def call() -> None:
@@ -164,12 +165,12 @@ def test_who_connects_waits_for_a_handshake_that_a_call_began() -> None:
         assert scene.connection.free_from_ms is not None
         assert scene.dials() == 1
 
-    stage(tell)
+    stage(scenario)
 
 
 @pytest.mark.feature("CL-01")
 def test_a_dial_that_hangs_is_given_up_ever_later() -> None:
-    async def tell(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         scene.universe.wires.cut("client", "b1")
         took = []
         for _ in range(4):
@@ -184,12 +185,12 @@ def test_a_dial_that_hangs_is_given_up_ever_later() -> None:
         await scene.connection.connect(20_000)
         await scene.ask()
 
-    stage(tell)
+    stage(scenario)
 
 
 @pytest.mark.feature("CL-01")
 def test_a_connection_over_which_nothing_goes_is_closed_and_opened_again() -> None:
-    async def tell(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         await scene.start()
         await scene.ask()
         for _ in range(IDLE_LOOKS):
@@ -204,11 +205,11 @@ def test_a_connection_over_which_nothing_goes_is_closed_and_opened_again() -> No
         await scene.ask()
         assert len(scene.node.handshakes) == 2
 
-    stage(tell)
+    stage(scenario)
 
 
 def test_a_connection_on_which_somebody_waits_is_not_idle() -> None:
-    async def tell(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         await scene.start()
         scene.node.answers[ApiKey.METADATA] = lambda _: None
         scene.nursery.start_soon(partial(scene.ask, 3_000_000))
@@ -216,30 +217,30 @@ def test_a_connection_on_which_somebody_waits_is_not_idle() -> None:
         for _ in range(3 * IDLE_LOOKS):
             assert not scene.connection.looks_idle()
 
-    stage(tell)
+    stage(scenario)
 
 
 @pytest.mark.feature("CL-01")
 def test_a_node_that_throttles_is_not_asked_before_it_wants_to_be() -> None:
-    async def tell(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         await scene.start()
         slow = metadata({1: "b1"})
         slow.throttle_time_ms = 700
         scene.node.answers[ApiKey.METADATA] = lambda _: slow
         await scene.ask()
         assert scene.connection.throttled
-        with pytest.raises(NotSent, match="wants not to be asked"):
+        with pytest.raises(NotSent, match="throttles this client"):
             await scene.ask(200)
         await scene.ask()
         first, second = scene.node.times(ApiKey.METADATA)
         assert second - first >= 0.699
 
-    stage(tell)
+    stage(scenario)
 
 
 @pytest.mark.feature("CL-01")
-def test_a_node_that_does_not_answer_in_time_is_dialled_anew_after_a_while() -> None:
-    async def tell(scene: Scene) -> None:
+def test_a_node_that_does_not_answer_in_time_is_dialled_again_after_a_while() -> None:
+    async def scenario(scene: Scene) -> None:
         await scene.start()
         scene.node.answers[ApiKey.METADATA] = lambda _: None
 
@@ -252,15 +253,15 @@ def test_a_node_that_does_not_answer_in_time_is_dialled_anew_after_a_while() -> 
                 askers.start_soon(ask)
         assert 70 <= scene.connection.wait_ms() <= 120, "five calls failed, and one connection"
 
-    stage(tell)
+    stage(scenario)
 
 
 # Versions
 
 
 @pytest.mark.feature("CL-01")
-def test_a_broker_that_is_too_old_is_told_in_one_line() -> None:
-    async def tell(scene: Scene) -> None:
+def test_a_broker_that_is_too_old_is_an_error_of_one_line() -> None:
+    async def scenario(scene: Scene) -> None:
         scene.node.versions[ApiKey.METADATA] = (0, 3)
         await scene.start()
         assert (await scene.ask()).brokers
@@ -272,12 +273,12 @@ def test_a_broker_that_is_too_old_is_told_in_one_line() -> None:
         with pytest.raises(UnsupportedVersionException, match="serves Metadata 90-91, wanted"):
             await scene.ask()
 
-    stage(tell)
+    stage(scenario)
 
 
 @pytest.mark.feature("CL-01")
-def test_a_request_that_an_old_broker_cannot_be_asked_is_told_in_one_line() -> None:
-    async def tell(scene: Scene) -> None:
+def test_a_field_that_an_old_broker_lacks_is_an_error_of_one_line() -> None:
+    async def scenario(scene: Scene) -> None:
         scene.node.answers[ApiKey.FIND_COORDINATOR] = lambda _: None
         scene.node.versions[ApiKey.FIND_COORDINATOR] = (0, 3)
         await scene.start()
@@ -285,7 +286,7 @@ def test_a_request_that_an_old_broker_cannot_be_asked_is_told_in_one_line() -> N
             await scene.connection.call(FindCoordinatorRequest(coordinator_keys=["g", "h"]), 1000)
         assert scene.node.asked == []
 
-    stage(tell)
+    stage(scenario)
 
 
 # Those who are no brokers
@@ -342,8 +343,8 @@ def _says(data: bytes) -> Callable[[Connection], Awaitable[None]]:
         (_says(b"\xff\xff\xff\xff"), 0.1),
     ],
 )
-def test_whoever_listens_there_nothing_hangs(treat: Callable[[Connection], Any], seconds: float) -> None:
-    async def tell(scene: Scene) -> None:
+def test_no_listener_makes_a_call_hang(treat: Callable[[Connection], Any], seconds: float) -> None:
+    async def scenario(scene: Scene) -> None:
         scene.nursery.start_soon(scene.universe.run_node, "b1", lambda world: listen_badly(world, "b1", treat))
         await trio.sleep(0.01)
         began = trio.current_time()
@@ -351,21 +352,28 @@ def test_whoever_listens_there_nothing_hangs(treat: Callable[[Connection], Any],
             await scene.ask()
         assert trio.current_time() - began <= seconds
 
-    stage(tell)
+    stage(scenario)
 
 
-def test_another_protocol_is_recognized() -> None:
-    async def tell(scene: Scene) -> None:
-        treat = _says(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+@pytest.mark.parametrize(
+    ("first_bytes", "hint"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the server answers in HTTP; use the port of a Kafka listener"),
+        (b"\x15\x03\x03\x00\x02\x02\x16", "does not speak the Kafka protocol, or not in plaintext"),
+    ],
+)
+def test_another_protocol_is_recognized(first_bytes: bytes, hint: str) -> None:
+    async def scenario(scene: Scene) -> None:
+        treat = _says(first_bytes)
         scene.nursery.start_soon(scene.universe.run_node, "b1", lambda world: listen_badly(world, "b1", treat))
         await trio.sleep(0.01)
-        with pytest.raises(NotSent, match="does not speak this protocol"):
+        with pytest.raises(NotSent, match=hint):
             await scene.ask()
 
-    stage(tell)
+    stage(scenario)
 
 
-# Who is calling
+# Authentication
 
 
 class Plain:
@@ -398,8 +406,8 @@ def _believes(password: str) -> dict[ApiKey, Callable[[Any], Any]]:
 
 
 @pytest.mark.feature("CL-01")
-def test_who_is_calling_is_told_on_each_connection_before_anything_else() -> None:
-    async def tell(scene: Scene) -> None:
+def test_each_connection_is_authenticated_before_anything_else() -> None:
+    async def scenario(scene: Scene) -> None:
         scene.node.answers |= _believes("secret")
         await scene.start()
         caller = Caller(scene.caller.world, scene.nursery, "test", SETTINGS, Plain("secret"))
@@ -413,12 +421,12 @@ def test_who_is_calling_is_told_on_each_connection_before_anything_else() -> Non
         await scene.ask()
         assert [key for _, key, _ in scene.node.asked[7:]] == [*dialogue[:2], ApiKey.METADATA]
 
-    stage(tell)
+    stage(scenario)
 
 
 @pytest.mark.feature("CL-01")
-def test_who_is_not_believed_hears_it_at_once() -> None:
-    async def tell(scene: Scene) -> None:
+def test_a_rejected_identity_is_reported_at_once() -> None:
+    async def scenario(scene: Scene) -> None:
         scene.node.answers |= _believes("secret")
         await scene.start()
         caller = Caller(scene.caller.world, scene.nursery, "test", SETTINGS, Plain("guess"))
@@ -429,13 +437,13 @@ def test_who_is_not_believed_hears_it_at_once() -> None:
         assert not scene.connection.connected
         assert scene.connection.wait_ms() > 0, "a wrong password is not tried as fast as can be"
 
-    stage(tell)
+    stage(scenario)
 
 
 # Whom to ask
 
 
-def test_whom_to_ask_first() -> None:
+def test_the_order_of_connections() -> None:
     class One:
         def __init__(self, name: str, **facts: Any) -> None:
             self.name = name

@@ -1,4 +1,4 @@
-"""What users hang into a producer or a consumer."""
+"""Interceptors of producers and consumers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.errors import ConfigException
 from barnabas.client.interceptors import (
     ConsumerInterceptor,
@@ -16,6 +15,7 @@ from barnabas.client.interceptors import (
     ProducerInterceptors,
     ProducerRecord,
 )
+from barnabas.client.metadata import TopicPartition
 
 
 class Stamping(ProducerInterceptor, ConsumerInterceptor):
@@ -23,22 +23,22 @@ class Stamping(ProducerInterceptor, ConsumerInterceptor):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.told: list[Any] = []
+        self.calls: list[Any] = []
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         return replace(record, value=record.value + self.name)
 
     def on_acknowledgement(self, metadata: Any, error: Exception | None) -> None:
-        self.told.append((metadata, error))
+        self.calls.append((metadata, error))
 
     def on_consume(self, records: list[Any]) -> list[Any]:
         return [record + self.name for record in records]
 
     def on_commit(self, offsets: Any) -> None:
-        self.told.append(offsets)
+        self.calls.append(offsets)
 
     def close(self) -> None:
-        self.told.append("closed")
+        self.calls.append("closed")
 
 
 class Broken(ProducerInterceptor, ConsumerInterceptor):
@@ -66,21 +66,21 @@ def test_a_record_passes_one_after_the_other() -> None:
     error = RuntimeError("lost")
     chain.on_acknowledgement("where", error)
     chain.close()
-    assert first.told == second.told == [("where", error), "closed"]
+    assert first.calls == second.calls == [("where", error), "closed"]
 
 
 @pytest.mark.feature("CL-02")
-def test_what_is_read_passes_one_after_the_other() -> None:
+def test_records_pass_the_interceptors_in_order() -> None:
     first, second = Stamping("1"), Stamping("2")
     chain = ConsumerInterceptors([first, second])
     assert chain.on_consume(["a", "b"]) == ["a12", "b12"]
     offsets = {TopicPartition("t", 0): 5}
     chain.on_commit(offsets)
     chain.close()
-    assert first.told == second.told == [offsets, "closed"]
+    assert first.calls == second.calls == [offsets, "closed"]
 
 
-def test_a_broken_interceptor_is_passed_over_and_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broken_interceptor_is_skipped_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     good = Stamping("!")
     producing, consuming = ProducerInterceptors([Broken(), good]), ConsumerInterceptors([Broken(), good])
     assert producing.on_send(ProducerRecord("t", "value")).value == "value!"
@@ -89,14 +89,14 @@ def test_a_broken_interceptor_is_passed_over_and_told(caplog: pytest.LogCaptureF
     consuming.on_commit({})
     producing.close()
     consuming.close()
-    assert good.told == [("where", None), {}, "closed", "closed"]
+    assert good.calls == [("where", None), {}, "closed", "closed"]
     assert [message.split(":")[0] for message in caplog.messages] == [
-        "Broken.on_send",
-        "Broken.on_acknowledgement",
-        "Broken.on_consume",
-        "Broken.on_commit",
-        "Broken.close",
-        "Broken.close",
+        "interceptor Broken.on_send raised RuntimeError",
+        "interceptor Broken.on_acknowledgement raised RuntimeError",
+        "interceptor Broken.on_consume raised TypeError",
+        "interceptor Broken.on_commit raised RuntimeError",
+        "interceptor Broken.close raised RuntimeError",
+        "interceptor Broken.close raised RuntimeError",
     ]
 
 
@@ -113,8 +113,8 @@ def test_no_interceptors_are_false() -> None:
     assert ProducerInterceptors([ProducerInterceptor()])
 
 
-def test_what_is_no_interceptor() -> None:
-    with pytest.raises(ConfigException, match="interceptors: 'mine' is no ProducerInterceptor"):
+def test_invalid_interceptors() -> None:
+    with pytest.raises(ConfigException, match="interceptors must be ProducerInterceptor objects; got 'mine'"):
         ProducerInterceptors(["mine"])
-    with pytest.raises(ConfigException, match="is no ConsumerInterceptor"):
+    with pytest.raises(ConfigException, match="interceptors must be ConsumerInterceptor objects"):
         ConsumerInterceptors([ProducerInterceptor()])

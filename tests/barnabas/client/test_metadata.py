@@ -1,4 +1,4 @@
-"""What is known of a cluster, as news come in."""
+"""Metadata of a cluster, response by response."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_an_answer_is_taken_over() -> None:
 
 
 @pytest.mark.feature("PR-01")
-def test_who_leads_is_told_in_passing() -> None:
+def test_leaders_named_by_other_responses() -> None:
     known = knowing(metadata({1: "b1"}, {"t": 1}))
     assert not known.learn_leader(T0, 2, 4), "nobody knows where that is"
     assert known.learn_nodes([Node(2, "b2", PORT)]) == []
@@ -51,7 +51,7 @@ def test_who_leads_is_told_in_passing() -> None:
 def test_a_node_that_moved() -> None:
     known = knowing(metadata({1: "b1", 2: "b2"}, racks={1: "r1"}))
     assert known.learn_nodes([Node(1, "b1", PORT)]) == []
-    assert known.nodes[1].rack == "r1", "who tells an address need not know the rack"
+    assert known.nodes[1].rack == "r1", "an address may come without its rack"
     assert known.learn_nodes([Node(1, "b1", PORT, "r2"), Node(2, "elsewhere", PORT)]) == [2]
     assert known.nodes == {1: Node(1, "b1", PORT, "r2"), 2: Node(2, "elsewhere", PORT)}
     assert known.absorb(metadata({1: "b1", 3: "b3"})) == []

@@ -9,7 +9,7 @@ import trio
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ConfigException
-from barnabas.client.session import first_told, open_cluster, patience_of
+from barnabas.client.session import cluster_settings_of, first_failure, open_cluster
 from barnabas.client.settings import ClientSettings
 from runtime.simulated import Universe, make_world, run_simulation
 
@@ -18,15 +18,15 @@ SETTINGS = ClientSettings.of({"bootstrap_servers": "b1:9092"})
 pytestmark = pytest.mark.feature("CL-02")
 
 
-def play(tell: Callable[[Cluster], Awaitable[object]]) -> None:
+def play(scenario: Callable[[Cluster], Awaitable[object]]) -> None:
     async def story(universe: Universe) -> None:
         async with open_cluster(SETTINGS, make_world("client", universe)) as cluster:
-            await tell(cluster)
+            await scenario(cluster)
 
     run_simulation(1, story)
 
 
-def test_what_the_block_raises_is_raised_as_it_is() -> None:
+def test_an_exception_of_the_block_is_raised_unchanged() -> None:
     mine = ValueError("mine")
 
     async def fail(cluster: Cluster) -> None:
@@ -45,7 +45,7 @@ def test_what_the_block_raises_is_raised_as_it_is() -> None:
     assert failures.value is several
 
 
-def test_what_a_task_raises_ends_the_block_and_is_raised_alone() -> None:
+def test_an_exception_of_a_task_ends_the_block_and_is_raised_alone() -> None:
     async def break_down() -> None:
         raise RuntimeError("a task of the client")
 
@@ -83,9 +83,9 @@ def test_the_first_error_that_is_none_of_a_cancel() -> None:
 
     cancelled = trio.run(main)
     wanted = KeyError("wanted")
-    assert first_told(BaseExceptionGroup("", [cancelled])) is None
+    assert first_failure(BaseExceptionGroup("", [cancelled])) is None
     nested = BaseExceptionGroup("", [cancelled, BaseExceptionGroup("", [cancelled]), ExceptionGroup("", [wanted])])
-    assert first_told(nested) is wanted
+    assert first_failure(nested) is wanted
 
 
 def test_every_setting_of_patience_is_a_clients() -> None:
@@ -103,7 +103,7 @@ def test_every_setting_of_patience_is_a_clients() -> None:
         "metadata_recovery_rebootstrap_trigger_ms": 10,
         "allow_auto_create_topics": False,
     }
-    patience = patience_of(ClientSettings.of({"bootstrap_servers": "b1", **chosen}), 11)
+    patience = cluster_settings_of(ClientSettings.of({"bootstrap_servers": "b1", **chosen}), 11)
     assert {name: getattr(patience, name) for name in patience.__slots__} == {**chosen, "metadata_max_idle_ms": 11}
     with pytest.raises(ConfigException, match="metadata_recovery_strategy"):
         ClientSettings.of({"bootstrap_servers": "b1", "metadata_recovery_strategy": "hope"})

@@ -84,7 +84,7 @@ def test_every_expression_is_about_what_nodes_tell() -> None:
     asked_for = expressions()
     assert len(asked_for) > 60
     for expression in asked_for:
-        names = re.findall(r"\b(?:kafka|process)_\w+", expression)
+        names = re.findall(r"\b(?:kafka|process|barnabas)_\w+", expression)
         assert names or "up{" in expression, expression
         assert {name for name in names if name not in labels} == set(), expression
         known = set[str]().union(*(labels[name] for name in names)) | OF_PROMETHEUS

@@ -131,7 +131,7 @@ def test_data_of_another_cluster_is_refused(tmp_path: Path) -> None:
     first.up()
     first.down()
     (tmp_path / "cluster.json").unlink()
-    with pytest.raises(ClusterError, match="is of cluster"):
+    with pytest.raises(ClusterError, match="belongs to cluster"):
         FakeCluster(tmp_path).up()
 
 

@@ -53,7 +53,7 @@ def test_the_leader_and_the_controller_die_and_no_record_is_lost(demo: Demo, tmp
     drawing = tmp_path / "demo.svg"
     summary = demo("kill", "--picture", str(drawing), seconds=5)
     calm, leader, controller, start = (gap["what"] for gap in summary["gaps"])
-    assert calm == "before anything was done"
+    assert calm == "before the first fault"
     assert leader.startswith("kill -9 broker-") and controller.startswith("kill -9 controller-")
     assert start.startswith("start broker-")
     assert summary["unknown"] == 0
@@ -85,6 +85,6 @@ def test_a_running_cluster_is_used_and_left_running(demo: Demo, cluster: LocalCl
     assert all(after[name] != pid for name, pid in before.items())
 
 
-def test_a_scenario_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_scenario_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["demo", "--scenario", "earthquake"]) == 2
-    assert capsys.readouterr().err == "--scenario earthquake: there are kill, pause, all-at-once, rolling\n"
+    assert capsys.readouterr().err == "--scenario must be one of kill, pause, all-at-once, rolling; got 'earthquake'\n"

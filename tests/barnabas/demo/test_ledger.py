@@ -1,4 +1,4 @@
-"""The accounts are exact: what is planted is found, and nothing else."""
+"""The ledger finds every planted loss, duplicate and reordering, and nothing else."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def faults(verdict: Verdict) -> tuple[int, int, int, int]:
 
 
 @given(st.lists(histories(), min_size=1, max_size=3))
-def test_an_honest_cluster_is_found_clean(all_histories: list[History]) -> None:
+def test_a_correct_history_is_clean(all_histories: list[History]) -> None:
     verdict = ledger_of(*all_histories).verdict()
     assert verdict.clean
     assert verdict.sent == sum(len(each.outcomes) for each in all_histories)
@@ -92,7 +92,7 @@ def test_each_record_out_of_order_is_found(history: History, data: st.DataObject
     assert faults(ledger.verdict()) == (0, 0, after_later_ones, 0)
 
 
-def test_a_record_elsewhere_than_where_it_was_acked_is_misplaced() -> None:
+def test_a_record_at_another_offset_than_acked_is_misplaced() -> None:
     ledger = Ledger("run", 2, began_ms=0)
     _number, value = ledger.send(0)
     ledger.acked(0, 0, offset=7, now_ms=0)
@@ -100,7 +100,7 @@ def test_a_record_elsewhere_than_where_it_was_acked_is_misplaced() -> None:
     assert faults(ledger.verdict()) == (0, 0, 0, 1)
 
 
-def test_an_ack_that_knows_no_offset_is_taken_at_its_word() -> None:
+def test_an_ack_without_an_offset_matches_any_offset() -> None:
     ledger = Ledger("run", 1, began_ms=0)
     _number, value = ledger.send(0)
     ledger.acked(0, 0, offset=-1, now_ms=0)
@@ -109,14 +109,14 @@ def test_an_ack_that_knows_no_offset_is_taken_at_its_word() -> None:
 
 
 @pytest.mark.parametrize("value", [b"run 1 0", b"run 0 1", b"run 0 x", b"run", b"run nonsense"])
-def test_what_was_never_sent_there_is_misplaced_unless_it_is_of_another_run(value: bytes) -> None:
+def test_a_record_that_was_never_sent_is_misplaced_unless_it_is_of_another_run(value: bytes) -> None:
     ledger = Ledger("run", 2, began_ms=0)
     ledger.send(0)
     ledger.read(0, 0, value)
     assert ledger.verdict().misplaced == (value != b"run")
 
 
-def test_a_record_that_failed_and_is_there_is_misplaced() -> None:
+def test_a_failed_record_in_the_log_is_misplaced() -> None:
     ledger = Ledger("run", 1, began_ms=0)
     _number, value = ledger.send(0)
     ledger.failed(0, 0)
@@ -141,7 +141,7 @@ def test_other_runs_in_the_same_topic_do_not_count() -> None:
         (False, 1, (0, 0, 0, 0)),
     ],
 )
-def test_a_write_beside_the_stream_is_held_to_its_ack(
+def test_a_write_outside_the_stream_counts_by_its_ack(
     acked: bool, times_read: int, expected: tuple[int, int, int, int]
 ) -> None:
     ledger = Ledger("run", 1, began_ms=0)
@@ -168,7 +168,7 @@ class Acks:
             self.ledger.acked(0, number, number, now_ms)
 
 
-def test_a_gap_counts_for_what_was_done_just_before_it_and_not_for_the_calm_before() -> None:
+def test_a_gap_counts_for_the_fault_before_it_and_not_for_the_calm() -> None:
     ledger = Ledger("run", 1, began_ms=0)
     ack = Acks(ledger)
     ack(100)
@@ -182,7 +182,7 @@ def test_a_gap_counts_for_what_was_done_just_before_it_and_not_for_the_calm_befo
     assert [window.gap_ms for window in (calm, kill, start)] == [10, 1_000, 30]
 
 
-def test_a_gap_that_outlasts_the_next_deed_counts_for_both() -> None:
+def test_a_gap_that_outlasts_the_next_fault_counts_for_both() -> None:
     ledger = Ledger("run", 1, began_ms=0)
     ack = Acks(ledger)
     ack(100)
@@ -193,7 +193,7 @@ def test_a_gap_that_outlasts_the_next_deed_counts_for_both() -> None:
     assert [window.gap_ms for window in (first, second, third)] == [700, 700, 150]
 
 
-def test_silence_counts_as_long_as_something_waits() -> None:
+def test_a_gap_counts_while_records_are_undecided() -> None:
     ledger = Ledger("run", 2, began_ms=0)
     Acks(ledger)(100)
     ledger.send(1)
@@ -214,7 +214,7 @@ def test_acks_are_counted_by_time() -> None:
 
 
 @given(st.lists(histories(), min_size=1, max_size=3), st.lists(st.integers(0, 40)), st.data())
-def test_what_is_settled_is_forgotten_and_the_verdict_stays_the_same(
+def test_settled_records_are_removed_and_the_verdict_stays_the_same(
     all_histories: list[History], moments: list[int], data: st.DataObject
 ) -> None:
     """Whatever is read, in whatever order, and whenever it is settled."""
@@ -234,7 +234,7 @@ def test_what_is_settled_is_forgotten_and_the_verdict_stays_the_same(
     assert forgetting.verdict() == kept.verdict()
 
 
-def test_a_run_that_goes_on_for_ever_keeps_little() -> None:
+def test_a_long_run_needs_little_memory() -> None:
     ledger = Ledger("run", 1, 0)
     (account,) = ledger.accounts
     for moment in range(5_000):
@@ -248,7 +248,7 @@ def test_a_run_that_goes_on_for_ever_keeps_little() -> None:
     assert ledger.verdict().duplicated == 1
 
 
-def test_an_acked_record_that_was_skipped_is_told_before_the_end() -> None:
+def test_a_skipped_record_is_found_before_the_end() -> None:
     ledger = Ledger("run", 1, 0)
     values = [ledger.send(0)[1] for _ in range(3)]
     for number in range(3):

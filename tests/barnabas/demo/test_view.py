@@ -1,4 +1,4 @@
-"""What a run looks like: on a terminal, as lines, as a picture."""
+"""A run on a terminal, as plain lines, and as an SVG."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_everything_fits_a_small_terminal(run: Run) -> None:
     ]
 
 
-def test_silence_is_a_hole_in_the_acks_from_the_moment_it_was_caused(run: Run) -> None:
+def test_a_gap_begins_at_the_mark_of_its_fault(run: Run) -> None:
     first, second, marks = (line[9:] for line in shown(draw(run, 120), 120)[-6:-3])
     assert "·" not in first
     assert second.strip().count("·") == 70
@@ -81,7 +81,7 @@ def test_events_as_lines(run: Run) -> None:
     assert [line_of(event) for event in run.events] == ["   0.5 s    it begins", "   3.0 s  ! kill -9 broker-1"]
 
 
-def test_the_summary_tells_gaps_and_what_was_lost(summary: Summary) -> None:
+def test_the_summary_has_gaps_and_losses(summary: Summary) -> None:
     lines = shown(draw_summary(summary))
     assert lines[1].split() == ["kill", "-9", "broker-1", "7020", "ms"]
     assert lines[-1] == "acked 600  read 600  lost 0  duplicated 0  out of order 0"
@@ -90,14 +90,14 @@ def test_the_summary_tells_gaps_and_what_was_lost(summary: Summary) -> None:
     assert shown(draw_summary(bad))[-1] == "not acked: 0 refused, 3 of unknown fate"
 
 
-@pytest.mark.parametrize(("read", "told"), [(False, "is not in the log"), (True, "is in the log")])
-def test_the_summary_tells_of_the_zombie(summary: Summary, read: bool, told: str) -> None:
+@pytest.mark.parametrize(("read", "place"), [(False, "is not in the log"), (True, "is in the log")])
+def test_the_summary_has_the_write_to_the_zombie(summary: Summary, read: bool, place: str) -> None:
     zombie = {"broker": "broker-1", "answer": "NOT_LEADER_OR_FOLLOWER", "acked": False, "read": read}
     lines = shown(draw_summary(replace(summary, findings={"zombie": zombie})))
-    assert lines[-1] == f"the write to the zombie leader got NOT_LEADER_OR_FOLLOWER and {told}"
+    assert lines[-1] == f"the write to the zombie leader got NOT_LEADER_OR_FOLLOWER and {place}"
 
 
-def test_the_picture_is_the_same_each_time_and_needs_nothing_from_elsewhere(run: Run, summary: Summary) -> None:
+def test_the_picture_is_reproducible_and_self_contained(run: Run, summary: Summary) -> None:
     drawn = picture(run, summary, "make demo")
     assert drawn == picture(run, summary, "make demo")
     assert drawn.startswith("<svg") and "make&#160;demo" in drawn.replace("make demo", "make&#160;demo")

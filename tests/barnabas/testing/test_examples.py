@@ -15,5 +15,5 @@ def test_an_example(project: str, tmp_path: Path) -> None:
     if project == "flights":
         pytest.importorskip("confluent_kafka")
     shutil.copytree(ROOT / "examples" / project, tmp_path / project)
-    told = run_pytest(tmp_path / project)
-    assert told.returncode == 0, told.stdout + told.stderr
+    result = run_pytest(tmp_path / project)
+    assert result.returncode == 0, result.stdout + result.stderr

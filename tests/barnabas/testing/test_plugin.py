@@ -89,6 +89,6 @@ OWN_FOLDERS = {
 
 def test_a_project_may_have_folders_of_our_names(tmp_path: Path) -> None:
     write(tmp_path, OWN_FOLDERS)
-    told = run_pytest(tmp_path)
-    assert "2 passed, 1 error" in told.stdout, told.stdout + told.stderr
-    assert "ImportError: barnabas has a package protocol of its own" in told.stdout
+    result = run_pytest(tmp_path)
+    assert "2 passed, 1 error" in result.stdout, result.stdout + result.stderr
+    assert "ImportError: barnabas needs its own package protocol" in result.stdout

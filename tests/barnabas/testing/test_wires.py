@@ -1,4 +1,4 @@
-"""Wires between nodes that a test may cut: nothing passes, nobody is told, and afterwards all goes on."""
+"""Links between nodes that a test can cut: nothing passes, nothing is closed, and after the repair all goes on."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_whole_wire_is_as_if_it_were_not_there(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
-def test_what_is_sent_over_a_cut_wire_arrives_after_it_was_mended(tmp_path: Path) -> None:
+def test_bytes_sent_over_a_cut_link_arrive_after_its_repair(tmp_path: Path) -> None:
     async def story(wires: Wires, ours: Connection, theirs: Connection) -> None:
         wires.partition([["a"], ["b", "c"]])
         assert wires.is_cut("a", "b") and wires.is_cut("c", "a") and not wires.is_cut("b", "c")
@@ -84,18 +84,18 @@ def test_the_end_of_a_connection_is_no_news_over_a_cut_wire(tmp_path: Path) -> N
         assert patience.cancelled_caught
         async with trio.open_nursery() as nursery:
 
-            async def hear() -> None:
+            async def receive_until_closed() -> None:
                 with pytest.raises(ConnectionLost):
                     await receive(ours)
 
-            nursery.start_soon(hear)
+            nursery.start_soon(receive_until_closed)
             await trio.sleep(1)
             ours.close()
 
     play(tmp_path, story)
 
 
-def test_who_dials_over_a_cut_wire_waits(tmp_path: Path) -> None:
+def test_a_dial_over_a_cut_link_waits(tmp_path: Path) -> None:
     async def main(universe: Universe) -> None:
         wires = Wires(tmp_path / "wires", NAMES)
         worlds = {name: make_world(name, universe) for name in NAMES}

@@ -1,4 +1,4 @@
-"""`barnabas why` as it is typed: nodes that answer, that do not, that answer nonsense."""
+"""`barnabas why` with nodes that answer, that do not, and that answer nonsense."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.feature("OB-07")
 
 @contextmanager
 def node(decisions: Decisions | bytes) -> Iterator[str]:
-    """A node's pages at the address that it gives; bytes are answered to whatever is asked."""
+    """Serves a node's pages and yields its address; if `decisions` is bytes, they answer every request."""
 
     class Pages(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -61,24 +61,24 @@ def ring(name: str) -> Decisions:
     return decisions
 
 
-def test_one_story_of_those_who_answer_and_one_line_for_those_who_do_not(
+def test_silent_nodes_are_named_and_the_others_give_the_story(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     nobody = f"127.0.0.1:{free_base_port()}"
     with node(ring("controller-101")) as good, node(b"nonsense") as bad:
         assert run(["why", "flights-3", "--http", f"{good},{bad},{nobody}"]) == 0
-    told = capsys.readouterr()
-    assert told.out.splitlines() == [
+    captured = capsys.readouterr()
+    assert captured.out.splitlines() == [
         "2025-11-21",
         "  18:33:20.000Z  leader moved  (controller-101)",
         "      because broker 2 was killed",
         "      leader epoch 12",
     ]
-    silent = told.err.splitlines()
+    silent = captured.err.splitlines()
     assert len(silent) == 2 and all(" does not answer: " in line for line in silent)
 
 
-def test_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output(capsys: pytest.CaptureFixture[str]) -> None:
     with node(ring("controller-101")) as address:
         assert run(["why", "flights-3", "--http", address, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -86,36 +86,36 @@ def test_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["decisions"][0]["cause"] == "broker 2 was killed" and found["decisions"][0]["seen_by"] == []
 
 
-def test_an_unknown_subject_names_those_that_are_near(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_subject_is_answered_with_similar_ones(capsys: pytest.CaptureFixture[str]) -> None:
     with node(ring("controller-101")) as address:
         assert run(["why", "fligths-3", "--http", address]) == 1
         assert run(["why", "zzz", "--http", address]) == 1
     assert capsys.readouterr().err.splitlines() == [
-        "no node knows anything of fligths-3; did you mean flights-3?",
-        "no node knows anything of zzz; 1 other subjects are known",
+        "no node has decisions about fligths-3; did you mean flights-3?",
+        "no node has decisions about zzz; 1 other subjects are known",
     ]
 
 
-def test_nobody_answers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_no_node_answers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run(["why", "quorum", "--http", f"127.0.0.1:{free_base_port()}"]) == 3
     (line,) = capsys.readouterr().err.splitlines()[-1:]
-    assert line.startswith("no node tells of itself (127.0.0.1:")
+    assert line.startswith("no node answers HTTP (127.0.0.1:")
 
 
 @pytest.mark.parametrize("text", ["x", ":1", "h:", "h:0", "h:99999", "h:x", "h:1,", ""])
-def test_what_is_no_address(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_malformed_addresses_are_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["why", "quorum", "--http", text]) == 2
-    assert "not HOST:PORT" in capsys.readouterr().err
+    assert "must be HOST:PORT" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["why"], ["why", " "]])
-def test_of_what(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_subject_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(words) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("answer", [b"[]", b"{}", b'{"subjects": 5}', b'{"subjects": ["quorum"], "decisions": 7}'])
-def test_a_node_of_another_kind_is_heard_without_harm(answer: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+def test_answers_of_a_foreign_server_do_no_harm(answer: bytes, capsys: pytest.CaptureFixture[str]) -> None:
     with node(answer) as address:
         assert run(["why", "quorum", "--http", address]) in (0, 1)
     assert "Traceback" not in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""One story out of what several nodes tell: in order, each thing once, with the reason of whoever knows it."""
+"""Merging the decisions of several nodes into one story."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.cli.why import told
+from barnabas.cli.why import story_lines
+from barnabas.why.decision_log import read_log
 from barnabas.why.story import meant, near, read_decisions, read_subjects, story
-from barnabas.why.written import read_log
 from runtime.decisions import DecisionKind, Decisions
 
 pytestmark = pytest.mark.feature("OB-07")
@@ -36,16 +36,16 @@ class Nodes:
         self.now_ms = 1_763_750_000_000
         self.rings: dict[str, Decisions] = {}
 
-    def note(self, node: str, kind: DecisionKind, subject: str, told: str, **more: Any) -> None:
+    def note(self, node: str, kind: DecisionKind, subject: str, text: str, **more: Any) -> None:
         self.now_ms += 10
-        self.rings.setdefault(node, Decisions(node, lambda: self.now_ms)).note(kind, subject, told, **more)
+        self.rings.setdefault(node, Decisions(node, lambda: self.now_ms)).note(kind, subject, text, **more)
 
     def all(self) -> list[Any]:
         return [it.as_json() for ring in self.rings.values() for it in ring.since(0)]
 
 
 def election(nodes: Nodes) -> None:
-    """As a controller decides it, another reads it and the new leader carries it out."""
+    """An election that one controller decides, another reads, and the new leader carries out."""
     moved = "leader of flights-3 moved 2 -> 3 in epoch 12"
     facts: dict[str, Any] = {"leader": 3, "leader_epoch": 12}
     nodes.note("controller-101", DecisionKind.ELECTION, "flights-3", moved, cause="broker 2 was killed", **facts)
@@ -69,22 +69,22 @@ def election(nodes: Nodes) -> None:
         ("", []),
     ],
 )
-def test_what_people_mean(text: str, subjects: list[str]) -> None:
+def test_subjects_that_match_a_question(text: str, subjects: list[str]) -> None:
     assert meant(text, KNOWN) == subjects
 
 
-def test_a_partition_that_a_known_topic_may_have_is_told_by_its_topic() -> None:
+def test_an_unknown_partition_of_a_known_topic_matches_the_topic() -> None:
     assert meant("flights-7", KNOWN) == ["topic flights"]
 
 
-def test_what_could_have_been_meant() -> None:
+def test_similar_subjects() -> None:
     assert near("flihgts-3", KNOWN)[0] == "flights-3"
     assert "group etl" in near("elt", KNOWN)
     assert near("fli", KNOWN)[0].removeprefix("topic ").removeprefix("group ").startswith("flights")
     assert near("\x00" * 50_000, KNOWN) == []
 
 
-def test_each_thing_is_told_once_by_whoever_decided_it() -> None:
+def test_an_event_is_reported_once_by_the_node_that_decided() -> None:
     nodes = Nodes()
     election(nodes)
     (event,) = story(nodes.all())
@@ -92,7 +92,7 @@ def test_each_thing_is_told_once_by_whoever_decided_it() -> None:
     assert [it["node"] for it in event.seen_by] == ["controller-102", "broker-3"]
 
 
-def test_if_who_decided_it_is_gone_the_best_informed_of_the_others_tells_it() -> None:
+def test_the_best_informed_node_reports_if_the_deciding_node_is_gone() -> None:
     nodes = Nodes()
     election(nodes)
     del nodes.rings["controller-101"]
@@ -103,7 +103,7 @@ def test_if_who_decided_it_is_gone_the_best_informed_of_the_others_tells_it() ->
     assert event.decision["node"] == "broker-3"
 
 
-def test_an_isr_that_was_asked_for_and_granted_is_one_event_with_the_leaders_reason() -> None:
+def test_request_and_grant_of_an_isr_are_one_event_with_the_leaders_reason() -> None:
     nodes = Nodes()
     for epoch, isr in ((7, [1, 2]), (8, [1, 2, 3])):
         facts: dict[str, Any] = {"isr": [9], "isr_wanted": isr, "partition_epoch": epoch}
@@ -120,10 +120,10 @@ def test_an_isr_that_was_asked_for_and_granted_is_one_event_with_the_leaders_rea
     assert events[0].to_json()["told"] == "ISR [1, 2]: asked for: reason 7"
 
 
-def test_people_read_when_what_by_whom_and_why() -> None:
+def test_text_output_has_time_event_node_and_cause() -> None:
     nodes = Nodes()
     election(nodes)
-    assert told(story(nodes.all()), ["flights-3"]) == [
+    assert story_lines(story(nodes.all()), ["flights-3"]) == [
         "2025-11-21",
         "  18:33:20.010Z  leader of flights-3 moved 2 -> 3 in epoch 12  (controller-101)",
         "      because broker 2 was killed",
@@ -132,23 +132,23 @@ def test_people_read_when_what_by_whom_and_why() -> None:
     ]
 
 
-def test_of_very_many_that_one_step_moved_the_first_are_told() -> None:
+def test_only_the_first_of_many_events_of_one_step_are_printed() -> None:
     nodes = Nodes()
     for step in (5, 6):
         for index in range(20):
             name = f"flights-{index}"
             also = ["broker 2"]
             nodes.note("controller-101", DecisionKind.ELECTION, name, "moved", also=also, metadata_offset=step)
-    lines = told(story(nodes.all()), ["broker 2"])
+    lines = story_lines(story(nodes.all()), ["broker 2"])
     assert sum("moved" in line for line in lines) == 6
     assert [line for line in lines if "more" in line] == ["      … and 17 more in the same step"] * 2
 
 
 @pytest.mark.parametrize("name", ["a\nb", "\x1b[2J\x1b[31m", "\u202eevil", "x" * 5_000])
-def test_no_name_moves_the_cursor(name: str) -> None:
+def test_control_characters_in_names_are_not_printed(name: str) -> None:
     nodes = Nodes()
     nodes.note("broker-1", DecisionKind.REBALANCE, f"group {name}", f"group {name} rebalances", cause=f"{name} joins")
-    assert all(line.isprintable() for line in told(story(nodes.all()), []))
+    assert all(line.isprintable() for line in story_lines(story(nodes.all()), []))
 
 
 @pytest.mark.parametrize(
@@ -168,11 +168,11 @@ def test_no_name_moves_the_cursor(name: str) -> None:
         {"subjects": [1, None, {}]},
     ],
 )
-def test_what_is_no_decision_is_passed_over(page: object) -> None:
+def test_malformed_decisions_are_ignored(page: object) -> None:
     assert read_decisions(page) == [] and read_subjects(page) == []
 
 
-def test_a_log_gives_back_what_was_told_in_earlier_lives(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_file_contains_the_decisions_before_a_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     nodes = Nodes()
     with caplog.at_level("INFO", logger="decisions"):
         election(nodes)
@@ -189,8 +189,8 @@ def test_a_log_gives_back_what_was_told_in_earlier_lives(tmp_path: Path, caplog:
     assert read_log(tmp_path / "nothing.log", "broker-1") == []
 
 
-def test_the_story_of_a_story_is_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    """In whatever order the nodes answer."""
+def test_the_story_does_not_depend_on_the_order_of_answers(capsys: pytest.CaptureFixture[str]) -> None:
+
     nodes = Nodes()
     election(nodes)
     forwards, backwards = nodes.all(), list(reversed(nodes.all()))

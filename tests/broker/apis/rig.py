@@ -16,8 +16,8 @@ from typing import Any
 import trio
 
 from barnabas.cluster.simulated import BROKER_PORT, CONTROLLER_PORT, SimulatedCluster
+from broker.node import BrokerNode
 from broker.replication.partition import Partition
-from broker.services import BrokerServices
 from kraft.metadata.image import PartitionImage
 from protocol.api_keys import API_SPECS, ApiKey
 from protocol.errors import ErrorCode
@@ -50,7 +50,7 @@ from runtime.world import Connection, ConnectionLost
 
 SHAPES = Path(__file__).parent / "shapes"
 PATIENCE_SECONDS = 120
-"""Of virtual time: a story that takes longer hangs."""
+"""Virtual time after which a story counts as hanging."""
 
 Story = Callable[..., Awaitable[None]]
 
@@ -127,7 +127,7 @@ class Rig:
             self._channels[node] = self.channel(node)
         return await self._channels[node].call(request, timeout_ms=timeout_ms, version=version)
 
-    def broker(self, node: int) -> BrokerServices:
+    def broker(self, node: int) -> BrokerNode:
         services = self.cluster.node_of(node).broker
         assert services is not None, f"broker {node} is not up"
         return services
@@ -176,7 +176,7 @@ class Rig:
         await self.until(lambda: all(self._knows(node.broker, name) for node in self.cluster.brokers))
         return bytes(result.topic_id)
 
-    def _knows(self, broker: BrokerServices | None, name: str) -> bool:
+    def _knows(self, broker: BrokerNode | None, name: str) -> bool:
         return broker is None or name in broker.metadata.image.topics.by_name
 
     async def configure(self, kind: int, name: str, node: int = 1, **configs: str) -> None:
@@ -249,7 +249,7 @@ class Raw:
         await self.send(struct.pack(">i", len(body)) + body)
 
     async def was_closed(self) -> bool:
-        """Whether the node closes the connection and says nothing."""
+        """True if the node closes the connection without a response."""
         try:
             await self._connection.receive_into(memoryview(bytearray(1)))
         except ConnectionLost:

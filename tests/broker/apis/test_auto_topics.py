@@ -22,9 +22,9 @@ async def restart_with(rig: Rig, node: int, **own: str) -> None:
     before = rig.cluster.nodes[name]
     assert isinstance(before.settings, BrokerSettings)
     raw = {key: value for key, value in before.settings.raw.items() if key not in counts}
-    told = {key.replace("__", "."): value for key, value in own.items()}
-    values = {key.replace(".", "_"): int(told.get(key, value)) for key, value in counts.items()}
-    before.settings = before.settings.model_copy(update={"raw": raw | told, **values})
+    configured = {key.replace("__", "."): value for key, value in own.items()}
+    values = {key.replace(".", "_"): int(configured.get(key, value)) for key, value in counts.items()}
+    before.settings = before.settings.model_copy(update={"raw": raw | configured, **values})
     rig.cluster.start(name)
     await rig.until(lambda: rig.cluster.nodes[name].is_up)
     await rig.cluster.wait_ready()

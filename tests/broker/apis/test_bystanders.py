@@ -99,7 +99,7 @@ async def coordinator_of(rig: Rig, group_id: str) -> int:
 async def test_a_member_id_that_cannot_be_encoded_fails_only_its_member(
     rig: Rig, version: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The failure came up in somebody else's turn: it ended a follower's Fetch, and whoever waited behind it."""
+    """The failure came up in the step of another request: it ended a follower's Fetch, and all requests behind it."""
     await rig.create("t", partitions=3, replicas=3)
     node = await coordinator_of(rig, "g")
     protocol = JoinGroupRequestProtocol(name="range", metadata=b"")

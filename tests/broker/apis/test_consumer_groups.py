@@ -42,7 +42,7 @@ LOADING = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR, Er
 
 
 async def coordinator(rig: Rig) -> int:
-    """Who coordinates the group, as soon as somebody does."""
+    """The coordinator of the group, as soon as there is one."""
     while True:
         up = [node.node.id for node in rig.cluster.brokers if node.broker is not None]
         response = await rig.ask(up[0], FindCoordinatorRequest(coordinator_keys=[GROUP]))

@@ -1,4 +1,4 @@
-"""Whatever one request asks for, each of its steps is short, and others are served between them."""
+"""Each step of a request is short, whatever the request names, and others are served between the steps."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import trio
 
-from barnabas.cluster.simulation.invariants.work import MOST_CALLS
 from broker.admission import STEPS_AT_ONCE
-from broker.apis import looks
+from broker.apis import coordinator_reads
 from broker.groups.limits import (
     MOST_ASSIGNMENTS,
     MOST_ELEMENTS_READ,
@@ -55,7 +54,8 @@ from protocol.messages.offset_fetch import (
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from runtime import meter
-from runtime.exchange import STEPS_IN_A_TURN
+from runtime.step_driver import STEPS_IN_A_TURN
+from simulation.invariants.work import MOST_CALLS
 from tests.broker.apis.rig import Rig, batch_of, frame_of, on_cluster, values_in
 
 MANY = 6_000
@@ -371,16 +371,16 @@ async def test_what_is_sent_after_a_large_produce_is_written_after_it(rig: Rig) 
 @on_cluster()
 async def test_a_large_produce_of_a_connection_that_is_closed(rig: Rig) -> None:
     await rig.create("t", 200)
-    slow = rig.broker(1).slow_admissions
+    broker = rig.broker(1)
     request = produced(range(200), batch_of("v"))
     request.topic_data[0].partition_data[60].records = batch_of(*["v"] * (2 * STEPS_AT_ONCE))
     connection = await rig.raw(1)
-    async with slow.one_at_a_time:
+    async with broker.worker.reserved():
         await connection.send_frame(frame_of(request, 9))
         await rig.until(lambda: rig.partition(1, "t", 59).log.log_end_offset)
         connection.close()
         assert (await rig.produce("t", index=0)).base_offset == 1
-    await rig.until(lambda: not slow.lines)
+    await rig.until(lambda: not broker.slow_admissions)
     ends = [rig.partition(1, "t", index).log.log_end_offset for index in range(200)]
     assert ends == [2] + [1] * 59 + [0] * 140, "the rest is dropped"
 
@@ -412,7 +412,7 @@ async def test_a_transaction_writes_to_very_many_partitions(rig: Rig, version: i
     batch = batch_of("v", base_sequence=2, **stamp)
     twice = await asked_in_steps(rig, "Produce", produced([5] * 700, batch, tx="x"), version)
     assert produce_codes(twice) == [ErrorCode.NONE] + [ErrorCode.INVALID_REQUEST] * 699
-    assert not rig.partition(1, "t", 5).producer_lines
+    assert not rig.partition(1, "t", 5).producer_queues
 
 
 @pytest.mark.feature("RP-02")
@@ -482,7 +482,7 @@ async def test_a_member_that_says_very_much(rig: Rig) -> None:
 
 @pytest.mark.feature("RP-02")
 @on_cluster(counts_work=True, **SETTINGS)
-async def test_a_heartbeat_that_says_very_much(rig: Rig) -> None:
+async def test_a_heartbeat_with_very_many_elements(rig: Rig) -> None:
     await coordinated(rig)
 
     async def beat(epoch: int, topics: int, owned: Sequence[TopicPartitions]) -> Any:
@@ -526,8 +526,8 @@ async def test_an_answer_that_grows_too_large_ends_with_errors(rig: Rig, monkeyp
         DescribeConfigsResource(resource_type=32, resource_name=f"g{number}", configuration_keys=None)
         for number in range(30)
     ]
-    told = await rig.ask(1, DescribeConfigsRequest(resources=configs), 4)
-    assert [it.error_code for it in told.results] == [0] * 2 + [ErrorCode.POLICY_VIOLATION] * 28
+    described = await rig.ask(1, DescribeConfigsRequest(resources=configs), 4)
+    assert [it.error_code for it in described.results] == [0] * 2 + [ErrorCode.POLICY_VIOLATION] * 28
 
 
 @on_cluster(counts_work=True, **SETTINGS)
@@ -554,8 +554,8 @@ async def test_others_have_turns_while_a_long_request_is_under_way(rig: Rig) -> 
 
 @on_cluster(brokers=3, offsets__topic__num__partitions="3")
 async def test_groups_of_a_coordinator_that_is_lost_are_refused(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was read is not told if nobody can know whether it is replicated."""
-    monkeypatch.setattr(looks, "AT_ONCE", 0)
+    """State that was read is not answered if it is unknown whether it was replicated."""
+    monkeypatch.setattr(coordinator_reads, "AT_ONCE", 0)
     await rig.create("t", 1, [1, 2, 3])
     await rig.ask(1, FindCoordinatorRequest(key_type=0, coordinator_keys=["a"]), 4)
     await rig.until(lambda: any(rig.broker(node).groups.shards for node in (1, 2, 3)))

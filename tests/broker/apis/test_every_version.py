@@ -1,4 +1,4 @@
-"""Every API in every version that ApiVersions tells of: it is answered, and the answer decodes."""
+"""Every API in every version that ApiVersions advertises is answered, and the response decodes."""
 
 from __future__ import annotations
 
@@ -341,10 +341,10 @@ OF_CONTROLLERS: dict[ApiKey, Asking] = {
 
 
 async def ask_everything(rig: Rig, node: int, questions: Mapping[ApiKey, Asking]) -> None:
-    told: ApiVersionsResponse = await rig.ask(node, ApiVersionsRequest(
+    versions: ApiVersionsResponse = await rig.ask(node, ApiVersionsRequest(
         client_software_name="story", client_software_version="1"
     ))
-    served = {ApiKey(each.api_key): each for each in told.api_keys}
+    served = {ApiKey(each.api_key): each for each in versions.api_keys}
     assert not [key.name for key in served if key not in questions], "an API without a question"
     assert not [key.name for key in questions if key not in served], "an API that is not served"
     topic_id = rig.broker(1).metadata.image.topics.by_name[TOPIC].id
@@ -372,7 +372,7 @@ def errors_in(response: Any) -> set[int]:
 
 @pytest.mark.feature("PF-04", "PF-05", "MB-22")
 @on_cluster()
-async def test_a_broker_answers_every_version_that_it_tells_of(rig: Rig) -> None:
+async def test_a_broker_answers_every_version_that_it_advertises(rig: Rig) -> None:
     await rig.create(TOPIC)
     await ask_everything(rig, 1, OF_BROKERS)
 
@@ -380,6 +380,6 @@ async def test_a_broker_answers_every_version_that_it_tells_of(rig: Rig) -> None
 
 @pytest.mark.feature("PF-04", "PF-05")
 @on_cluster()
-async def test_a_controller_answers_every_version_that_it_tells_of(rig: Rig) -> None:
+async def test_a_controller_answers_every_version_that_it_advertises(rig: Rig) -> None:
     await rig.create(TOPIC)
     await ask_everything(rig, 101, OF_CONTROLLERS)

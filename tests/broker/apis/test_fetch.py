@@ -88,7 +88,7 @@ async def test_a_follower_serves_no_followers_and_no_old_consumers(rig: Rig) -> 
 
 @pytest.mark.feature("RE-05")
 @on_cluster(brokers=3, seed=3)
-async def test_nobody_reads_above_the_high_watermark(rig: Rig) -> None:
+async def test_no_consumer_reads_above_the_high_watermark(rig: Rig) -> None:
     await rig.create("t", replicas=[1, 2, 3])
     await rig.produce("t", batch_of("committed"))
     for follower in ("broker-2", "broker-3"):
@@ -142,7 +142,7 @@ async def test_min_bytes_and_max_wait(rig: Rig) -> None:
     assert 4990 < spent < 5100 and values_in(only(response)) == ["value"]
     spent, response = await timed(rig, 1, fetch_request("empty", max_wait_ms=700))
     assert 690 < spent < 800 and only(response).error_code == 0
-    # What does not want to wait does not; nor does what wants nothing, or has an error to tell.
+    # A fetch does not wait if it must not, if it wants nothing, or if it has an error to report.
     for quick in (
         fetch_request("empty", max_wait_ms=0),
         fetch_request("empty", max_wait_ms=-1),
@@ -186,7 +186,7 @@ async def test_how_much_an_answer_holds(rig: Rig) -> None:
 @pytest.mark.feature("RP-05")
 @on_cluster()
 async def test_partitions_are_read_and_answered_in_the_order_of_the_request(rig: Rig) -> None:
-    """A topic may come up more than once: whoever is asked for first is given room first."""
+    """A topic may be named more than once: partitions get room in the order in which they are named."""
     batch = batch_of("v" * 1000)
     for topic in ("a", "b"):
         await rig.create(topic, partitions=2)
@@ -199,9 +199,9 @@ async def test_partitions_are_read_and_answered_in_the_order_of_the_request(rig:
         for topic, index in order
     ]
     response = await rig.ask(1, request, 12)
-    told = [(topic.topic, it) for topic in response.responses for it in topic.partitions]
-    assert [(topic, it.partition_index) for topic, it in told] == order
-    assert [bool(it.records) for _, it in told] == [True, True, True, False]
+    answered = [(topic.topic, it) for topic in response.responses for it in topic.partitions]
+    assert [(topic, it.partition_index) for topic, it in answered] == order
+    assert [bool(it.records) for _, it in answered] == [True, True, True, False]
 
 
 @pytest.mark.feature("ST-05", "RP-04")
@@ -263,7 +263,7 @@ def wants(topic: str, *partitions: tuple[int, int]) -> FetchTopic:
     )
 
 
-def told(response: FetchResponse) -> dict[tuple[str, int], list[str]]:
+def records_by_partition(response: FetchResponse) -> dict[tuple[str, int], list[str]]:
     return {
         (topic.topic, it.partition_index): values_in(it)
         for topic in response.responses
@@ -273,17 +273,17 @@ def told(response: FetchResponse) -> dict[tuple[str, int], list[str]]:
 
 @pytest.mark.feature("RP-09")
 @on_cluster()
-async def test_a_session_tells_only_what_is_new(rig: Rig) -> None:
+async def test_a_session_returns_only_what_is_new(rig: Rig) -> None:
     await rig.create("t", partitions=2)
     await rig.produce("t", batch_of("a"))
     first = await rig.ask(1, in_session(0, 0, wants("t", (0, 0), (1, 0))), 12)
     session = first.session_id
-    assert session > 0 and told(first) == {("t", 0): ["a"], ("t", 1): []}
+    assert session > 0 and records_by_partition(first) == {("t", 0): ["a"], ("t", 1): []}
     second = await rig.ask(1, in_session(session, 1, wants("t", (0, 1))), 12)
-    assert (second.session_id, second.error_code, told(second)) == (session, 0, {})
+    assert (second.session_id, second.error_code, records_by_partition(second)) == (session, 0, {})
     await rig.produce("t", batch_of("b"), index=1)
     third = await rig.ask(1, in_session(session, 2), 12)
-    assert told(third) == {("t", 1): ["b"]}
+    assert records_by_partition(third) == {("t", 1): ["b"]}
     # Repeated, skipped, or of nobody: the client makes a new session.
     for epoch in (2, 5, 0x7FFFFFFF):
         wrong = await rig.ask(1, in_session(session, epoch), 12)
@@ -298,10 +298,10 @@ async def test_a_session_tells_only_what_is_new(rig: Rig) -> None:
     await rig.create("later")
     await rig.produce("later", batch_of("c"))
     await rig.produce("t", batch_of("unseen"), index=1)
-    assert told(await rig.ask(1, in_session(session, 4), 12)) == {("later", 0): ["c"]}
+    assert records_by_partition(await rig.ask(1, in_session(session, 4), 12)) == {("later", 0): ["c"]}
     # The end: a full request that names it.
     closed = await rig.ask(1, in_session(session, -1, wants("t", (0, 0))), 12)
-    assert (closed.session_id, told(closed)) == (0, {("t", 0): ["a"]})
+    assert (closed.session_id, records_by_partition(closed)) == (0, {("t", 0): ["a"]})
     gone = await rig.ask(1, in_session(session, 5), 12)
     assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
@@ -321,7 +321,7 @@ async def test_a_session_waits_and_is_fair(rig: Rig) -> None:
         response = await rig.ask(1, request, 12)
         session = response.session_id
         seen += [it.partition_index for it in response.responses[0].partitions if it.records]
-    assert seen == [0, 0, 1, 2, 0, 1, 2], "whoever had data goes to the end of the line"
+    assert seen == [0, 0, 1, 2, 0, 1, 2], "a partition that had data goes to the end"
     # Caught up, an incremental fetch waits for news.
     caught_up = in_session(session, 7, wants("t", (0, 3), (1, 3), (2, 3)), max_wait_ms=3000, min_bytes=1)
     spent, response = await timed(rig, 1, caught_up)

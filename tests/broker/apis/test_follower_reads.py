@@ -1,4 +1,4 @@
-"""Consumers that read from a replica near to them (KIP-392): who is sent where, and what a follower may tell."""
+"""Consumers that read from a near replica (KIP-392): which one they are sent to, and what a follower may answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 
-from broker.replication.selection import ReplicaView, same_rack
+from broker.replication.replica_selection import ReplicaView, same_rack
 from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.fetch import PartitionData
@@ -34,7 +34,7 @@ async def ask(
 # -- where to
 
 
-def test_the_nearest_is_the_leader_or_whoever_has_come_furthest() -> None:
+def test_the_nearest_is_the_leader_or_the_most_caught_up_follower() -> None:
     leader = ReplicaView(1, "a", 100, 0)
     behind, late = ReplicaView(2, "b", 90, 5), ReplicaView(3, "b", 95, 70)
     early, twin = ReplicaView(4, "b", 95, 3), ReplicaView(5, "b", 95, 3)
@@ -48,7 +48,7 @@ def test_the_nearest_is_the_leader_or_whoever_has_come_furthest() -> None:
     assert same_rack("b", leader, [ReplicaView(2, None, 100, 0)]) is None
 
 
-def test_a_class_that_nobody_knows_is_refused_in_one_line() -> None:
+def test_an_unknown_selector_class_is_refused_in_one_line() -> None:
     text = "process.roles=broker\nnode.id=1\ncontroller.listener.names=C\nlistener.security.protocol.map=C:PLAINTEXT\n"
     text += "listeners=PLAINTEXT://:9092\ncontroller.quorum.voters=9@h:1\n"
     with pytest.raises(SettingsError) as refused:
@@ -79,7 +79,7 @@ async def test_a_leader_sends_consumers_to_their_rack(rig: Rig) -> None:
         started = trio.current_time()
         patient = {"max_wait_ms": 10_000, "min_bytes": 1000}
         sent_on = await ask(rig, 1, topic_id, version=version, rack_id="rack-2", **patient)
-        assert trio.current_time() - started < 1, "it is told at once"
+        assert trio.current_time() - started < 1, "the response does not wait"
         assert (sent_on.error_code, sent_on.preferred_read_replica, sent_on.high_watermark) == (0, 2, 1)
         assert not sent_on.records
         there = await ask(rig, 2, topic_id, version=version, rack_id="rack-2")
@@ -132,7 +132,7 @@ async def test_a_consumer_that_stays_in_its_session_is_not_forgotten(rig: Rig) -
 
 @pytest.mark.feature("RE-15")
 @on_cluster(brokers=3, replica__selector__class=RACK_AWARE_SELECTOR, replica__lag__time__max__ms="1000")
-async def test_nobody_is_sent_to_a_replica_that_lags_or_lacks_the_offset(rig: Rig) -> None:
+async def test_no_consumer_is_sent_to_a_replica_that_lags_or_lacks_the_offset(rig: Rig) -> None:
     topic_id = await rig.create("t", replicas=[1, 2, 3], min_insync_replicas="1")
     await rig.produce("t", batch_of("a"))
     rig.universe.wires.cut_between(["broker-2"], ["broker-1"])
@@ -154,12 +154,12 @@ async def test_nobody_is_sent_to_a_replica_that_lags_or_lacks_the_offset(rig: Ri
     assert (await ask(rig, 1, topic_id, 0, rack_id="rack-2")).preferred_read_replica == -1
 
 
-# -- what a follower tells
+# -- responses of followers
 
 
 @pytest.mark.feature("RE-15", "RE-05")
 @on_cluster(brokers=3)
-async def test_a_follower_tells_no_more_than_it_knows_to_be_committed(rig: Rig) -> None:
+async def test_a_follower_returns_only_what_it_knows_to_be_committed(rig: Rig) -> None:
     topic_id = await rig.create("t", replicas=[1, 2, 3])
     await rig.produce("t", batch_of("committed"))
     await rig.until(lambda: rig.partition(2, "t").log.high_watermark == 1)
@@ -174,7 +174,7 @@ async def test_a_follower_tells_no_more_than_it_knows_to_be_committed(rig: Rig) 
         for offset in (1, 2):
             above = await ask(rig, 2, topic_id, offset, isolation_level=isolation)
             assert (above.error_code, values_in(above)) == (0, [])
-    # It cannot tell whether the leader has more.
+    # It does not know whether the leader has more.
     assert (await ask(rig, 2, topic_id, 3)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     rig.universe.wires.heal()
     waited = await ask(rig, 2, topic_id, 1, max_wait_ms=60_000)
@@ -184,7 +184,7 @@ async def test_a_follower_tells_no_more_than_it_knows_to_be_committed(rig: Rig) 
 @pytest.mark.feature("RE-15")
 @on_cluster(brokers=3)
 async def test_how_much_later_a_record_can_be_read_from_a_follower(rig: Rig) -> None:
-    """The leader tells of its high watermark with the next records, or when a follower has waited long enough."""
+    """The leader reports its high watermark with the next records, or at the end of the follower's wait."""
     topic_id = await rig.create("t", replicas=[1, 2, 3])
     latest = 0.0
     for number in range(20):
@@ -202,7 +202,7 @@ async def test_how_much_later_a_record_can_be_read_from_a_follower(rig: Rig) -> 
 
 @pytest.mark.feature("RE-15", "RE-12")
 @on_cluster(brokers=3)
-async def test_who_waits_at_a_follower_hears_of_what_happens_to_it(rig: Rig) -> None:
+async def test_a_fetch_waiting_at_a_follower_is_answered_when_its_role_changes(rig: Rig) -> None:
     topic_id = await rig.create("t", replicas=[1, 2])
     await rig.produce("t")
     await rig.until(lambda: rig.partition(2, "t").log.high_watermark == 1)
@@ -229,7 +229,7 @@ async def test_who_waits_at_a_follower_hears_of_what_happens_to_it(rig: Rig) -> 
 
 @pytest.mark.feature("RE-15")
 @on_cluster(brokers=3)
-async def test_who_waits_at_a_follower_while_the_topic_goes(rig: Rig) -> None:
+async def test_a_fetch_waiting_at_a_follower_while_the_topic_is_deleted(rig: Rig) -> None:
     topic_id = await rig.create("t", replicas=[1, 2])
     answers: list[Any] = []
 

@@ -53,7 +53,7 @@ on_three_brokers = on_cluster(brokers=3, offsets__topic__num__partitions="3")
 
 
 async def coordinator(rig: Rig, group: str = GROUP) -> int:
-    """Who coordinates the group, as soon as somebody does."""
+    """The coordinator of the group, as soon as there is one."""
     while True:
         up = [node.node.id for node in rig.cluster.brokers if node.broker is not None]
         response = await rig.ask(up[0], FindCoordinatorRequest(coordinator_keys=[group]))
@@ -76,7 +76,7 @@ def committing(name: str, *partitions: tuple[int, int], topic_id: bytes = bytes(
 
 
 def errors(response: Any) -> dict[tuple[str | bytes, int], int]:
-    """Of an answer to a commit or a deletion."""
+    """The error codes of a response to a commit or a deletion."""
     return {
         (topic.name or topic.topic_id, partition.partition_index): partition.error_code
         for topic in response.topics
@@ -191,7 +191,7 @@ async def test_only_the_coordinator_answers(rig: Rig) -> None:
 
 @pytest.mark.feature("CG-12", "CG-03")
 @on_three_brokers
-async def test_whoever_takes_over_knows_all_commits_that_were_acknowledged(rig: Rig) -> None:
+async def test_a_new_coordinator_knows_all_acknowledged_commits(rig: Rig) -> None:
     await rig.create("t", 3, replicas=3)
     node = await coordinator(rig)
     for index in range(3):
@@ -271,7 +271,7 @@ def committing_in(producer_id: int, transactional_id: str, **more: Any) -> TxnOf
 
 @pytest.mark.feature("TX-04", "TX-05")
 @on_one_broker
-async def test_offsets_of_a_transaction_that_nobody_began_are_not_taken(rig: Rig) -> None:
+async def test_offsets_of_a_transaction_that_was_not_begun_are_refused(rig: Rig) -> None:
     await rig.create("t")
     node = await coordinator(rig)
     for version in range(6):
@@ -334,7 +334,7 @@ async def test_offsets_in_a_transaction_count_when_it_commits(rig: Rig, committe
 
 @pytest.mark.feature("CG-04", "CG-12")
 @on_one_broker
-async def test_while_a_partition_is_read_its_groups_cannot_be_told_of(rig: Rig) -> None:
+async def test_groups_of_a_partition_that_is_being_loaded_cannot_be_listed(rig: Rig) -> None:
     await rig.create("t")
     node = await coordinator(rig)
     await rig.ask(node, committing("t", (0, 1)), 9)

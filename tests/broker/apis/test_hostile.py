@@ -1,4 +1,4 @@
-"""Whatever comes in by a connection: that connection may end, the node and everybody else go on."""
+"""Malformed and hostile requests: their connection may end, the node and all other connections go on."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ NODES = (1, 101)
 
 
 def header(api_key: int, version: int, flexible: bool = True) -> bytes:
-    told = RequestHeader(request_api_key=api_key, request_api_version=version, correlation_id=7, client_id="bad")
-    return encode(told, 2 if flexible else 1)
+    header = RequestHeader(request_api_key=api_key, request_api_version=version, correlation_id=7, client_id="bad")
+    return encode(header, 2 if flexible else 1)
 
 
 async def is_well(rig: Rig) -> None:
@@ -85,16 +85,16 @@ async def test_what_was_answered_before_still_leaves(rig: Rig) -> None:
 
 @pytest.mark.feature("PF-04", "PF-05")
 @on_cluster()
-async def test_an_unknown_version_of_api_versions_is_told_the_right_one(rig: Rig) -> None:
+async def test_an_unknown_version_of_api_versions_is_answered_with_the_right_one(rig: Rig) -> None:
     for node in NODES:
         raw = await rig.raw(node)
         for version in (5, 99, 32767, -1):
             await raw.send_frame(header(18, version) + b"whatever it has")
             answer = await raw.receive_frame()
             assert answer is not None and int.from_bytes(answer[:4], "big") == 7
-            told = decode(ApiVersionsResponse, answer[4:], 0)
-            assert told.error_code == ErrorCode.UNSUPPORTED_VERSION
-            (own,) = told.api_keys
+            response = decode(ApiVersionsResponse, answer[4:], 0)
+            assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+            (own,) = response.api_keys
             assert (own.api_key, own.min_version, own.max_version) == (18, 0, 4)
         await raw.send_frame(frame_of(ask_versions(), 4))
         assert await raw.receive_frame() is not None, "the same connection goes on"
@@ -102,7 +102,7 @@ async def test_an_unknown_version_of_api_versions_is_told_the_right_one(rig: Rig
 
 @pytest.mark.feature("PF-05", "PF-06")
 @on_cluster()
-async def test_what_api_versions_tells(rig: Rig) -> None:
+async def test_the_content_of_api_versions(rig: Rig) -> None:
     for node in NODES:
         for name, version in (("", "1"), ("a", ""), ("-a", "1"), ("a", "1-"), ("a b", "1"), ("a", "1/2"), ("ä", "1")):
             for api_version in (3, 4):
@@ -152,12 +152,12 @@ async def test_hostile_counts(rig: Rig) -> None:
 @pytest.mark.feature("RP-11")
 @on_cluster()
 async def test_a_question_asked_a_thousand_times_is_answered_once(rig: Rig) -> None:
-    """Where an answer is much longer than its question, repeating it would multiply memory."""
+    """If a response is much longer than its request, repetition in the request would multiply memory."""
     await rig.create(TOPIC, partitions=20)
     resource = DescribeConfigsResource(resource_type=2, resource_name=TOPIC, configuration_keys=None)
     for node in NODES:
-        told = await rig.ask(node, DescribeConfigsRequest(resources=[resource] * 1000))
-        assert len(told.results) == 1
+        response = await rig.ask(node, DescribeConfigsRequest(resources=[resource] * 1000))
+        assert len(response.results) == 1
     topics = [MetadataRequestTopic(name=TOPIC)] * 1000
     assert len((await rig.ask(1, MetadataRequest(topics=topics))).topics) == 1
     asked = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=100)
@@ -182,8 +182,8 @@ async def test_envelopes_of_nonsense(rig: Rig) -> None:
         frame_of(EnvelopeRequest(request_data=b"", client_host_address=b""), 0),
     ]
     for data in inside:
-        told = await rig.ask(101, EnvelopeRequest(request_data=data, client_host_address=b"\x7f\0\0\1"))
-        assert told.error_code != 0 and told.response_data is None, data
+        response = await rig.ask(101, EnvelopeRequest(request_data=data, client_host_address=b"\x7f\0\0\1"))
+        assert response.error_code != 0 and response.response_data is None, data
     await is_well(rig)
 
 
@@ -240,8 +240,8 @@ def test_mutated_requests(frames: list[tuple[int, bytes]]) -> None:
             raw.close()
         node_is_well = await rig.ask(1, ask_versions())
         assert node_is_well.error_code == 0
-        told: Any = await rig.ask(1, MetadataRequest(topics=None))
-        assert TOPIC in [it.name for it in told.topics]
+        response: Any = await rig.ask(1, MetadataRequest(topics=None))
+        assert TOPIC in [it.name for it in response.topics]
 
     handler = Mistakes()
     logging.getLogger().addHandler(handler)
@@ -282,7 +282,7 @@ async def test_silent_connections_end_and_waiting_ones_do_not(rig: Rig) -> None:
 
 @pytest.mark.feature("RP-02", "RE-09")
 @on_cluster()
-async def test_whoever_hangs_up_leaves_nothing_behind(rig: Rig) -> None:
+async def test_a_closed_connection_leaves_nothing_behind(rig: Rig) -> None:
     await rig.create(TOPIC)
     for number in range(20):
         raw = await rig.raw(1)

@@ -147,17 +147,17 @@ def places(rig: Rig, node: int) -> dict[int, str]:
 async def test_partitions_are_spread_over_directories_and_the_controller_knows(rig: Rig) -> None:
     await with_two_directories(rig, 1)
     await rig.create("t", partitions=6, replicas=[1, 2])
-    # A topic is told of at once, and its logs are made behind that.
+    # A topic is announced at once, before its logs are created.
     await rig.until(lambda: len(places(rig, 1)) == 6)
     counts = list(places(rig, 1).values())
     assert (counts.count("a"), counts.count("b")) == (3, 3), "none where only the metadata log belongs"
     ids = {each.path.split("/")[2]: each.directory_id for each in rig.broker(1).store.directories.directories}
 
-    def told() -> bool:
+    def is_announced() -> bool:
         partitions = rig.broker(2).metadata.image.topics.by_name["t"].partitions
         return all(partitions[index].directory_of(1) == ids[name] for index, name in places(rig, 1).items())
 
-    await rig.until(told)
+    await rig.until(is_announced)
     described = (await rig.ask(1, DescribeLogDirsRequest(topics=None))).results
     assert {it.log_dir for it in described} == {"/broker-1/a", "/broker-1/b"}
     assert set(rig.broker(2).metadata.image.cluster.brokers[1].log_directories) == {ids["a"], ids["b"]}

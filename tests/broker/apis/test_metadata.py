@@ -1,4 +1,4 @@
-"""Metadata, DescribeCluster, DescribeTopicPartitions: what any broker tells of the whole cluster."""
+"""Metadata, DescribeCluster, DescribeTopicPartitions: the whole cluster, as any broker describes it."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ async def ask(rig: Rig, node: int = 1, version: int = 12, **fields: object) -> M
 
 @pytest.mark.feature("MB-07", "RP-10", "AD-03")
 @on_cluster(brokers=3)
-async def test_any_broker_tells_of_all(rig: Rig) -> None:
+async def test_any_broker_describes_the_whole_cluster(rig: Rig) -> None:
     a = await rig.create("a", partitions=2, replicas=[2, 3])
     b = await rig.create("b", replicas=[3, 1, 2])
     for node in (1, 2, 3):
-        told = await ask(rig, node, topics=None)
-        assert [(it.node_id, it.host, it.port, it.rack) for it in told.brokers] == [
+        response = await ask(rig, node, topics=None)
+        assert [(it.node_id, it.host, it.port, it.rack) for it in response.brokers] == [
             (number, f"broker-{number}", 9092, f"rack-{number}") for number in (1, 2, 3)
         ]
-        assert told.controller_id in (1, 2, 3), "a broker, which forwards"
-        assert told.cluster_id == rig.broker(1).metadata.cluster_id
-        assert [(it.name, it.topic_id, len(it.partitions)) for it in told.topics] == [("a", a, 2), ("b", b, 1)]
-        (partition,) = told.topics[1].partitions
+        assert response.controller_id in (1, 2, 3), "a broker, which forwards"
+        assert response.cluster_id == rig.broker(1).metadata.cluster_id
+        assert [(it.name, it.topic_id, len(it.partitions)) for it in response.topics] == [("a", a, 2), ("b", b, 1)]
+        (partition,) = response.topics[1].partitions
         assert (partition.leader_id, partition.leader_epoch, partition.error_code) == (3, 0, 0)
         assert partition.replica_nodes == [3, 1, 2] and sorted(partition.isr_nodes) == [1, 2, 3]
         assert partition.offline_replicas == []
@@ -56,22 +56,22 @@ async def test_any_broker_tells_of_all(rig: Rig) -> None:
 async def test_topics_that_are_not_there(rig: Rig) -> None:
     known = await rig.create("known")
     names = ["known", "nowhere", "bad name", "", ".", "..", "x" * 250, "known"]
-    told = await ask(rig, topics=by_name(*names))
+    response = await ask(rig, topics=by_name(*names))
     invalid = ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert {it.name: it.error_code for it in told.topics} == {
+    assert {it.name: it.error_code for it in response.topics} == {
         "known": 0,
         "nowhere": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         **dict.fromkeys(["bad name", "", ".", "..", "x" * 250], invalid),
     }
-    assert len(told.topics) == len(names) - 1, "asked twice, told once"
-    told = await ask(
+    assert len(response.topics) == len(names) - 1, "named twice, answered once"
+    response = await ask(
         rig,
         topics=[
             MetadataRequestTopic(topic_id=known, name=None),
             MetadataRequestTopic(topic_id=NOBODY, name=None),
         ],
     )
-    assert [(it.error_code, it.name, it.topic_id) for it in told.topics] == [
+    assert [(it.error_code, it.name, it.topic_id) for it in response.topics] == [
         (0, "known", known),
         (ErrorCode.UNKNOWN_TOPIC_ID, None, NOBODY),
     ]
@@ -85,14 +85,14 @@ async def test_a_topic_is_made_because_it_is_asked_for(rig: Rig) -> None:
     for version in range(14):
         name = f"t-{version}"
         request = MetadataRequest(topics=by_name(name, "not/legal"), allow_auto_topic_creation=True)
-        told = await rig.ask(1, request, version)
-        assert [it.error_code for it in told.topics] == [
+        response = await rig.ask(1, request, version)
+        assert [it.error_code for it in response.topics] == [
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             ErrorCode.INVALID_TOPIC_EXCEPTION,
         ]
         await rig.until(lambda name=name: name in rig.broker(1).metadata.image.topics.by_name)  # type: ignore[misc]
-        told = await rig.ask(1, request, version)
-        assert (told.topics[0].error_code, len(told.topics[0].partitions)) == (0, 3)
+        response = await rig.ask(1, request, version)
+        assert (response.topics[0].error_code, len(response.topics[0].partitions)) == (0, 3)
 
 
 @pytest.mark.feature("MB-09")
@@ -116,9 +116,9 @@ async def test_the_first_version_is_answered_as_its_clients_expect(rig: Rig) -> 
     assert old.partitions[0].replica_nodes == [1, 2], "ids that are not in the list of brokers are left out"
     assert old.partitions[0].error_code == ErrorCode.REPLICA_NOT_AVAILABLE
     for version in (1, 5, 12):
-        told = await ask(rig, version=version, topics=by_name("t", "lone"))
-        assert [it.node_id for it in told.brokers] == [1, 2, 3], "its session has not ended yet"
-        t, lone = told.topics
+        response = await ask(rig, version=version, topics=by_name("t", "lone"))
+        assert [it.node_id for it in response.brokers] == [1, 2, 3], "its session has not ended yet"
+        t, lone = response.topics
         assert t.partitions[0].replica_nodes == [1, 2, 3] and t.partitions[0].error_code == 0
         assert t.partitions[0].isr_nodes == [1, 2]
         assert t.partitions[0].offline_replicas == ([3] if version >= 5 else [])
@@ -130,8 +130,8 @@ async def test_the_first_version_is_answered_as_its_clients_expect(rig: Rig) -> 
 
 @pytest.mark.feature("MB-12")
 @on_cluster(brokers=3)
-async def test_who_died_is_listed_until_its_session_would_have_ended(rig: Rig) -> None:
-    """As with Kafka, where nobody knows earlier: clients look for it while it is listed, and ask anew."""
+async def test_a_dead_broker_is_listed_until_its_session_would_have_ended(rig: Rig) -> None:
+    """As with Kafka, which detects the death only then: clients look for the broker while it is listed, and retry."""
     rig.cluster.kill("broker-3")
     await rig.until(lambda: list(rig.broker(1).metadata.alive_nodes("PLAINTEXT")) == [1, 2])
     died = rig.universe.time.current_time()
@@ -151,11 +151,11 @@ async def test_who_died_is_listed_until_its_session_would_have_ended(rig: Rig) -
 
 @pytest.mark.feature("RP-10")
 @on_cluster()
-async def test_what_everybody_may_do_is_told_to_who_asks(rig: Rig) -> None:
+async def test_authorized_operations_are_returned_on_request(rig: Rig) -> None:
     await rig.create("t")
     for version in range(14):
         wants = version >= 8
-        told = await ask(
+        response = await ask(
             rig,
             version=version,
             topics=by_name("t"),
@@ -163,25 +163,25 @@ async def test_what_everybody_may_do_is_told_to_who_asks(rig: Rig) -> None:
             include_topic_authorized_operations=wants,
             include_cluster_authorized_operations=8 <= version <= 10,
         )
-        topic = told.topics[0].topic_authorized_operations
+        topic = response.topics[0].topic_authorized_operations
         assert topic == (0b110111111000 if wants else UNASKED)
-        assert (told.cluster_authorized_operations != UNASKED) == (8 <= version <= 10)
+        assert (response.cluster_authorized_operations != UNASKED) == (8 <= version <= 10)
     assert (await ask(rig, topics=by_name("t"))).topics[0].topic_authorized_operations == UNASKED
 
 
 @pytest.mark.feature("MB-03", "AD-03")
 @on_cluster(brokers=3)
-async def test_fenced_brokers_are_told_of_only_to_who_asks(rig: Rig) -> None:
+async def test_fenced_brokers_are_returned_only_on_request(rig: Rig) -> None:
     rig.cluster.kill("broker-3")
     await rig.until(lambda: list(rig.broker(1).metadata.alive_nodes("PLAINTEXT")) == [1, 2])
     for version in range(3):
-        told = await rig.ask(1, DescribeClusterRequest(), version)
-        assert [it.broker_id for it in told.brokers] == [1, 2]
-        assert told.controller_id in (1, 2) and told.cluster_id == rig.broker(1).metadata.cluster_id
-    told = await rig.ask(1, DescribeClusterRequest(include_fenced_brokers=True), 2)
-    assert [(it.broker_id, it.is_fenced) for it in told.brokers] == [(1, False), (2, False), (3, True)]
-    told = await rig.ask(1, DescribeClusterRequest(include_cluster_authorized_operations=True))
-    assert told.cluster_authorized_operations > 0
+        response = await rig.ask(1, DescribeClusterRequest(), version)
+        assert [it.broker_id for it in response.brokers] == [1, 2]
+        assert response.controller_id in (1, 2) and response.cluster_id == rig.broker(1).metadata.cluster_id
+    response = await rig.ask(1, DescribeClusterRequest(include_fenced_brokers=True), 2)
+    assert [(it.broker_id, it.is_fenced) for it in response.brokers] == [(1, False), (2, False), (3, True)]
+    response = await rig.ask(1, DescribeClusterRequest(include_cluster_authorized_operations=True))
+    assert response.cluster_authorized_operations > 0
 
 
 @pytest.mark.feature("AD-03")
@@ -254,7 +254,7 @@ async def test_partitions_come_in_pages(rig: Rig) -> None:
 
 @pytest.mark.feature("AD-03", "MB-15")
 @on_cluster(brokers=3)
-async def test_eligible_leader_replicas_are_told(rig: Rig) -> None:
+async def test_eligible_leader_replicas_are_described(rig: Rig) -> None:
     topic_id = await rig.create("t", replicas=[1, 2, 3], min_insync_replicas="3")
     rig.cluster.kill("broker-3")
     await rig.until(lambda: rig.broker(1).metadata.image.topics.by_name["t"].partitions[0].elr == (3,))

@@ -1,5 +1,5 @@
-"""Partitions that are on their way: everybody is told of them, and whoever comes waits for their logs, which are made
-away from the event loop.
+"""New partitions: they are announced at once, and requests for them wait for their logs, which are created in a worker
+thread.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Asked:
 
 @pytest.mark.feature("MB-06", "MB-08")
 @on_cluster(brokers=3)
-async def test_a_topic_is_told_of_at_once_and_whoever_comes_waits_for_its_logs(rig: Rig) -> None:
+async def test_a_topic_is_announced_at_once_and_requests_wait_for_its_logs(rig: Rig) -> None:
     old = await rig.create("old", replicas=[1])
     async with trio.open_nursery() as nursery:
         asked = Asked(rig, nursery)
@@ -133,7 +133,7 @@ async def test_what_comes_later_waits_its_turn(rig: Rig) -> None:
         await rig.until(lambda: "t" not in rig.broker(1).metadata.image.topics.by_name)
         await trio.sleep(1)
         assert (await rig.produce("t", node=1)).error_code == 0, "its end has not come here yet"
-        assert rig.broker(1).lifecycle.metadata_offset() == before, "and the controller is not told that it has"
+        assert rig.broker(1).lifecycle.metadata_offset() == before, "and the controller does not count it as applied"
         assert rig.broker(2).lifecycle.metadata_offset() > before
     await rig.until(lambda: rig.broker(1).partitions.find("t", 0) is None)
     assert (await rig.produce("t", node=1)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -145,7 +145,7 @@ async def test_what_comes_later_waits_its_turn(rig: Rig) -> None:
 @pytest.mark.feature("MB-06", "ST-10")
 @on_cluster(brokers=3, log__dirs="a,b", metadata__log__dir="a")
 async def test_a_topic_whose_disk_fails_before_its_logs_are_there(rig: Rig) -> None:
-    """It was told of already; whoever waited hears of the disk."""
+    """The topic was announced already; waiting requests get the error of the disk."""
     await rig.create("old", replicas=[1])
     async with trio.open_nursery() as nursery:
         asked = Asked(rig, nursery)

@@ -51,7 +51,7 @@ async def offset(  # noqa: PLR0913 - what a question can say
     return answer
 
 
-def told(answer: ListOffsetsPartitionResponse) -> tuple[int, int, int, int]:
+def fields_of(answer: ListOffsetsPartitionResponse) -> tuple[int, int, int, int]:
     return answer.error_code, answer.timestamp, answer.offset, answer.leader_epoch
 
 
@@ -59,10 +59,10 @@ def told(answer: ListOffsetsPartitionResponse) -> tuple[int, int, int, int]:
 @on_cluster()
 async def test_every_meaning_of_a_timestamp(rig: Rig) -> None:
     await rig.create("t")
-    assert told(await offset(rig, EARLIEST)) == (0, -1, 0, 0)
-    assert told(await offset(rig, LATEST)) == (0, -1, 0, 0)
-    assert told(await offset(rig, MAX_TIMESTAMP)) == (0, -1, -1, -1)
-    assert told(await offset(rig, NOW_MS)) == (0, -1, -1, -1)
+    assert fields_of(await offset(rig, EARLIEST)) == (0, -1, 0, 0)
+    assert fields_of(await offset(rig, LATEST)) == (0, -1, 0, 0)
+    assert fields_of(await offset(rig, MAX_TIMESTAMP)) == (0, -1, -1, -1)
+    assert fields_of(await offset(rig, NOW_MS)) == (0, -1, -1, -1)
     for age in (0, 100, 50):
         await rig.produce("t", batch_of("a", "b", timestamp=NOW_MS + age))
     cases = {
@@ -81,7 +81,7 @@ async def test_every_meaning_of_a_timestamp(rig: Rig) -> None:
     since = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING: 11}
     for version in range(1, 12):
         for timestamp, expected in cases.items():
-            answer = told(await offset(rig, timestamp, version=version))
+            answer = fields_of(await offset(rig, timestamp, version=version))
             if version < since.get(timestamp, 0):
                 assert answer == (ErrorCode.UNSUPPORTED_VERSION, -1, -1, -1), (timestamp, version)
             else:
@@ -92,7 +92,7 @@ async def test_every_meaning_of_a_timestamp(rig: Rig) -> None:
 
 @pytest.mark.feature("RE-14", "RP-04")
 @on_cluster(brokers=3)
-async def test_who_is_asked_and_what_for(rig: Rig) -> None:
+async def test_the_replica_and_the_meaning_of_negative_timestamps(rig: Rig) -> None:
     await rig.create("t", replicas=[1, 2])
     for node in (2, 3):
         assert (await offset(rig, LATEST, node=node)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -111,7 +111,7 @@ async def test_who_is_asked_and_what_for(rig: Rig) -> None:
 
 @pytest.mark.feature("RE-05", "RE-03")
 @on_cluster(brokers=3)
-async def test_consumers_hear_of_the_high_watermark_others_of_the_end(rig: Rig) -> None:
+async def test_consumers_get_the_high_watermark_others_the_log_end(rig: Rig) -> None:
     await rig.create("t", replicas=[1, 2, 3])
     await rig.produce("t")
     for follower in ("broker-2", "broker-3"):
@@ -123,7 +123,7 @@ async def test_consumers_hear_of_the_high_watermark_others_of_the_end(rig: Rig) 
     asked = ListOffsetsPartition(partition_index=0, timestamp=LATEST)
     request = ListOffsetsRequest(replica_id=2, topics=[ListOffsetsTopic(name="t", partitions=[asked])])
     assert (await rig.ask(1, request)).topics[0].partitions[0].offset == 2
-    # A debugger is told of the replica that is here, and of a follower's log, too.
+    # A debugging client reads from any replica, also from a follower.
     request.replica_id = -2
     for node, end in ((1, 2), (2, 1), (3, 1)):
         (answer,) = (await rig.ask(node, request)).topics[0].partitions
@@ -136,12 +136,12 @@ async def test_consumers_hear_of_the_high_watermark_others_of_the_end(rig: Rig) 
 @pytest.mark.feature("RE-15", "RE-03")
 @on_cluster(brokers=3, replica__lag__time__max__ms="20000")
 async def test_a_new_leader_that_is_not_sure_yet(rig: Rig) -> None:
-    """Until its high watermark has reached where its epoch begins, it may tell less than the old one did (KIP-207)."""
+    """Until its high watermark has reached the start of its epoch, it may be lower than the old leader's (KIP-207)."""
     await rig.create("t", replicas=[1, 2, 3])
     await rig.produce("t", batch_of("old", timestamp=NOW_MS - 1000))
     await trio.sleep(2)
     await rig.produce("t", acks=1)
-    # Broker 2 has the record but not the news that it is committed, and cannot hear from broker 3.
+    # Broker 2 has the record but does not know that it is committed, and is cut off from broker 3.
     await rig.until(lambda: rig.partition(2, "t").log.log_end_offset == 2)
     rig.universe.wires.cut_between(["broker-2"], ["broker-3"])
     rig.cluster.kill("broker-1")
@@ -223,7 +223,7 @@ async def test_records_are_deleted_on_every_replica(rig: Rig) -> None:
     assert (await delete(rig, 11)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert (await delete(rig, -2)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert (await delete(rig, -1)).low_watermark == 10
-    assert told(await offset(rig, EARLIEST))[2] == 10 == (await offset(rig, LATEST)).offset
+    assert fields_of(await offset(rig, EARLIEST))[2] == 10 == (await offset(rig, LATEST)).offset
     assert (await rig.produce("t")).base_offset == 10
     # It is remembered over a restart.
     await rig.cluster.stop("broker-1")

@@ -107,10 +107,10 @@ async def test_a_batch_that_takes_long_holds_up_its_own_connection_alone(rig: Ri
     log = rig.partition(1, "t").log
     raw = await rig.raw(1)
     large = many(2 * STEPS_AT_ONCE)
-    async with broker.slow_admissions.one_at_a_time:
+    async with broker.worker.reserved():
         await raw.send_frame(frame_of(produce_request("t", large), 9, 1))
         await raw.send_frame(frame_of(produce_request("t", batch_of("second")), 9, 2))
-        await rig.until(lambda: len(broker.slow_admissions.lines) == 1)
+        await rig.until(lambda: len(broker.slow_admissions) == 1)
         assert (await rig.produce("t", batch_of("another's"))).base_offset == 0
         assert log.log_end_offset == 1
     for correlation_id in (1, 2):
@@ -118,7 +118,7 @@ async def test_a_batch_that_takes_long_holds_up_its_own_connection_alone(rig: Ri
         assert answer is not None and int.from_bytes(answer[:4], "big") == correlation_id
     assert log.log_end_offset == 2 * STEPS_AT_ONCE + 2
     assert values_in(await rig.fetch("t", 2 * STEPS_AT_ONCE + 1)) == ["second"]
-    assert len(broker.slow_admissions.lines) == 0
+    assert len(broker.slow_admissions) == 0
 
 
 @pytest.mark.feature("RP-03")
@@ -154,13 +154,13 @@ async def test_nothing_is_appended_for_a_connection_that_was_closed_meanwhile(ri
     await rig.create("t")
     broker = rig.broker(1)
     raw = await rig.raw(1)
-    async with broker.slow_admissions.one_at_a_time:
+    async with broker.worker.reserved():
         await raw.send_frame(frame_of(produce_request("t", many(2 * STEPS_AT_ONCE)), 9, 1))
         await raw.send_frame(frame_of(produce_request("t", batch_of("behind it")), 9, 2))
-        await rig.until(lambda: len(broker.slow_admissions.lines) == 1)
+        await rig.until(lambda: len(broker.slow_admissions) == 1)
         raw.close()
         assert (await rig.produce("t")).base_offset == 0
-    await rig.until(lambda: len(broker.slow_admissions.lines) == 0)
+    await rig.until(lambda: len(broker.slow_admissions) == 0)
     assert rig.partition(1, "t").log.log_end_offset == 1
 
 
@@ -170,9 +170,9 @@ async def test_a_leader_that_is_one_no_longer_appends_nothing_that_took_long(rig
     await rig.create("t")
     broker = rig.broker(1)
     raw = await rig.raw(1)
-    async with broker.slow_admissions.one_at_a_time:
+    async with broker.worker.reserved():
         await raw.send_frame(frame_of(produce_request("t", many(2 * STEPS_AT_ONCE)), 9, 1))
-        await rig.until(lambda: len(broker.slow_admissions.lines) == 1)
+        await rig.until(lambda: len(broker.slow_admissions) == 1)
         await rig.ask(1, DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=10_000), 6)
         await rig.until(lambda: broker.partitions.find("t", 0) is None)
     answer = await raw.receive_frame()
@@ -183,7 +183,7 @@ async def test_a_leader_that_is_one_no_longer_appends_nothing_that_took_long(rig
 @pytest.mark.feature("RP-03", "AD-02")
 @on_cluster()
 async def test_a_topic_that_trusts_its_producers_is_served_as_it_was_written(rig: Rig) -> None:
-    """As Kafka serves what is in a log: the bytes as they are. Readers find out, and no look-up costs more for it."""
+    """Bytes in a log are served as they are, like in Kafka. Readers detect the poison, and no lookup costs more."""
     await rig.create("t", barnabas_validate_records="head")
     end = 0
     for name, poison in {**poisons(NOW_MS), "bomb": zeros(40 * MIB, 4, NOW_MS)}.items():

@@ -29,11 +29,11 @@ async def test_each_acks_waits_for_what_it_asks_for(rig: Rig) -> None:
     # Nobody answers a request that wants none: the next answer on the connection is the next request's.
     raw = await rig.raw(1)
     await raw.send_frame(frame_of(produce_request("t", batch_of("silent"), acks=0), 9, 1))
-    await raw.send_frame(frame_of(produce_request("t", batch_of("told"), acks=1), 9, 2))
+    await raw.send_frame(frame_of(produce_request("t", batch_of("answered"), acks=1), 9, 2))
     answer = await raw.receive_frame()
     assert answer is not None and int.from_bytes(answer[:4], "big") == 2
     await rig.until(lambda: rig.partition(1, "t").log.high_watermark == 4)
-    assert values_in(await rig.fetch("t")) == ["value", "value", "silent", "told"]
+    assert values_in(await rig.fetch("t")) == ["value", "value", "silent", "answered"]
     for acks in (2, -2, 32767):
         refused = await rig.produce("t", acks=acks)
         assert (refused.error_code, refused.base_offset) == (ErrorCode.INVALID_REQUIRED_ACKS, -1)
@@ -93,7 +93,7 @@ async def test_an_isr_that_shrinks_under_a_waiting_request(rig: Rig, elr: bool) 
 
 @pytest.mark.feature("RE-14", "RP-03")
 @on_cluster(brokers=3)
-async def test_whoever_does_not_lead_says_who_does(rig: Rig) -> None:
+async def test_a_broker_that_does_not_lead_names_the_leader(rig: Rig) -> None:
     """Also a broker that has no replica at all knows it from the metadata (KIP-951)."""
     topic_id = await rig.create("t", replicas=[2, 3])
     for node in (3, 1):
@@ -129,7 +129,7 @@ async def test_each_partition_fails_by_itself(rig: Rig) -> None:
     codes = [[it.error_code for it in topic.partition_responses] for topic in response.responses]
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert codes == [[0, unknown, ErrorCode.INVALID_RECORD, unknown], [unknown]]
-    # By id: an id that nobody has is told apart from a partition that the topic lacks.
+    # By id: an unknown id is another error than a partition that the topic lacks.
     for known, index, expected in ((topic_id, 0, 0), (topic_id, 7, unknown), (bytes(15) + b"\x09", 0, 100)):
         assert (await rig.produce("t", index=index, version=13, topic_id=known, node=1)).error_code == expected
     nothing = await rig.ask(1, ProduceRequest(acks=-1, timeout_ms=10, topic_data=[], transactional_id=None), 9)
@@ -236,7 +236,7 @@ async def test_a_producer_that_repeats_itself(rig: Rig) -> None:
     assert await send(0) == (0, 0), "a duplicate has the offset it had"
     assert await send(2) == (0, 2)
     assert await send(6) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
-    assert await send(0, epoch=1) == (0, 4), "a new epoch begins anew"
+    assert await send(0, epoch=1) == (0, 4), "a new epoch starts again at 0"
     assert (await send(4))[0] == ErrorCode.INVALID_PRODUCER_EPOCH
     assert await send(5, epoch=1) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     assert rig.partition(1, "t").log.log_end_offset == 6
@@ -301,7 +301,7 @@ async def test_a_topic_that_is_deleted_under_a_waiting_request(rig: Rig) -> None
 
 @pytest.mark.feature("CG-02", "TX-01")
 @on_cluster(offsets__topic__replication__factor="1", offsets__topic__num__partitions="1")
-async def test_nobody_but_coordinators_writes_internal_topics(rig: Rig) -> None:
+async def test_only_coordinators_write_internal_topics(rig: Rig) -> None:
     await rig.ask(1, FindCoordinatorRequest(coordinator_keys=["g"]))
     await rig.until(lambda: "__consumer_offsets" in rig.broker(1).metadata.image.topics.by_name)
     await rig.until(lambda: rig.leader("__consumer_offsets") == 1)

@@ -135,7 +135,7 @@ async def test_the_coordinator_is_asked_once_for_each_transaction(rig: Rig, vers
 
 @pytest.mark.feature("TX-05")
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "errors"),
     [
         (ErrorCode.INVALID_TXN_STATE, {9: 48, 11: 48, 12: 48}),
         (ErrorCode.TRANSACTION_ABORTABLE, {9: 48, 10: 48, 11: 120, 12: 120}),
@@ -149,25 +149,25 @@ async def test_the_coordinator_is_asked_once_for_each_transaction(rig: Rig, vers
     ],
 )
 @on_cluster()
-async def test_each_version_is_told_what_it_can_act_on(rig: Rig, answer: ErrorCode, told: dict[int, int]) -> None:
+async def test_each_version_gets_an_error_it_can_act_on(rig: Rig, answer: ErrorCode, errors: dict[int, int]) -> None:
     await rig.create("t", partitions=2)
     oracle = Oracle(rig)
     oracle.verdicts["t", 0] = answer
-    for version, expected in told.items():
+    for version, expected in errors.items():
         data = batch(0, producer_id=100 + version)
         verdict = await produce(rig, ("t", 0, data), ("t", 1, data), version=version)
         # A partition that is in the transaction does not suffer for one that is not.
         assert (int(verdict[0]), verdict[1]) == (expected, ErrorCode.NONE), version
     assert rig.partition(1, "t", 0).log.log_end_offset == 0
-    assert rig.partition(1, "t", 1).log.log_end_offset == len(told)
+    assert rig.partition(1, "t", 1).log.log_end_offset == len(errors)
 
 
 @pytest.mark.feature("TX-05")
 @pytest.mark.parametrize(
-    ("epoch", "told"), [(0, ErrorCode.INVALID_TXN_STATE), (1, ErrorCode.INVALID_PRODUCER_EPOCH)]
+    ("epoch", "expected"), [(0, ErrorCode.INVALID_TXN_STATE), (1, ErrorCode.INVALID_PRODUCER_EPOCH)]
 )
 @on_cluster()
-async def test_a_late_batch_of_an_aborted_transaction_cannot_slip_in(rig: Rig, epoch: int, told: ErrorCode) -> None:
+async def test_a_late_batch_of_an_aborted_transaction_cannot_slip_in(rig: Rig, epoch: int, expected: ErrorCode) -> None:
     """The coordinator said yes, and then gave the transaction up; its marker was faster than the batch."""
     await rig.create("t")
     oracle = Oracle(rig)
@@ -183,7 +183,7 @@ async def test_a_late_batch_of_an_aborted_transaction_cannot_slip_in(rig: Rig, e
         await rig.until(lambda: oracle.asked)
         assert await mark(rig, ("t", 0), commit=False, epoch=epoch) == [ErrorCode.NONE]
         oracle.gate.set()
-    assert outcome == [told]
+    assert outcome == [expected]
     data = await read(rig)
     assert values_in(data)[1:] == [] and data.last_stable_offset == data.high_watermark == 1
 
@@ -211,12 +211,12 @@ async def test_batches_keep_their_order_while_the_first_is_verified(rig: Rig) ->
         assert (answer.error_code, answer.base_offset) == (0, correlation_id + 1 if correlation_id < 5 else 0)
     assert [asked[3] for asked in oracle.asked] == [[("t", 0)], [("t", 1)]], "one question for all of them"
     assert values_in(await read(rig, committed=False)) == ["other", "v0", "v1", "v2", "v3", "v4"]
-    assert len(rig.partition(1, "t").producer_lines) == 0
+    assert len(rig.partition(1, "t").producer_queues) == 0
 
 
 @pytest.mark.feature("TX-05", "PR-12")
 @on_cluster()
-async def test_who_waits_behind_a_batch_that_is_refused_does_not_take_its_place(rig: Rig) -> None:
+async def test_a_batch_queued_behind_a_refused_one_does_not_take_its_place(rig: Rig) -> None:
     await rig.create("t")
     oracle = Oracle(rig)
     oracle.gate = trio.Event()
@@ -253,7 +253,7 @@ async def test_nothing_is_written_for_a_connection_that_is_gone(rig: Rig) -> Non
     raw.close()
     await trio.sleep(1)
     oracle.gate.set()
-    await rig.until(lambda: len(rig.partition(1, "t").producer_lines) == 0)
+    await rig.until(lambda: len(rig.partition(1, "t").producer_queues) == 0)
     assert rig.partition(1, "t").log.log_end_offset == 0
 
 
@@ -342,11 +342,11 @@ async def test_an_answer_to_markers_has_each_producer_once(rig: Rig) -> None:
 
     request = WriteTxnMarkersRequest(markers=[marker(1, 0), marker(2, 0, 1), marker(1, 1), marker(3)])
     response = await rig.ask(1, request, 1)
-    told = [
+    results = [
         (it.producer_id, [(topic.name, [part.partition_index for part in topic.partitions]) for topic in it.topics])
         for it in response.markers
     ]
-    assert told == [(1, [("t", [0, 1])]), (2, [("t", [0, 1])])]
+    assert results == [(1, [("t", [0, 1])]), (2, [("t", [0, 1])])]
     assert (await rig.ask(1, WriteTxnMarkersRequest(), 1)).markers == []
 
 
@@ -428,7 +428,7 @@ async def test_offsets_for_readers_of_committed_records(rig: Rig) -> None:
 @pytest.mark.feature("TX-10")
 @pytest.mark.parametrize("session", [False, True])
 @on_cluster()
-async def test_a_waiting_reader_hears_of_the_commit_at_once(rig: Rig, session: bool) -> None:
+async def test_a_waiting_reader_is_answered_at_the_commit(rig: Rig, session: bool) -> None:
     await rig.create("t")
     Oracle(rig)
     channel = rig.channel(1)
@@ -464,7 +464,7 @@ async def test_a_waiting_reader_hears_of_the_commit_at_once(rig: Rig, session: b
 
 @pytest.mark.feature("TX-14", "ST-12")
 @on_cluster(brokers=3)
-async def test_every_replica_tells_what_is_open(rig: Rig) -> None:
+async def test_every_replica_describes_open_transactions(rig: Rig) -> None:
     await rig.create("t", replicas=[1, 2])
     Oracle(rig)
     await rig.produce("t", batch_of("before"))
@@ -532,7 +532,7 @@ async def committed(rig: Rig, expected: list[str], index: int = 0) -> None:
 
 
 def read_by_client(data: PartitionData) -> list[str]:
-    """What a client makes of an answer: it drops what was aborted, and the markers."""
+    """The values that a client reads from a response: without aborted records and markers."""
     rest, values = bytes(data.records or b""), []
     aborted = sorted((it.first_offset, it.producer_id) for it in data.aborted_transactions or ())
     aborting: set[int] = set()

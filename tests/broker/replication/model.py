@@ -107,7 +107,7 @@ class Controller:
 
     @property
     def eligible(self) -> list[int]:
-        """Who may lead without loss."""
+        """Brokers that may lead without loss."""
         return sorted({*self.partition.isr, *self.partition.elr})
 
     def _set_broker(self, node: int, **fields: object) -> None:
@@ -200,11 +200,11 @@ class ModelBroker:
     checkpoint: int = 0
     alive: bool = False
     damaged: bool = False
-    """Lost records, and the controller has not heard of it yet."""
+    """Records were lost, and the controller does not know it yet."""
     epoch: int = 0
     incarnation: int = 0
     registered_at: int = 0
-    """Where the metadata log tells of this incarnation: nothing older is ever acted on."""
+    """Index of this incarnation in the metadata log: nothing older is ever acted on."""
     applied: int = -1
     brokers: dict[int, BrokerImage] = field(default_factory=dict)
     waiting: list[int] = field(default_factory=list)
@@ -264,7 +264,7 @@ class Cluster:
         self.brokers[node].alive = False
 
     def power_cut(self, node: int, keep: int) -> None:
-        """What was not flushed is gone, from some offset on."""
+        """Lose unflushed records, from some offset on."""
         broker = self.brokers[node]
         broker.alive = False
         log = broker.log
@@ -359,7 +359,7 @@ class Cluster:
     # -- clients
 
     def produce(self, node: int, *, acks: int = -1) -> bool:
-        """At whoever believes to lead; gives whether it was appended."""
+        """Append on a broker that believes to lead; returns whether it was appended."""
         broker = self.brokers[node]
         if not broker.alive or broker.replica.append_error(acks) is not None:
             return False
@@ -436,7 +436,7 @@ class Cluster:
     def _serve(
         self, leader: ModelBroker, node: int, epoch: int, wanted: FetchWanted
     ) -> tuple[FetchAnswer, list[Record], int]:
-        """As `Partition.follower_read` does."""
+        """The same as `Partition.follower_read`."""
         replica, log = leader.replica, leader.log
         error = replica.follower_error(node, epoch, wanted.leader_epoch)
         if error is not None:
@@ -462,7 +462,7 @@ class Cluster:
         records: list[Record],
         watermark: int,
     ) -> None:
-        """As `Partition.fetched` does."""
+        """The same as `Partition.fetched`."""
         if not broker.alive or broker.incarnation != incarnation:
             return
         broker.fetching = False

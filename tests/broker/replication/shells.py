@@ -309,7 +309,7 @@ class ShellBroker:
 
 @dataclass
 class WireToLeader:
-    """What a fetcher gets for a channel: real bytes in both directions."""
+    """The channel of a fetcher: real bytes in both directions."""
 
     source: ShellBroker
     target: ShellBroker

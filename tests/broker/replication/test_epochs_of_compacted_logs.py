@@ -101,7 +101,7 @@ def test_a_leader_that_does_not_know_older_epochs_is_asked_no_further() -> None:
 
 
 @pytest.mark.feature("RE-13")
-def test_nobody_asks_the_first_leader_of_all_for_older_epochs() -> None:
+def test_no_follower_asks_the_first_leader_for_older_epochs() -> None:
     follower = Follower(Log())
     follower.start(0)
     follower.ask_epochs()

@@ -123,7 +123,7 @@ class TestWhereItCuts:
 
     @pytest.mark.feature("RE-13")
     def test_an_epoch_in_which_it_led_and_wrote_nothing_is_forgotten(self) -> None:
-        """Its cache ends with (5, 30), and so does its log; the leader never heard of 5."""
+        """Its cache ends with (5, 30), and so does its log; the leader never had epoch 5."""
         log, leader = Log((3, 0), (5, 30), end=30), Log((3, 0), (6, 30), end=35)
         assert reconcile(follow(log), log, leader) == [TruncateTo(30)]
         assert log.latest_epoch == 3
@@ -165,7 +165,7 @@ class TestOutOfRange:
         return follower, wanted
 
     @pytest.mark.feature("RE-16")
-    def test_below_the_leaders_start_it_begins_anew_there(self) -> None:
+    def test_below_the_leaders_start_it_restarts_there(self) -> None:
         log = Log((3, 0), end=20)
         follower, wanted = self.ask(log)
         step = follower.bounds_answered(wanted, (100, 150), 0)
@@ -251,7 +251,7 @@ class TestErrors:
         assert follower.answered(old, error(ErrorCode.FENCED_LEADER_EPOCH), 0) is None
         assert follower.next(0) == fetch(follower)
 
-    def test_a_code_that_nobody_knows_is_an_error_like_others(self) -> None:
+    def test_an_unknown_error_code_is_an_error_like_others(self) -> None:
         follower = follow(Log())
         assert follower.answered(fetch(follower), FetchAnswer(4711, -1, -1), 0) is None
         assert follower.retry_at_ms == 20

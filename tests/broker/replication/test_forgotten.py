@@ -11,7 +11,7 @@ pytestmark = pytest.mark.feature("RE-05", "FI-09")
 
 
 def replica_of(leader: int, isr: tuple[int, ...], replicas: tuple[int, ...] = (1, 2, 3)) -> Replica:
-    """Of broker 1."""
+    """The replica of broker 1."""
     replica = Replica(1, lambda _: None, ReplicaSettings(), 0, 0)
     image = PartitionImage(replicas, (b"",) * len(replicas), isr, leader=leader, leader_epoch=0, partition_epoch=0)
     replica.partition_changed(image, 0, 0)
@@ -29,11 +29,11 @@ def test_a_leader_is_confirmed_by_any_follower_that_fetches() -> None:
 
 def test_a_fetch_that_names_no_partition_confirms_it_too() -> None:
     replica = replica_of(1, (1, 2, 3))
-    replica.last_heard_ms = lambda node_id: 7_000 if node_id == 2 else 0
+    replica.last_fetch_ms = lambda node_id: 7_000 if node_id == 2 else 0
     assert not replica.is_forgotten(6_500, may_be_fenced=True)
 
 
-def test_who_has_no_followers_cannot_be_replaced() -> None:
+def test_a_leader_without_followers_cannot_be_replaced() -> None:
     assert not replica_of(1, (1,), replicas=(1,)).is_forgotten(5_000, may_be_fenced=True)
 
 

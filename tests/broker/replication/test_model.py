@@ -63,7 +63,7 @@ def run_step(cluster: Cluster, step: str, node: int, number: int) -> None:
 @given(min_isr=st.sampled_from([1, 2]), steps=st.lists(STEP, max_size=120))
 @settings(max_examples=examples(150), deadline=None)
 @pytest.mark.feature("FI-07", "RE-03", "RE-08", "RE-10", "RE-11", "RE-13", "MB-15")
-def test_what_is_committed_stays_while_somebody_eligible_survives(
+def test_committed_records_stay_while_an_eligible_replica_survives(
     min_isr: int, steps: list[tuple[str, int, int]]
 ) -> None:
     cluster = Cluster(min_isr)

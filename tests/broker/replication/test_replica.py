@@ -112,14 +112,14 @@ class TestTheHighWatermark:
         assert stage.replica.enough_replicas(10) == (True, None)
 
     @pytest.mark.feature("RE-03")
-    def test_who_is_not_in_the_isr_does_not_hold_it(self) -> None:
+    def test_a_replica_outside_the_isr_does_not_hold_it(self) -> None:
         stage = Stage()
         stage.lead(isr=(1, 2))
         stage.append(10)
         assert stage.fetch(2, 10) == (HighWatermarkAdvanced(10),)
 
     @pytest.mark.feature("RE-03", "RE-07")
-    def test_who_is_about_to_join_is_waited_for(self) -> None:
+    def test_a_replica_about_to_join_is_waited_for(self) -> None:
         """Else a leader alone in its ISR would commit faster than anyone can catch up with the watermark."""
         stage = Stage(log_end_offset=100, high_watermark=90)
         stage.lead(isr=(1,))
@@ -145,7 +145,7 @@ class TestTheHighWatermark:
         stage.append(20)
         stage.fetch(2, 20)
         assert stage.lead(leader_epoch=7, partition_epoch=10) == (LeadershipTaken(7, 20),)
-        assert stage.fetch(3, 20) == (), "2 has to report anew"
+        assert stage.fetch(3, 20) == (), "2 has to report again"
         assert stage.replica.high_watermark == 10
         assert stage.fetch(2, 20) == (HighWatermarkAdvanced(20),)
 
@@ -207,7 +207,7 @@ class TestTheIsr:
         assert stage.replica.isr == {1, 2, 3}
 
     @pytest.mark.feature("RE-06")
-    def test_who_has_everything_is_not_lagging_however_silent(self) -> None:
+    def test_a_caught_up_replica_is_not_lagging_however_silent(self) -> None:
         stage = Stage()
         stage.lead()
         stage.append(10)
@@ -238,7 +238,7 @@ class TestTheIsr:
         assert proposed(effects).members == {1}
 
     @pytest.mark.feature("RE-07", "RE-08")
-    def test_who_reaches_the_watermark_is_proposed_and_counts_at_once(self) -> None:
+    def test_a_replica_at_the_watermark_is_proposed_and_counts_at_once(self) -> None:
         stage = Stage()
         stage.lead(isr=(1,))
         stage.append(10)
@@ -250,7 +250,7 @@ class TestTheIsr:
         assert proposed(stage.fetch(2, 20)).partition_epoch == 9
 
     @pytest.mark.feature("RE-07")
-    def test_a_new_leader_takes_nobody_who_lacks_its_epochs_start(self) -> None:
+    def test_a_new_leader_proposes_no_replica_below_its_epochs_start(self) -> None:
         """Above the new leader's own watermark there may be committed records (its predecessor knew)."""
         stage = Stage(log_end_offset=50, high_watermark=40)
         stage.lead(isr=(1, 2))
@@ -283,7 +283,7 @@ class TestTheIsr:
         assert dict(proposed(stage.fetch(3, 10, epoch=203)).isr)[3] == 203
 
     @pytest.mark.feature("RE-07")
-    def test_a_fetch_from_a_registration_not_heard_of_yet_waits(self) -> None:
+    def test_a_fetch_from_an_unknown_registration_waits(self) -> None:
         stage = Stage()
         stage.lead(isr=(1, 2))
         assert stage.fetch(3, 0, epoch=203) == ()
@@ -327,7 +327,7 @@ class TestTheIsr:
         assert proposed(stage.fetch(2, 0)).members == {1, 2}
 
     @pytest.mark.feature("RE-03", "RE-08")
-    def test_nobody_waits_for_one_that_the_controller_will_not_let_join(self) -> None:
+    def test_a_replica_that_the_controller_refuses_is_not_waited_for(self) -> None:
         """Its disk may be full: it was in sync a moment ago, and gets no further."""
         stage = Stage(log_end_offset=10, high_watermark=10)
         stage.lead(isr=(1, 3))
@@ -388,7 +388,7 @@ class TestTheIsr:
 
 class TestRoles:
     @pytest.mark.feature("RE-01", "RE-09")
-    def test_lost_leadership_is_told_and_taken_leadership_starts_an_epoch(self) -> None:
+    def test_lost_leadership_is_an_effect_and_taken_leadership_starts_an_epoch(self) -> None:
         stage = Stage(log_end_offset=30, high_watermark=20)
         assert stage.change(partition(2)) == (Follow(2, 5),)
         assert stage.replica.append_error(1) == ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -1,5 +1,5 @@
-"""What a replica tells: from where it leads, whom it wants in sync and why, what it cuts; and that producing and
-fetching tell nothing."""
+"""Decision notes of a replica: from where it leads, which ISR it proposes and why, what it truncates; produce and fetch
+make none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def story(broker: ShellBroker) -> list[str]:
     return [it.told for it in broker.decisions.since(0, "orders-0")]
 
 
-async def test_who_does_not_fetch_leaves_and_comes_back_with_the_reasons(
+async def test_a_silent_replica_leaves_and_comes_back_with_the_reasons(
     new_cluster: NewCluster, autojump_clock: Clock
 ) -> None:
     async with new_cluster() as cluster:
@@ -36,15 +36,15 @@ async def test_who_does_not_fetch_leaves_and_comes_back_with_the_reasons(
     assert led.told == "broker 1 leads orders-0 in epoch 0 from offset 0 on: the metadata log says so"
     assert shrinks.told.startswith("broker 1, the leader of orders-0, asks for ISR [1, 2] instead of [1, 2, 3]: ")
     late = re.fullmatch(
-        r"replica 3 did not catch up for (\d+) ms, allowed are 1000 ms; it is at offset 0 of 3", shrinks.cause
+        r"replica 3 has not caught up for (\d+) ms, 1000 ms are allowed; it is at offset 0 of 3", shrinks.cause
     )
     assert late is not None and int(late[1]) > LAG_MS
     assert shrinks.facts["isr_wanted"] == (1, 2) and shrinks.facts["replica_behind_ms"] == (int(late[1]),)
     assert shrinks.facts["partition_epoch"] == 0 and expands.facts["partition_epoch"] == 1
-    assert expands.cause == "replica 3 has caught up, it is at offset 3, where 3 is committed and the log ends at 3"
+    assert expands.cause == "replica 3 has caught up: it is at offset 3, the high watermark is 3 and the log ends at 3"
 
 
-async def test_a_deposed_leader_tells_what_it_cuts_and_by_whose_epoch(
+async def test_a_deposed_leader_notes_what_it_truncates_and_by_which_epoch(
     new_cluster: NewCluster, autojump_clock: Clock
 ) -> None:
     async with new_cluster() as cluster:
@@ -64,25 +64,25 @@ async def test_a_deposed_leader_tells_what_it_cuts_and_by_whose_epoch(
         old.learn()
         await until(lambda: kept == [None])
     assert story(old)[1:] == [
-        "broker 1 does not lead orders-0 any more since epoch 1: the metadata log says so; "
-        "its own log ends at 3, what it knows to be committed at 1",
-        "broker 1 cuts its log of orders-0 from 3 to 1: broker 2, its leader in epoch 1, has epoch 0 only up to offset "
-        "1; 2 records that were never acknowledged by all in sync go",
+        "broker 1 no longer leads orders-0 since epoch 1: the metadata log says so; "
+        "its own log ends at 3, its high watermark is 1",
+        "broker 1 truncates its log of orders-0 from 3 to 1: broker 2, its leader in epoch 1, has epoch 0 only up to "
+        "offset 1; 2 records are removed that the in-sync replicas never all acknowledged",
     ]
     cut = old.decisions.since(0, "orders-0")[-1]
     assert (cut.facts["offset_before"], cut.facts["offset"], cut.facts["leader_epoch"]) == (3, 1, 1)
     assert story(new)[-1] == "broker 2 leads orders-0 in epoch 1 from offset 1 on: the metadata log says so"
 
 
-async def test_after_an_unclean_election_it_is_told_that_committed_records_are_given_up(
+async def test_after_an_unclean_election_the_loss_of_committed_records_is_noted(
     new_cluster: NewCluster, autojump_clock: Clock
 ) -> None:
     async with new_cluster() as cluster:
         await cluster.unclean_election()
-    assert any("is above that, what was committed is given up" in it for it in story(cluster.brokers[1]))
+    assert any("is above that: committed records are lost" in it for it in story(cluster.brokers[1]))
 
 
-async def test_a_proposal_that_is_sent_again_and_again_is_told_once(
+async def test_a_proposal_that_is_sent_repeatedly_is_noted_once(
     new_cluster: NewCluster, autojump_clock: Clock
 ) -> None:
     async with new_cluster() as cluster:
@@ -107,13 +107,13 @@ async def test_a_failed_disk_and_a_deleted_topic(new_cluster: NewCluster, autoju
         assert lost.told == f"broker 1 lost its log directory {path} with 1 replicas: log directory {path} failed"
         cluster.has_topic = False
         two.learn()
-        assert story(two)[-1] == "broker 2 gives up its replica of orders-0: the topic is deleted"
+        assert story(two)[-1] == "broker 2 removes its replica of orders-0: the topic was deleted"
 
 
-async def test_producing_and_fetching_tell_nothing(
+async def test_producing_and_fetching_make_no_notes(
     new_cluster: NewCluster, autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The trace costs them nothing, for it is never called there."""
+    """Decision notes cost nothing on the hot path: none is made there."""
     async with new_cluster() as cluster:
         leader = cluster.brokers[1]
         await trio.sleep(0.1)

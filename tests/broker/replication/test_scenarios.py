@@ -9,7 +9,7 @@ from tests.broker.replication.model import LAG_MS, NODES, Cluster
 
 
 def settle(cluster: Cluster, *nodes: int, rounds: int = 3) -> None:
-    """These brokers learn, fetch and hear."""
+    """Let these brokers learn, fetch and receive responses."""
     for _ in range(rounds):
         for node in nodes or NODES:
             cluster.learn(node)
@@ -36,7 +36,7 @@ def end(cluster: Cluster, node: int) -> int:
 
 
 @pytest.mark.feature("RE-03", "RE-04", "FI-07")
-def test_a_record_is_committed_when_all_have_it_and_followers_hear_of_it_next() -> None:
+def test_a_record_is_committed_when_all_have_it_and_followers_learn_it_next() -> None:
     cluster = Cluster()
     cluster.produce(1)
     cluster.fetch(2)
@@ -197,7 +197,7 @@ def test_the_watermark_waits_until_the_controller_has_agreed_to_a_shrink() -> No
 
 
 @pytest.mark.feature("RE-07", "RE-10", "FI-07")
-def test_nobody_joins_a_new_leader_before_its_epochs_start() -> None:
+def test_no_replica_joins_a_new_leader_before_its_epochs_start() -> None:
     """2 leads with a watermark older than what was acknowledged: who has that much may still lack records."""
     cluster = busy_cluster(min_isr=1)
     cluster.fence(3)
@@ -224,7 +224,7 @@ def test_nobody_joins_a_new_leader_before_its_epochs_start() -> None:
 
 
 @pytest.mark.feature("RE-07", "MB-05", "RE-11", "FI-07")
-def test_kip_903_a_fetch_of_the_self_before_the_power_cut_brings_nobody_into_the_isr() -> None:
+def test_kip_903_a_fetch_from_before_the_power_cut_brings_no_replica_into_the_isr() -> None:
     cluster = busy_cluster(min_isr=1)
     cluster.fetch(3)
     late = cluster.messages.pop()

@@ -144,10 +144,10 @@ async def test_a_deposed_leader_fails_its_waiters_and_cuts_its_tail(
 
 
 @pytest.mark.feature("RE-04", "RE-13", "RP-09")
-async def test_who_cuts_nothing_but_an_epoch_hears_the_watermark_all_the_same(
+async def test_a_follower_that_truncates_only_an_epoch_still_gets_the_watermark(
     new_cluster: NewCluster, autojump_clock: Clock
 ) -> None:
-    """It comes with the answer that tells where the logs part, of which nothing else is taken in, and never moves
+    """It comes with the response that says where the logs diverge, of which nothing else is used, and never moves
     again."""
     async with new_cluster() as cluster:
         leader, late = cluster.brokers[1], cluster.brokers[3]
@@ -171,10 +171,10 @@ async def test_who_cuts_nothing_but_an_epoch_hears_the_watermark_all_the_same(
 
 
 @pytest.mark.feature("RE-04", "RP-09")
-async def test_a_watermark_that_came_too_late_for_its_epoch_is_told_again(
+async def test_a_watermark_that_came_too_late_for_its_epoch_is_sent_again(
     new_cluster: NewCluster, autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same leader is elected anew while its answer is on its way: the follower asks anew, and drops that one."""
+    """The same leader is elected again while its response is under way: the follower fetches again, and drops it."""
     async with new_cluster() as cluster:
         leader, follower = cluster.brokers[1], cluster.brokers[3]
         serve = leader.fetch
@@ -182,8 +182,8 @@ async def test_a_watermark_that_came_too_late_for_its_epoch_is_told_again(
 
         async def fetch(request: FetchRequest) -> FetchResponse:
             response: FetchResponse = await serve(request)
-            told = [data.high_watermark for topic in response.responses for data in topic.partitions]
-            if request.replica_state.replica_id == 3 and told == [1] and not dropped:
+            reported = [data.high_watermark for topic in response.responses for data in topic.partitions]
+            if request.replica_state.replica_id == 3 and reported == [1] and not dropped:
                 dropped.append(response)
                 cluster.elect(1)
                 cluster.learn()
@@ -273,7 +273,7 @@ async def test_a_new_partition_does_not_wait_for_the_long_poll_of_the_others(
 
 
 @pytest.mark.feature("RE-16", "RE-17")
-async def test_who_was_away_for_too_long_begins_where_the_leader_begins(
+async def test_a_replica_that_was_away_too_long_begins_where_the_leader_begins(
     new_cluster: NewCluster, autojump_clock: Clock
 ) -> None:
     async with new_cluster() as cluster:
@@ -482,7 +482,7 @@ async def test_another_isr_in_the_same_epoch_makes_everybody_look(
         await until(lambda: answers == [None])
         await trio.sleep(1)
         state = leader.image.topics.by_id[TOPIC_ID].partitions[0]
-        told = leader.changed
+        reported = leader.changed
         leader.partition.partition_changed(replace(state, isr=(1, 2), partition_epoch=state.partition_epoch + 1))
         assert leader.partition.replica.isr == {1, 2}
-        assert told.is_set()
+        assert reported.is_set()

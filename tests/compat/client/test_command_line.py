@@ -101,7 +101,7 @@ def test_a_transaction_holds_all_records_or_none(any_cluster: AnyCluster, shell:
     shell("produce", topic, "--transactional-id", any_cluster.new_name("shell"), stdin="1\n2\n")
     words = ["--json", "--transactional-id", any_cluster.new_name("shell")]
     shell("produce", topic, *words, expect=2, stdin='{"value": "3"}\nnonsense\n')
-    assert "line 2: no JSON" in shell.told
+    assert "line 2: invalid JSON" in shell.told
     assert shell.read(topic, "--from-beginning", "--read-committed") == ["1", "2"]
 
 
@@ -293,7 +293,7 @@ def test_an_open_transaction_is_seen_and_ended(any_cluster: AnyCluster, shell: S
         assert shell.read(topic, "--from-beginning", "--read-committed") == ["1"]
         assert shell.read(topic, "--from-beginning") == ["1", "2"]
         shell("transactions abort", f"{topic}:0", "--start-offset", "1", expect=1)
-        assert "no transaction is open since offset 1" in shell.told
+        assert "no open transaction begins at offset 1" in shell.told
         assert f"fenced {transactional_id}: producer id" in shell("transactions fence", transactional_id)
         with pytest.raises(errors.KafkaError):
             producer.commit_transaction()

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from kraft.controller.controller import QuorumController
-from kraft.controller.state import ControllerDefaults
+from kraft.controller.state import ControllerDefaults, ControllerResult, Steps
 from kraft.metadata.bootstrap import bootstrap_records
 from kraft.metadata.features import SUPPORTED_FEATURES
 from kraft.metadata.image import MetadataImage, PartitionImage
@@ -30,13 +30,29 @@ from protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from protocol.schema import Message
-from runtime.decisions import Decisions, Note
+from runtime.decisions import Decisions
 
 CLUSTER_ID = "kraft-cluster-id-00001"
 
+R = TypeVar("R")
+
+
+def finish(steps: Steps[R], took: Callable[[], None] = lambda: None) -> R:
+    """The result of a decision, all of whose steps are taken now; `took` is called after each."""
+    result = None
+    while True:
+        try:
+            work = steps.send(result)
+        except StopIteration as finished:
+            value: R = finished.value
+            return value
+        finally:
+            took()
+        result = None if work is None else work()
+
 
 class Cluster:
-    """One active controller and the brokers it has heard of. Everything commits at once unless `hold` is
+    """One active controller and its brokers. Everything commits at once unless `hold` is
     set."""
 
     def __init__(self, seed: int = 0, levels: dict[str, int] | None = None, **settings: Any) -> None:
@@ -58,15 +74,19 @@ class Cluster:
 
     def activate(self, epoch: int) -> None:
         """This controller becomes active in `epoch`."""
-        self.append(self.controller.activate(epoch, len(self.log), self.now_ms))
+        records = self.controller.activate(epoch, len(self.log), self.now_ms)
+        self.append(ControllerResult(None, records))
 
-    def append(self, records: Sequence[Message], notes: Sequence[Note] = ()) -> None:
+    def append(self, result: ControllerResult[Any]) -> None:
+        records, notes = result.records, result.notes
         facts = {"metadata_offset": len(self.log) + len(records) - 1} if records else {}
         self.decisions.take(notes, **facts)
         if records:
-            preview = self.controller.preview(records, len(self.log) + len(records) - 1, self.now_ms)
+            preview = finish(self.controller.preview(records, len(self.log) + len(records) - 1, self.now_ms))
             self.log += records
             self.controller.appended(preview, self.now_ms)
+        for effect in result.effects:
+            effect()
         if not self.hold:
             self.commit()
 
@@ -89,20 +109,20 @@ class Cluster:
     def send(self, request: Message, version: int | None = None) -> Any:
         """The answer to a request."""
         version = request.VERSIONS.highest if version is None else version
-        result = self.controller.decide(request, version, len(self.log), self.now_ms)
-        self.append(result.records, result.notes)
+        result = finish(self.controller.decide(request, version, len(self.log), self.now_ms))
+        self.append(result)
         return result.response
 
     def work(self) -> None:
         """Do what is due by the clock."""
         while True:
-            result = self.controller.run_periodic(len(self.log), self.now_ms)
-            self.append(result.records, result.notes)
+            result = finish(self.controller.run_periodic(len(self.log), self.now_ms))
+            self.append(result)
             if not result.response:
                 return
 
     def story(self, subject: str) -> list[str]:
-        """What was decided about it."""
+        """Decisions about a subject."""
         return [it.told for it in self.decisions.since(0, subject)]
 
     # Brokers
@@ -156,8 +176,12 @@ class Cluster:
     def die(self, broker_id: int) -> None:
         """The process is known to be gone."""
         epoch = self.epochs[broker_id]
-        result = self.controller.fence_broker(broker_id, epoch, "its port refuses", len(self.log), self.now_ms)
-        self.append(result.records, result.notes)
+        self.append(self.fence(broker_id, epoch))
+
+    def fence(self, broker_id: int, broker_epoch: int) -> ControllerResult[bool]:
+        """The decision on evidence that the process of this incarnation is gone."""
+        decision = self.controller.fence_broker(broker_id, broker_epoch, "its port refuses", len(self.log), self.now_ms)
+        return finish(decision)
 
     # Topics
 
@@ -186,7 +210,7 @@ class Cluster:
         return self.image.topics.by_name[name].partitions[index]
 
     def propose_isr(self, name: str, isr: Sequence[int], **fields: Any) -> ResponsePartitionData:
-        """The leader of partition 0 proposes an ISR, knowing everything as it is unless `fields` say
+        """The leader of partition 0 proposes an ISR with current epochs, unless `fields` say
         otherwise."""
         partition = self.partition(name)
         leader = fields.pop("broker_id", partition.leader)

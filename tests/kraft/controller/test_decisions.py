@@ -1,4 +1,4 @@
-"""What the active controller tells of its decisions: each with its true cause, once its records are in the log."""
+"""Decision notes of the active controller: each with its true cause, once its records are in the log."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kraft.controller.heard import note_heard
-from kraft.controller.partitions import MAX_CHANGES_TOLD
-from kraft.controller.refused import MAX_KEPT
+from kraft.controller.partitions import MAX_CHANGES_NOTED
+from kraft.controller.refused_registrations import MAX_KEPT
+from kraft.controller.standby_notes import note_replayed
 from kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition_reassignments import (
@@ -30,6 +30,7 @@ from protocol.messages.unregister_broker import UnregisterBrokerRequest
 from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from protocol.primitives import ZERO_UUID
 from runtime.decisions import RING_SIZE, DecisionKind, Decisions
+from tests.kraft.controller.conftest import finish
 
 pytestmark = pytest.mark.feature("OB-07")
 
@@ -74,20 +75,21 @@ def test_a_killed_broker_is_fenced_on_evidence_and_the_next_in_sync_leads(cluste
     assert cluster.story("broker 2")[-2:] == ["broker 2 is fenced: its port refuses", decision.told]
 
 
-def test_a_session_that_ran_out_says_for_how_long_nothing_was_heard(cluster: Any) -> None:
+def test_a_session_that_expired_is_noted_with_the_time_since_the_last_heartbeat(cluster: Any) -> None:
     cluster.create_topic("flights", [2, 3, 1])
     for _ in range(3):
         cluster.now_ms += 4_000
         cluster.heartbeat(1)
         cluster.heartbeat(3)
         cluster.work()
-    silent = "its session of 9000 ms ran out, nothing was heard from it for 12000 ms"
+    silent = "its session of 9000 ms expired, no heartbeat for 12000 ms"
     assert last(cluster, "flights-0").cause == (
         f"broker 2 is fenced, {silent}; 3 was first in sync among replicas [2, 3, 1]"
     )
     assert f"broker 2 is fenced: {silent}" in cluster.story("broker 2")
     cluster.heartbeat(2)
-    assert last(cluster, "broker 2").told.startswith("broker 2 is let in: it asked for it, and has the metadata log")
+    unfenced = "broker 2 is unfenced: it asked for it, and has applied the metadata log"
+    assert last(cluster, "broker 2").told.startswith(unfenced)
 
 
 def test_a_controlled_shutdown_moves_leaders_first(cluster: Any) -> None:
@@ -105,7 +107,7 @@ def last_but_one(cluster: Any, subject: str) -> Any:
     return cluster.decisions.since(0, subject)[-2]
 
 
-def test_an_isr_change_names_who_asked_for_it(cluster: Any) -> None:
+def test_an_isr_change_names_the_leader_that_asked_for_it(cluster: Any) -> None:
     cluster.create_topic("flights", [2, 3, 1])
     cluster.propose_isr("flights", [2, 3])
     decision = last(cluster, "flights-0")
@@ -119,7 +121,7 @@ def test_an_isr_change_names_who_asked_for_it(cluster: Any) -> None:
     assert len(cluster.decisions.since(0)) == count, "what is refused was not decided"
 
 
-def test_without_a_leader_it_is_told_why_and_who_brings_it_back(cluster: Any) -> None:
+def test_the_loss_of_the_last_leader_and_its_return_are_noted_with_their_causes(cluster: Any) -> None:
     cluster.create_topic("flights", [2])
     cluster.die(2)
     assert last(cluster, "flights-0").told == (
@@ -129,7 +131,7 @@ def test_without_a_leader_it_is_told_why_and_who_brings_it_back(cluster: Any) ->
     cluster.restart(2, clean=True)
     cluster.heartbeat(2)
     assert last(cluster, "flights-0").told == (
-        "leader of flights-0 is 2 in epoch 2, after there was none: broker 2 is let in again; "
+        "leader of flights-0 is 2 in epoch 2, after there was none: broker 2 is unfenced; "
         "nobody in sync was left; 2 was in the ELR [2], it has all that was committed"
     )
 
@@ -167,11 +169,12 @@ def test_preferred_leaders_come_back_by_the_clock_or_because_somebody_asks(make_
         cluster.heartbeat(2)
     cluster.work()
     assert last(cluster, "clocks-0").cause == (
-        "leaders are balanced, and broker 1, which is preferred, is in sync; 1 was first in sync among replicas [1, 2]"
+        "leaders are balanced, and the preferred leader, broker 1, is in sync; "
+        "1 was first in sync among replicas [1, 2]"
     )
 
 
-def test_a_move_to_other_brokers_is_told_from_its_beginning_to_its_end(make_cluster: Any) -> None:
+def test_a_reassignment_is_noted_from_its_begin_to_its_end(make_cluster: Any) -> None:
     cluster = make_cluster()
     cluster.start(1, 2, 3, 4)
     cluster.create_topic("flights", [1, 2])
@@ -201,16 +204,16 @@ def test_a_move_that_is_given_up(make_cluster: Any) -> None:
     )
 
 
-def test_brokers_come_again_and_it_is_told_how_they_ended(cluster: Any) -> None:
+def test_a_restart_is_noted_with_how_the_last_process_ended(cluster: Any) -> None:
     epoch = cluster.epochs[1]
     assert cluster.story("broker 1")[0] == (
         f"broker 1 is registered in epoch {epoch}, fenced until it has caught up: it was not known before"
     )
     cluster.restart(1, clean=False)
-    assert last(cluster, "broker 1").cause == f"it started anew; its life in epoch {epoch} ended uncleanly"
+    assert last(cluster, "broker 1").cause == f"it restarted; its process of epoch {epoch} ended uncleanly"
     cluster.die(3)
     cluster.send(UnregisterBrokerRequest(broker_id=3))
-    assert last(cluster, "broker 3").told == "broker 3 is forgotten: UnregisterBroker asked for it"
+    assert last(cluster, "broker 3").told == "broker 3 is unregistered: UnregisterBroker asked for it"
 
 
 def test_topics_are_made_grown_and_deleted(cluster: Any) -> None:
@@ -219,13 +222,13 @@ def test_topics_are_made_grown_and_deleted(cluster: Any) -> None:
     cluster.send(CreatePartitionsRequest(topics=[wanted], timeout_ms=1))
     cluster.send(DeleteTopicsRequest(topics=[DeleteTopicState(name="flights", topic_id=ZERO_UUID)]))
     assert cluster.story("topic flights") == [
-        "topic flights is made with 2 partitions of 2 replicas: CreateTopics asked for it",
+        "topic flights is created with 2 partitions of 2 replicas: CreateTopics asked for it",
         "topic flights grows from 2 to 5 partitions: CreatePartitions asked for it",
         "topic flights is deleted: DeleteTopics asked for it",
     ]
 
 
-def test_what_was_only_validated_or_refused_was_not_decided(cluster: Any) -> None:
+def test_validated_and_refused_requests_are_not_noted(cluster: Any) -> None:
     before = len(cluster.decisions.since(0))
     topic = CreatableTopic(name="flights", num_partitions=1, replication_factor=3)
     cluster.send(CreateTopicsRequest(topics=[topic], validate_only=True))
@@ -234,18 +237,18 @@ def test_what_was_only_validated_or_refused_was_not_decided(cluster: Any) -> Non
     assert len(cluster.decisions.since(0)) == before
 
 
-def test_of_very_many_partitions_the_number_is_told(make_cluster: Any) -> None:
+def test_very_many_changed_partitions_are_noted_as_a_number(make_cluster: Any) -> None:
     cluster = make_cluster()
     cluster.start(1, 2)
-    many = MAX_CHANGES_TOLD + 7
+    many = MAX_CHANGES_NOTED + 7
     cluster.create_topic("many", *[[1, 2]] * many)
     cluster.die(1)
-    told = [it for it in cluster.decisions.since(0, "broker 1") if it.kind is DecisionKind.ELECTION]
-    assert len(told) == MAX_CHANGES_TOLD + 1
-    assert told[-1].told == "7 more partitions change: broker 1 is fenced, its port refuses"
+    noted = [it for it in cluster.decisions.since(0, "broker 1") if it.kind is DecisionKind.ELECTION]
+    assert len(noted) == MAX_CHANGES_NOTED + 1
+    assert noted[-1].told == "7 more partitions change: broker 1 is fenced, its port refuses"
 
 
-def test_who_stands_by_tells_what_it_reads_with_the_cause_that_the_records_show(cluster: Any) -> None:
+def test_a_standby_controller_notes_the_decisions_that_it_reads(cluster: Any) -> None:
     """For the active controller may be gone when somebody asks."""
     cluster.create_topic("flights", [2, 3, 1])
     standby = Decisions("controller-102", lambda: 0)
@@ -254,7 +257,7 @@ def test_who_stands_by_tells_what_it_reads_with_the_cause_that_the_records_show(
     cluster.hold = False
     start, records = cluster.committed, cluster.log[cluster.committed :]
     for delta in cluster.controller.handle_commit(start, 1, cluster.now_ms, records):
-        note_heard(standby, 102, delta)
+        finish(note_replayed(standby, 102, delta))
     fenced, elected = standby.since(0)
     assert fenced.told == (
         "broker 2 is fenced: its process was seen to be gone; controller 102 read it in the metadata log"
@@ -272,7 +275,7 @@ def alter_min_insync_replicas(cluster: Any, resource: tuple[int, str], value: st
     return int(cluster.send(IncrementalAlterConfigsRequest(resources=[wanted])).responses[0].error_code)
 
 
-def test_who_was_eligible_to_lead_and_is_not_because_of_a_changed_config(cluster: Any) -> None:
+def test_a_changed_config_that_clears_eligible_replicas_is_noted(cluster: Any) -> None:
     for name in ("flights", "clocks", "untouched"):
         cluster.create_topic(name, [2])
     cluster.die(2)
@@ -281,7 +284,7 @@ def test_who_was_eligible_to_lead_and_is_not_because_of_a_changed_config(cluster
     decision = last(cluster, "flights-0")
     assert decision.told == (
         "eligible leader replicas of flights-0 changed [2] -> []: "
-        "min.insync.replicas of topic flights is 2 now, and eligible was who was so by the old value"
+        "min.insync.replicas of topic flights is 2 now, and eligibility depends on it"
     )
     assert (decision.facts["elr"], decision.facts["elr_before"], decision.also) == ((), (2,), ("broker 2",))
     assert "changed" not in last(cluster, "clocks-0").told
@@ -303,20 +306,20 @@ def test_eligible_replicas_go_with_their_feature(cluster: Any) -> None:
     assert last(cluster, "flights-0").cause.startswith("eligible.leader.replicas.version is 0 now")
 
 
-def test_a_second_process_with_the_id_of_a_broker_that_lives_is_told_of(cluster: Any) -> None:
+def test_a_second_process_with_the_id_of_a_live_broker_is_noted(cluster: Any) -> None:
     epoch = cluster.epochs[2]
     assert cluster.register(2).error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
     decision = last(cluster, "broker 2")
     assert decision.told == (
         "a process at broker2:9092 may not be broker 2: "
-        "DUPLICATE_BROKER_REGISTRATION, another broker 2 was heard within 9000 ms"
+        "DUPLICATE_BROKER_REGISTRATION, another broker 2 sent a heartbeat within 9000 ms"
     )
     assert decision.kind is DecisionKind.FENCING and decision.concerns("quorum")
     assert "metadata_offset" not in decision.facts, "it is nowhere in the log"
     assert cluster.epochs[2] == epoch
 
 
-def test_a_broker_of_another_cluster_and_one_that_is_too_old_are_told_of(cluster: Any) -> None:
+def test_brokers_of_another_cluster_or_an_old_version_are_noted(cluster: Any) -> None:
     cluster.register(4, cluster_id="another")
     assert (
         last(cluster, "broker 4").cause
@@ -326,16 +329,16 @@ def test_a_broker_of_another_cluster_and_one_that_is_too_old_are_told_of(cluster
     assert last(cluster, "broker 5").cause.startswith("UNSUPPORTED_VERSION, metadata.version is finalised at ")
 
 
-def test_who_asks_all_the_time_to_be_let_in_is_told_of_ever_more_rarely(cluster: Any) -> None:
+def test_repeated_refusals_of_one_broker_are_noted_ever_more_rarely(cluster: Any) -> None:
     mine = cluster.registration(2)
     for _ in range(40):
         cluster.send(mine)
-    told = [it for it in cluster.decisions.since(0, "broker 2") if "may not be" in it.told]
-    assert [it.facts["times"] for it in told] == [1, 2, 4, 8, 16, 32]
-    assert told[2].told.startswith("a process at broker2:9092 may not be broker 2, its attempt 4: ")
+    noted = [it for it in cluster.decisions.since(0, "broker 2") if "may not be" in it.told]
+    assert [it.facts["times"] for it in noted] == [1, 2, 4, 8, 16, 32]
+    assert noted[2].told.startswith("a process at broker2:9092 may not be broker 2, its attempt 4: ")
 
 
-def test_many_who_want_to_be_let_in_push_out_nothing(cluster: Any) -> None:
+def test_many_refused_registrations_push_out_no_other_decisions(cluster: Any) -> None:
     cluster.create_topic("flights", [2, 3, 1])
     cluster.die(2)
     before = [it for it in cluster.decisions.since(0) if not it.told.startswith("a process")]
@@ -347,7 +350,7 @@ def test_many_who_want_to_be_let_in_push_out_nothing(cluster: Any) -> None:
     assert all(len(it.told) < 2_000 for it in after)
 
 
-def test_of_those_who_were_refused_only_so_many_are_remembered(cluster: Any) -> None:
+def test_only_the_latest_refused_registrations_are_remembered(cluster: Any) -> None:
     mine = cluster.registration(2)
     cluster.send(mine)
     for _ in range(MAX_KEPT):

@@ -66,7 +66,7 @@ def test_a_full_preferred_leader_is_not_elected(started: Any) -> None:
     assert state_of(started) == (3, (1, 3))
 
 
-def test_where_nobody_has_room_nothing_changes(started: Any) -> None:
+def test_nothing_changes_if_no_replica_has_room(started: Any) -> None:
     for broker_id in (3, 2, 1):
         report(started, broker_id, full=True)
     leader, isr = state_of(started)
@@ -77,7 +77,7 @@ def test_where_nobody_has_room_nothing_changes(started: Any) -> None:
     assert len(isr) == 2
 
 
-def test_who_has_just_joined_leads_from_the_next_heartbeat_on(cluster: Any) -> None:
+def test_a_replica_that_has_just_joined_leads_from_the_next_heartbeat_on(cluster: Any) -> None:
     cluster.create_topic("t", [1, 2, 3], configs={"min.insync.replicas": "1"})
     assert cluster.propose_isr("t", [1]).error_code == ErrorCode.NONE
     report(cluster, 1, full=True)
@@ -102,7 +102,7 @@ def test_another_controller_learns_it_from_the_next_heartbeat(started: Any) -> N
     assert started.propose_isr("t", [1, 2, 3]).error_code == ErrorCode.INELIGIBLE_REPLICA
 
 
-def test_the_field_travels_and_whatever_else_is_in_it_says_nothing() -> None:
+def test_full_directories_are_encoded_and_malformed_fields_are_ignored() -> None:
     request = BrokerHeartbeatRequest(broker_id=1)
     report_full(request, [b"b" * 16, b"a" * 16])
     version = BrokerHeartbeatRequest.VERSIONS.highest

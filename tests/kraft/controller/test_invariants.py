@@ -64,7 +64,7 @@ ACTIONS = (
 
 
 def check_image(image: MetadataImage) -> None:
-    """What one image may never show."""
+    """Invariants of a single image."""
     elr_enabled = image.features.elr_enabled
     for topic in image.topics.by_name.values():
         assert image.topics.by_id[topic.id] is topic
@@ -90,7 +90,7 @@ def check_image(image: MetadataImage) -> None:
 
 
 def check_step(before: MetadataImage, after: MetadataImage) -> None:
-    """What may not happen between an image and a later one."""
+    """Invariants between an image and a later one."""
     for topic_id, topic in after.topics.by_id.items():
         old_topic = before.topics.by_id.get(topic_id)
         if old_topic is None:

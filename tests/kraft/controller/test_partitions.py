@@ -1,4 +1,4 @@
-"""Who leads, who is in sync, and who may become leader."""
+"""Leaders, in-sync replicas, and replicas that may become leader."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kraft.controller.controller import QuorumController
+from kraft.controller.state import ControllerResult
 from kraft.metadata.image import LEADER_RECOVERED, LEADER_RECOVERING, NO_LEADER
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import AlterPartitionRequest
@@ -64,7 +65,7 @@ def test_a_leader_shrinks_and_grows_its_isr(cluster: Any) -> None:
         ([2], {"partition_index": 4}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_what_a_leader_may_not_propose(cluster: Any, isr: list[int], fields: Any, code: ErrorCode) -> None:
+def test_isr_proposals_that_are_refused(cluster: Any, isr: list[int], fields: Any, code: ErrorCode) -> None:
     cluster.create_topic("t", [1, 2, 3])
     cluster.die(1)
     before = cluster.partition("t")
@@ -149,7 +150,7 @@ def test_a_partition_goes_offline_and_online_with_its_last_replica(make_cluster:
 
 
 @pytest.mark.feature("MB-15")
-def test_who_leaves_below_min_isr_stays_eligible(cluster: Any) -> None:
+def test_a_replica_that_leaves_the_isr_below_min_insync_replicas_stays_eligible(cluster: Any) -> None:
     cluster.create_topic("t", [1, 2, 3])
     cluster.die(3)
     assert cluster.partition("t").elr == (), "two are enough for an acknowledgement, so broker 3 may lack some"
@@ -199,12 +200,12 @@ def test_a_broker_that_restarts_before_it_is_missed_leaves_the_isr_all_the_same(
     alone = cluster.partition("alone")
     assert (alone.leader, alone.isr, alone.last_known_elr) == (1, (1,), ())
     assert alone.leader_recovery_state == LEADER_RECOVERING
-    assert cluster.propose_isr("alone", [1]).error_code == 0, "the leader says when it has recovered"
+    assert cluster.propose_isr("alone", [1]).error_code == 0, "the leader reports its recovery"
     assert cluster.partition("alone").leader_recovery_state == LEADER_RECOVERED
 
 
 @pytest.mark.feature("MB-15")
-def test_when_nobody_is_eligible_the_last_leader_is_waited_for(cluster: Any) -> None:
+def test_without_eligible_replicas_the_partition_waits_for_its_last_leader(cluster: Any) -> None:
     cluster.create_topic("t", [1, 2, 3])
     for broker_id in (3, 2, 1):
         cluster.die(broker_id)
@@ -243,7 +244,7 @@ def test_of_those_that_restarted_uncleanly_the_one_that_was_eligible_last_is_wai
 
 
 @pytest.mark.feature("MB-15", "ST-17")
-def test_who_comes_back_without_its_disk_is_not_waited_for(cluster: Any) -> None:
+def test_a_partition_does_not_wait_for_a_replica_that_lost_its_disk(cluster: Any) -> None:
     last_leader_is_back_and_broker_2_alone_is_eligible(cluster)
     cluster.restart(2, clean=False, log_dirs=[b"another disk" + bytes(4)])
     online = cluster.partition("t")
@@ -253,7 +254,7 @@ def test_who_comes_back_without_its_disk_is_not_waited_for(cluster: Any) -> None
 
 @pytest.mark.feature("MB-15", "ST-17")
 def test_a_clean_stop_does_not_speak_for_a_directory_that_is_gone(cluster: Any) -> None:
-    """Whoever takes a directory out of `log.dirs` between a stop and a start brings empty replicas in its place."""
+    """A directory removed from `log.dirs` between a stop and a start is replaced by empty replicas elsewhere."""
     cluster.create_topic("t", [1, 2])
     cluster.create_topic("led", [2, 1])
     cluster.die(2)
@@ -282,7 +283,7 @@ def test_another_min_isr_makes_eligibility_void(cluster: Any) -> None:
 
 
 @pytest.mark.feature("MB-14")
-def test_an_unclean_election_takes_any_live_replica_if_the_topic_says_so(make_cluster: Any) -> None:
+def test_an_unclean_election_takes_any_live_replica_if_the_topic_allows_it(make_cluster: Any) -> None:
     cluster = make_cluster(levels={"eligible.leader.replicas.version": 0})
     cluster.start(1, 2)
     cluster.create_topic("careful", [1, 2])
@@ -401,7 +402,7 @@ def test_reassignments_under_way_are_listed(cluster: Any) -> None:
             *cluster.partition("t").directories,
         ],
     )
-    cluster.append([change])
+    cluster.append(ControllerResult(None, [change]))
     (topic,) = listed()
     assert (topic.partitions[0].adding_replicas, topic.partitions[0].removing_replicas) == ([3], [1])
     finished = cluster.propose_isr("t", [1, 2, 3])

@@ -94,7 +94,7 @@ def test_a_second_reassignment_takes_the_place_of_the_first(wide: Any) -> None:
 
 
 @pytest.mark.feature("MB-19")
-def test_what_no_reassignment_can_be(wide: Any) -> None:
+def test_reassignments_that_are_refused(wide: Any) -> None:
     before = len(wide.log)
     assert reassign(wide, "u", [1]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert reassign(wide, "t", [1], partition=7) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -35,10 +35,10 @@ def test_a_topic_is_created_with_id_configs_and_partitions(cluster: Any) -> None
         assert partition.leader == partition.replicas[0]
         assert (partition.leader_epoch, partition.partition_epoch) == (0, 0)
         assert partition.directories == tuple(bytes([it, 1]) * 8 for it in partition.replicas)
-    told = {it.name: (it.value, it.config_source) for it in result.configs}
-    assert told["retention.ms"] == ("1000", 1)
-    assert told["min.insync.replicas"] == ("2", 3), "from the cluster's dynamic default"
-    assert told["segment.ms"] == ("604800000", 5)
+    reported = {it.name: (it.value, it.config_source) for it in result.configs}
+    assert reported["retention.ms"] == ("1000", 1)
+    assert reported["min.insync.replicas"] == ("2", 3), "from the cluster's dynamic default"
+    assert reported["segment.ms"] == ("604800000", 5)
     kinds = [type(record).__name__ for record in cluster.log[-6:]]
     assert kinds == ["TopicRecord", "ConfigRecord"] + ["PartitionRecord"] * 4
 
@@ -53,8 +53,8 @@ def test_counts_left_out_are_the_clusters_own(make_cluster: Any) -> None:
     cluster.start(1, 2)
     result = cluster.create_topic("t")
     assert (result.num_partitions, result.replication_factor) == (3, 2)
-    told = {it.name: (it.value, it.config_source) for it in result.configs}
-    assert told["retention.ms"] == ("7200000", 4)
+    reported = {it.name: (it.value, it.config_source) for it in result.configs}
+    assert reported["retention.ms"] == ("7200000", 4)
 
 
 @pytest.mark.feature("AD-01", "MB-05")
@@ -63,7 +63,7 @@ def test_a_broker_that_was_stopped_takes_replicas_as_a_last_resort(make_cluster:
     cluster = make_cluster()
     cluster.start(1, 2, 3)
     cluster.create_topic("before", [3, 1, 2])
-    assert not cluster.heartbeat(3, want_shut_down=True).should_shut_down, "the others have not heard yet"
+    assert not cluster.heartbeat(3, want_shut_down=True).should_shut_down, "the others have not read of it yet"
     refused = cluster.create_topic("during", partitions=1, factor=3)
     assert refused.error_code == ErrorCode.INVALID_REPLICATION_FACTOR, "nobody places on a broker that is stopping"
     for broker_id in (1, 2):
@@ -317,14 +317,14 @@ def seeded(seed: int = 1) -> Any:
 def test_replicas_spread_evenly_over_brokers() -> None:
     brokers = [UsableBroker(it, None, False) for it in range(6)]
     for seed in range(20):
-        placed = place_replicas(brokers, 10, 3, seeded(seed))
+        placed = list(place_replicas(brokers, 10, 3, seeded(seed)))
         assert all(len(set(replicas)) == 3 for replicas in placed)
         assert sum(map(len, placed)) / 6 == 5
         leaders = Counter(replicas[0] for replicas in placed)
         assert set(leaders.values()) <= {1, 2, 3}
         whole_rounds = Counter(it for replicas in placed[:6] for it in replicas)
         assert set(whole_rounds.values()) == {3}
-    starts = {place_replicas(brokers, 1, 1, seeded(seed))[0] for seed in range(50)}
+    starts = {next(place_replicas(brokers, 1, 1, seeded(seed))) for seed in range(50)}
     assert len(starts) == 6, "the start is random"
 
 
@@ -333,10 +333,10 @@ def test_replicas_are_in_different_racks_where_there_are_enough() -> None:
     racks = {0: "a", 1: "a", 2: "b", 3: "b"}
     brokers = [UsableBroker(it, rack, False) for it, rack in racks.items()]
     for seed in range(20):
-        placed = place_replicas(brokers, 8, 2, seeded(seed))
+        placed = list(place_replicas(brokers, 8, 2, seeded(seed)))
         assert all(racks[first] != racks[second] for first, second in placed)
         assert set(Counter(replicas[0] for replicas in placed).values()) == {2}
-        four = place_replicas(brokers, 3, 4, seeded(seed))
+        four = list(place_replicas(brokers, 3, 4, seeded(seed)))
         assert all(sorted(replicas) == [0, 1, 2, 3] for replicas in four)
         assert all(racks[it[0]] != racks[it[1]] for it in four)
 
@@ -346,10 +346,10 @@ def test_fenced_brokers_follow_only_where_they_must() -> None:
     brokers = [UsableBroker(1, None, False), UsableBroker(2, None, True), UsableBroker(3, None, False)]
     for seed in range(10):
         assert all(2 not in it for it in place_replicas(brokers, 5, 2, seeded(seed)))
-        placed = place_replicas(brokers, 5, 3, seeded(seed))
+        placed = list(place_replicas(brokers, 5, 3, seeded(seed)))
         assert all(it[2] == 2 for it in placed)
     alone = [UsableBroker(1, "x", False), UsableBroker(2, "y", True)]
-    assert place_replicas(alone, 4, 2, seeded()) == [(1, 2)] * 4
+    assert list(place_replicas(alone, 4, 2, seeded())) == [(1, 2)] * 4
 
 
 @pytest.mark.parametrize(("count", "fenced", "factor"), [(3, False, 4), (3, True, 1), (0, False, 1), (3, False, 0)])

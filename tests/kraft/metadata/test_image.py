@@ -100,11 +100,11 @@ def image() -> MetadataImage:
 
 
 @pytest.mark.feature("MB-06")
-def test_an_image_tells_what_its_records_said(image: MetadataImage) -> None:
+def test_an_image_holds_the_state_of_its_records(image: MetadataImage) -> None:
     assert (image.offset, image.epoch) == (8, 1)
     assert image.features.metadata_version == image.features.level("metadata.version") == 30
     assert image.cluster.brokers[2].listeners["PLAINTEXT"].port == 9002
-    assert image.cluster.brokers[2].fenced, "a broker is fenced until a record says otherwise"
+    assert image.cluster.brokers[2].fenced, "a broker is fenced until a record unfences it"
     assert image.topics.by_id[TOPIC] is image.topics.by_name["orders"]
     assert image.topics.by_id[TOPIC].partitions[1].replicas == (2, 1)
     assert image.config(TOPIC_RESOURCE, "orders") == {"retention.ms": "1000"}
@@ -213,7 +213,7 @@ def test_a_record_that_contradicts_the_image_is_an_error(image: MetadataImage, r
         applied(image, record)
 
 
-def test_records_of_before_directories_mean_that_nobody_told(image: MetadataImage) -> None:
+def test_records_from_before_directories_mean_an_unknown_directory(image: MetadataImage) -> None:
     old = PartitionRecord(partition_id=2, topic_id=TOPIC, replicas=[1, 2], isr=[1], leader=1)
     later = applied(image, old)
     assert later.topics.by_id[TOPIC].partitions[2].directories == (MIGRATING_DIRECTORY,) * 2
@@ -233,7 +233,7 @@ def test_which_directories_count_as_online() -> None:
     assert not directory_is_reserved((100).to_bytes(16, "big"))
 
 
-def test_what_the_core_does_not_read_is_kept_and_removed(image: MetadataImage) -> None:
+def test_state_that_no_decision_reads_is_kept_and_removed(image: MetadataImage) -> None:
     acl = AccessControlEntryRecord(id=b"A" * 16, principal="User:a", host="*")
     quota = ClientQuotaRecord(
         entity=[

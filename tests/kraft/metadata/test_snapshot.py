@@ -1,4 +1,4 @@
-"""A snapshot says what an image is, in one canonical way."""
+"""A snapshot is the canonical list of records of an image."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_equal_images_give_equal_bytes_whatever_their_history(shuffle: random.Ra
 
 
 @given(st.sets(st.integers(0, len(GROUPS) - 1)), st.sets(st.integers(0, len(GROUPS) - 1)))
-def test_the_difference_of_two_images_names_what_differs_and_leads_to_the_second(
+def test_the_difference_of_two_images_leads_to_the_second_and_names_the_changes(
     first: set[int], second: set[int]
 ) -> None:
     before = image_of([GROUPS[index] for index in sorted(first)])
@@ -202,7 +202,7 @@ def test_metadata_versions_have_names(text: str, level: int) -> None:
     assert metadata_version_level(text) == level
 
 
-def test_unknown_metadata_versions_are_told() -> None:
+def test_unknown_metadata_versions_are_refused() -> None:
     with pytest.raises(UnknownLevel, match=r"3\.3-IV3|7 to 30"):
         metadata_version_level("5.0")
 

@@ -64,7 +64,7 @@ class Broker:
         self.serving = trio.Event()
         self.pause = False
         self.listeners = [Listener(name="PLAINTEXT", host=f"broker-{broker_id}", port=BROKER_PORT)]
-        """What it advertises; it listens on its own host."""
+        """Advertised listeners; it listens on its own host."""
 
     async def live(self, world: World) -> None:
         """Listen, register, heartbeat until killed."""
@@ -226,17 +226,19 @@ class Client:
         return self._loader.image
 
     def handle_commit(self, batch: CommittedBatch) -> None:
-        self._loader.handle_commit(batch.base_offset, batch.epoch, batch.append_time_ms, batch.records)
-        self._told()
+        self._loader.handle_commit(
+            batch.base_offset, batch.epoch, batch.append_time_ms, batch.records, continues=batch.continues
+        )
+        self._report_change()
 
     def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> None:
         self._loader.handle_snapshot(records, offset, epoch, timestamp_ms)
-        self._told()
+        self._report_change()
 
     def handle_leader_change(self, leader_id: int | None, epoch: int) -> None:
         """The tests ask the controllers themselves."""
 
-    def _told(self) -> None:
+    def _report_change(self) -> None:
         self._news.set()
         self._news = trio.Event()
 
@@ -258,14 +260,14 @@ class Client:
         """The active controller, as all that run agree."""
         ask = DescribeClusterRequest(endpoint_type=2)
         while True:
-            told = set()
+            named: set[int] = set()
             for node_id in list(self.quorum.running):
                 try:
-                    told.add((await self.ask(node_id, ask)).controller_id)
+                    named.add((await self.ask(node_id, ask)).controller_id)
                 except ChannelError:
-                    told.add(-1)
-            if len(told) == 1 and told != {-1}:
-                return told.pop()
+                    named.add(-1)
+            if len(named) == 1 and named != {-1}:
+                return named.pop()
             await trio.sleep(0.02)
 
     async def enveloped(self, node_id: int, request: Message, correlation_id: int = 77) -> Any:
@@ -281,8 +283,8 @@ class Client:
         if answer.response_data is None:
             return answer.error_code, None
         body = memoryview(bytearray(answer.response_data))
-        told, position = decode_prefix(ResponseHeader, body, 0, spec.response_header_version(version))
-        assert told.correlation_id == correlation_id
+        answered, position = decode_prefix(ResponseHeader, body, 0, spec.response_header_version(version))
+        assert answered.correlation_id == correlation_id
         return answer.error_code, decode(spec.response_type(), body[position:], version)
 
 

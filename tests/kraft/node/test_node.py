@@ -64,12 +64,12 @@ def test_a_quorum_elects_begins_the_log_and_registers_its_controllers(simulate: 
         assert client.image.features.elr_enabled
         assert client.image.config(4, "") == {"min.insync.replicas": "2"}
         ask = DescribeClusterRequest(endpoint_type=2, include_cluster_authorized_operations=True)
-        told = await client.ask(leader, ask)
-        assert [(it.broker_id, it.host, it.port) for it in told.brokers] == [
+        response = await client.ask(leader, ask)
+        assert [(it.broker_id, it.host, it.port) for it in response.brokers] == [
             (node_id, f"controller-{node_id}", 9093) for node_id in THREE
         ]
-        assert told.controller_id == leader
-        assert told.cluster_authorized_operations > 0
+        assert response.controller_id == leader
+        assert response.cluster_authorized_operations > 0
         wrong = await client.ask(leader, DescribeClusterRequest(endpoint_type=1))
         assert wrong.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
         unknown = await client.ask(leader, DescribeClusterRequest(endpoint_type=9))
@@ -81,7 +81,7 @@ def test_a_quorum_elects_begins_the_log_and_registers_its_controllers(simulate: 
 
 
 @pytest.mark.feature("MB-22")
-def test_a_controller_tells_what_it_serves_and_nothing_else(simulate: Any) -> None:
+def test_a_controller_advertises_the_requests_that_it_serves(simulate: Any) -> None:
     async def story(quorum: Any, client: Any) -> None:
         leader = await client.leader()
         who = ApiVersionsRequest(client_software_name="test", client_software_version="1")
@@ -171,7 +171,7 @@ def test_another_controller_takes_over_and_looks_for_brokers_that_died_meanwhile
 
 @pytest.mark.feature("KR-16", "MB-02")
 def test_a_listener_that_is_for_others_does_not_prove_a_broker_dead(simulate: Any) -> None:
-    """What clients on a container's host dial, 127.0.0.1, is the controller itself when a controller dials
+    """The address that clients on a container's host dial, 127.0.0.1, is the controller itself when a controller dials
     it."""
 
     async def story(quorum: Any, client: Any) -> None:
@@ -256,7 +256,7 @@ def test_a_controller_describes_configs_of_topics_and_its_own(simulate: Any) -> 
 
 
 @pytest.mark.feature("KR-16")
-def test_what_was_answered_is_there_after_the_whole_quorum_was_killed(simulate: Any) -> None:
+def test_answered_changes_survive_the_kill_of_the_whole_quorum(simulate: Any) -> None:
     async def story(quorum: Any, client: Any) -> None:
         await quorum.add_broker(1)
         for index in range(30):
@@ -306,7 +306,7 @@ def test_a_controller_stops_in_good_order(simulate: Any) -> None:
         assert trio.current_time() - began < 2
         while await client.leader() == first:
             await trio.sleep(0.01)
-        assert trio.current_time() - began < 2, "a leader that says goodbye is replaced at once"
+        assert trio.current_time() - began < 2, "a leader that resigns is replaced at once"
         with pytest.raises(NotSent):
             await client.ask(first, describe_quorum())
 

@@ -81,7 +81,7 @@ class ReplicaCluster:
         self.listeners: dict[int, RecordingListener] = {}
         self.errors: dict[int, Exception] = {}
         self.disks_lie = False
-        """A sync has failed, and nobody can know any more."""
+        """A sync has failed, so the durable bytes are unknown."""
 
     def config(self, node_id: int) -> ReplicaConfig:
         return self._config(
@@ -185,7 +185,7 @@ class ReplicaCluster:
             return trio.current_time() - began
 
     def check_synced(self) -> None:
-        """What a voter counts as synced is on its disk: a power cut right now would not take it."""
+        """Records that a voter counts as synced are on its disk: a power cut right now would not lose them."""
         if self.disks_lie:
             return
         for node_id in self.voters.keys() & self.replicas.keys():

@@ -64,7 +64,7 @@ class Log:
         return self.entries[offset - self.start.offset]
 
     def history(self) -> LogHistory:
-        """What Raft should know of this log."""
+        """The history that Raft should have of this log."""
         epochs: list[tuple[int, int]] = []
         for index, entry in enumerate(self.entries):
             if not epochs or epochs[-1][0] != entry.epoch:
@@ -77,7 +77,7 @@ class Log:
 
 @dataclass
 class SimulatedDisk:
-    """What a crash leaves: the election as last synced, a log between `durable` and `log`, snapshots."""
+    """State after a crash: the election as last synced, a log between `durable` and `log`, snapshots."""
 
     election: ElectionState = field(default_factory=ElectionState)
     log: Log = field(default_factory=Log)
@@ -104,7 +104,7 @@ class SimulatedDisk:
         self.durable = self.log.copy()
 
     def recover(self) -> None:
-        """As the shell does when it opens: a log that does not reach the newest snapshot is replaced by
+        """Like the shell when it opens: a log that does not reach the newest snapshot is replaced by
         it."""
         newest = max(self.snapshots, key=lambda s: s.offset, default=None)
         if newest is not None and self.log.history().end < newest:
@@ -113,7 +113,7 @@ class SimulatedDisk:
 
 
 class Promises:
-    """What must hold at all times, whoever crashed. Each method is called where the promise could be
+    """Invariants that hold at all times, whatever crashed. Each method is called where its promise could be
     broken."""
 
     def __init__(self) -> None:
@@ -372,11 +372,11 @@ class Node:
         else:
             self.disk.durable = Log(snapshot, digest, [])
 
-        def tell() -> None:
+        def report() -> None:
             raft.snapshot_created(snapshot)
             raft.log_started_at(snapshot)
 
-        self.step(tell)
+        self.step(report)
 
     def install(self, snapshot: OffsetAndEpoch) -> None:
         self.installing = True
@@ -470,15 +470,15 @@ class Node:
         self.step(lambda: self.running.handle_answer(sender, request_id, answer, self.quorum.now_ms), data)
 
     def fail(self, peer: int, request_id: int) -> None:
-        """The request failed; if that was because nobody listens there any more, that is evidence."""
+        """The request failed; a refused connection is evidence that the process is gone."""
 
-        def told() -> None:
+        def answered() -> None:
             raft = self.running
             raft.request_failed(peer, request_id, self.quorum.now_ms)
             if self.quorum.evidence and raft.leader_id == peer and self.quorum.refuses(self.id, peer):
                 raft.leader_process_gone(peer, raft.epoch, self.quorum.now_ms)
 
-        self.step(told)
+        self.step(answered)
 
 
 class Quorum:
@@ -534,7 +534,7 @@ class Quorum:
         target = self.nodes[send.peer_id]
         request = send.request
         if isinstance(request, Fetch) and node.running.is_voter:
-            assert node.disk.durable.end >= request.fetch_offset, "a fetch told of records that are not synced"
+            assert node.disk.durable.end >= request.fetch_offset, "a fetch acknowledged records that are not synced"
 
         def arrive() -> None:
             if target.raft is None:
@@ -567,11 +567,11 @@ class Quorum:
     def _fail(self, node: Node, send: Send) -> None:
         incarnation = node.incarnation
 
-        def told() -> None:
+        def answered() -> None:
             if node.incarnation == incarnation and node.raft is not None:
                 node.fail(send.peer_id, send.request_id)
 
-        self.at(1, told)
+        self.at(1, answered)
 
     # ---- what tests look at
 

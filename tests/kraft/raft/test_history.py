@@ -1,4 +1,4 @@
-"""Where two logs part: the clever arithmetic on epochs against a dumb comparison of whole logs."""
+"""The divergence of two logs: the arithmetic on epochs against a plain comparison of whole logs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_truncation_forgets_the_epochs_behind_it(log: Epochs, offset: int) -> No
 
 
 @given(logs.filter(bool), st.data())
-def test_a_log_that_starts_at_a_snapshot_knows_the_same_of_what_is_left(log: Epochs, data: st.DataObject) -> None:
+def test_a_log_that_starts_at_a_snapshot_has_the_same_history_of_the_rest(log: Epochs, data: st.DataObject) -> None:
     start = data.draw(st.integers(1, len(log)))
     whole = history(log)
     cut = whole.started_at(OffsetAndEpoch(epoch=log[start - 1], offset=start))
@@ -108,7 +108,7 @@ def test_a_follower_that_ends_at_the_start_but_in_another_epoch_needs_the_snapsh
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 9)), min_size=1, max_size=7))
-def test_the_majority_offset_is_what_counting_says(ends: list[int | None]) -> None:
+def test_the_majority_offset_equals_a_plain_count(ends: list[int | None]) -> None:
     reached = [
         offset for offset in range(10) if sum(end is not None and end >= offset for end in ends) >= majority(len(ends))
     ]

@@ -26,7 +26,7 @@ def play(
     voters: int = 3,
     config: Callable[[ReplicaConfig], ReplicaConfig] = lambda config: config,
 ) -> Universe:
-    """Start the voters, tell the story, stop everything."""
+    """Start the voters, run the story, stop everything."""
     universes: list[Universe] = []
 
     async def main(universe: Universe) -> None:
@@ -76,7 +76,7 @@ def test_a_killed_leader_is_replaced_without_waiting_for_timeouts(seed: int) -> 
 
 
 @pytest.mark.feature("KR-16", "KR-07")
-def test_a_new_leader_hears_of_it_only_after_all_earlier_records_were_applied() -> None:
+def test_a_new_leader_is_reported_only_after_all_earlier_records_were_applied() -> None:
     async def story(cluster: ReplicaCluster) -> None:
         old = await cluster.wait_for_leader()
         for number in range(50):
@@ -142,13 +142,13 @@ def test_a_leader_cut_off_gives_up_and_its_unconfirmed_records_vanish() -> None:
         await new.wait_committed(new.append(new.core.epoch, [setting("a", "kept")]))
         cluster.universe.wires.heal()
         await cluster.wait_until_all_have("a", "kept")
-        assert new.is_leader, "whoever comes back must not disturb the leader"
+        assert new.is_leader, "a replica that comes back must not disturb the leader"
 
     play(5, story)
 
 
 @pytest.mark.feature("KR-13", "KR-17")
-def test_a_deposed_leader_cuts_nothing_before_it_has_heard_of_its_sync() -> None:
+def test_a_deposed_leader_truncates_nothing_before_its_sync_has_ended() -> None:
     """Its disk is slow to answer. Had other records taken the place of those that were synced, the answer would count
     for them; so it does not fetch meanwhile.
     """
@@ -204,7 +204,7 @@ def test_a_deposed_leader_cuts_nothing_before_it_has_heard_of_its_sync() -> None
 
 @pytest.mark.feature("KR-05", "KR-13", "KR-17")
 @pytest.mark.parametrize("seed", range(10))
-def test_what_was_committed_survives_the_power_cut_of_every_node(seed: int) -> None:
+def test_committed_records_survive_a_power_cut_of_every_node(seed: int) -> None:
     async def story(cluster: ReplicaCluster) -> None:
         for number in range(20):
             await cluster.write(f"key-{number}", str(number))
@@ -251,8 +251,8 @@ def test_snapshots_let_the_log_be_cut_and_a_replica_that_lags_downloads_one() ->
 
 @pytest.mark.feature("KR-10", "KR-13")
 @pytest.mark.parametrize("damage", ["a failed sync that was not noted", "a flipped bit", "a file that was cut", "none"])
-def test_records_before_a_snapshot_that_are_damaged_are_given_to_nobody(damage: str) -> None:
-    """Whoever had come as far as them would ask for them for ever, and never catch up."""
+def test_damaged_records_before_a_snapshot_are_never_served(damage: str) -> None:
+    """A replica that had got as far would ask for them for ever, and never catch up."""
     first_segment = "/data/__cluster_metadata-0/00000000000000000000.log"
 
     async def story(cluster: ReplicaCluster) -> None:
@@ -263,7 +263,7 @@ def test_records_before_a_snapshot_that_are_damaged_are_given_to_nobody(damage: 
         store = cluster.universe.disk("node-1")
         known_to_both = len(store.file(first_segment).cached)
         if damage == "a failed sync that was not noted":
-            # What it was to make durable is in the cache alone from now on, and the next sync says nothing of that.
+            # The bytes of the failed sync are in the cache alone from now on, and the next sync does not report that.
             cluster.disks_lie = True
             fault = store.fail("sync", prefix="/data")
             leader = cluster.replicas[1]
@@ -295,7 +295,7 @@ def test_records_before_a_snapshot_that_are_damaged_are_given_to_nobody(damage: 
 
 
 async def snapshot(cluster: ReplicaCluster, node_id: int) -> None:
-    """What a node does when its replica says `should_snapshot`."""
+    """The reaction of a node to `should_snapshot`."""
     replica, listener = cluster.replicas[node_id], cluster.listeners[node_id]
     offset = listener.next_offset - 1
     latest = replica.core.latest_snapshot
@@ -350,7 +350,7 @@ def test_observers_follow_and_never_count(seed: int) -> None:
 
 
 @pytest.mark.feature("KR-06")
-def test_an_observer_needs_no_more_than_bootstrap_servers() -> None:
+def test_an_observer_needs_only_bootstrap_servers() -> None:
     async def story(cluster: ReplicaCluster) -> None:
         await cluster.write("a", "1")
         servers = tuple(cluster.voters.values())

@@ -109,7 +109,7 @@ class RaftModel(RuleBasedStateMachine):
 
     @invariant()
     def whoever_leads_holds_all_that_was_committed(self) -> None:
-        """The promises are checked in every step; this one again, between steps, for whoever leads the newest epoch."""
+        """The invariants are checked in every step; this one also between steps, for the leader of the newest epoch."""
         leader = self.quorum.leader()
         if leader is not None and leader.running.epoch == max(self.quorum.promises.leaders, default=None):
             assert leader.disk.log.end >= len(self.quorum.promises.committed)
@@ -135,7 +135,7 @@ def _any_disk_will_do(leader: Progress) -> int:
 
 
 def _no_divergence(log: LogHistory, fetch_offset: int, last_fetched_epoch: int) -> None:
-    """Whoever fetches is taken to have the same log."""
+    """Every replica that fetches is taken to have the same log."""
 
 
 @pytest.mark.feature("FI-06")

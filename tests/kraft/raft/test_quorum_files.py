@@ -118,7 +118,7 @@ def test_names_of_snapshots() -> None:
 
 
 @pytest.mark.feature("KR-10")
-def test_what_an_interrupted_write_left_is_removed(tmp_path: Path) -> None:
+def test_files_of_an_interrupted_write_are_removed(tmp_path: Path) -> None:
     SnapshotFiles(RealDisk(), str(tmp_path)).write(SNAPSHOT, config_records(3), 1_000)
     assert len(list(tmp_path.iterdir())) == 1
     assert SnapshotFiles(RealDisk(), str(tmp_path)).latest is None

@@ -1,4 +1,4 @@
-"""The quorum's APIs as others see them on the wire: who is refused and with which error, and what is told of
+"""The quorum's APIs on the wire: refusals and their errors, and the answers about
 all."""
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def test_there_is_one_topic_and_one_partition() -> None:
 
 
 @pytest.mark.feature("KR-09", "KR-16")
-def test_stale_epochs_are_fenced_and_told_who_leads_where() -> None:
+def test_stale_epochs_are_fenced_and_get_the_address_of_the_leader() -> None:
     async def story(cluster: ReplicaCluster, ask: Ask) -> None:
         leader = await cluster.wait_for_leader()
         for node_id in cluster.voters:
@@ -165,7 +165,7 @@ def test_stale_epochs_are_fenced_and_told_who_leads_where() -> None:
 
 
 @pytest.mark.feature("KR-06")
-def test_describe_quorum_tells_how_far_everybody_is() -> None:
+def test_describe_quorum_reports_the_progress_of_every_replica() -> None:
     async def story(cluster: ReplicaCluster, ask: Ask) -> None:
         await cluster.start(101)
         leader = await cluster.wait_for_leader()

@@ -1,4 +1,4 @@
-"""The rules of the quorum one by one: a single core, what it is told, what it answers and wants."""
+"""The rules of the quorum one by one: a single core, its input, its answers and effects."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_a_vote_remembered_without_a_directory_id_counts_for_the_node() -> None:
 
 
 @pytest.mark.feature("KR-03", "KR-09")
-def test_requests_that_nobody_sane_sends_change_nothing() -> None:
+def test_malformed_requests_change_nothing() -> None:
     raft = replica(1, log(1), ElectionState(epoch=3))
     before = raft.role
     assert raft.handle_vote(vote(2, 2, at(0, 0)), NOW).error is ErrorCode.FENCED_LEADER_EPOCH
@@ -191,10 +191,10 @@ def test_a_pre_vote_bumps_no_epoch_and_costs_no_vote() -> None:
 
 
 @pytest.mark.feature("KR-04")
-def test_who_hears_its_leader_refuses_pre_votes_until_that_process_is_gone() -> None:
+def test_a_follower_of_a_live_leader_refuses_pre_votes_until_that_process_is_gone() -> None:
     raft = follower()
     ask = vote(3, 5, at(0, 0), pre_vote=True)
-    assert raft.handle_vote(ask, NOW).granted, "it has not heard from its leader yet"
+    assert raft.handle_vote(ask, NOW).granted, "it has not fetched from its leader yet"
     (send,) = sent(raft.take_ready(), Fetch)
     raft.handle_answer(2, send.request_id, FetchAnswer(leader_id=2, epoch=5, high_watermark=0), NOW + 1)
     assert raft.wants_leader_check(ask)
@@ -306,7 +306,7 @@ def test_a_leader_counts_itself_only_as_far_as_it_is_synced() -> None:
 @pytest.mark.feature("KR-06")
 def test_observers_are_remembered_and_never_counted() -> None:
     raft = leader()
-    for observer_id in (101, 102, 103, -1):  # -1: it does not say who it is
+    for observer_id in (101, 102, 103, -1):  # -1: it has no id
         raft.handle_fetch(fetch(observer_id, 5, 1, 5), NOW + 200)
     assert raft.shown_high_watermark is None
     assert raft.progress is not None
@@ -357,7 +357,7 @@ def test_a_leader_that_no_majority_fetches_from_resigns() -> None:
 
 @pytest.mark.feature("KR-09")
 @pytest.mark.parametrize("voters", [(1, 2), (1, 2, 3), (1, 2, 3, 4), (1, 2, 3, 4, 5)])
-def test_a_leader_that_nobody_fetches_from_resigns_however_many_they_are(voters: tuple[int, ...]) -> None:
+def test_a_leader_without_fetches_of_a_majority_resigns(voters: tuple[int, ...]) -> None:
     raft = replica(1, None, ElectionState(epoch=4), voters)
     raft.tick(NOW + 100)
     for _ in range(2):
@@ -371,7 +371,7 @@ def test_a_leader_that_nobody_fetches_from_resigns_however_many_they_are(voters:
 
 
 @pytest.mark.feature("KR-09")
-def test_a_leader_alone_has_nobody_to_miss() -> None:
+def test_an_only_voter_never_resigns_for_lack_of_fetches() -> None:
     raft = replica(1, None, ElectionState(epoch=4), (1,))
     raft.tick(NOW + 100)
     assert raft.is_leader
@@ -380,7 +380,7 @@ def test_a_leader_alone_has_nobody_to_miss() -> None:
 
 
 @pytest.mark.feature("KR-04")
-def test_a_leader_that_takes_this_node_for_another_directory_is_told_and_followed() -> None:
+def test_a_leader_that_expects_another_directory_gets_an_error_and_is_followed() -> None:
     raft = replica()
     stranger = ReplicaKey(1, bytes([9]) * 16)
     answer = raft.handle_begin_quorum_epoch(BeginQuorumEpoch(voter=stranger, leader_id=2, epoch=5), NOW)
@@ -413,7 +413,7 @@ def test_a_resigning_leader_names_the_most_complete_voter_first_and_it_stands_fi
 
 
 @pytest.mark.feature("KR-09", "KR-16")
-def test_who_led_an_epoch_never_leads_it_again() -> None:
+def test_a_leader_of_an_epoch_never_leads_it_again() -> None:
     raft = replica(1, log(5), ElectionState(epoch=5, leader_id=1, voted=key(1)))
     assert not raft.is_leader
     assert not raft.handle_vote(vote(2, 5, at(9, 4)), NOW).granted, "nor does it vote for another in it"
@@ -435,7 +435,7 @@ def test_a_new_leader_announces_itself_until_each_voter_fetches() -> None:
 
 
 @pytest.mark.feature("KR-09")
-def test_a_leader_that_hears_of_a_higher_epoch_stops_leading() -> None:
+def test_a_leader_that_learns_of_a_higher_epoch_stops_leading() -> None:
     raft = leader()
     raft.handle_vote(vote(3, 9, at(0, 0), pre_vote=True), NOW + 200)
     assert isinstance(raft.role, Unattached)
@@ -460,7 +460,6 @@ def test_an_observer_goes_on_fetching_when_an_answer_comes_that_it_had_given_up(
     assert len(sent(raft.take_ready(), Fetch)) == 1
 
 
-
 def answered(raft: Raft, answer: FetchAnswer) -> Ready:
     (send,) = sent(raft.take_ready(), Fetch)
     raft.handle_answer(2, send.request_id, replace(answer, leader_id=2, epoch=5), NOW + 1)
@@ -480,7 +479,7 @@ def test_a_voter_fetches_on_only_after_the_sync() -> None:
 
 
 @pytest.mark.feature("KR-08")
-def test_a_follower_truncates_what_its_leader_does_not_have() -> None:
+def test_a_follower_truncates_records_that_its_leader_does_not_have() -> None:
     raft = follower(log(1, 2, 2, 2))
     ready = answered(raft, FetchAnswer(diverging=at(1, 1)))
     assert ready.truncate_to == 1
@@ -519,7 +518,7 @@ def test_records_that_do_not_continue_the_log_are_not_appended(spans: tuple[Fetc
 
 
 @pytest.mark.feature("KR-08")
-def test_a_sync_from_before_a_truncation_says_nothing_of_what_came_after() -> None:
+def test_a_sync_from_before_a_truncation_does_not_count_for_later_records() -> None:
     raft = follower(log(1, 1, 1))
     old_generation = raft.log_generation
     (send,) = answered(raft, FetchAnswer(diverging=at(1, 1))).requests
@@ -536,7 +535,7 @@ def test_a_sync_from_before_a_truncation_says_nothing_of_what_came_after() -> No
 
 
 @pytest.mark.feature("KR-09")
-def test_a_leader_that_says_it_does_not_lead_is_believed() -> None:
+def test_a_leader_that_answers_not_leader_is_believed() -> None:
     """It restarted: no dial is refused, but its epoch is over."""
     raft = follower()
     (send,) = answered(raft, FetchAnswer(high_watermark=0)).requests
@@ -569,7 +568,7 @@ def test_answers_to_requests_of_an_earlier_role_are_strangers() -> None:
 
 
 @pytest.mark.feature("KR-11")
-def test_a_leader_sends_who_starts_from_nothing_to_its_snapshot() -> None:
+def test_a_leader_refers_an_empty_replica_to_its_snapshot() -> None:
     raft = leader(log(1, 2, 2))
     raft.handle_fetch(fetch(2, 5, 4, 5), NOW + 200)
     raft.snapshot_created(at(2, 2))
@@ -595,7 +594,7 @@ def test_snapshot_chunks_are_bounded_and_bad_positions_refused() -> None:
     assert raft.handle_fetch_snapshot(ask(0, 4), 120, NOW).error is ErrorCode.FENCED_LEADER_EPOCH
 
 
-def test_an_acknowledged_resignation_is_not_told_again() -> None:
+def test_an_acknowledged_resignation_is_not_sent_again() -> None:
     raft = leader()
     raft.resign(NOW + 200)
     for send in sent(raft.take_ready(), EndQuorumEpoch):

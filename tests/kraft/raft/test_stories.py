@@ -1,4 +1,4 @@
-"""What happens to a whole quorum, told with cores on an event queue: how long it takes, and who gets in whose
+"""Failures of a whole quorum, with cores on an event queue: how long the recovery takes, and which nodes get in the
 way."""
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def test_without_evidence_the_fetch_timeout_decides(seed: int) -> None:
 
 @pytest.mark.feature("KR-04")
 @pytest.mark.parametrize("seed", range(5))
-def test_a_voter_cut_off_for_long_disturbs_nobody_when_it_comes_back(seed: int) -> None:
+def test_a_voter_cut_off_for_long_disturbs_no_leader_when_it_comes_back(seed: int) -> None:
     quorum, leader = settled(seed)
     epoch = leader.running.epoch
     lonely = next(node for node in quorum.nodes.values() if node is not leader)
@@ -77,7 +77,7 @@ def test_a_voter_cut_off_for_long_disturbs_nobody_when_it_comes_back(seed: int) 
 @pytest.mark.feature("KR-04")
 @pytest.mark.parametrize("seed", range(5))
 def test_a_voter_that_cannot_reach_the_leader_alone_gets_no_majority(seed: int) -> None:
-    """One link of three is cut: the others still hear the leader, and one leader stays."""
+    """One link of three is cut: the leader still reaches a majority, and stays."""
     quorum, leader = settled(seed)
     epoch = leader.running.epoch
     estranged = next(node for node in quorum.nodes.values() if node is not leader)
@@ -90,7 +90,7 @@ def test_a_voter_that_cannot_reach_the_leader_alone_gets_no_majority(seed: int) 
 @pytest.mark.feature("KR-09", "KR-16")
 @pytest.mark.parametrize("seed", range(5))
 def test_a_deposed_leader_cannot_commit(seed: int) -> None:
-    """Nobody hears the old leader, and it hears nobody: what it still appends is gone after the heal."""
+    """The old leader is cut off: the records that it still appends are gone after the heal."""
     quorum, old = settled(seed)
     for node_id in quorum.nodes:
         quorum.cut.update({(old.id, node_id), (node_id, old.id)})
@@ -137,7 +137,7 @@ def test_a_voter_that_slept_through_two_snapshots_comes_back(seed: int) -> None:
 
 
 def followed_by_observers(quorum: Quorum) -> bool:
-    """All observers follow whoever leads now."""
+    """All observers follow the current leader."""
     leader = quorum.leader()
     observers = [node for node in quorum.nodes.values() if node.id not in quorum.voter_ids]
     return leader is not None and all(
@@ -150,7 +150,7 @@ def followed_by_observers(quorum: Quorum) -> bool:
 @pytest.mark.feature("KR-06")
 @pytest.mark.parametrize("seed", range(5))
 def test_observers_do_not_wear_out_voters_that_cannot_agree(seed: int) -> None:
-    """Each voter hears one of the others and is heard by the other one: nobody leads, and all answer observers."""
+    """Each voter receives from one of the others and sends to the other one: none leads, and all answer observers."""
     quorum = Quorum(seed, 3, observers=3)
     quorum.start_all()
     assert quorum.run_until(quorum.converged, 10_000)

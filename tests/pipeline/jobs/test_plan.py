@@ -76,13 +76,13 @@ def test_a_job_goes_on_from_its_own_checkpoint() -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"job": "load"}, "a checkpoint of 'export', not of 'load'"),
+        ({"job": "load"}, "the checkpoint of job 'export', not of 'load'"),
         ({"topic": "orders"}, "topic flights, not of orders"),
         ({"cluster_id": "other"}, "on cluster c"),
-        ({"topic_id": "two"}, "was made anew"),
+        ({"topic_id": "two"}, "was recreated"),
         ({"other": "/pond"}, "with /lake, not /pond"),
-        ({"settings": {}}, "begun with --value-schema year INT, and now it is without --value-schema"),
-        ({"settings": {"--value-schema": "year INT", "--by-key": "yes"}}, "now it is with --by-key yes"),
+        ({"settings": {}}, "created with --value-schema year INT, not without --value-schema"),
+        ({"settings": {"--value-schema": "year INT", "--by-key": "yes"}}, "without --by-key, not with --by-key yes"),
     ],
 )
 def test_what_belongs_to_another_job_is_refused_in_one_line(change: dict[str, object], told: str) -> None:

@@ -17,7 +17,7 @@ NOW = 1_700_000_000_000
 def batch_around(
     payload: bytes, count: int, codec: int = 0, now_ms: int = NOW, max_timestamp: int | None = None
 ) -> bytes:
-    """What a leader finds nothing wrong with while it looks at the head alone."""
+    """Batches whose heads are right, so that a leader that checks heads alone accepts them."""
     latest = now_ms if max_timestamp is None else max_timestamp
     tail = struct.pack(">hiqqqhii", codec, count - 1, now_ms, latest, -1, -1, -1, count) + payload
     rest = struct.pack(">ibI", -1, 2, crc32c(tail)) + tail

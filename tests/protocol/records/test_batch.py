@@ -22,7 +22,7 @@ RECORDS = [Record(0, 1000, b"k", b"v"), Record(1, 1007, None, b"w"), Record(2, 1
 
 
 @pytest.mark.feature("PF-07")
-def test_a_head_is_61_bytes_and_tells_all_of_the_batch() -> None:
+def test_a_head_has_61_bytes_and_describes_the_batch() -> None:
     batch = build_batch(RECORDS, base_offset=7, producer_id=9, producer_epoch=2, base_sequence=30, leader_epoch=4)
     header = read_header(batch[:BATCH_HEADER_BYTES])
     assert header.base_offset == 7

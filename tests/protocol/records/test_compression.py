@@ -22,7 +22,7 @@ LIMIT = 1 << 20
 @pytest.mark.feature("PF-12")
 @pytest.mark.parametrize("codec", list(Compression))
 @given(data=st.binary(max_size=300), repeat=st.sampled_from([1, 500]))
-def test_what_is_compressed_comes_back(codec: Compression, data: bytes, repeat: int) -> None:
+def test_compressed_bytes_come_back(codec: Compression, data: bytes, repeat: int) -> None:
     assert decompress(codec, memoryview(compress(codec, data * repeat)), LIMIT) == data * repeat
 
 

@@ -44,7 +44,7 @@ def test_the_types_of_each_log() -> None:
             assert (kind, kind) == (key.API_KEY, value.API_KEY)
 
 
-def test_what_a_newer_version_wrote_is_passed_over() -> None:
+def test_records_of_newer_versions_are_ignored() -> None:
     assert decode_key(record_types(transaction_log), b"\x00\x63whatever") is None
 
 

@@ -1,4 +1,4 @@
-"""Batches that Kafka's own code wrote, of every magic and codec, and what it says is in them."""
+"""Batches that Kafka's own code wrote, of every magic and codec, and their contents by its account."""
 
 import gzip
 import json
@@ -34,7 +34,7 @@ def plain(record: Record) -> dict[str, Any]:
 
 @pytest.mark.feature("PF-07", "PF-08", "PF-09", "PF-10", "PF-12", "PF-14", "PF-15", "PF-16", "PF-18")
 @pytest.mark.parametrize("vector", load())
-def test_batches_written_by_kafka_say_what_kafka_says_of_them(vector: dict[str, Any]) -> None:
+def test_batches_written_by_kafka_decode_as_kafka_describes_them(vector: dict[str, Any]) -> None:
     data = bytes.fromhex(vector["hex"])
     batches = list(iterate_batches(data))
     assert len(batches) == len(vector["batches"])

@@ -1,6 +1,6 @@
 """Records laid out, walked and checked: as Python, in runs of records that are alike, and compiled. All give the same.
 
-What they have to give is said by the slow and plain codec of this file.
+The slow and plain codec of this file gives the expected results.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Walk = Callable[[bytes, int, int, int, int], tuple[list[Fields], int]]
 
 
 def load(name: str, path: Path) -> ModuleType:
-    """The module in a file, whatever is imported under its name."""
+    """The module in a file, regardless of the module imported under its name."""
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -46,7 +46,7 @@ def load(name: str, path: Path) -> ModuleType:
 
 
 def compiled() -> Path:
-    """Where what mypyc makes of the sources is, kept for as long as those stay the same."""
+    """The folder of the modules compiled by mypyc, kept as long as the sources stay the same."""
     sources = [SOURCE, SCAN_SOURCE, ROOT / "setup.py"]
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     place = ROOT / ".cache" / "compiled" / f"{digest}-{sys.implementation.cache_tag}"
@@ -221,8 +221,8 @@ def test_damage_is_told_in_the_same_way_by_all(
     for _ in range(data.draw(st.integers(0, 3))):
         laid[data.draw(st.integers(0, len(laid) - 1))] = data.draw(st.integers(0, 255))
     cut = bytes(laid[: len(laid) - data.draw(st.sampled_from([0, 0, 0, 1, 30]))])
-    told = [outcome(walk, cut, len(records) + count) for walk in [imported.walk, *walks]]
-    assert told[1:] == told[:-1]
+    outcomes = [outcome(walk, cut, len(records) + count) for walk in [imported.walk, *walks]]
+    assert outcomes[1:] == outcomes[:-1]
 
 
 def outcome(walk: Walk, data: bytes, count: int) -> Any:
@@ -279,7 +279,7 @@ Checked = tuple[int, int, int, int]
 
 
 def in_pieces(check: Callable[[bytes, int, int, int], Checked], data: bytes, count: int, piece: int) -> Checked:
-    """What `check` returns of so many records, when it is called for `piece` of them at a time."""
+    """The results of `check` for these records, when it is called for `piece` of them at a time."""
     position = delta = reach = keyless = 0
     while delta < count:
         position, delta, reach_here, keyless_here = check(data, position, delta, min(piece, count - delta))
@@ -290,7 +290,7 @@ def in_pieces(check: Callable[[bytes, int, int, int], Checked], data: bytes, cou
 @pytest.mark.feature("RP-03")
 @settings(deadline=None, max_examples=examples(100))
 @given(records=batches, data=st.data(), piece=st.integers(1, 40))
-def test_the_scan_takes_what_can_be_walked_and_nothing_else(
+def test_the_scan_accepts_walkable_records_and_nothing_else(
     scan: ModuleType, records: list[Fields], data: st.DataObject, piece: int
 ) -> None:
     laid = bytearray(plainly(records, NOW))
@@ -346,8 +346,8 @@ def test_no_record_has_headers_without_number(scan: ModuleType) -> None:
             check(plainly([(0, NOW, None, None, (*headers, ("", None)))], NOW), 0, 0, 1)
 
 
-def test_what_is_compiled_here_is_not_older_than_its_source() -> None:
-    """Else everything would run with what the source once said."""
+def test_compiled_modules_are_not_older_than_their_sources() -> None:
+    """Otherwise everything would run with an old version of the source."""
     for library in SOURCE.parent.glob("*.so"):
         source = library.with_name(library.name.split(".")[0].removesuffix("__mypyc") + ".py")
         assert library.stat().st_mtime >= source.stat().st_mtime, f"{library.name} is old: run make compiled"

@@ -45,7 +45,7 @@ def test_a_message_of_magic_0_has_no_timestamp() -> None:
 
 
 @pytest.mark.feature("PF-15")
-def test_a_message_of_magic_1_has_one_and_says_who_gave_it() -> None:
+def test_a_message_of_magic_1_has_a_timestamp_and_its_type() -> None:
     data = message(7, None, timestamp=99, attributes=8)
     assert decode_records(data) == [Record(7, 99, None, None)]
     assert read_header(data).is_log_append_time
@@ -79,7 +79,7 @@ def test_log_append_time_on_the_wrapper_holds_for_all_inside() -> None:
 
 
 @pytest.mark.feature("PF-16")
-def test_a_wrapper_that_nobody_gave_an_offset_counts_from_zero() -> None:
+def test_a_wrapper_without_an_offset_counts_from_zero() -> None:
     records = decode_records(wrapper(1, message(0, b"a") + message(1, b"b"), 0))
     assert [record.offset for record in records] == [0, 1]
 

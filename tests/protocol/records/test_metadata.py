@@ -16,7 +16,7 @@ KINDS = [kind for kind in vars(metadata_log).values() if isinstance(kind, type) 
 
 
 @pytest.mark.feature("PF-03")
-def test_a_frame_tells_type_and_version() -> None:
+def test_a_frame_has_type_and_version() -> None:
     assert encode_metadata_record(NoOpRecord(), 0) == bytes.fromhex("01 14 00 00")
     topic = TopicRecord(name="t", topic_id=bytes(range(16)))
     framed = encode_metadata_record(topic, 0)
@@ -47,7 +47,7 @@ def test_every_type_in_every_version() -> None:
         (b"\x01\x14\x00\x00\x00", "left over"),
     ],
 )
-def test_what_is_no_metadata_record(data: bytes, reason: str) -> None:
+def test_bytes_that_are_no_metadata_record(data: bytes, reason: str) -> None:
     with pytest.raises(MalformedMessage, match=reason):
         decode_metadata_record(data)
 

@@ -1,4 +1,4 @@
-"""Records in a batch: what goes in comes out, and bytes that are no records are told so."""
+"""Records in a batch: encoding and decoding, and the refusal of bytes that are no records."""
 
 import struct
 
@@ -65,7 +65,7 @@ def test_headers_keep_their_order_and_repeat_and_even_broken_text() -> None:
     assert b"\x02\xff\x023" in build_batch([written])  # the byte itself, not its replacement
 
 
-def test_the_builder_refuses_what_does_not_fit() -> None:
+def test_the_builder_refuses_values_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match="cannot follow"):
         build_batch([Record(5, 0), Record(5, 0)], keep_offsets=True)
     with pytest.raises(ValueError, match="cannot follow"):

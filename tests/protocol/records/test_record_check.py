@@ -1,4 +1,4 @@
-"""Which records a leader takes from a producer, and how it names those that it refuses."""
+"""The records that a leader accepts from a producer, and the errors of those that it refuses."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_right_records_are_taken(codec: int, count: int) -> None:
 
 @pytest.mark.feature("RP-03")
 @pytest.mark.parametrize("wrong", list(poisons()))
-def test_what_no_reader_could_read_is_an_invalid_record(wrong: str) -> None:
+def test_unreadable_records_are_invalid(wrong: str) -> None:
     for steps in (1, SERVED_LIMIT_RECORDS):
         refused = refusal(poisons()[wrong], steps=steps)
         assert refused.code is ErrorCode.INVALID_RECORD
@@ -107,7 +107,7 @@ def test_the_head_cannot_claim_a_time_that_no_record_may_have() -> None:
     check(lying, ProduceLimits(log_append_time=True))
 
 
-def test_a_timestamp_wider_than_64_bits_is_malformed_whoever_stamps_the_batch() -> None:
+def test_a_timestamp_wider_than_64_bits_is_malformed_with_both_timestamp_types() -> None:
     wide = batch_around(record(time=1 << 62) + record(1, time=-5), 2, now_ms=(1 << 63) - 1)
     assert refusal(wide, ProduceLimits(log_append_time=True)).code is ErrorCode.INVALID_RECORD
     assert refusal(wide).code is ErrorCode.INVALID_TIMESTAMP
@@ -135,7 +135,7 @@ def test_a_stream_that_does_not_say_its_size_is_bounded_as_well() -> None:
     )
 
 
-def test_whoever_has_little_time_may_unfold_a_little() -> None:
+def test_a_batch_may_be_unfolded_in_part() -> None:
     batch = zeros(2 * MIB, 4)
     one = RecordCheck(memoryview(batch), read_header(batch), LIMITS, NOW, "t-0")
     with pytest.raises(UnfoldsTooFar):

@@ -1,4 +1,4 @@
-"""Which heads of produced batches a broker takes, and with which code it refuses the others."""
+"""The heads of produced batches that a broker accepts, and the error codes of the others."""
 
 import struct
 import zlib
@@ -108,7 +108,7 @@ def at(timestamp: int) -> bytes:
         (-1, ErrorCode.NONE),
     ],
 )
-def test_where_nobody_checks_records_the_head_answers_for_their_times(timestamp: int, expected: ErrorCode) -> None:
+def test_without_a_check_of_records_the_head_decides(timestamp: int, expected: ErrorCode) -> None:
     assert code_of(at(timestamp), ProduceLimits(head_only=True)) is expected
     assert code_of(at(timestamp), ProduceLimits(head_only=True, log_append_time=True)) is ErrorCode.NONE
 

@@ -1,4 +1,4 @@
-"""What goes wrong between simulated nodes, and who hears of it."""
+"""Faults between simulated nodes, and which nodes notice them."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_dial_that_was_given_up_leaves_nothing_behind() -> None:
     simulate(story)
 
 
-def test_a_kill_is_heard_of() -> None:
+def test_peers_notice_a_kill() -> None:
     async def story(universe: Universe) -> None:
         a, b, near, far = await connect(universe)
         far.send_now([b"last words"])
@@ -108,7 +108,7 @@ def test_a_kill_is_heard_of() -> None:
     simulate(story)
 
 
-def test_a_kill_behind_a_cut_is_not_heard_of_until_something_is_sent() -> None:
+def test_a_kill_behind_a_cut_is_unnoticed_until_the_next_send() -> None:
     async def story(universe: Universe) -> None:
         _, _, near, _ = await connect(universe)
         universe.wires.partition(["a"], ["b"])
@@ -275,14 +275,14 @@ def test_a_slow_link_takes_its_time() -> None:
 
 
 async def seconds_for(near: Connection, far: Connection, bursts: int, size: int) -> float:
-    """How long that takes from one end to the other."""
+    """The time from one end to the other."""
     began = trio.current_time()
     for number in range(bursts):
         near.send_now([bytes([number]) * size])
     received = b""
     while len(received) < bursts * size:
         received += await receive(far)
-    assert received == b"".join(bytes([number]) * size for number in range(bursts)), "order stays, whatever is late"
+    assert received == b"".join(bytes([number]) * size for number in range(bursts)), "late bytes keep their order"
     return trio.current_time() - began
 
 
@@ -325,7 +325,7 @@ def test_a_half_open_link_takes_dials_and_carries_nothing() -> None:
     simulate(story)
 
 
-def test_a_link_ends_connections_in_the_middle_of_what_they_carry() -> None:
+def test_a_link_resets_connections_in_the_middle_of_their_bytes() -> None:
     async def story(universe: Universe) -> None:
         _, _, near, far = await connect(universe)
         universe.wires.link("a", "b").worsen(Badness(reset_after_bytes=7))

@@ -1,4 +1,4 @@
-"""What a simulated disk keeps and loses, and how it fails."""
+"""A simulated disk: durable and lost bytes, and its faults."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def after_power_cut(universe: Universe):
     return make_world("node", universe).disk
 
 
-def test_what_was_synced_survives_a_power_cut() -> None:
+def test_synced_bytes_survive_a_power_cut() -> None:
     async def story(universe: Universe) -> None:
         disk = prepared(universe)
         file = disk.open("/data/log", create=True)
@@ -44,7 +44,7 @@ def test_what_was_synced_survives_a_power_cut() -> None:
     simulate(story, seeds=20)
 
 
-def test_what_was_not_synced_comes_back_old_new_or_torn() -> None:
+def test_unsynced_bytes_come_back_old_new_or_torn() -> None:
     async def story(universe: Universe) -> list[str]:
         disk = prepared(universe)
         file = disk.open("/data/log", create=True)
@@ -102,7 +102,7 @@ def test_an_unsynced_truncation_may_be_undone_as_a_whole() -> None:
     assert set(simulate(story, seeds=30)) == {"undone", "done"}
 
 
-def test_a_kill_keeps_what_was_written() -> None:
+def test_a_kill_keeps_written_bytes() -> None:
     async def story(universe: Universe) -> None:
         disk = prepared(universe)
         file = disk.open("/data/log", create=True)
@@ -207,7 +207,7 @@ def test_reads_and_writes_fail_as_told() -> None:
     simulate(story, seeds=5)
 
 
-def test_a_full_disk_takes_what_fits() -> None:
+def test_a_full_disk_takes_the_bytes_that_fit() -> None:
     async def story(universe: Universe) -> None:
         disk = prepared(universe)
         store = universe.disk("node")

@@ -1,4 +1,4 @@
-"""Three brokers in one head that know leaders and coordinators, and answer everything else as a story says."""
+"""Three brokers that know leaders and coordinators, with scripted responses for everything else."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class ScriptedCluster:
     def __init__(self, universe: Universe) -> None:
         self.universe = universe
         self.client = make_world("client", universe)
-        """Where an administrator lives."""
+        """World of the administrator."""
         self.topics: dict[str, list[int]] = {}
         """The leader of each partition."""
         self.coordinators: dict[str, int] = {}
         self.answers: dict[ApiKey, Answer] = {}
         self.asked: list[tuple[int, ApiKey]] = []
-        """What was asked of whom, besides versions and metadata."""
+        """Requests by broker, except versions and metadata."""
         self.max_versions: dict[ApiKey, int] = {}
 
     async def run_broker(self, broker: int, world: World) -> None:
@@ -124,7 +124,7 @@ Story = Callable[[ScriptedCluster, Admin], Awaitable[None]]
 
 
 def play(story: Story, **options: Any) -> None:
-    """Tell a story of an administrator of three brokers."""
+    """Play a story with an administrator and three brokers."""
 
     async def run(universe: Universe) -> None:
         scripted = ScriptedCluster(universe)

@@ -11,7 +11,8 @@ from typing import Any
 import trio
 
 from barnabas.client.admin import Admin, NewTopic
-from barnabas.client.cluster import Cluster, TopicPartition
+from barnabas.client.cluster import Cluster
+from barnabas.client.metadata import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages import consumer_group_heartbeat as heartbeat
 from protocol.messages import streams_group_heartbeat as streams
@@ -45,7 +46,7 @@ class Member:
 
 @dataclass(slots=True)
 class Stage:
-    """Where stories of an administrator play; each takes names of its own."""
+    """The cluster of an administrator's stories; each story uses its own names."""
 
     admin: Admin
     cluster: Cluster
@@ -75,7 +76,7 @@ class Stage:
         records = [Record(index, at_ms + index, None, value, ()) for index, value in enumerate(values)]
         batch = build_batch(records, **{key: value for key, value in stamp.items() if key != "transactional_id"})
         while (code := await self._produce(partition, batch, stamp.get("transactional_id"))) != ErrorCode.NONE:
-            # Whom the metadata name as the leader may not have heard of it yet.
+            # The broker named as the leader may not know it yet.
             assert code in (None, ErrorCode.NOT_LEADER_OR_FOLLOWER), ErrorCode(code)
             await trio.sleep(0.05)
 
@@ -109,7 +110,7 @@ class Stage:
             await trio.sleep(0.1)
 
     async def _ask(self, kind: int, key: str, request: Message, at_most: int | None = None) -> Any:
-        """Until the coordinator is ready to say something."""
+        """Wait until the coordinator is ready."""
         while True:
             response = await self.cluster.call(await self.coordinator(kind, key), request, at_most=at_most)
             if response.error_code not in (

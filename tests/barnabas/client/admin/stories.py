@@ -1,4 +1,4 @@
-"""What an administrator can do, told so that it holds on any cluster."""
+"""Stories of an administrator, for any cluster."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ from barnabas.client.admin import (
     TopicPartitionReplica,
     TransactionState,
 )
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.errors import (
     BrokerIdNotRegisteredException,
     GroupIdNotFoundException,
@@ -50,6 +49,7 @@ from barnabas.client.errors import (
     UnknownTopicIdException,
     UnknownTopicOrPartitionException,
 )
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
 from protocol.errors import KafkaError
 from tests.barnabas.client.admin.stage import Stage
@@ -133,13 +133,13 @@ async def configs(stage: Stage) -> None:
     )
     await admin.incremental_alter_configs({topic: {"delete.retention.ms": None}})
 
-    async def told() -> dict[str, str | None]:
+    async def values() -> dict[str, str | None]:
         entries = (await admin.describe_configs(topic))[topic]
         return {key: entries[key].value for key in ("max.message.bytes", "cleanup.policy", "segment.ms")}
 
-    # Brokers may hear of it later than the controller answers.
+    # Brokers may learn of it after the controller's response.
     with trio.fail_after(10):
-        while (await told()) != {
+        while (await values()) != {
             "max.message.bytes": "7777",
             "cleanup.policy": "delete,compact",
             "segment.ms": "60000",
@@ -322,11 +322,11 @@ async def modern_groups(stage: Stage) -> None:
     described = (await admin.describe_consumer_groups([group]))[group]
     assert (described.type, described.state) == (GroupType.CONSUMER, GroupState.STABLE)
     assert described.group_epoch == described.target_assignment_epoch == member.generation_or_epoch
-    [told] = described.members
-    assert told.member_id == member.member_id
-    assert told.assignment == told.target_assignment == (TopicPartition(topic, 0),)
-    assert told.subscribed_topic_names == (topic,)
-    assert not told.is_classic
+    [described_member] = described.members
+    assert described_member.member_id == member.member_id
+    assert described_member.assignment == described_member.target_assignment == (TopicPartition(topic, 0),)
+    assert described_member.subscribed_topic_names == (topic,)
+    assert not described_member.is_classic
     listed = {it.group_id: it for it in await admin.list_groups(types=[GroupType.CONSUMER])}
     assert listed[group].protocol == "consumer"
     with pytest.raises(GroupSubscribedToTopicException):
@@ -408,7 +408,7 @@ async def transactions(stage: Stage) -> None:
 
 
 async def a_hanging_transaction(stage: Stage) -> None:
-    """One partition is told to end it, though its coordinator has not: the last stable offset moves."""
+    """One partition gets its marker, though its coordinator has not: the last stable offset moves."""
     admin = stage.admin
     topic, transactional_id = await stage.topic("written"), stage.name("transaction")
     partition = TopicPartition(topic, 0)

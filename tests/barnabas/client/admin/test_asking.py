@@ -9,7 +9,6 @@ import pytest
 import trio
 
 from barnabas.client.admin import Admin, DelegationToken, ElectionType, GroupState, KafkaPrincipal, NewTopic, OffsetSpec
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.errors import (
     BrokerNotAvailableException,
     ConfigException,
@@ -24,6 +23,7 @@ from barnabas.client.errors import (
     UnknownTopicOrPartitionException,
     UnsupportedVersionException,
 )
+from barnabas.client.metadata import TopicPartition
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages import create_delegation_token as tokens
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.feature("CL-04")
 def offsets(answer: Callable[[int, str, int], tuple[ErrorCode, int]]) -> Answer:
     """ListOffsets, by (broker, topic, partition) to (error, offset)."""
 
-    def told(broker: int, request: list_offsets.ListOffsetsRequest) -> Message:
+    def respond(broker: int, request: list_offsets.ListOffsetsRequest) -> Message:
         topics = []
         for topic in request.topics:
             parts = []
@@ -56,7 +56,7 @@ def offsets(answer: Callable[[int, str, int], tuple[ErrorCode, int]]) -> Answer:
             topics.append(list_offsets.ListOffsetsTopicResponse(name=topic.name, partitions=parts))
         return list_offsets.ListOffsetsResponse(topics=topics)
 
-    return told
+    return respond
 
 
 def test_each_leader_is_asked_once_for_all_that_it_leads() -> None:
@@ -99,7 +99,7 @@ def test_only_items_that_were_not_answered_are_asked_for_again() -> None:
     play(story)
 
 
-def test_a_topic_that_is_not_there_is_told_of_within_seconds() -> None:
+def test_a_missing_topic_is_reported_within_seconds() -> None:
     async def story(scripted: ScriptedCluster, admin: Admin) -> None:
         scripted.topics = {"t": [1]}
         began = trio.current_time()
@@ -112,9 +112,9 @@ def test_a_topic_that_is_not_there_is_told_of_within_seconds() -> None:
     play(story)
 
 
-def test_a_broker_that_is_not_there_is_told_of_within_seconds() -> None:
+def test_a_missing_broker_is_reported_within_seconds() -> None:
     async def story(scripted: ScriptedCluster, admin: Admin) -> None:
-        with pytest.raises(BrokerNotAvailableException, match="no broker 9"):
+        with pytest.raises(BrokerNotAvailableException, match="broker 9 does not exist"):
             (await admin.describe_log_dirs([9])).all()
 
     play(story)
@@ -166,7 +166,7 @@ def test_a_refused_change_is_raised_unless_the_caller_wants_to_look() -> None:
         with pytest.raises(KeyError):
             results["nobody asked"]
         assert "old" in results
-        with pytest.raises(InvalidRequestException, match="new is there twice"):
+        with pytest.raises(InvalidRequestException, match="must have different names; got new twice"):
             await admin.create_topics([NewTopic("new"), NewTopic("new")])
 
     play(story)
@@ -191,13 +191,13 @@ def test_an_answer_that_was_lost_is_asked_for_again() -> None:
     play(story)
 
 
-def test_a_cluster_that_is_down_is_a_timeout_that_says_why() -> None:
+def test_a_cluster_that_is_down_is_a_timeout_with_a_reason() -> None:
     async def story(scripted: ScriptedCluster, admin: Admin) -> None:
         await admin.list_topics()
         for broker in (1, 2, 3):
             scripted.kill(broker)
         began = trio.current_time()
-        with pytest.raises(TimeoutException, match="topics: not within 3000 ms; the last answer was NETWORK") as caught:
+        with pytest.raises(TimeoutException, match="topics: no result within 3000 ms; last error: NETWORK") as caught:
             await admin.list_topics()
         assert caught.value.retriable
         assert trio.current_time() - began <= 3.1
@@ -247,7 +247,7 @@ def test_an_api_that_no_broker_serves_is_an_error_and_not_a_wait() -> None:
 def test_an_answer_that_leaves_an_item_out_is_an_error_and_not_a_wait() -> None:
     async def story(scripted: ScriptedCluster, admin: Admin) -> None:
         scripted.answers[ApiKey.CREATE_TOPICS] = lambda broker, request: create_topics.CreateTopicsResponse()
-        with pytest.raises(UnknownServerException, match="topic t: the broker's answer says nothing of it"):
+        with pytest.raises(UnknownServerException, match="topic t: the broker's response lacks it"):
             await admin.create_topics([NewTopic("t")])
         scripted.answers[ApiKey.DESCRIBE_CONFIGS] = lambda broker, request: DescribeConfigsResponse(
             results=[DescribeConfigsResult(resource_type=99, resource_name="t")]
@@ -255,7 +255,7 @@ def test_an_answer_that_leaves_an_item_out_is_an_error_and_not_a_wait() -> None:
         scripted.answers[ApiKey.DESCRIBE_TOPIC_PARTITIONS] = lambda broker, request: DescribeTopicPartitionsResponse(
             next_cursor=Cursor(topic_name="t", partition_index=1)
         )
-        with pytest.raises(UnknownServerException, match="do not go on"):
+        with pytest.raises(UnknownServerException, match="the cursor did not advance"):
             await admin.describe_topics("t")
 
     play(story)
@@ -339,7 +339,7 @@ def test_a_cancelled_call_leaves_the_administrator_usable() -> None:
     play(story)
 
 
-async def test_an_administrator_that_is_not_open_says_so() -> None:
+async def test_an_administrator_that_is_not_open_raises() -> None:
     admin = Admin(bootstrap_servers="localhost:1")
     with pytest.raises(IllegalStateException, match="async with"):
         await admin.list_topics()
@@ -351,20 +351,20 @@ async def test_an_administrator_that_is_not_open_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         ({}, "bootstrap_servers is missing"),
         ({"bootstrap_servers": "a:1", "default_api_timeout": 1}, "default_api_timeout_ms?"),
-        ({"bootstrap_servers": "a:1", "default_api_timeout_ms": -1}, "default_api_timeout_ms: -1"),
+        ({"bootstrap_servers": "a:1", "default_api_timeout_ms": -1}, "default_api_timeout_ms must be greater"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(options: Any, told: str) -> None:
+def test_invalid_settings_are_refused(options: Any, expected: str) -> None:
     with pytest.raises(ConfigException) as caught:
         Admin(**options)
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
 
 
-async def test_what_a_block_raises_is_raised_as_it_is() -> None:
+async def test_an_exception_of_the_block_is_raised_unchanged() -> None:
     with pytest.raises(ZeroDivisionError):
         async with Admin(bootstrap_servers="localhost:1"):
             raise ZeroDivisionError
@@ -374,7 +374,7 @@ async def test_what_a_block_raises_is_raised_as_it_is() -> None:
     assert scope.cancelled_caught
 
 
-def test_a_token_is_told_as_the_cluster_tells_it() -> None:
+def test_the_description_of_a_token() -> None:
     """No cluster here authenticates, so the answers are scripted."""
 
     async def story(scripted: ScriptedCluster, admin: Admin) -> None:
@@ -415,11 +415,11 @@ def test_a_broker_of_another_cluster_sends_its_clients_back_to_the_bootstrap() -
     async def story(scripted: ScriptedCluster, admin: Admin) -> None:
         scripted.topics = {"t": [1]}
         scripted.answers[ApiKey.LIST_OFFSETS] = offsets(lambda broker, topic, index: (ErrorCode.NONE, 7))
-        told: list[int] = []
+        asked: list[int] = []
 
         def once(broker: int, request: Any) -> Message:
-            if not told:
-                told.append(broker)
+            if not asked:
+                asked.append(broker)
                 return MetadataResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
             return scripted.metadata(broker, request)
 

@@ -26,7 +26,7 @@ from barnabas.client.admin import (
     TopicPartitionReplica,
     UserScramCredentialDeletion,
 )
-from barnabas.client.cluster import TopicPartition
+from barnabas.client.metadata import TopicPartition
 from barnabas.testing.simulated import SimulatedClusterForTests
 from protocol.api_keys import ApiKey
 from protocol.errors import KafkaError

@@ -28,7 +28,7 @@ OF_KAFKA: dict[str, tuple[str, object]] = {
     "socket.connection.setup.timeout.ms": ("long", 10_000),
 }
 OURS = {"client_id": "barnabas"}
-"""Where a default is not Kafka's: brokers' logs should say whose client that is."""
+"""Settings whose default is not Kafka's: brokers' logs should name the client."""
 
 
 def test_options_are_kafkas() -> None:

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from barnabas.client.admin import Admin, OffsetSpec
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.errors import UnsupportedVersionException
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.session import open_cluster
 from barnabas.client.settings import ClientSettings
@@ -55,7 +55,7 @@ def play(story: Callable[[Stage], Awaitable[None]], simulated: SimulatedClusterF
 
 
 @pytest.mark.feature("CL-04")
-def test_what_the_cluster_does_not_serve_is_said_at_once() -> None:
+def test_requests_that_the_cluster_does_not_serve_are_refused_at_once() -> None:
     async def story(stage: Stage) -> None:
         with pytest.raises(UnsupportedVersionException):
             await stage.admin.describe_client_quotas()
@@ -66,7 +66,7 @@ def test_what_the_cluster_does_not_serve_is_said_at_once() -> None:
 
 
 @pytest.mark.feature("CL-04")
-def test_it_gets_its_answers_past_the_death_of_whoever_has_them() -> None:
+def test_it_gets_its_answers_although_the_responsible_broker_dies() -> None:
     async def story(stage: Stage) -> None:
         admin = stage.admin
         topic, group = await stage.topic("kept", partitions=6), stage.name("group")

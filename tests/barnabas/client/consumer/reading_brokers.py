@@ -7,7 +7,8 @@ from random import Random
 
 import trio
 
-from barnabas.client.cluster import Cluster, TopicPartition
+from barnabas.client.cluster import Cluster
+from barnabas.client.metadata import TopicPartition
 from broker.fetch_sessions import FetchSessions, TopicKey, by_topic
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
@@ -62,7 +63,7 @@ class ReadingBrokers(FakeCluster):
         """Leader epoch to its end offset, in the log of every partition."""
         self.last_stable_offset: int | None = None
         self.failing: dict[TopicPartition, list[ErrorCode]] = {}
-        """What the next fetches of a partition are answered with."""
+        """Responses to the next fetches of a partition."""
         self.fetch_takes_seconds = 0.0
 
     def _fetch(self, broker: int, message: FetchRequest, request: Request, *_: object) -> Message:
@@ -173,8 +174,8 @@ def fill(partition: FakePartition, *values: bytes, per_batch: int = 3, timestamp
         partition.append(build_batch(records))
 
 
-async def with_reader(universe: Universe, tell: ReadingStory) -> None:
-    """Run three brokers and a client's view of them, and tell the story."""
+async def with_reader(universe: Universe, story: ReadingStory) -> None:
+    """Run three brokers and a client's view of them, for the story."""
     brokers = ReadingBrokers(universe)
     async with trio.open_nursery() as nursery:
         brokers.start(nursery)
@@ -182,5 +183,5 @@ async def with_reader(universe: Universe, tell: ReadingStory) -> None:
         world = make_world("client", universe)
         addresses = [(f"b{broker}", PORT) for broker in (1, 2, 3)]
         cluster = Cluster(world, nursery, addresses, client_id="test", settings=SETTINGS)
-        await tell(brokers, cluster, nursery)
+        await story(brokers, cluster, nursery)
         nursery.cancel_scope.cancel()

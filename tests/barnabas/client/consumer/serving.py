@@ -8,9 +8,11 @@ from typing import Any
 
 import trio
 
-from barnabas.client.cluster import Cluster, ClusterSettings, TopicPartition
+from barnabas.client.cluster import Cluster
+from barnabas.client.cluster_settings import ClusterSettings
 from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.consumer.record import ConsumerRecord
+from barnabas.client.metadata import TopicPartition
 from barnabas.cluster.simulated import SimulatedCluster
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -30,7 +32,7 @@ OVERRIDES = {
 
 
 class Stage:
-    """What a story is told with."""
+    """The parts of a story."""
 
     def __init__(self, nodes: SimulatedCluster, writer: Cluster) -> None:
         self.nodes = nodes
@@ -42,7 +44,7 @@ class Stage:
         return ",".join(f"{host}:{port}" for host, port in self.nodes.bootstrap)
 
     def world(self) -> World:
-        """Of one more client."""
+        """The cluster view of one more client."""
         self._hosts += 1
         return make_world(f"client-{self._hosts}", self.nodes.universe)
 
@@ -76,12 +78,12 @@ class Stage:
 Story = Callable[[Stage], Awaitable[None]]
 
 
-def told(story: Story, seed: int = 1) -> None:
+def play(story: Story, seed: int = 1) -> None:
     """Run a story on six simulated nodes."""
-    run_simulation(seed, _tell, story)
+    run_simulation(seed, _play, story)
 
 
-async def _tell(universe: Universe, story: Story) -> None:
+async def _play(universe: Universe, story: Story) -> None:
     async with trio.open_nursery() as nursery:
         nodes = SimulatedCluster(universe, nursery, OVERRIDES)
         nodes.up()

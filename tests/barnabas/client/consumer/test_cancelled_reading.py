@@ -10,8 +10,9 @@ import pytest
 import trio
 
 from barnabas import client
-from barnabas.client.cluster import Cluster, TopicPartition
+from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import FROM_EARLIEST, LATEST, PartitionReader, open_reader
+from barnabas.client.metadata import TopicPartition
 from runtime.simulated import Universe, make_world
 from runtime.world import World
 from tests.barnabas.client.cancelling import Scene, cancel_each_call, cancel_each_life
@@ -74,7 +75,7 @@ async def looks_for_offsets(reader: PartitionReader) -> None:
 
 
 @pytest.mark.parametrize("act", [polls, waits_for_a_position, looks_for_offsets])
-def test_what_a_reader_does_is_cancelled(act: Callable[[PartitionReader], Awaitable[None]]) -> None:
+def test_calls_of_a_reader_are_cancelled(act: Callable[[PartitionReader], Awaitable[None]]) -> None:
     assert (
         cancel_each_call(
             Scene(brokers_with_records, reader_of_both, act, reads_the_rest, close_seconds=1, code=CLIENT_CODE)

@@ -1,4 +1,4 @@
-"""The public consumer, told as stories on a whole simulated cluster: assignment, groups, commits, the end."""
+"""Stories of the public consumer on a whole simulated cluster: assignment, groups, commits, the end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import pytest
 import trio
 
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.consumer.listener import RebalanceListener
 from barnabas.client.errors import (
@@ -23,10 +22,11 @@ from barnabas.client.errors import (
 )
 from barnabas.client.groups.assignor import Assignment, Assignor, GroupTopics, Subscriber
 from barnabas.client.groups.membership import Leaving
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.producer import Producer
 from protocol.errors import KafkaError
-from tests.barnabas.client.consumer.serving import Stage, polled, read, told, until
+from tests.barnabas.client.consumer.serving import Stage, play, polled, read, until
 
 pytestmark = pytest.mark.feature("CL-03")
 
@@ -72,11 +72,11 @@ def test_partitions_are_assigned_by_hand_sought_and_paused() -> None:
             with pytest.raises(IllegalStateException, match="t-0"):
                 consumer.seek(T0, 1)
 
-    told(story)
+    play(story)
 
 
 @pytest.mark.feature("CG-01")
-def test_what_the_cluster_knows_of_logs_and_topics() -> None:
+def test_offsets_and_topics_of_the_cluster() -> None:
     async def story(stage: Stage) -> None:
         await stage.create("t", 2)
         await stage.write("t", b"0", b"1", b"2")
@@ -99,7 +99,7 @@ def test_what_the_cluster_knows_of_logs_and_topics() -> None:
             consumer.seek(T0, 1)
             assert consumer.current_lag(T0) == 2
 
-    told(story)
+    play(story)
 
 
 @PROTOCOLS
@@ -121,7 +121,7 @@ def test_two_members_share_a_topic_and_one_takes_over(protocol: str) -> None:
                         await stage.write("t", b"after", partition=partition)
                     await trio.sleep(0.2)
 
-    told(story)
+    play(story)
 
 
 @PROTOCOLS
@@ -143,7 +143,7 @@ def test_offsets_are_committed_by_hand_and_reading_goes_on_there(protocol: str) 
             committed = (await consumer.committed([T0]))[T0]
             assert committed is not None and committed.offset == 3
 
-    told(story)
+    play(story)
 
 
 @PROTOCOLS
@@ -175,7 +175,7 @@ def test_auto_commit_counts_what_was_given_before_the_last_poll(protocol: str) -
             consumer.assign([T0])
             assert await committed(consumer) == 2, "what it failed on is read again"
 
-    told(story)
+    play(story)
 
 
 def test_iteration_counts_records_one_by_one() -> None:
@@ -201,7 +201,7 @@ def test_iteration_counts_records_one_by_one() -> None:
             await until(consumer, lambda: bool(consumer.assignment()))
             assert await consumer.position(T0) == 5
 
-    told(story)
+    play(story)
 
 
 @PROTOCOLS
@@ -210,35 +210,35 @@ def test_the_listener_hears_what_comes_and_goes(protocol: str) -> None:
     async def story(stage: Stage) -> None:
         await stage.create("t", 2)
         await stage.create("u")
-        heard: list[tuple[str, tuple[TopicPartition, ...]]] = []
+        calls: list[tuple[str, tuple[TopicPartition, ...]]] = []
         consumer = stage.consumer(**group(protocol, enable_auto_commit=False))
 
         def on_assigned(partitions: Sequence[TopicPartition]) -> None:
-            heard.append(("assigned", tuple(sorted(partitions))))
+            calls.append(("assigned", tuple(sorted(partitions))))
             if T0 in partitions:
                 consumer.seek(T0, 1)
 
         async def on_revoked(partitions: Sequence[TopicPartition]) -> None:
             await consumer.commit(dict.fromkeys(partitions, 7))
-            heard.append(("revoked", tuple(sorted(partitions))))
+            calls.append(("revoked", tuple(sorted(partitions))))
 
         await stage.write("t", b"0", b"1")
         async with consumer:
             consumer.subscribe(["t"], listener=RebalanceListener(on_assigned, on_revoked))
             assert [each.offset for each in await read(consumer, 1)] == [1]
-            assert heard == [("assigned", (T0, T1))]
+            assert calls == [("assigned", (T0, T1))]
             listener = RebalanceListener(on_assigned, on_revoked)
             consumer.subscribe(["u"], listener=listener)
             await until(consumer, lambda: TopicPartition("u", 0) in consumer.assignment())
-            assert heard[1] == ("revoked", (T0, T1))
+            assert calls[1] == ("revoked", (T0, T1))
             assert await consumer.committed([T0]) == {T0: OffsetAndMetadata(7)}
             assert consumer.subscription() == ("u",)
-        assert heard[-1] == ("revoked", (TopicPartition("u", 0),))
+        assert calls[-1] == ("revoked", (TopicPartition("u", 0),))
 
-    told(story)
+    play(story)
 
 
-def test_what_the_listener_raises_comes_out_of_poll_once() -> None:
+def test_poll_raises_an_exception_of_the_listener_once() -> None:
     async def story(stage: Stage) -> None:
         await stage.create("t")
         await stage.write("t", b"0")
@@ -252,7 +252,7 @@ def test_what_the_listener_raises_comes_out_of_poll_once() -> None:
                 await read(consumer, 1)
             assert len(await read(consumer, 1)) == 1
 
-    told(story)
+    play(story)
 
 
 @PROTOCOLS
@@ -260,12 +260,12 @@ def test_unsubscribing_leaves_and_the_same_consumer_comes_back(protocol: str) ->
     async def story(stage: Stage) -> None:
         await stage.create("t")
         await stage.write("t", b"0", b"1")
-        heard: list[str] = []
+        calls: list[str] = []
         consumer = stage.consumer(**group(protocol, enable_auto_commit=False))
 
         async def on_revoked(partitions: Sequence[TopicPartition]) -> None:
             await consumer.commit()
-            heard.append(" ".join(map(str, partitions)))
+            calls.append(" ".join(map(str, partitions)))
 
         async with consumer:
             consumer.subscribe("t", listener=RebalanceListener(on_revoked=on_revoked))
@@ -273,11 +273,11 @@ def test_unsubscribing_leaves_and_the_same_consumer_comes_back(protocol: str) ->
             consumer.unsubscribe()
             assert consumer.assignment() == ()
             assert consumer.subscription() == ()
-            with pytest.raises(IllegalStateException, match="nothing is subscribed"):
+            with pytest.raises(IllegalStateException, match="poll needs a subscription"):
                 await consumer.poll(0)
             consumer.subscribe("t", listener=RebalanceListener())
             await until(consumer, lambda: bool(consumer.assignment()))
-            assert heard == ["t-0"], "who was told of the coming is told of the going"
+            assert calls == ["t-0"], "the listener that saw the assignment sees the revocation"
             assert await consumer.position(T0) == 2
             with pytest.raises(IllegalStateException, match="subscribed to"):
                 consumer.assign([T0])
@@ -286,7 +286,7 @@ def test_unsubscribing_leaves_and_the_same_consumer_comes_back(protocol: str) ->
             with pytest.raises(IllegalStateException, match="by hand"):
                 consumer.subscribe("t")
 
-    told(story)
+    play(story)
 
 
 @pytest.mark.feature("CG-15")
@@ -308,7 +308,7 @@ def test_a_pattern_takes_topics_that_come_later(protocol: str, pattern: str | re
             await stage.write("a1", b"found")
             assert (await read(consumer, 1))[0].value == b"found"
 
-    told(story)
+    play(story)
 
 
 @pytest.mark.feature("CG-15")
@@ -322,7 +322,7 @@ def test_a_pattern_that_is_none() -> None:
             with pytest.raises(Exception, match=r"INVALID_REGULAR_EXPRESSION"):
                 consumer.subscribe(pattern="a(")
 
-    told(story)
+    play(story)
 
 
 @PROTOCOLS
@@ -349,12 +349,12 @@ def test_a_static_member_comes_back_without_a_rebalance(protocol: str) -> None:
                     await stage.write("t", b"z", partition=mine_again)
                     await trio.sleep(0.2)
 
-    told(story)
+    play(story)
 
 
 @PROTOCOLS
 @pytest.mark.feature("CG-09")
-def test_who_does_not_poll_is_out_until_it_does(protocol: str) -> None:
+def test_a_member_that_does_not_poll_is_out_of_the_group_until_it_does(protocol: str) -> None:
     async def story(stage: Stage) -> None:
         await stage.create("t")
         lost: list[TopicPartition] = []
@@ -371,7 +371,7 @@ def test_who_does_not_poll_is_out_until_it_does(protocol: str) -> None:
             again += await read(consumer, 1 - len(again))
             assert [each.offset for each in again] == [0], "nothing was committed"
 
-    told(story)
+    play(story)
 
 
 @PROTOCOLS
@@ -416,7 +416,7 @@ def test_a_transaction_with_what_has_become_anothers_is_refused(protocol: str) -
             committed = (await slow.committed([T0]))[T0]
             assert committed is not None and committed.offset == 1, "nobody's member is fenced by nobody"
 
-    told(story)
+    play(story)
 
 
 @pytest.mark.feature("CG-07")
@@ -430,7 +430,7 @@ def test_an_asked_for_rebalance_reaches_the_other_members() -> None:
             await until(consumer, lambda: consumer.group_metadata().generation_or_epoch > generation)
             await until(consumer, lambda: len(consumer.assignment()) == 1)
 
-    told(story)
+    play(story)
 
 
 def test_where_to_begin_without_a_committed_offset() -> None:
@@ -447,10 +447,10 @@ def test_where_to_begin_without_a_committed_offset() -> None:
             consumer.assign([T0])
             assert await consumer.position(T0) == 2, "those records are from 1970"
 
-    told(story)
+    play(story)
 
 
-def test_values_are_deserialized_and_what_cannot_be_is_told_until_it_is_passed_over() -> None:
+def test_a_value_that_cannot_be_deserialized_is_reported_until_it_is_skipped() -> None:
     async def story(stage: Stage) -> None:
         await stage.create("t")
         await stage.write("t", b'{"n":1}', b"{", b'{"n":3}')
@@ -465,15 +465,15 @@ def test_values_are_deserialized_and_what_cannot_be_is_told_until_it_is_passed_o
             consumer.seek(T0, failure.value.offset + 1)
             assert [each.value for each in await read(consumer, 1)] == [{"n": 3}]
 
-    told(story)
+    play(story)
 
 
-def test_what_a_consumer_without_a_group_cannot_do() -> None:
+def test_calls_that_need_a_group() -> None:
     with pytest.raises(InvalidGroupIdException):
         Consumer("t", bootstrap_servers="b:1")
     with pytest.raises(ConfigException, match=r"bootstrap_servers is missing"):
         Consumer()
-    for options, told_of in (
+    for options, message in (
         ({"group_id": " "}, "group_id"),
         ({"enable_auto_commit": True}, "enable_auto_commit"),
         ({"auto_offset_reset": "tomorrow"}, "auto_offset_reset"),
@@ -484,7 +484,7 @@ def test_what_a_consumer_without_a_group_cannot_do() -> None:
         ({"value_deserializer": "jsno"}, "jsno"),
         ({"max_poll_recrods": 1}, "max_poll_records"),
     ):
-        with pytest.raises(ConfigException, match=told_of):
+        with pytest.raises(ConfigException, match=message):
             Consumer(bootstrap_servers="b:1", **options)
 
     async def story(stage: Stage) -> None:
@@ -492,7 +492,7 @@ def test_what_a_consumer_without_a_group_cannot_do() -> None:
         with pytest.raises(IllegalStateException, match="not open"):
             await consumer.poll(0)
         async with consumer:
-            with pytest.raises(IllegalStateException, match="nothing is subscribed"):
+            with pytest.raises(IllegalStateException, match="poll needs a subscription"):
                 await consumer.poll(0)
             with pytest.raises(InvalidGroupIdException):
                 await consumer.commit()
@@ -503,7 +503,7 @@ def test_what_a_consumer_without_a_group_cannot_do() -> None:
         with pytest.raises(IllegalStateException, match="closed"):
             consumer.assignment()
 
-    told(story)
+    play(story)
 
 
 def test_offsets_of_a_group_are_kept_without_being_in_it() -> None:
@@ -518,7 +518,7 @@ def test_offsets_of_a_group_are_kept_without_being_in_it() -> None:
             assert await consumer.position(T0) == 3
             assert consumer.group_metadata() == ("alone", "", -1, None)
 
-    told(story)
+    play(story)
 
 
 @PROTOCOLS
@@ -534,7 +534,7 @@ def test_a_block_that_is_cancelled_still_leaves_its_group(protocol: str) -> None
         async with stage.consumer("t", **group(protocol)) as consumer:
             await until(consumer, lambda: bool(consumer.assignment()), seconds=3)
 
-    told(story)
+    play(story)
 
 
 def test_closing_is_bounded_when_nobody_answers() -> None:
@@ -552,7 +552,7 @@ def test_closing_is_bounded_when_nobody_answers() -> None:
             with pytest.raises(IllegalStateException):
                 await consumer.poll(0)
 
-    told(story)
+    play(story)
 
 
 def test_one_error_of_the_block_comes_out_as_it_is() -> None:
@@ -561,7 +561,7 @@ def test_one_error_of_the_block_comes_out_as_it_is() -> None:
             async with stage.consumer():
                 raise KeyError("mine")
 
-    told(story)
+    play(story)
 
 
 def test_two_tasks_cannot_poll_at_once() -> None:
@@ -571,11 +571,11 @@ def test_two_tasks_cannot_poll_at_once() -> None:
             consumer.assign([T0])
             nursery.start_soon(consumer.poll, 5_000)
             await trio.sleep(0.1)
-            with pytest.raises(IllegalStateException, match="two tasks"):
+            with pytest.raises(IllegalStateException, match="one task at a time"):
                 await consumer.poll(0)
             nursery.cancel_scope.cancel()
 
-    told(story)
+    play(story)
 
 
 def test_a_position_that_cannot_be_found_out_in_time() -> None:
@@ -585,7 +585,7 @@ def test_a_position_that_cannot_be_found_out_in_time() -> None:
             with pytest.raises(TimeoutException):
                 await consumer.position(TopicPartition("nothing", 0), timeout_ms=500)
 
-    told(story)
+    play(story)
 
 
 class Broken(Assignor):
@@ -596,7 +596,7 @@ class Broken(Assignor):
 
 
 @pytest.mark.feature("CG-07")
-def test_an_assignor_that_raises_is_told_and_another_subscription_begins_anew() -> None:
+def test_an_error_of_the_assignor_is_reported_and_another_subscription_starts_again() -> None:
     async def story(stage: Stage) -> None:
         await stage.create("t")
         options = group(partition_assignment_strategy=Broken)
@@ -609,7 +609,7 @@ def test_an_assignor_that_raises_is_told_and_another_subscription_begins_anew() 
             consumer.subscribe("t")
             assert consumer.membership is not before
 
-    told(story)
+    play(story)
 
 
 @pytest.mark.feature("CG-16")
@@ -629,4 +629,4 @@ def test_a_group_moves_to_the_new_protocol_member_by_member() -> None:
                     await trio.sleep(0.1)
             assert {each.partition for each in mine}.isdisjoint(each.partition for each in old)
 
-    told(story)
+    play(story)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.consumer.fetch_session import LAST_VERSION_WITH_NAMES, FetchSession, Wanted
+from barnabas.client.metadata import TopicPartition
 from broker.fetch_sessions import FetchContext, FetchSessions, by_topic
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
@@ -59,7 +59,7 @@ def seen(context: FetchContext) -> dict[tuple[bytes | str, int], tuple[int, int]
 
 
 @pytest.mark.feature("CG-22")
-def test_what_did_not_change_is_not_said_again() -> None:
+def test_unchanged_partitions_are_left_out() -> None:
     session, broker = FetchSession(), Broker()
     answers = session.answered(broker.answer(session, {A0: want(), A1: want(), B0: want(topic="b")}))
     assert list(answers.partitions) == [A0, A1, B0]
@@ -72,14 +72,14 @@ def test_what_did_not_change_is_not_said_again() -> None:
     assert request.session_epoch == 1
 
 
-def test_what_is_not_wanted_any_more_is_forgotten() -> None:
+def test_a_partition_no_longer_wanted_is_forgotten() -> None:
     session, broker = FetchSession(), Broker()
     session.answered(broker.answer(session, {A0: want(), B0: want(topic="b")}))
     session.answered(broker.answer(session, {B0: want(topic="b")}))
     assert broker.saw == {(IDS["b"], 0): (0, 1)}
 
 
-def test_a_session_that_the_broker_lost_begins_anew() -> None:
+def test_a_session_that_the_broker_lost_starts_again() -> None:
     session, broker = FetchSession(), Broker()
     session.answered(broker.answer(session, {A0: want()}))
     broker.sessions = FetchSessions(Random(2))
@@ -89,7 +89,7 @@ def test_a_session_that_the_broker_lost_begins_anew() -> None:
     assert broker.saw == {(IDS["a"], 0): (3, 1)}
 
 
-def test_a_topic_made_anew_is_another_topic() -> None:
+def test_a_topic_created_again_is_another_topic() -> None:
     session, broker = FetchSession(), Broker()
     session.answered(broker.answer(session, {A0: want()}))
     session.answered(broker.answer(session, {A0: want()._replace(topic_id=b"N" * 16)}))
@@ -114,7 +114,7 @@ def test_a_broker_without_room_for_sessions_gets_full_requests() -> None:
         assert not session.is_open
 
 
-def test_partitions_without_an_answer_to_a_full_request_are_told() -> None:
+def test_partitions_missing_in_a_full_response_are_reported() -> None:
     session = FetchSession()
     session.request({A0: want(), A1: want()})
     part = PartitionData(partition_index=0)

@@ -5,7 +5,7 @@ import logging
 import pytest
 import trio
 
-from barnabas.client.cluster import Cluster, TopicPartition
+from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import (
     EARLIEST,
     FROM_EARLIEST,
@@ -20,7 +20,7 @@ from barnabas.client.consumer import (
     list_offsets,
     open_reader,
 )
-from barnabas.client.consumer.fetched import Unpacking
+from barnabas.client.consumer.completed_fetch import Unpacking
 from barnabas.client.errors import (
     IllegalStateException,
     LogTruncationException,
@@ -32,6 +32,7 @@ from barnabas.client.errors import (
     UnreadableBatchException,
     UnsupportedVersionException,
 )
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.serialization import deserializer_of
 from protocol.api_keys import ApiKey
@@ -145,7 +146,7 @@ class TestPositions:
                 assert reader.assigned == [T1]
                 with pytest.raises(IllegalStateException, match="t-0 is not assigned"):
                     reader.seek(T0, 0)
-                with pytest.raises(ValueError, match="no offset -1"):
+                with pytest.raises(ValueError, match="offset must be at least 0; t-1 got -1"):
                     reader.seek(T1, -1)
 
         run_simulation(4, with_reader, story)
@@ -179,7 +180,7 @@ class TestPositions:
             async with open_reader(cluster) as reader:
                 reader.assign({T0: 0})
                 for _ in range(2):
-                    with pytest.raises(OffsetOutOfRangeException, match="t-0 at 0"):
+                    with pytest.raises(OffsetOutOfRangeException, match="t-0 has no offset 0"):
                         await read(reader, 1)
                 reader.seek(T0, 3)
                 assert [record.offset for record in await read(reader, 3)] == [3, 4, 5]
@@ -189,7 +190,7 @@ class TestPositions:
 
         run_simulation(6, with_reader, story)
 
-    def test_a_position_that_nobody_tells_is_not_waited_for_for_ever(self) -> None:
+    def test_an_unknown_position_is_not_awaited_for_ever(self) -> None:
         async def story(brokers: ReadingBrokers, cluster: Cluster, nursery: trio.Nursery) -> None:
             [partition] = brokers.create("t")
             partition.leader = -1
@@ -364,11 +365,11 @@ class TestSessions:
                 for topic in request.topics
                 for part in topic.partitions
             ]
-            assert asked == [4], "to tell the new offset"
+            assert asked == [4], "to send the new offset"
 
         run_simulation(16, with_reader, story)
 
-    def test_a_broker_that_forgot_the_session_is_told_everything_again(self) -> None:
+    def test_a_broker_that_forgot_the_session_gets_a_full_request(self) -> None:
         async def story(brokers: ReadingBrokers, cluster: Cluster, nursery: trio.Nursery) -> None:
             [partition] = brokers.create("t")
             async with open_reader(cluster) as reader:
@@ -415,12 +416,12 @@ class TestSessions:
 class TestACutLog:
     """KIP-320: the new leader's log is not the one that was read."""
 
-    def test_is_told_where_nobody_may_choose(self) -> None:
+    def test_is_reported_if_the_policy_is_none(self) -> None:
         async def story(brokers: ReadingBrokers, cluster: Cluster, nursery: trio.Nursery) -> None:
             async with open_reader(cluster) as reader:
                 await cut_after_reading(brokers, reader)
                 with pytest.raises(
-                    LogTruncationException, match=r"t-0 was read up to offset 9 in epoch 0.* at offset 6"
+                    LogTruncationException, match=r"t-0 was read up to offset 9 in leader epoch 0.* at offset 6"
                 ) as caught:
                     await read(reader, 1)
                 assert caught.value.divergent == OffsetAndMetadata(6, 0)
@@ -483,7 +484,7 @@ async def cut_after_reading(brokers: ReadingBrokers, reader: PartitionReader) ->
 
 @pytest.mark.feature("RE-15")
 class TestAReplicaNearby:
-    def test_is_read_from_when_the_leader_says_so(self) -> None:
+    def test_is_read_from_when_the_leader_names_it(self) -> None:
         async def story(brokers: ReadingBrokers, cluster: Cluster, nursery: trio.Nursery) -> None:
             [partition] = brokers.create("t")
             fill(partition, *[b"%d" % n for n in range(90)])
@@ -646,7 +647,7 @@ class TestWhatIsWrong:
     @pytest.mark.parametrize(
         "code", [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_TOPIC_ID]
     )
-    def test_what_may_pass_is_passed_over(self, code: ErrorCode, caplog: pytest.LogCaptureFixture) -> None:
+    def test_passing_errors_are_retried(self, code: ErrorCode, caplog: pytest.LogCaptureFixture) -> None:
         async def story(brokers: ReadingBrokers, cluster: Cluster, nursery: trio.Nursery) -> None:
             [partition] = brokers.create("t")
             fill(partition, b"v")
@@ -658,7 +659,7 @@ class TestWhatIsWrong:
         with caplog.at_level(logging.ERROR):
             run_simulation(30, with_reader, story)
 
-    def test_brokers_that_cannot_be_read_from_are_told(self) -> None:
+    def test_brokers_that_cannot_be_read_from_are_reported(self) -> None:
         async def story(brokers: ReadingBrokers, cluster: Cluster, nursery: trio.Nursery) -> None:
             brokers.max_versions = {ApiKey.FETCH: 3}
             brokers.create("t")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.cluster import Leadership, TopicPartition
-from barnabas.client.consumer.fetched import FetchPosition, Unpacking, survey
+from barnabas.client.consumer.completed_fetch import FetchPosition, Unpacking, survey
 from barnabas.client.consumer.partition_state import FetchState, Flight, PartitionState, Truncation
 from barnabas.client.consumer.reset_policy import FROM_EARLIEST
+from barnabas.client.metadata import Leadership, TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.builder import build_batch
 from protocol.records.record import Record
@@ -109,7 +109,7 @@ class TestANewLeader:
         flight = state.flight = Flight()
         state.follow(Leadership(2, 5))
         assert now(state) is FetchState.AWAIT_VALIDATION
-        assert state.flight is not flight, "the old leader's answer does not count any more"
+        assert state.flight is not flight, "the old leader's response no longer counts"
         assert not state.can_give
 
     def test_has_the_same_log(self) -> None:
@@ -168,7 +168,7 @@ def test_a_committed_position_is_validated_first() -> None:
     assert state.may_fetch(0)
 
 
-def test_what_the_leader_says_itself_needs_no_validation() -> None:
+def test_an_offset_from_the_leader_itself_needs_no_validation() -> None:
     state = fresh()
     state.follow(Leadership(1, 4))
     state.request_reset(FROM_EARLIEST)
@@ -179,10 +179,10 @@ def test_what_the_leader_says_itself_needs_no_validation() -> None:
     state.request_reset(FROM_EARLIEST)
     state.settle(10, 3, 4)
     state.follow(Leadership(2, 5))
-    assert now(state) is FetchState.AWAIT_VALIDATION, "it was another leader who said so"
+    assert now(state) is FetchState.AWAIT_VALIDATION, "the offset is from another leader"
 
 
-def test_what_came_broken_is_fetched_again() -> None:
+def test_corrupt_data_is_fetched_again() -> None:
     state = fresh()
     state.seek(0)
     data = bytearray(build_batch([Record(0, 0, None, b"evil")]))

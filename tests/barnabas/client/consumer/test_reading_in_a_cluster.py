@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from barnabas.client.cluster import Cluster, TopicPartition
+from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import FROM_EARLIEST, PartitionReader, ReadingSettings, open_reader
 from barnabas.client.errors import LogTruncationException
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer import Producer
 from barnabas.client.session import open_cluster
 from barnabas.client.settings import ClientSettings

@@ -1,4 +1,4 @@
-"""What auto.offset.reset may say, and what it means at a moment."""
+"""Values of auto.offset.reset, and the timestamps that they mean."""
 
 import pytest
 
@@ -9,7 +9,7 @@ HOUR_MS = 3_600_000
 
 
 @pytest.mark.feature("CG-01")
-def test_what_kafka_knows() -> None:
+def test_kafkas_values() -> None:
     assert ResetPolicy.parse("earliest") == FROM_EARLIEST
     assert ResetPolicy.parse(" Latest ") == FROM_LATEST
     assert ResetPolicy.parse("NONE") == NO_RESET
@@ -50,6 +50,6 @@ def test_durations(text: str, expected_ms: int) -> None:
         "by_duration:1h",
     ],
 )
-def test_anything_else_is_told(text: str) -> None:
+def test_other_values_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="duration"):
         ResetPolicy.parse(text)

@@ -29,7 +29,7 @@ OURS = {
     "partition.assignment.strategy": ("range", "cooperative-sticky"),
     "value.deserializer": "bytes",
 }
-"""Where Kafka has no default, or says it in Java."""
+"""Settings for which Kafka has no default, or one in terms of Java."""
 NOT_KAFKAS = {"on_unreadable_batch", "max_batch_unfolded_bytes"}
 
 
@@ -64,7 +64,7 @@ def test_defaults_are_kafkas(row: dict[str, Any]) -> None:
         assert (str(value).lower() if isinstance(value, bool) else str(value)) == row["default"]
 
 
-def test_what_is_not_there_yet_is_known() -> None:
+def test_missing_settings_of_kafka_are_listed() -> None:
     """Security, metrics that are pushed or reported, sockets, share groups: settings that this client does not take."""
     missing = {name_of(row) for row in ROWS} - set(ConsumerSettings.model_fields)
     assert {name for name in missing if not name.startswith(("sasl_", "ssl_", "metric", "share_"))} == {
@@ -78,7 +78,7 @@ def test_what_is_not_there_yet_is_known() -> None:
     }
 
 
-def test_what_a_reader_and_a_member_are_told() -> None:
+def test_settings_of_the_reader_and_the_member() -> None:
     settings = of(
         group_id="g",
         group_protocol="CLASSIC",

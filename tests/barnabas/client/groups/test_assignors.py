@@ -1,4 +1,4 @@
-"""Who reads which partition: everything exactly once, evenly, and nothing taken from an owner that still has it."""
+"""Assignors: each partition once, balanced, and none assigned while another member owns it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.errors import ConfigException
 from barnabas.client.groups.assignor import Assignment, Assignor, GroupTopics, Subscriber
 from barnabas.client.groups.assignors import ASSIGNORS, RoundRobinAssignor, assignors_of
 from barnabas.client.groups.range_assignor import RangeAssignor
 from barnabas.client.groups.sticky_assignor import CooperativeStickyAssignor, StickyAssignor
+from barnabas.client.metadata import TopicPartition
 
 pytestmark = pytest.mark.feature("CG-11")
 
@@ -62,17 +62,17 @@ def test_cooperative_sticky_takes_a_partition_away_before_it_gives_it() -> None:
     assert sorted(first["old"] + second["new"]) == A[:4]
 
 
-def test_what_two_claim_in_one_generation_both_give_up_first() -> None:
+def test_a_partition_claimed_twice_in_one_generation_is_given_up_first() -> None:
     both = [Subscriber(name, None, ("a",), (A[0],), 3) for name in ("one", "two")]
     assert CooperativeStickyAssignor().assign(both, GroupTopics({"a": 1})) == {"one": [], "two": []}
 
 
-def test_of_two_that_claim_a_partition_the_later_generation_has_it() -> None:
+def test_the_later_generation_wins_a_partition_claimed_twice() -> None:
     stale, owner = remembering("stale", (A[0],), 3), remembering("owner", (A[0],), 4)
     assert StickyAssignor().assign([stale, owner], GroupTopics({"a": 1})) == {"stale": [], "owner": [A[0]]}
 
 
-def test_what_a_member_noted_may_be_of_an_older_kind_or_nonsense() -> None:
+def test_user_data_may_have_an_older_format_or_be_garbage() -> None:
     before_generations = remembering("old", (A[3], A[1]), 7)
     assert before_generations.user_data is not None
     subscribers = [
@@ -119,7 +119,7 @@ def test_topics_of_one_size_are_divided_alike_whatever_their_racks() -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("sticky-ish",), ("range", RangeAssignor), (Assignor(),), (3,)])
-def test_what_is_no_assignor(options: tuple[object, ...]) -> None:
+def test_invalid_assignors(options: tuple[object, ...]) -> None:
     with pytest.raises(ConfigException, match="partition_assignment_strategy"):
         assignors_of(options)  # type: ignore[arg-type]
 

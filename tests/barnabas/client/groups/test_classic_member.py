@@ -1,4 +1,4 @@
-"""A member of a classic group, told as the line of what it sends, hears, and wants of its application."""
+"""A member of a classic group: its requests, the responses, and the changes for its application."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.errors import ConfigException
 from barnabas.client.groups.assignor import Assignment, Assignor, GroupTopics, Subscriber
 from barnabas.client.groups.assignors import AssignorOption
 from barnabas.client.groups.classic_member import ClassicMember, MemberState
 from barnabas.client.groups.membership import Change, ChangeKind, GroupSettings, Leaving, Subscription
+from barnabas.client.metadata import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -57,7 +57,7 @@ class Story:
     def quiet(self) -> bool:
         return self.member.next_request(self.now_ms) is None
 
-    def hears(self, response: Message) -> ErrorCode:
+    def receives(self, response: Message) -> ErrorCode:
         return self.member.answered(response, self.now_ms)
 
     def joins(self, generation: int, *others: JoinGroupResponseMember, leads: bool = True) -> None:
@@ -65,7 +65,7 @@ class Story:
         assert isinstance(request, JoinGroupRequest)
         [protocol, *_] = request.protocols
         me = JoinGroupResponseMember(member_id="me", metadata=protocol.metadata)
-        self.hears(
+        self.receives(
             JoinGroupResponse(
                 generation_id=generation,
                 protocol_name=protocol.name,
@@ -76,11 +76,11 @@ class Story:
         )
 
     def syncs(self, assignment: bytes | None = None) -> None:
-        """As the coordinator gives it, or else as this member, the leader, said."""
+        """The coordinator's assignment, or the one that this member, the leader, sent."""
         request = self.sends(SyncGroupRequest)
         assert isinstance(request, SyncGroupRequest)
         self.assignments = {each.member_id: each.assignment for each in request.assignments}
-        self.hears(SyncGroupResponse(assignment=self.assignments["me"] if assignment is None else assignment))
+        self.receives(SyncGroupResponse(assignment=self.assignments["me"] if assignment is None else assignment))
 
     def wants(self, kind: ChangeKind, *partitions: TopicPartition) -> None:
         change = self.member.change
@@ -97,7 +97,7 @@ class Story:
     def beats(self, code: ErrorCode = ErrorCode.NONE) -> None:
         self.now_ms += 3_000
         self.sends(HeartbeatRequest)
-        self.hears(HeartbeatResponse(error_code=code))
+        self.receives(HeartbeatResponse(error_code=code))
 
 
 def another(name: str, story: Story, assignor: str = "range") -> JoinGroupResponseMember:
@@ -112,7 +112,7 @@ def test_it_is_given_its_name_joins_leads_and_beats() -> None:
     story = Story()
     story.sends(JoinGroupRequest)
     assert story.member.state is MemberState.PREPARING_REBALANCE
-    story.hears(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="me"))
+    story.receives(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="me"))
     assert story.member.member_id == "me"
     story.joins(1)
     assert story.member.state.value == "CompletingRebalance"
@@ -200,7 +200,7 @@ def test_membership_lost_while_the_application_takes_partitions_on() -> None:
 def test_a_lost_answer_to_a_join_leads_to_another_join_under_the_same_name() -> None:
     story = Story()
     story.sends(JoinGroupRequest)
-    story.hears(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="me"))
+    story.receives(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="me"))
     story.sends(JoinGroupRequest)
     story.member.unanswered(story.now_ms)
     assert story.quiet()
@@ -210,7 +210,7 @@ def test_a_lost_answer_to_a_join_leads_to_another_join_under_the_same_name() -> 
     assert isinstance(request, JoinGroupRequest) and request.member_id == "me"
 
 
-def test_a_refused_commit_tells_of_the_membership_unless_a_join_is_under_way() -> None:
+def test_a_refused_commit_reveals_the_lost_membership_unless_a_join_is_in_flight() -> None:
     story = Story(("cooperative-sticky",))
     story.joins_alone()
     story.wants(ChangeKind.ASSIGN, A0, A1)
@@ -227,7 +227,7 @@ def test_a_refused_commit_tells_of_the_membership_unless_a_join_is_under_way() -
     story.syncs()
     story.wants(ChangeKind.ASSIGN)
     story.member.fenced(ErrorCode.ILLEGAL_GENERATION, stamp, story.now_ms)
-    assert story.member.change is None, "that was said of another generation"
+    assert story.member.change is None, "the error was about another generation"
     stamp = story.member.stamp
     assert stamp is not None
     story.member.fenced(ErrorCode.UNKNOWN_MEMBER_ID, stamp, story.now_ms)
@@ -239,7 +239,7 @@ def test_a_static_member_that_was_replaced_ends() -> None:
     story = Story(instance="one")
     story.joins_alone()
     story.wants(ChangeKind.ASSIGN, A0, A1)
-    assert story.member.leave() is None, "whoever comes back under its name goes on in its place"
+    assert story.member.leave() is None, "a new member with its instance id takes its place"
     story = Story(instance="one")
     story.joins_alone()
     story.beats(ErrorCode.FENCED_INSTANCE_ID)
@@ -255,7 +255,7 @@ def test_an_application_that_does_not_poll_loses_its_place_until_it_does() -> No
     story.now_ms += 300_001
     request = story.sends(LeaveGroupRequest)
     assert isinstance(request, LeaveGroupRequest) and request.members[0].member_id == "me"
-    story.hears(LeaveGroupResponse())
+    story.receives(LeaveGroupResponse())
     assert (story.member.stamp, story.member.last_stamp) == (None, ("g", "me", 1, None))
     story.wants(ChangeKind.LOSE, A0, A1)
     assert story.quiet()
@@ -313,7 +313,7 @@ def test_another_subscription_is_a_rebalance() -> None:
 
 
 @pytest.mark.feature("CG-11")
-def test_a_cooperative_member_gives_up_what_it_does_not_want_any_more() -> None:
+def test_a_cooperative_member_gives_up_topics_it_no_longer_subscribes_to() -> None:
     story = Story(("cooperative-sticky",))
     story.joins_alone()
     story.wants(ChangeKind.ASSIGN, A0, A1)
@@ -328,7 +328,7 @@ def test_another_subscription_while_it_joins_is_a_rebalance_after_this_one(when:
     if when == "joining":
         story.sends(JoinGroupRequest)
         story.member.subscribe(Subscription(("a", "b")))
-        story.hears(JoinGroupResponse(generation_id=1, protocol_name="range", leader="other", member_id="me"))
+        story.receives(JoinGroupResponse(generation_id=1, protocol_name="range", leader="other", member_id="me"))
     else:
         story.joins(1, leads=False)
         story.member.subscribe(Subscription(("a", "b")))
@@ -337,7 +337,7 @@ def test_another_subscription_while_it_joins_is_a_rebalance_after_this_one(when:
     story.sends(JoinGroupRequest)
 
 
-def test_what_it_is_given_by_an_older_subscription_is_not_taken() -> None:
+def test_an_assignment_by_an_older_subscription_is_not_taken() -> None:
     story = Story()
     story.joins_alone(count=2)
     theirs = story.assignments["me"]
@@ -415,5 +415,5 @@ def test_a_member_that_was_only_named_leaves_so_that_nobody_waits_for_it() -> No
     assert story.member.leave() is None, "nobody knows it"
     story = Story()
     story.sends(JoinGroupRequest)
-    story.hears(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="me"))
+    story.receives(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="me"))
     assert isinstance(story.member.leave(), LeaveGroupRequest)

@@ -1,12 +1,12 @@
-"""A member of a consumer group (KIP-848), told as heartbeats and what they lead to."""
+"""A member of a consumer group (KIP-848): heartbeats and their consequences."""
 
 from __future__ import annotations
 
 import pytest
 
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.groups.consumer_member import ConsumerMember, MemberState
 from barnabas.client.groups.membership import Change, ChangeKind, GroupSettings, Leaving, Subscription
+from barnabas.client.metadata import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat import (
     Assignment,
@@ -47,7 +47,7 @@ class Story:
         assert self.member.next_request(self.now_ms) is None, "one request is under way at a time"
         return request
 
-    def hears(self, epoch: int, *partitions: int, same: bool = False) -> None:
+    def receives(self, epoch: int, *partitions: int, same: bool = False) -> None:
         topics = [TopicPartitions(topic_id=A, partitions=list(partitions))] if partitions else []
         self.member.answered(
             ConsumerGroupHeartbeatResponse(
@@ -70,12 +70,12 @@ class Story:
     def is_given(self, epoch: int, *partitions: int) -> None:
         """The application has yet to take them on."""
         self.beats()
-        self.hears(epoch, *partitions)
+        self.receives(epoch, *partitions)
         assert self.member.ids_to_learn() == [A]
         self.member.learnt(Metadata())
 
     def is_fenced_while_it_takes_on(self, *partitions: int) -> Change:
-        """What the application is at."""
+        """The pending change of the application."""
         self.is_given(1, *partitions)
         change = self.member.change
         assert change is not None
@@ -94,7 +94,7 @@ class Story:
         request = self.beats()
         assert request.member_epoch == epoch
         assert owned(request) == list(partitions)
-        self.hears(epoch, same=True)
+        self.receives(epoch, same=True)
 
 
 def owned(request: ConsumerGroupHeartbeatRequest) -> list[int] | None:
@@ -103,11 +103,11 @@ def owned(request: ConsumerGroupHeartbeatRequest) -> list[int] | None:
     return [index for topic in request.topic_partitions for index in topic.partitions]
 
 
-def test_it_joins_takes_on_what_it_is_given_and_says_so() -> None:
+def test_it_joins_takes_on_its_assignment_and_reports_it() -> None:
     story = Story()
     request = story.beats()
     assert (request.member_epoch, request.subscribed_topic_names, owned(request)) == (0, ["a"], [])
-    story.hears(1, 0, 1)
+    story.receives(1, 0, 1)
     story.member.learnt(Metadata())
     story.wants(ChangeKind.ASSIGN, A0, A1)
     story.acknowledges(1, 0, 1)
@@ -123,16 +123,16 @@ def test_nothing_is_acknowledged_before_the_application_has_given_it_up() -> Non
     story.joins(1, 0, 1)
     story.now_ms += 5_000
     story.beats()
-    story.hears(1, 0)
+    story.receives(1, 0)
     assert story.member.state is MemberState.RECONCILING
     story.now_ms += 5_000
     assert owned(story.beats()) is None
-    story.hears(1, same=True)
+    story.receives(1, same=True)
     story.wants(ChangeKind.REVOKE, A1)
     story.acknowledges(1, 0)
     story.now_ms += 5_000
     story.beats()
-    story.hears(2, 0, 2)
+    story.receives(2, 0, 2)
     story.wants(ChangeKind.ASSIGN, A2)
     story.acknowledges(2, 0, 2)
 
@@ -142,10 +142,10 @@ def test_a_newer_target_while_the_application_is_busy_with_an_older_one() -> Non
     story.joins(1, 0, 1)
     story.now_ms += 5_000
     story.beats()
-    story.hears(1, 0)
+    story.receives(1, 0)
     story.now_ms += 5_000
     story.beats()
-    story.hears(3, 1)
+    story.receives(3, 1)
     story.wants(ChangeKind.REVOKE, A1)
     story.acknowledges(3, 0)
     story.wants(ChangeKind.REVOKE, A0)
@@ -153,71 +153,71 @@ def test_a_newer_target_while_the_application_is_busy_with_an_older_one() -> Non
     assert story.member.state is MemberState.ACKNOWLEDGING
 
 
-def test_what_it_took_on_and_gave_up_again_between_two_heartbeats_is_told_to_be_free() -> None:
-    """It has what it had when it last told of it: the broker waits to hear just that."""
+def test_partitions_taken_and_given_up_between_two_heartbeats_are_reported_free() -> None:
+    """It has the partitions of its last report: the broker waits for exactly this report."""
     story = Story()
     story.joins(1, 0)
     story.now_ms += 5_000
     story.beats()
-    story.hears(2, 0, 1)
+    story.receives(2, 0, 1)
     story.now_ms += 5_000
     story.beats()
     story.wants(ChangeKind.ASSIGN, A1)
-    story.hears(2, 0)
+    story.receives(2, 0)
     story.acknowledges(2, 0, 1)
     story.wants(ChangeKind.REVOKE, A1)
     story.acknowledges(2, 0)
 
 
-def test_an_answer_to_an_earlier_heartbeat_does_not_put_off_what_it_has_to_tell() -> None:
+def test_a_response_to_an_earlier_heartbeat_does_not_delay_a_report() -> None:
     story = Story()
     story.joins(1, 0, 1)
     story.now_ms += 5_000
     story.beats()
-    story.hears(1, 0)
+    story.receives(1, 0)
     story.now_ms += 5_000
     story.beats()
     story.wants(ChangeKind.REVOKE, A1)
-    story.hears(1, same=True)
+    story.receives(1, same=True)
     assert story.member.wake_at_ms(story.now_ms) == story.now_ms
     story.acknowledges(1, 0)
 
 
-def test_what_it_was_given_and_could_not_name_before_it_was_taken_back_is_told_to_be_free() -> None:
+def test_partitions_withdrawn_before_their_names_were_known_are_reported_free() -> None:
     story = Story()
     story.beats()
-    story.hears(1, 0)
+    story.receives(1, 0)
     story.now_ms += 5_000
     story.beats()
-    story.hears(1)
+    story.receives(1)
     story.member.learnt(Metadata())
     assert story.member.change is None
     story.acknowledges(1)
 
 
-def test_who_says_everything_says_what_the_application_is_about_to_take_on() -> None:
+def test_a_full_report_includes_partitions_about_to_be_taken_on() -> None:
     """A new coordinator would give it to somebody else."""
     story = Story()
     story.joins(1, 0)
     story.now_ms += 5_000
     story.beats()
-    story.hears(2, 0, 1)
+    story.receives(2, 0, 1)
     story.now_ms += 5_000
     story.beats()
     story.refused(ErrorCode.NOT_COORDINATOR)
     story.now_ms += 100
     assert owned(story.beats()) == [0, 1]
-    story.hears(2, 0)
+    story.receives(2, 0)
     story.wants(ChangeKind.ASSIGN, A1)
     story.acknowledges(2, 0, 1)
     story.wants(ChangeKind.REVOKE, A1)
     story.acknowledges(2, 0)
 
 
-def test_who_says_everything_takes_nothing_on_that_it_did_not_say() -> None:
+def test_after_a_full_report_nothing_unreported_is_taken_on() -> None:
     story = Story()
     story.beats()
-    story.hears(1, 0)
+    story.receives(1, 0)
     story.now_ms += 5_000
     story.beats()
     story.member.unanswered(story.now_ms)
@@ -225,13 +225,13 @@ def test_who_says_everything_takes_nothing_on_that_it_did_not_say() -> None:
     assert owned(story.beats()) == []
     story.member.learnt(Metadata())
     assert story.member.change is None, "it may be somebody else's by now"
-    story.hears(1, 0)
+    story.receives(1, 0)
     story.member.learnt(Metadata())
     story.wants(ChangeKind.ASSIGN, A0)
     story.acknowledges(1, 0)
 
 
-def test_after_a_lost_answer_it_says_everything_again() -> None:
+def test_after_a_lost_response_it_reports_everything_again() -> None:
     story = Story()
     story.joins(1, 0)
     story.now_ms += 5_000
@@ -256,7 +256,7 @@ def test_a_fenced_member_loses_what_it_had_and_joins_again(code: ErrorCode) -> N
     request = story.beats()
     assert (request.member_epoch, owned(request)) == (0, [])
     assert story.member.last_stamp == ("g", "me", 4, None), "it is not in the group again yet"
-    story.hears(7)
+    story.receives(7)
     assert story.member.last_stamp == story.member.stamp == ("g", "me", 7, None)
 
 
@@ -277,10 +277,10 @@ def test_fenced_and_joining_again_while_the_application_takes_partitions_on() ->
     story.now_ms += 1_000
     story.beats()
     story.member.changed(change)
-    story.hears(3, 0)
+    story.receives(3, 0)
     story.wants(ChangeKind.LOSE, A0)
     assert story.beats().member_epoch == 0
-    story.hears(3, 0)
+    story.receives(3, 0)
     story.wants(ChangeKind.ASSIGN, A0)
     story.acknowledges(3, 0)
 
@@ -293,7 +293,7 @@ def test_a_commit_refused_while_a_heartbeat_is_under_way_voids_its_answer() -> N
     story.now_ms += 5_000
     story.beats()
     story.member.fenced(ErrorCode.UNKNOWN_MEMBER_ID, stamp, story.now_ms)
-    story.hears(1, same=True)
+    story.receives(1, same=True)
     assert story.member.stamp is None
     story.wants(ChangeKind.LOSE, A0)
     assert story.beats().member_epoch == 0
@@ -306,14 +306,14 @@ def test_a_stale_epoch_is_mended_by_a_heartbeat() -> None:
     assert stamp is not None
     story.member.fenced(ErrorCode.STALE_MEMBER_EPOCH, stamp, story.now_ms)
     story.beats()
-    story.hears(2, same=True)
+    story.receives(2, same=True)
     assert story.member.owned == (A0,)
 
 
 def test_a_topic_without_a_name_waits_for_the_metadata() -> None:
     story = Story()
     story.beats()
-    story.hears(1, 0)
+    story.receives(1, 0)
     story.member.learnt(Metadata(known=False))
     assert story.member.change is None
     assert story.member.ids_to_learn() == [A]
@@ -338,7 +338,7 @@ def test_an_application_that_does_not_poll_loses_its_place_until_it_does() -> No
     story.joins(1, 0)
     story.now_ms += 300_001
     assert story.beats().member_epoch == -1
-    story.hears(-1)
+    story.receives(-1)
     assert (story.member.stamp, story.member.last_stamp) == (None, ("g", "me", 1, None))
     story.wants(ChangeKind.LOSE, A0)
     assert story.member.next_request(story.now_ms) is None
@@ -355,7 +355,7 @@ def test_an_error_for_good() -> None:
     assert story.member.next_request(story.now_ms + 10_000) is None
 
 
-def test_a_group_that_is_not_of_its_kind_any_more_ends_it() -> None:
+def test_a_group_that_changed_its_type_ends_it() -> None:
     story = Story()
     story.joins(1, 0)
     story.now_ms += 5_000
@@ -385,15 +385,15 @@ def test_an_instance_that_somebody_else_still_is_ends_it() -> None:
     assert story.member.fatal is not None and story.member.fatal.code is ErrorCode.UNRELEASED_INSTANCE_ID
 
 
-def test_another_subscription_is_told_by_a_heartbeat_at_once() -> None:
+def test_a_new_subscription_is_sent_by_a_heartbeat_at_once() -> None:
     story = Story()
     story.joins(1, 0)
     story.member.subscribe(Subscription(("b", "a")))
     request = story.beats()
     assert (request.subscribed_topic_names, request.subscribed_topic_regex) == (["a", "b"], None)
-    story.hears(2, same=True)
+    story.receives(2, same=True)
     story.now_ms += 5_000
-    assert story.beats().subscribed_topic_names is None, "it is told once"
+    assert story.beats().subscribed_topic_names is None, "it is sent once"
 
 
 def test_another_subscription_while_a_heartbeat_is_under_way() -> None:
@@ -402,24 +402,24 @@ def test_another_subscription_while_a_heartbeat_is_under_way() -> None:
     story.now_ms += 5_000
     story.beats()
     story.member.subscribe(Subscription(("b",)))
-    story.hears(1, same=True)
+    story.receives(1, same=True)
     assert story.beats().subscribed_topic_names == ["b"]
 
 
 @pytest.mark.feature("CG-15")
-def test_a_pattern_is_told_and_taken_back() -> None:
+def test_a_pattern_is_sent_and_withdrawn() -> None:
     story = Story()
     settings = GroupSettings("g", group_protocol="consumer", client_rack="east")
     story.member = ConsumerMember(settings, Subscription(pattern="a.*"), "me", 0)
     request = story.beats()
     assert (request.subscribed_topic_names, request.subscribed_topic_regex, request.rack_id) == ([], "a.*", "east")
-    story.hears(1, same=True)
+    story.receives(1, same=True)
     story.member.subscribe(WANTED)
     request = story.beats()
     assert (request.subscribed_topic_names, request.subscribed_topic_regex) == (["a"], "")
 
 
-def test_whoever_asked_to_be_let_in_leaves_even_without_an_answer() -> None:
+def test_a_joining_member_leaves_even_without_a_response() -> None:
     story = Story()
     assert story.member.leave() is None, "nobody knows it"
     story = Story()

@@ -11,7 +11,7 @@ from barnabas.client.producer.buffer_pool import BufferPool, Waiter
 pytestmark = pytest.mark.feature("PR-07")
 
 
-def test_what_is_there_is_given_at_once_and_comes_back() -> None:
+def test_free_memory_is_granted_at_once_and_returned() -> None:
     pool = BufferPool(100)
     assert pool.try_allocate(60)
     assert not pool.try_allocate(60)
@@ -21,11 +21,11 @@ def test_what_is_there_is_given_at_once_and_comes_back() -> None:
 
 
 def test_more_than_there_ever_is_cannot_be_waited_for() -> None:
-    with pytest.raises(ValueError, match="101 bytes of a pool of 100"):
+    with pytest.raises(ValueError, match="at most 100 bytes; got 101"):
         BufferPool(100).try_allocate(101)
 
 
-def test_whoever_needs_much_is_not_overtaken() -> None:
+def test_a_large_request_is_not_overtaken() -> None:
     pool = BufferPool(100)
     assert pool.try_allocate(100)
     served: list[str] = []
@@ -39,7 +39,7 @@ def test_whoever_needs_much_is_not_overtaken() -> None:
     assert (pool.available_bytes, pool.queued) == (10, 0)
 
 
-def test_who_leaves_the_line_lets_the_next_one_in() -> None:
+def test_a_cancelled_request_lets_the_next_one_in() -> None:
     pool = BufferPool(100)
     assert pool.try_allocate(50)
     served: list[str] = []

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import trio
 
-from barnabas.client.cluster import TopicPartition
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer.buffer_pool import BufferPool
 from barnabas.client.producer.memory_records_builder import BatchFormat, ProducerId
 from barnabas.client.producer.partition_queue import QueueSettings
@@ -34,11 +34,11 @@ WRITTEN_BY_BROKERS = 16
 """Base offset, size, and leader epoch: the first of these and the last are the broker's."""
 MUCH = 2**30
 CUT_OTHERWISE = {"one-by-one", "larger-than-a-batch"}
-"""Where a record is larger than batch.size: docs/differences.md."""
+"""Cases with a record larger than batch.size: docs/differences.md."""
 
 
 class Nobody:
-    """Hears how batches end."""
+    """Collects the batches that ended."""
 
     def decided(self, batch: ProducerBatch) -> None: ...
     def split(self, batch: ProducerBatch) -> None: ...
@@ -47,8 +47,8 @@ class Nobody:
 def logs_of(name: str) -> dict[int, bytes]:
     """By partition: what is in the log after Kafka's own producer sent the records of a case."""
     with gzip.open(DATA / "batches.jsonl.gz", "rt") as lines:
-        told = [json.loads(line) for line in lines]
-    return {each["partition"]: b64decode(each["log"]) for each in told if each["name"] == name}
+        value = [json.loads(line) for line in lines]
+    return {each["partition"]: b64decode(each["log"]) for each in value if each["name"] == name}
 
 
 def batches_of(log: bytes) -> list[tuple[BatchHeader, bytes]]:
@@ -70,10 +70,10 @@ def records_of(case: dict[str, Any]) -> Iterator[tuple[int | None, Fields]]:
             yield each["partition"], record
 
 
-def content(told: str | int | None) -> bytes | None:
-    if told is None or isinstance(told, str):
-        return None if told is None else bytes.fromhex(told)
-    return bytes(index * 31 % 251 for index in range(told))
+def content(value: str | int | None) -> bytes | None:
+    if value is None or isinstance(value, str):
+        return None if value is None else bytes.fromhex(value)
+    return bytes(index * 31 % 251 for index in range(value))
 
 
 def lay_out(case: dict[str, Any], producers: dict[int, ProducerId]) -> dict[int, list[bytes]]:
@@ -157,7 +157,7 @@ def assert_equal_but_for_the_compressor(our: bytes, their: bytes, codec: int) ->
 
 
 def test_the_cases_have_what_is_to_be_compared() -> None:
-    """So that nobody compares nothing with nothing."""
+    """Guards against comparing nothing with nothing."""
     of_several = logs_of("many-batches-idempotent")
     sequences = [header.base_sequence for header, _ in batches_of(of_several[0])]
     assert len(sequences) > 2 and sequences == sorted(set(sequences)) and sequences[0] == 0

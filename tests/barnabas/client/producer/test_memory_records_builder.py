@@ -1,4 +1,4 @@
-"""A batch while it is filled: how much fits, how large it comes out, what it says."""
+"""A batch while it is filled: its limits, its estimated size, its contents."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_first_record_always_has_room() -> None:
     assert not builder.try_append(record(b"y"))
 
 
-def test_it_is_full_when_the_limit_is_reached_and_takes_no_more_than_that() -> None:
+def test_it_is_full_at_the_limit_and_takes_nothing_more() -> None:
     builder = MemoryRecordsBuilder(BatchFormat(300), 1.0)
     count = 0
     while builder.try_append(record(b"v" * 20)):
@@ -46,7 +46,7 @@ def test_batch_size_0_is_a_batch_for_each_record() -> None:
     assert not builder.try_append(record(b"two"))
 
 
-def test_what_is_closed_takes_nothing() -> None:
+def test_a_closed_batch_takes_nothing() -> None:
     builder = MemoryRecordsBuilder(BatchFormat(10_000), 1.0)
     builder.try_append(record(b"one"))
     builder.build(ProducerId(5, 1), 7)
@@ -67,7 +67,7 @@ def test_it_may_be_built_again_for_another_producer() -> None:
 
 def test_a_timestamp_before_1970_is_refused_but_for_none_at_all() -> None:
     builder = MemoryRecordsBuilder(BatchFormat(10_000), 1.0)
-    with pytest.raises(ValueError, match="timestamp -2"):
+    with pytest.raises(ValueError, match="timestamp must be at least 0, or -1 for none; got -2"):
         builder.try_append(record(b"", -2))
     assert builder.try_append(record(b"", -1))
 

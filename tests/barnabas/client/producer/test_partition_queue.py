@@ -10,7 +10,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.client.cluster import TopicPartition
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer.buffer_pool import BufferPool
 from barnabas.client.producer.memory_records_builder import BatchFormat, ProducerId
 from barnabas.client.producer.partition_queue import PartitionQueue, QueueSettings
@@ -29,7 +29,7 @@ LOST = KafkaError(ErrorCode.NETWORK_EXCEPTION, "lost")
 
 @dataclass
 class BrokerModel:
-    """A log that takes batches as Kafka does: in sequence, repetitions of the last five told apart."""
+    """A log that accepts batches as Kafka does: in sequence, with duplicates of the last five recognised."""
 
     values: list[bytes] = field(default_factory=list)
     producers: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class BrokerModel:
 
 
 class Client:
-    """Feeds a queue and keeps what it says."""
+    """Feeds a queue and keeps its outcomes."""
 
     def __init__(self, options: QueueSettings = SETTINGS, batch_size: int = 200) -> None:
         self.accumulator = RecordAccumulator(BatchFormat(batch_size), options, BufferPool(2**30), trio.Event, self)
@@ -97,14 +97,14 @@ class Client:
         assert result is not None
         future = result.future
 
-        def tell(metadata: RecordMetadata, error: Exception | None) -> None:
+        def note(metadata: RecordMetadata, error: Exception | None) -> None:
             assert number not in self.outcomes, "a record ends once"
             if error is None:
                 self.outcomes[number] = Acked(metadata.partition, metadata.offset, metadata.timestamp_ms)
             else:
                 self.outcomes[number] = (Unknown if future.maybe_written else Failed)(error)
 
-        future.callback = tell
+        future.callback = note
         return number
 
     def next(self) -> ProducerBatch | None:
@@ -343,7 +343,7 @@ class Chaos:
 
 @settings(max_examples=examples(250), deadline=None)
 @given(st.integers(0, 2**40), st.integers(10, 250))
-def test_whatever_the_network_does_the_outcomes_tell_the_truth(seed: int, steps: int) -> None:
+def test_the_outcomes_are_true_whatever_the_network_does(seed: int, steps: int) -> None:
     chaos = Chaos(random.Random(seed))
     for _ in range(steps):
         chaos.step()
@@ -398,7 +398,7 @@ def test_a_single_record_that_is_too_large_fails() -> None:
     assert isinstance(client.outcomes[0], Failed)
 
 
-def test_what_may_be_written_is_not_split() -> None:
+def test_a_batch_that_may_be_written_is_not_split() -> None:
     client = Client()
     client.append()
     client.append()
@@ -412,7 +412,7 @@ def test_what_may_be_written_is_not_split() -> None:
 
 
 @pytest.mark.feature("PR-04", "PR-11")
-def test_what_was_sent_behind_a_batch_that_is_split_keeps_its_sequence() -> None:
+def test_batches_sent_behind_one_that_is_split_keep_their_sequence() -> None:
     client, broker = Client(batch_size=400), BrokerModel(limit_bytes=300)
     client.append(10)
     client.now_ms = 5
@@ -455,7 +455,7 @@ def test_after_a_batch_was_given_up_a_new_epoch_begins_at_0() -> None:
 
 @pytest.mark.feature("PR-13")
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER])
-def test_a_sequence_that_the_broker_does_not_take_begins_anew(code: ErrorCode) -> None:
+def test_a_sequence_that_the_broker_refuses_restarts(code: ErrorCode) -> None:
     client = proven()
     full_batches(client, 1)
     client.refuse(client.send(), code)

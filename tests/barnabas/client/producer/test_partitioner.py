@@ -39,7 +39,7 @@ def test_every_partition_is_some_keys_home() -> None:
 
 
 def visits(sizes: QueueSizes, switches: int = 3000) -> Counter[int]:
-    """Where it goes, a batch at a time, while queues stay as they are."""
+    """Chosen partitions, a batch at a time, with constant queue sizes."""
     partitioner = StickyPartitioner(100, Random(7))
     seen: Counter[int] = Counter()
     for _ in range(switches):

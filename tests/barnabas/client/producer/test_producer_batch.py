@@ -1,12 +1,12 @@
-"""A batch ends once, and tells its futures once and in order."""
+"""A batch ends once, and completes its futures once and in order."""
 
 from __future__ import annotations
 
 import pytest
 import trio
 
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.errors import IllegalStateException
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer.memory_records_builder import BatchFormat, MemoryRecordsBuilder, ProducerId
 from barnabas.client.producer.producer_batch import FinalState, ProducerBatch
 from barnabas.client.producer.record_metadata import Acked, Failed, RecordMetadata, Unknown
@@ -41,7 +41,7 @@ async def test_an_offset_is_that_of_the_batch_and_the_place_in_it() -> None:
     assert [await future.outcome() for future in batch.futures] == [Acked(4, 40 + n, 1000 + n) for n in range(3)]
 
 
-async def test_the_brokers_time_is_told_where_it_gave_one() -> None:
+async def test_the_brokers_time_is_used_if_there_is_one() -> None:
     batch = filled()
     batch.complete(40, 5000)
     assert [(await future).timestamp_ms for future in batch.futures] == [5000] * 3
@@ -79,7 +79,7 @@ def test_callbacks_fire_once_and_in_order() -> None:
 
 
 @pytest.mark.feature("PR-05")
-def test_what_may_follow_an_end() -> None:
+def test_late_outcomes() -> None:
     for end in (lambda batch: batch.abort(ERROR), lambda batch: batch.complete_exceptionally(ERROR)):
         batch = filled()
         assert end(batch)
@@ -97,7 +97,7 @@ def test_what_may_follow_an_end() -> None:
     assert batch.futures[0].result().offset == 9
 
 
-async def test_a_failure_says_whether_it_may_be_there() -> None:
+async def test_a_failure_reports_whether_it_may_be_in_the_log() -> None:
     for maybe_written, kind in ((False, Failed), (True, Unknown)):
         batch = filled(1)
         batch.complete_exceptionally(ERROR, maybe_written=maybe_written)
@@ -117,7 +117,7 @@ def test_a_future_that_is_asked_too_early() -> None:
     [future] = filled(1).futures
     assert not future.done
     assert future.exception() is None
-    with pytest.raises(IllegalStateException, match="on its way"):
+    with pytest.raises(IllegalStateException, match="not acknowledged yet"):
         future.result()
 
 

@@ -1,11 +1,11 @@
-"""Who may be sent what, and when: lingering, fullness, backing off, short memory, fairness."""
+"""Ready partitions: lingering, full batches, backoff, short memory, fairness."""
 
 from __future__ import annotations
 
 import pytest
 import trio
 
-from barnabas.client.cluster import TopicPartition
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer.buffer_pool import BufferPool
 from barnabas.client.producer.memory_records_builder import BatchFormat, ProducerId
 from barnabas.client.producer.partition_queue import QueueSettings
@@ -18,7 +18,7 @@ P0, P1, P2 = (TopicPartition("t", index) for index in range(3))
 
 
 class Desk:
-    """An accumulator, and all that it hears of the world."""
+    """An accumulator and its surroundings."""
 
     def __init__(self, memory: int = 2**20, linger_ms: int = 5, batch_size: int = 200) -> None:
         self.pool = BufferPool(memory)
@@ -119,7 +119,7 @@ def test_nobody_lingers_when_memory_is_short_or_somebody_waits() -> None:
 
 
 @pytest.mark.feature("PR-08")
-def test_a_partition_without_a_leader_is_told_and_waits() -> None:
+def test_a_partition_without_a_leader_is_reported_and_waits() -> None:
     desk = Desk()
     del desk.leaders[P0]
     desk.append(P0)
@@ -132,7 +132,7 @@ def test_a_partition_without_a_leader_is_told_and_waits() -> None:
 
 
 @pytest.mark.feature("PR-08", "PR-11")
-def test_a_partition_without_a_producer_id_is_told_and_waits() -> None:
+def test_a_partition_without_a_producer_id_is_reported_and_waits() -> None:
     desk = Desk()
     desk.append(P0)
     desk.accumulator.queue(P0).producer = None
@@ -144,7 +144,7 @@ def test_a_partition_without_a_producer_id_is_told_and_waits() -> None:
 
 
 @pytest.mark.feature("PR-08")
-def test_what_backs_off_and_what_is_muted_is_not_ready() -> None:
+def test_queues_that_back_off_or_are_muted_are_not_ready() -> None:
     desk = Desk()
     desk.append(P0, 300)
     desk.append(P0, 300)
@@ -208,7 +208,7 @@ def test_the_end_decides_everything_and_gives_all_memory_back() -> None:
 
 
 @pytest.mark.feature("PR-10")
-def test_what_is_too_old_is_given_up_even_without_a_leader() -> None:
+def test_old_batches_expire_even_without_a_leader() -> None:
     desk = Desk()
     desk.leaders = {}
     result = desk.append(P0)
@@ -219,7 +219,7 @@ def test_what_is_too_old_is_given_up_even_without_a_leader() -> None:
 
 
 @pytest.mark.feature("TX-12")
-def test_what_was_not_sent_may_end_before_what_was() -> None:
+def test_unsent_batches_may_end_before_sent_ones() -> None:
     desk = Desk()
     for partition in (P0, P1, P1, P2):
         desk.append(partition, 300)

@@ -22,7 +22,7 @@ ROWS: list[dict[str, Any]] = [
 
 RENAMED = {"interceptor.classes": "interceptors"}
 OURS = {"client.id": "barnabas", "key.serializer": "bytes", "value.serializer": "bytes"}
-"""Where Kafka has no default, or one that says nothing."""
+"""Settings for which Kafka has no default, or an empty one."""
 SAME_AS_NONE = {"interceptor.classes": ()}
 
 
@@ -52,11 +52,11 @@ def test_defaults_are_kafkas(row: dict[str, Any]) -> None:
     elif row["default"] is None:
         assert value is None
     else:
-        told = str(value).lower() if isinstance(value, bool) else str(value)
-        assert told == row["default"]
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        assert text == row["default"]
 
 
-def test_what_is_not_there_yet_is_known() -> None:
+def test_missing_settings_of_kafka_are_listed() -> None:
     """Security, metrics that are pushed or reported, sockets: settings that this client does not take."""
     names = {RENAMED.get(row["name"], row["name"].replace(".", "_")) for row in ROWS}
     missing = {name for name in names - set(ProducerSettings.model_fields) if not name.startswith(("sasl_", "ssl_"))}
@@ -95,7 +95,7 @@ def test_a_delivery_takes_at_least_a_linger_and_a_request() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "text"),
     [
         ({"acks": 2}, "acks"),
         ({"compression_type": "brotli"}, "compression_type"),
@@ -103,17 +103,17 @@ def test_a_delivery_takes_at_least_a_linger_and_a_request() -> None:
         ({"batch_size": -1}, "batch_size"),
         ({"batch_size": "large"}, "batch_size"),
         ({"linger": 5}, "linger_ms?"),
-        ({"buffer_memory": 1000}, "no room for one batch_size"),
+        ({"buffer_memory": 1000}, "buffer_memory must be at least batch_size (16384); got 1000"),
         ({"transactional_id": ""}, "transactional_id"),
         ({"partitioner_class": "murmur2_random"}, "partitioner"),
         ({"interceptors": ["mine"]}, "interceptors"),
         ({"bootstrap_servers": []}, "bootstrap_servers"),
     ],
 )
-def test_what_cannot_be_is_told_in_one_line(options: dict[str, Any], told: str) -> None:
+def test_invalid_settings_are_refused_in_one_line(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigException) as caught:
         of(**options)
-    assert told in str(caught.value)
+    assert text in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

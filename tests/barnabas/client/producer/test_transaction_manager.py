@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.errors import IllegalStateException, ProducerFencedException
 from barnabas.client.groups.membership import ConsumerGroupMetadata
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.producer.memory_records_builder import ProducerId
 from barnabas.client.producer.transaction_manager import (
@@ -79,7 +79,7 @@ def test_in_version_1_a_partition_is_added_before_it_is_written_to() -> None:
     assert manager.state is TransactionState.READY
     assert manager.producer == ProducerId(7, 0)
     manager.begin()
-    assert not manager.writes_to(A0), "each transaction adds it anew"
+    assert not manager.writes_to(A0), "each transaction adds it again"
 
 
 @pytest.mark.feature("TX-05")
@@ -136,7 +136,7 @@ def test_a_fenced_producer_is_at_its_end(code: ErrorCode) -> None:
             step()
 
 
-def test_what_is_asked_again_and_of_whom() -> None:
+def test_retries_and_the_broker_to_ask() -> None:
     manager = begun(1)
     assert manager.offsets_added(AddOffsetsToTxnResponse(error_code=ErrorCode.CONCURRENT_TRANSACTIONS)) is Verdict.AGAIN
     elsewhere = AddOffsetsToTxnResponse(error_code=ErrorCode.NOT_COORDINATOR)
@@ -148,7 +148,7 @@ def test_what_is_asked_again_and_of_whom() -> None:
     assert manager.end_request() is not None
 
 
-def test_of_refused_partitions_the_telling_one_counts() -> None:
+def test_the_most_specific_error_of_refused_partitions_counts() -> None:
     manager = begun(1)
     answer = added(p0=ErrorCode.OPERATION_NOT_ATTEMPTED, p1=ErrorCode.CONCURRENT_TRANSACTIONS)
     assert manager.added(answer) is Verdict.AGAIN
@@ -163,11 +163,11 @@ def test_offsets_of_a_member_that_left_the_group_abort(code: ErrorCode) -> None:
     manager = begun(2)
     request = manager.commit_offsets_request({A0: OffsetAndMetadata(5), A1: OffsetAndMetadata(6, 3, "note")}, STAMP)
     assert (request.group_id, request.member_id, request.generation_id) == ("g", "m", 3)
-    told = [
+    committed = [
         (part.committed_offset, part.committed_leader_epoch, part.committed_metadata)
         for part in request.topics[0].partitions
     ]
-    assert told == [(5, -1, ""), (6, 3, "note")]
+    assert committed == [(5, -1, ""), (6, 3, "note")]
     answers = [
         TxnOffsetCommitResponsePartition(partition_index=0),
         TxnOffsetCommitResponsePartition(partition_index=1, error_code=code),
@@ -179,7 +179,7 @@ def test_offsets_of_a_member_that_left_the_group_abort(code: ErrorCode) -> None:
     assert manager.end_request() is not None
 
 
-def test_what_cannot_be() -> None:
+def test_forbidden_transitions() -> None:
     manager = TransactionManager("t", 1)
     for step in (manager.begin, manager.check_open, manager.commit, manager.abort):
         with pytest.raises(IllegalStateException):

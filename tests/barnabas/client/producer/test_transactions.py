@@ -8,8 +8,8 @@ import pytest
 import trio
 
 from barnabas.client import errors
-from barnabas.client.cluster import TopicPartition
 from barnabas.client.consumer import Isolation, ReadingSettings, open_reader
+from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer import Failed, Producer, ProducerOptions, TransactionState
 from barnabas.client.session import open_cluster
 from barnabas.client.settings import ClientSettings
@@ -22,22 +22,22 @@ Story = Callable[[SimulatedClusterForTests, OpenProducer], Awaitable[None]]
 
 
 def play(story: Story, seed: int = 5) -> None:
-    """Tell a story with a cluster that has the topic `t` of two partitions, and with producers of the id `etl`."""
+    """Play a story with a cluster that has the topic `t` of two partitions, and producers with the id `etl`."""
     cluster = SimulatedClusterForTests(seed=seed)
 
     def producer(**options: object) -> Producer:
         settings: ProducerOptions = {"bootstrap_servers": cluster.bootstrap_servers, "transactional_id": "etl"}
         return Producer(world=cluster.world, **{**settings, **options})  # type: ignore[typeddict-item]
 
-    async def tell() -> None:
+    async def run() -> None:
         await cluster.create_topic("t", partitions=2)
         await story(cluster, producer)
 
-    cluster.run(tell)
+    cluster.run(run)
 
 
 async def committed(cluster: SimulatedClusterForTests) -> list[bytes | None]:
-    """What readers of committed records see of `t`, in the order of its partitions."""
+    """Committed records of `t`, in the order of its partitions."""
     settings = ClientSettings.of({"bootstrap_servers": cluster.bootstrap_servers})
     found: dict[int, list[bytes | None]] = {0: [], 1: []}
     async with open_cluster(settings, cluster.world) as view:
@@ -83,7 +83,7 @@ def test_a_record_that_found_no_place_keeps_its_transaction_from_committing() ->
     play(story)
 
 
-def test_a_producer_that_was_fenced_says_so_at_once() -> None:
+def test_a_fenced_producer_raises_at_once() -> None:
     async def story(cluster: SimulatedClusterForTests, open_producer: OpenProducer) -> None:
         async with open_producer() as first:
             first.begin_transaction()

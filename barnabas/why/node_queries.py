@@ -1,0 +1,93 @@
+"""Asks all nodes of a cluster over HTTP for their decisions about a subject."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+import trio
+
+from barnabas.cluster.node_page import NoAnswer, NodePage
+from barnabas.why.node_addresses import NodeAddress
+from barnabas.why.story import Json, meant, read_decisions, read_subjects, subjects_of
+from runtime.world import Network
+
+MAX_PAGES = 100
+"""Limit of pages per node and subject, against a node whose answers never end."""
+
+
+@dataclass(slots=True)
+class Answers:
+    """Answers of all nodes."""
+
+    subjects: list[str] = field(default_factory=list)
+    """All subjects with decisions on any node."""
+    wanted: list[str] = field(default_factory=list)
+    """Subjects that match the question."""
+    decisions: list[Json] = field(default_factory=list)
+    silent: dict[str, str] = field(default_factory=dict)
+    """Nodes that did not answer, with the reason."""
+
+
+async def ask_all(
+    network: Network, addresses: Sequence[NodeAddress], text: str, timeout_seconds: float, logged: Sequence[Json] = ()
+) -> Answers:
+    """Decisions about subjects that match `text`. The timeout is per node; `logged` are decisions from log files."""
+    answers = Answers()
+    pages = {address.name: NodePage(network, address.host, address.port) for address in addresses}
+    known: dict[str, list[str]] = {}
+    try:
+        async with trio.open_nursery() as nursery:
+            for name, page in pages.items():
+                nursery.start_soon(_subjects, name, page, known, answers, timeout_seconds)
+        answers.subjects = sorted({it for each in (*known.values(), *map(subjects_of, logged)) for it in each})
+        answers.wanted = meant(text, answers.subjects)
+        answers.decisions += [it for it in logged if any(subject in answers.wanted for subject in subjects_of(it))]
+        async with trio.open_nursery() as nursery:
+            for name, subjects in known.items():
+                wanted = [it for it in answers.wanted if it in subjects]
+                if wanted:
+                    nursery.start_soon(_decisions, name, pages[name], wanted, answers, timeout_seconds)
+    finally:
+        for page in pages.values():
+            page.close()
+    answers.silent = dict(sorted(answers.silent.items()))
+    return answers
+
+
+async def _subjects(
+    name: str, page: NodePage, known: dict[str, list[str]], answers: Answers, timeout_seconds: float
+) -> None:
+    with _failures_recorded(name, answers, timeout_seconds):
+        known[name] = read_subjects(await page.get("/subjects"))
+
+
+async def _decisions(
+    name: str, page: NodePage, wanted: Sequence[str], answers: Answers, timeout_seconds: float
+) -> None:
+    found: dict[int, Json] = {}
+    with _failures_recorded(name, answers, timeout_seconds):
+        for subject in wanted:
+            after = 0
+            for _ in range(MAX_PAGES):
+                answer = await page.get(f"/decisions?after={after}&subject={quote(subject, safe='')}")
+                decisions = read_decisions(answer)
+                if not decisions:
+                    break
+                found |= {it["number"]: it for it in decisions}
+                after = max(it["number"] for it in decisions)
+    answers.decisions += found.values()
+
+
+@contextmanager
+def _failures_recorded(name: str, answers: Answers, timeout_seconds: float) -> Iterator[None]:
+    """Limits the time of a block of requests to one node, and records its failure in `answers.silent`."""
+    try:
+        with trio.fail_after(timeout_seconds):
+            yield
+    except NoAnswer as error:
+        answers.silent[name] = str(error)
+    except trio.TooSlowError:
+        answers.silent[name] = f"no answer within {timeout_seconds:g} s"

@@ -1,0 +1,105 @@
+"""Shell: follows the metadata log as an observer, builds its images, hands them on, and writes snapshots of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from broker.metadata_publisher import MetadataPublisher
+from kraft.commit_feed import CommittedBatch
+from kraft.metadata.delta import MetadataDelta
+from kraft.metadata.image import EMPTY_IMAGE, MetadataImage
+from kraft.metadata.loader import MetadataLoader
+from kraft.metadata.snapshot import difference, image_to_records
+from kraft.metadata_replica import MetadataReplica
+from kraft.replica_config import ReplicaConfig
+from protocol.schema import Message
+from runtime.decisions import Decisions
+from runtime.world import World
+
+
+class MetadataFollower:
+    """`MetadataListener` of this broker's replica of the metadata log.
+
+    Until `publish` is called, images are only built: history from before this broker's registration must not make it
+    lead. Then the broker takes the present state in one step, and every later change as it is committed.
+    """
+
+    def __init__(
+        self,
+        config: ReplicaConfig,
+        world: World,
+        nursery: trio.Nursery,
+        decisions: Decisions,
+        has_own_registration: Callable[[MetadataImage], bool],
+        advanced: Callable[[], None],
+    ) -> None:
+        """`has_own_registration`: whether an image contains this incarnation of the broker. `advanced` is called after
+        each step."""
+        self.replica = MetadataReplica(config, world, self, decisions)
+        self.leader_changed: Callable[[int | None], None] = lambda leader_id: None
+        """Called with the id of the quorum's new leader; None if there is none."""
+        self.caught_up = trio.Event()
+        """Set when an image contains this incarnation of the broker."""
+        self._nursery = nursery
+        self._has_own_registration = has_own_registration
+        self._advanced = advanced
+        self._loader = MetadataLoader()
+        self._publisher: MetadataPublisher | None = None
+        """None until the logs on this broker are open, so that steps of the metadata may be applied."""
+        self._snapshotting = False
+
+    @property
+    def image(self) -> MetadataImage:
+        return self._loader.image
+
+    @property
+    def applied_offset(self) -> int:
+        """The offset up to which the metadata log was applied."""
+        behind = None if self._publisher is None else self._publisher.behind
+        return self._loader.last_offset if behind is None else behind
+
+    def publish(self, publisher: MetadataPublisher) -> None:
+        """Hand over the present image in one step, and every later step as it is committed."""
+        self._publisher = publisher
+        publisher.put(difference(EMPTY_IMAGE, self._loader.image))
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        await self.replica.run(task_status=task_status)
+
+    # -- MetadataListener
+
+    def handle_commit(self, batch: CommittedBatch) -> None:
+        deltas: list[MetadataDelta] = []
+        if batch.records:
+            deltas = self._loader.handle_commit(
+                batch.base_offset, batch.epoch, batch.append_time_ms, batch.records, continues=batch.continues
+            )
+        self._loader.last_offset = batch.last_offset
+        self._apply(deltas)
+
+    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> None:
+        self._apply([self._loader.handle_snapshot(records, offset, epoch, timestamp_ms)])
+
+    def handle_leader_change(self, leader_id: int | None, epoch: int) -> None:
+        self.leader_changed(leader_id)
+
+    def _apply(self, deltas: list[MetadataDelta]) -> None:
+        if self._publisher is not None:
+            for delta in deltas:
+                self._publisher.put(delta)
+        elif self._has_own_registration(self._loader.image):
+            self.caught_up.set()
+        self._advanced()
+        image = self._loader.image
+        # A log from an earlier run may be due for a snapshot before any of it was read again.
+        may_snapshot = image.offset >= 0 and not self._snapshotting and not self._loader.in_transaction
+        if may_snapshot and self.replica.should_snapshot:
+            self._snapshotting = True
+            self._nursery.start_soon(self._snapshot, image)
+
+    async def _snapshot(self, image: MetadataImage) -> None:
+        records = image_to_records(image)
+        await self.replica.create_snapshot(records, image.offset, image.epoch, image.timestamp_ms)
+        self._snapshotting = False

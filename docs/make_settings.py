@@ -1,0 +1,173 @@
+"""Writes docs/settings.md from the models in settings/ and from the sentences in docs/settings.tsv.
+
+A key has an effect if a node acts on it (`settings.node.acts_on`), or, for topics and groups, if it has a sentence.
+Every such key needs a sentence, except broker keys that only give a topic config its default.
+
+Usage: `python docs/make_settings.py`
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from settings.broker import BrokerSettings
+from settings.controller import ControllerSettings
+from settings.definitions import KeyDefinition, Scope, definitions
+from settings.group import GROUP_KEYS
+from settings.node import HTTP_LISTENER, LEAST_MEMORY_BYTES, MEMORY_LIMIT, acts_on
+from settings.topic import BROKER_SYNONYMS
+
+DOCS = Path(__file__).resolve().parent
+PAGE = DOCS / "settings.md"
+SENTENCES = DOCS / "settings.tsv"
+
+FILE_ONLY = {
+    "listener.security.protocol.map",
+    "listeners",
+    "max.connection.creation.rate",
+    "max.connections",
+    "max.connections.per.ip",
+    "max.connections.per.ip.overrides",
+    "num.recovery.threads.per.data.dir",
+}
+"""Keys that Kafka alters while a broker runs, and that are read from the file alone here."""
+
+TOPIC_KEY_OF = {name: topic_key for topic_key, names in BROKER_SYNONYMS.items() for name, _factor in names}
+
+HEAD = f"""\
+# Settings
+
+Made by `make settings` from the models in `settings/` and the sentences in `docs/settings.tsv`. Keys, types, defaults
+and allowed values are those of Apache Kafka 4.3. A node refuses a value that is not allowed, and logs a warning for a
+key that is unknown or has no effect.
+
+A node reads its keys from a `.properties` file; `--set KEY=VALUE` wins over the file. The column *altered* has the
+scope in which a key can be altered while brokers run, with `barnabas configs`, `kafka-configs.sh` or the admin client:
+for one broker (*per-broker*), or also for all (*cluster-wide*). *file only* means that Kafka applies an altered value
+while it runs, and this broker only the value of its file.
+
+## Keys that Kafka does not have
+
+| key | default | allowed | effect |
+| --- | --- | --- | --- |
+| `{HTTP_LISTENER}` | not served | host:port | Address of health, metrics and decisions over HTTP. |
+| `{MEMORY_LIMIT}` | a quarter of the machine's memory, at most 1 GiB | {LEAST_MEMORY_BYTES} or more | \
+Bytes of memory that clients may make the node use. |
+
+The topic config `barnabas.validate.records` is below.
+"""
+
+
+def sentences() -> dict[tuple[str, str], str]:
+    """(scope, key) to the sentence about its effect."""
+    rows = [line.split("\t") for line in SENTENCES.read_text("utf-8").splitlines()[1:]]
+    return {(scope, key): text for scope, key, text in rows}
+
+
+def page() -> str:
+    """The whole page. Raises KeyError for a key with an effect and without a sentence."""
+    known = sentences()
+    nodes = definitions("broker")
+    parts = [HEAD, "\n## Keys of nodes\n"]
+    for title, keys in (
+        ("Brokers and controllers", _acted_on(nodes, broker=True, controller=True)),
+        ("Brokers alone", _acted_on(nodes, broker=True, controller=False)),
+        ("Controllers alone", _acted_on(nodes, broker=False, controller=True)),
+    ):
+        parts.append(f"\n### {title}\n\n")
+        parts.append(_table((key, known["broker", key.name]) for key in keys if key.name not in TOPIC_KEY_OF))
+    parts.append(
+        "\n### Defaults of topics\n\nThe value of topics that have none of their own. If several keys give the"
+    )
+    parts.append(" default of one topic config, the first that is set wins.\n\n")
+    parts.append(_table(_topic_defaults(nodes)))
+    parts.append("\n## Keys of topics\n\n")
+    parts.append(_table(_with_sentences("topic", known)))
+    parts.append("\n## Keys of groups\n\nAn override must be within the bounds of the broker.\n\n")
+    parts.append(_table(_with_sentences("group", known)))
+    parts.append("\n## Subscriptions to clients' metrics\n\n")
+    parts.append(_table(_with_sentences("client-metrics", known)))
+    parts.append(
+        "\n## No effect here\n\nThese keys are read, and refused with a value that Kafka does not allow. They have no"
+    )
+    parts.append(" other effect.\n")
+    for title, keys in (
+        ("nodes", [key for key in nodes.values() if not _has_effect(key.name)]),
+        ("topics", _without_sentences("topic", known)),
+        ("groups", _without_sentences("group", known)),
+        ("brokers, altered while they run", list(definitions("dynamic").values())),
+    ):
+        parts.append(f"\n### Of {title}\n\n" + _no_effect(keys))
+    return "".join(parts)
+
+
+def _no_effect(keys: Iterable[KeyDefinition]) -> str:
+    """A table of keys by their first word."""
+    families: dict[str, list[str]] = {}
+    for key in keys:
+        if not key.internal:
+            families.setdefault(key.name.partition(".")[0], []).append(f"`{key.name}` ({_default(key)})")
+    rows = [f"| {family} | {', '.join(names)} |" for family, names in sorted(families.items())]
+    return "\n".join(["| | keys (default) |", "| --- | --- |", *rows]) + "\n"
+
+
+def _has_effect(name: str) -> bool:
+    return acts_on(BrokerSettings, name) or acts_on(ControllerSettings, name)
+
+
+def _acted_on(nodes: dict[str, KeyDefinition], *, broker: bool, controller: bool) -> Iterator[KeyDefinition]:
+    """Keys with an effect in exactly these roles."""
+    for name, key in nodes.items():
+        if (acts_on(BrokerSettings, name), acts_on(ControllerSettings, name)) == (broker, controller):
+            yield key
+
+
+def _topic_defaults(nodes: dict[str, KeyDefinition]) -> Iterator[tuple[KeyDefinition, str]]:
+    for name, topic_key in TOPIC_KEY_OF.items():
+        if _has_effect(name):
+            yield nodes[name], f"Default of `{topic_key}`."
+
+
+def _with_sentences(scope: Scope, known: dict[tuple[str, str], str]) -> Iterator[tuple[KeyDefinition, str]]:
+    for name, key in definitions(scope).items():
+        if (scope, name) in known:
+            synonym = GROUP_KEYS[name].synonym if scope == "group" else None
+            yield key, known[scope, name] + (f" Default: `{synonym}` of the broker." if synonym else "")
+
+
+def _without_sentences(scope: Scope, known: dict[tuple[str, str], str]) -> list[KeyDefinition]:
+    return [key for name, key in definitions(scope).items() if (scope, name) not in known]
+
+
+def _table(rows: Iterable[tuple[KeyDefinition, str]]) -> str:
+    lines = ["| key | default | allowed | altered | effect |", "| --- | --- | --- | --- | --- |"]
+    for key, text in rows:
+        allowed = key.allowed_in_words() or key.type
+        lines.append(f"| `{key.name}` | {_default(key)} | {allowed} | {_altered(key)} | {text} |")
+    return "\n".join(lines) + "\n"
+
+
+def _altered(key: KeyDefinition) -> str:
+    if key.scope != "broker":
+        return "yes"
+    if key.name in FILE_ONLY:
+        return "file only"
+    return "no" if key.update == "read-only" else key.update
+
+
+def _default(key: KeyDefinition) -> str:
+    if key.required:
+        return "must be set"
+    if key.default is None:
+        return "none"
+    return f"`{key.default}`" if key.default else "empty"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8")
+    print(f"docs/{PAGE.name} is written")

@@ -1,0 +1,11 @@
+"""The function of each kind of fault."""
+
+from __future__ import annotations
+
+from nemeses.faults import EVERYWHERE
+from nemeses.kinds import FAULTS
+from nemeses.nemesis import Story
+from nemeses.simulated_faults import SIMULATED
+
+_FOUND = {**EVERYWHERE, **SIMULATED}
+STORIES: dict[str, Story] = {name: _FOUND[name] for name in FAULTS}

@@ -1,0 +1,117 @@
+"""Topics that come and go while other clients work: one administrator makes them, writes to them, changes their
+settings, and deletes them again.
+
+Nobody counts their records. What the invariants ask of every log on every node holds for these as well, while their
+settings change and they are deleted. They know of no log whose beginning is deleted: there is no retention here yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import trio
+
+from barnabas.client.admin import Admin, ConfigResource, NewTopic, ResourceType
+from barnabas.client.cluster import Cluster
+from barnabas.client.producer import Producer
+from barnabas.cluster.simulated import SimulatedCluster
+from protocol.errors import KafkaError
+from runtime.simulated.chance import Stream
+from runtime.world import World
+from simulation.clients import as_client, producer_options
+from simulation.findings import Findings
+
+HOST = "administrator"
+MOST_TOPICS = 3
+"""At a time."""
+SETTINGS: tuple[dict[str, str | None], ...] = (
+    {"segment.ms": "300"},
+    {"segment.ms": "5000"},
+    {"index.interval.bytes": "0"},
+    {"index.interval.bytes": "4096"},
+    {"flush.messages": "1"},
+    {"flush.messages": None},
+    {"message.timestamp.type": "LogAppendTime"},
+)
+
+
+@dataclass(slots=True)
+class PassingTopics:
+    """The administrator of one run."""
+
+    cluster: SimulatedCluster
+    findings: Findings
+    pause_seconds: float
+    """Mean time between two acts."""
+    stop: trio.Event = field(default_factory=trio.Event)
+    """Set: all topics that passed are deleted, and the administrator ends."""
+    done: bool = False
+    """All passing topics are deleted."""
+    _topics: dict[str, int] = field(default_factory=dict)
+    """Those that may be there, with how many partitions they have."""
+    _made: int = 0
+
+    async def run(self) -> None:
+        await as_client(self.cluster, HOST, self._administer)
+
+    async def _administer(self, world: World, cluster: Cluster) -> None:
+        chance = self.cluster.universe.stream("passing topics")
+        admin = Admin.over(cluster)
+        options = producer_options(self.cluster)
+        options["delivery_timeout_ms"] = 6_000
+        async with Producer(world=world, **options) as producer:
+            acts: tuple[Callable[[Admin, Producer, Stream], Awaitable[None]], ...] = (
+                self._make, self._write, self._write, self._write, self._change, self._delete,
+            )  # fmt: skip
+            while not self.stop.is_set():
+                with trio.move_on_after(chance.expovariate(1.0 / self.pause_seconds)):
+                    await self.stop.wait()
+                act = chance.choice(acts) if self._topics else self._make
+                await self._try(act.__name__.strip("_"), act(admin, producer, chance))
+        while self._topics:
+            await self._try("delete", self._delete(admin, None, chance))
+        self.done = True
+
+    def not_done(self) -> str:
+        """Reason why the administrator is not done after `stop`; empty if it is."""
+        return "" if self.done else f"{', '.join(self._topics) or 'none'} of the passing topics may be left"
+
+    async def _try(self, name: str, act: Awaitable[None]) -> None:
+        """While things break, any of it may be refused."""
+        try:
+            with trio.move_on_after(10):
+                await act
+                self.findings.count(f"passing topics: {name.replace('_', ' ')}")
+        except KafkaError as error:
+            self.findings.count(f"administrator: {error.code.name}")
+            await trio.sleep(0.1)
+
+    async def _make(self, admin: Admin, producer: Producer, chance: Stream) -> None:
+        if len(self._topics) >= MOST_TOPICS:
+            return
+        self._made += 1
+        name, partitions = f"passing-{self._made}", chance.randint(1, 2)
+        self._topics[name] = partitions
+        replicas = min(3, len(list(self.cluster.brokers)))
+        configs = {"internal.segment.bytes": "1500", "segment.ms": "1000"}
+        await admin.create_topics(NewTopic(name, partitions, replicas, configs=configs))
+
+    async def _write(self, admin: Admin, producer: Producer, chance: Stream) -> None:
+        name = chance.choice(list(self._topics))
+        partition = chance.randrange(self._topics[name])
+        async with trio.open_nursery() as nursery:
+            for _ in range(chance.randint(1, 8)):
+                value = b"." * chance.randrange(200)
+                future = await producer.enqueue(name, value, partition=partition)
+                nursery.start_soon(future.outcome)
+
+    async def _change(self, admin: Admin, producer: Producer, chance: Stream) -> None:
+        resource = ConfigResource(ResourceType.TOPIC, chance.choice(list(self._topics)))
+        await admin.incremental_alter_configs({resource: chance.choice(SETTINGS)})
+
+    async def _delete(self, admin: Admin, producer: Producer | None, chance: Stream) -> None:
+        name = chance.choice(list(self._topics))
+        gone = (await admin.delete_topics(name, raise_errors=False)).errors
+        if not gone or all(error.code.name == "UNKNOWN_TOPIC_OR_PARTITION" for error in gone.values()):
+            self._topics.pop(name, None)

@@ -1,0 +1,153 @@
+"""Probes: after certain methods of the nodes, an observer is called with what they did.
+
+This is the only file that patches classes of other packages. It does not change what they do: the originals run first,
+and observers only read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, Protocol
+
+from barnabas.client.groups.participant import Participant
+from broker.replication.partition import Partition, ReadRequest, ReadResult
+from kraft.metadata.image import MetadataImage
+from kraft.metadata.loader import MetadataLoader
+from kraft.metadata_replica import MetadataReplica
+from kraft.raft.history import OffsetAndEpoch
+from kraft.raft.ready import Ready
+from kraft.snapshots import SnapshotFiles
+from runtime.server_connection import ServerConnection
+from storage.log import PartitionLog
+from storage.names import METADATA_TOPIC
+
+After = Callable[..., None]
+
+
+class Observer(Protocol):
+    """Called after each event, except for requests. Partition logs are those of data, not of metadata."""
+
+    def replica_stepped(self, replica: MetadataReplica, ready: Ready) -> None: ...
+
+    def snapshot_published(self, path: str) -> None: ...
+
+    def metadata_applied(self, loader: MetadataLoader, image: MetadataImage) -> None: ...
+
+    def log_opened(self, log: PartitionLog, *, recovered: bool) -> None: ...
+
+    def high_watermark_set(self, log: PartitionLog) -> None: ...
+
+    def log_truncated(self, log: PartitionLog, *, records: int) -> None: ...
+
+    def partition_changed(self, partition: Partition) -> None: ...
+
+    def member_heard(self, participant: Participant) -> None: ...
+
+    def partition_read(self, partition: Partition, request: ReadRequest, result: ReadResult) -> None: ...
+
+    def request_begun(self, connection: ServerConnection) -> None: ...
+
+
+@contextmanager
+def observed(observer: Observer) -> Iterator[None]:
+    """Calls `observer` for everything in this process, for the length of the block."""
+
+    def stepped(replica: MetadataReplica, _result: object, ready: Ready, *_: object) -> None:
+        observer.replica_stepped(replica, ready)
+
+    def applied(loader: MetadataLoader, *_: object, **__: object) -> None:
+        observer.metadata_applied(loader, loader.image)
+
+    def published(files: SnapshotFiles, _result: object, snapshot: OffsetAndEpoch) -> None:
+        observer.snapshot_published(files.path(snapshot))
+
+    def watermark(log: PartitionLog, *_: object) -> None:
+        if log.topic != METADATA_TOPIC:
+            observer.high_watermark_set(log)
+
+    def changed(partition: Partition, *_: object) -> None:
+        observer.partition_changed(partition)
+
+    def heard(participant: Participant, *_: object) -> None:
+        observer.member_heard(participant)
+
+    def was_read(partition: Partition, result: ReadResult, request: ReadRequest) -> None:
+        observer.partition_read(partition, request, result)
+
+    original_hand_over = ServerConnection.__dict__["_hand_over"]
+
+    @wraps(original_hand_over)
+    def hand_over(connection: ServerConnection, frame: bytearray) -> None:
+        observer.request_begun(connection)
+        original_hand_over(connection, frame)
+
+    original_open = PartitionLog.__dict__["open"].__func__
+
+    @wraps(original_open)
+    def open_log(cls: type[PartitionLog], *arguments: Any, **keywords: Any) -> PartitionLog:
+        log: PartitionLog = original_open(cls, *arguments, **keywords)
+        if log.topic != METADATA_TOPIC:
+            recovered = not keywords["last_run"].clean_shutdown and log.log_end_offset > 0
+            observer.log_opened(log, recovered=recovered)
+        return log
+
+    original_create = PartitionLog.__dict__["create"].__func__
+
+    @wraps(original_create)
+    def create_log(cls: type[PartitionLog], *arguments: Any, **keywords: Any) -> PartitionLog:
+        log: PartitionLog = original_create(cls, *arguments, **keywords)
+        observer.log_opened(log, recovered=False)
+        return log
+
+    probes: list[tuple[type, str, Any]] = [
+        (PartitionLog, "open", classmethod(open_log)),
+        (PartitionLog, "create", classmethod(create_log)),
+        (MetadataReplica, "_carry_out", _after(MetadataReplica, "_carry_out", stepped)),
+        (SnapshotFiles, "publish", _after(SnapshotFiles, "publish", published)),
+        (MetadataLoader, "handle_commit", _after(MetadataLoader, "handle_commit", applied)),
+        (MetadataLoader, "handle_snapshot", _after(MetadataLoader, "handle_snapshot", applied)),
+        (PartitionLog, "set_high_watermark", _after(PartitionLog, "set_high_watermark", watermark)),
+        (PartitionLog, "truncate_to", _truncation("truncate_to", observer)),
+        (PartitionLog, "truncate_fully_and_start_at", _truncation("truncate_fully_and_start_at", observer)),
+        (Partition, "_carry_out", _after(Partition, "_carry_out", changed)),
+        (Partition, "_read", _after(Partition, "_read", was_read)),
+        (Participant, "_was_heard", _after(Participant, "_was_heard", heard)),
+        (ServerConnection, "_hand_over", hand_over),
+    ]
+    before = [(owner, name, owner.__dict__[name]) for owner, name, _ in probes]
+    for owner, name, probe in probes:
+        setattr(owner, name, probe)
+    try:
+        yield
+    finally:
+        for owner, name, original in before:
+            setattr(owner, name, original)
+
+
+def _after(owner: type, name: str, call: After) -> Callable[..., Any]:
+    """The method, and then `call(self, its result, *its arguments)`."""
+    original: Callable[..., Any] = owner.__dict__[name]
+
+    @wraps(original)
+    def method(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        result = original(self, *arguments, **keywords)
+        call(self, result, *arguments, **keywords)
+        return result
+
+    return method
+
+
+def _truncation(name: str, observer: Observer) -> Callable[..., Any]:
+    original: Callable[..., Any] = PartitionLog.__dict__[name]
+
+    @wraps(original)
+    def method(log: PartitionLog, *arguments: Any, **keywords: Any) -> Any:
+        end = log.log_end_offset
+        result = original(log, *arguments, **keywords)
+        if log.topic != METADATA_TOPIC:
+            observer.log_truncated(log, records=end - log.log_end_offset)
+        return result
+
+    return method

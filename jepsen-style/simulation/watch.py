@@ -1,0 +1,239 @@
+"""Connects the probes with the promises."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+from barnabas.client.groups.participant import Participant
+from barnabas.cluster.simulated import SimulatedCluster, current_node
+from broker.coordinator.coordinator import partition_for
+from broker.internal_topics import GROUP_TOPIC
+from broker.replication.partition import FetchKind, Partition, ReadRequest, ReadResult
+from broker.replication.replica import Leading
+from kraft.metadata.delta import MetadataDelta
+from kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
+from kraft.metadata.loader import MetadataLoader
+from kraft.metadata_replica import MetadataReplica
+from kraft.raft.ready import InstallSnapshot, Ready, StartSnapshot
+from runtime.server_connection import ServerConnection
+from runtime.simulated import Universe
+from runtime.simulated.inode import Inode
+from simulation.coverage import Coverage
+from simulation.findings import Findings
+from simulation.ghosts import LogReader
+from simulation.invariants.compaction import COMPACTED_TOPICS
+from simulation.invariants.groups import Coordinator, GroupPromises
+from simulation.invariants.partitions import PartitionPromises
+from simulation.invariants.places import LeaderView, PartitionKey
+from simulation.invariants.quorum import QuorumPromises, ReplicaView
+from simulation.invariants.storage import StoragePromises
+from simulation.invariants.transactions import TransactionPromises
+from simulation.probes import observed
+from storage.log import PartitionLog
+
+
+class Watch:
+    """All promises of one universe. An `Observer` of the probes."""
+
+    def __init__(self, universe: Universe, findings: Findings, cluster: SimulatedCluster, coverage: Coverage) -> None:
+        self._universe = universe
+        self._findings = findings
+        self._names = {node.node.id: name for name, node in cluster.nodes.items()}
+        self._steps: dict[int, tuple[object, ...]] = {}
+        self._places: dict[tuple[str, str, int], tuple[PartitionKey, int]] = {}
+        self._led: dict[tuple[str, int, int], tuple[int, int, int, frozenset[int] | None]] = {}
+        """Last state of each replica, as far as promises need it."""
+        self._min_isr_of_nodes = cluster.controllers[0].settings.min_insync_replicas
+        self.coverage = coverage
+        voters = len(cluster.controllers)
+        self.quorum = QuorumPromises(findings, self._content, self._metadata_changed, voters)
+        self.partitions = PartitionPromises(findings, self._content, lambda: self.quorum.image, self.min_isr)
+        self.storage = StoragePromises(findings, self._content)
+        self.groups = GroupPromises(findings)
+        self.transactions = TransactionPromises(findings)
+
+    def _content(self, node_id: int, path: str) -> bytearray | None:
+        entry = self._universe.disk(self._names[node_id]).find(path)
+        return entry.cached if isinstance(entry, Inode) else None
+
+    def min_isr(self, key: PartitionKey) -> int:
+        configs = self.quorum.image.configs
+        for resource in ((TOPIC_RESOURCE, key.topic), (BROKER_RESOURCE, "")):
+            text = configs.get(resource, {}).get("min.insync.replicas")
+            if text is not None:
+                return int(text)
+        return self._min_isr_of_nodes
+
+    def _place(self, log: PartitionLog) -> tuple[PartitionKey, int]:
+        """The partition and node of a log."""
+        known = (log.directory, log.topic, log.partition)
+        place = self._places.get(known)
+        if place is None:
+            place = self._places[known] = (PartitionKey(log.topic, log.partition), _node_of(log.directory))
+        return place
+
+    def broker_lost_something(self, node_id: int, *, whole_disk: bool, flushed_too: bool = False) -> None:
+        """Its power is about to be cut, its files were damaged (`flushed_too`), or its disk is gone."""
+        if whole_disk or flushed_too:
+            self.storage.disk_lost(node_id)
+        else:
+            for key, log in self.partitions.logs_of(node_id):
+                self.storage.power_goes(key, node_id, log)
+        self.partitions.broker_lost_something(node_id)
+        if whole_disk:
+            self.quorum.disk_lost(node_id)
+
+    def check_replicas(self, key: PartitionKey, node_ids: Sequence[int]) -> None:
+        """At the end, when all is quiet and every node runs."""
+        self.partitions.check_replicas_equal(key, node_ids)
+        for node_id in node_ids:
+            log = self.partitions.log(key, node_id)
+            assert isinstance(log, PartitionLog)
+            self.storage.check_indexes(key, node_id, log.segments)
+            if key.topic not in COMPACTED_TOPICS:
+                start, end = log.log_start_offset, log.log_end_offset
+                batches = LogReader(log, partial(self._content, node_id)).batches(start, end)
+                self.storage.check_aborted(key, node_id, batches, log.aborted_transactions(start, end))
+
+    def _metadata_changed(self, delta: MetadataDelta) -> None:
+        self.partitions.metadata_changed(delta)
+        for topic in delta.changed_topics.values():
+            if topic.name == GROUP_TOPIC:
+                for index, image in topic.changed_partitions.items():
+                    self.groups.leads(index, image.leader)
+
+    # ---- Observer
+
+    def replica_stepped(self, replica: MetadataReplica, ready: Ready) -> None:
+        core, log = replica.core, replica.log.partition_log
+        if not self._universe.is_alive(self._names[core.local_id]):
+            # The node was killed, maybe in the middle of a step. The failure of its requests is one more step of what
+            # is left of it, which has no effect, and its log in memory is not what a power cut left on its disk.
+            return
+        self.coverage.replicas[core.local_id] = replica
+        voted = getattr(core.role, "voted", None)
+        seen = (
+            core.local_id,
+            core.is_voter,
+            core.is_leader,
+            core.epoch,
+            core.leader_id,
+            None if voted is None else voted.id,
+            core.high_watermark,
+            core.synced_end_offset,
+            log,
+        )
+        # Most steps change nothing that a promise is about.
+        state = (*seen, log.log_end_offset)
+        loads = any(isinstance(step, StartSnapshot | InstallSnapshot) for step in ready.snapshot_steps)
+        if ready.truncate_to is None and not loads and self._steps.get(core.local_id) == state:
+            return
+        self._steps[core.local_id] = state
+        self.quorum.stepped(ReplicaView(*seen, loads_snapshot=loads), ready.truncate_to)
+
+    def snapshot_published(self, path: str) -> None:
+        self.quorum.snapshot_published(_node_of(path), path)
+
+    def metadata_applied(self, loader: MetadataLoader, image: MetadataImage) -> None:
+        if loader is not self.quorum.loader:
+            self.quorum.applied(current_node.get(), image)
+
+    def log_opened(self, log: PartitionLog, *, recovered: bool) -> None:
+        place = self._place(log)
+        self.storage.opened(*place, log)
+        self.partitions.opened(*place, log)
+        self.storage.check_indexes(*place, log.segments)
+        if recovered:
+            self._findings.count("log recoveries")
+
+    def high_watermark_set(self, log: PartitionLog) -> None:
+        self.partitions.high_watermark_moved(*self._place(log), log)
+
+    def log_truncated(self, log: PartitionLog, *, records: int) -> None:
+        if records > 0:
+            self._findings.count("log truncations")
+        place = self._place(log)
+        self.partitions.truncated(*place, log)
+        self.storage.check_indexes(*place, log.segments)
+
+    def partition_changed(self, partition: Partition) -> None:
+        replica = partition.replica
+        role = replica.role
+        # Most changes change nothing that a promise is about.
+        place = (partition.topic, partition.index, replica.node_id)
+        maximal_isr = role.maximal_isr if isinstance(role, Leading) else None
+        seen = (replica.leader_epoch, replica.partition_epoch, replica.high_watermark, maximal_isr)
+        before = self._led.get(place)
+        if before == seen:
+            return
+        self._led[place] = seen
+        key = PartitionKey(partition.topic, partition.index)
+        led_with = maximal_isr
+        if before is not None and before[0] == replica.leader_epoch:
+            # Its disk may have failed in the turn in which it moved its high watermark, as the leader of this epoch.
+            led_with = maximal_isr or before[3]
+        if led_with is not None:
+            where = (replica.node_id, replica.leader_epoch, replica.partition_epoch)
+            self.partitions.leads(key, LeaderView(*where, replica.high_watermark, led_with))
+        if maximal_isr is None:
+            self.partitions.follows(key, replica.node_id, replica.leader_epoch, replica.high_watermark)
+
+    def partition_read(self, partition: Partition, request: ReadRequest, result: ReadResult) -> None:
+        if request.kind is FetchKind.READ_COMMITTED and result.records is not None:
+            key = PartitionKey(partition.topic, partition.index)
+            self.partitions.read_committed(key, partition.replica.node_id, result.records.upper_offset)
+
+    def request_begun(self, connection: ServerConnection) -> None:
+        self._findings.check(
+            not connection.closed,
+            lambda: f"a request from {connection.peer_host} was begun after its connection was closed",
+        )
+
+    def member_heard(self, participant: Participant) -> None:
+        index = partition_for(participant.group_id, len(self.quorum.image.topics.by_name[GROUP_TOPIC].partitions))
+        node_id, unheard_ms = participant.heard_by, participant.unheard_ms()
+        assert node_id is not None
+        if not self.groups.heard(current_node.get(), Coordinator(index, node_id), unheard_ms):
+            self._findings.count("answers of deposed coordinators to members")
+
+
+def _node_of(path: str) -> int:
+    """Paths begin with the node's name: `/broker-1/data/…`."""
+    return int(path.split("/", 2)[1].rpartition("-")[2])
+
+
+class NodeLog(logging.Handler):
+    """Notes what nodes log at ERROR together with an exception, and keeps their last words."""
+
+    def __init__(self, universe: Universe) -> None:
+        super().__init__(logging.WARNING)
+        self._universe = universe
+        self.lines: list[str] = []
+        self.errors: list[tuple[str, str, BaseException | None]] = []
+        """(node, message, exception)"""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        node = current_node.get()
+        message = f"{self._universe.time.now:10.3f} {node:15} {record.levelname:7} {record.name}: {record.getMessage()}"
+        self.lines.append(message)
+        if record.levelno >= logging.ERROR and record.exc_info:
+            self.errors.append((node, message, record.exc_info[1]))
+
+
+@contextmanager
+def watching(watch: Watch, node_log: NodeLog, level: int = logging.WARNING) -> Iterator[None]:
+    """Everything that happens in this process is the universe's, for the length of the block."""
+    root = logging.getLogger()
+    before, handlers = root.level, root.handlers[:]
+    root.handlers[:] = [node_log]
+    root.setLevel(level)
+    node_log.setLevel(level)
+    try:
+        with observed(watch):
+            yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(before)

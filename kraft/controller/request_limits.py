@@ -1,0 +1,74 @@
+"""Limits of one request to the controller: its changes are written as one atomic batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kraft.controller.state import MAX_RECORDS_PER_OPERATION, Pace, Steps
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.alter_configs import AlterConfigsRequest
+from protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from protocol.messages.broker_registration import BrokerRegistrationRequest
+from protocol.messages.controller_registration import ControllerRegistrationRequest
+from protocol.messages.create_partitions import CreatePartitionsRequest
+from protocol.messages.create_topics import CreateTopicsRequest
+from protocol.messages.delete_topics import DeleteTopicsRequest
+from protocol.messages.elect_leaders import ElectLeadersRequest
+from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from protocol.schema import Message
+
+MAX_LISTED = 1000
+"""Listeners, features or log directories that a node may register."""
+COUNTED_PER_ITEM = 100
+"""Topics or resources that are counted in the time of an item."""
+
+
+def _partitions(topics: Any) -> Iterator[int]:
+    return (max(1, len(topic.partitions)) for topic in topics or ())
+
+
+def _configs(request: Any) -> Iterator[int]:
+    return (max(1, len(resource.configs)) for resource in request.resources)
+
+
+_COUNTS: dict[type[Message], Callable[[Any], Iterator[int]]] = {
+    CreateTopicsRequest: lambda request: (1 + len(topic.configs) for topic in request.topics),
+    DeleteTopicsRequest: lambda request: iter((len(request.topics), len(request.topic_names))),
+    CreatePartitionsRequest: lambda request: iter((len(request.topics),)),
+    ElectLeadersRequest: lambda request: _partitions(request.topic_partitions),
+    AlterPartitionReassignmentsRequest: lambda request: _partitions(request.topics),
+    AlterConfigsRequest: _configs,
+    IncrementalAlterConfigsRequest: _configs,
+}
+"""The topics, partitions or configs that a request of a client names; the sum is their number."""
+
+
+def count_named(request: Message, pace: Pace) -> Steps[int]:
+    """The number of topics, partitions or configs that the request names. Raises KafkaError POLICY_VIOLATION for more
+    than one operation may change, and INVALID_REGISTRATION for a registration that no node sends."""
+    counts = _COUNTS.get(type(request))
+    named = 0
+    for index, count in enumerate(() if counts is None else counts(request), 1):
+        named += count
+        if named > MAX_RECORDS_PER_OPERATION:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"the request names more than {MAX_RECORDS_PER_OPERATION} topics, partitions or configs",
+            )
+        if index % COUNTED_PER_ITEM == 0 and pace.is_full():
+            yield None
+    if isinstance(request, BrokerRegistrationRequest):
+        _check_listed(request.listeners, request.features, request.log_dirs)
+    elif isinstance(request, ControllerRegistrationRequest):
+        _check_listed(request.listeners, request.features)
+    return named
+
+
+def _check_listed(*lists: list[Any]) -> None:
+    longest = max(map(len, lists))
+    if longest > MAX_LISTED:
+        raise KafkaError(
+            ErrorCode.INVALID_REGISTRATION,
+            f"a node has at most {MAX_LISTED} listeners, features and log directories; got {longest} of one kind",
+        )

@@ -1,0 +1,159 @@
+"""Shell: `DecisionQueue` runs the work of the active controller, one job at a time, each in short steps.
+
+A job (a decision, the append of its records) sees the pending image as the job before it left it, so no two are
+interleaved. Everything else (heartbeats that arrive, Raft, fetches) has its turn between two steps. Jobs of nodes go
+before those of clients; clients take turns by connection, so that a backlog delays only the client that sent it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import trio
+
+from runtime.request_times import Spread
+from runtime.server import Steps
+from runtime.turns import BUDGET_SECONDS, TURN_SECONDS
+from runtime.world import World
+
+log = logging.getLogger("kraft.controller")
+
+STEPS_IN_A_TURN = 4
+"""Steps of a job after which other tasks run, however quick they were."""
+
+OF_NODES = None
+"""The client of jobs that the cluster itself asks for."""
+
+
+@dataclass(slots=True)
+class Job:
+    """Work for the queue. `steps` yields None between steps, or work for a worker thread whose result it is sent."""
+
+    name: str
+    """The API, or the kind of work."""
+    steps: Steps
+    failed: Callable[[Exception], None]
+    """Called if a step raises."""
+    api_key: int = -1
+    """The API, if the work is for a request."""
+    client: int | None = OF_NODES
+    """The connection that asked for it."""
+    is_abandoned: Callable[[], bool] = lambda: False
+    """Whether nobody waits for it; then it is not begun."""
+    done: Callable[[], None] = lambda: None
+    """Called when it ended, whether or not it failed."""
+    added: float = 0.0
+    """On the stopwatch."""
+    work: Callable[[], Any] | None = None
+    """Work that its last step yielded."""
+
+
+class DecisionQueue:
+    """Mutable; `run` is its task."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._stopwatch = world.stopwatch
+        self._current: Job | None = None
+        self._nodes: deque[Job] = deque()
+        self._clients: dict[int, deque[Job]] = {}
+        """Jobs by connection; the first connection is next."""
+        self._added = trio.Event()
+        self.on_long_step: Callable[[int, float], None] = lambda _api_key, _seconds: None
+        """Called with the API and the seconds of a step that held the event loop for too long."""
+        self.waited = Spread()
+        """Seconds that jobs waited until their first step."""
+
+    def add(self, job: Job) -> None:
+        """Run a job after those before it. If the queue is empty, its first step runs now."""
+        job.added = self._stopwatch()
+        if self._current is None and not self._nodes and not self._clients:
+            self._begin(job)
+            self._advance(job, partial(job.steps.send, None))
+        elif job.client is OF_NODES:
+            self._nodes.append(job)
+        else:
+            self._clients.setdefault(job.client, deque()).append(job)
+        if self._current is not None or self._nodes or self._clients:
+            self._added.set()
+
+    async def run(self) -> None:
+        """Run the jobs until cancelled."""
+        while True:
+            job = self._current or self._next()
+            if job is None:
+                self._added = trio.Event()
+                await self._added.wait()
+                await trio.lowlevel.checkpoint()
+            else:
+                await self._take_turn(job)
+
+    async def _take_turn(self, job: Job) -> None:
+        """Run a few steps, then let other tasks run."""
+        began = self._stopwatch()
+        for _ in range(STEPS_IN_A_TURN):
+            if job.work is None:
+                self._advance(job, partial(job.steps.send, None))
+            else:
+                await self._do_work(job, job.work)
+            if self._current is not job or self._stopwatch() - began > TURN_SECONDS:
+                break
+        await trio.lowlevel.checkpoint()
+
+    async def _do_work(self, job: Job, work: Callable[[], Any]) -> None:
+        """Run the work of a step in a worker thread, then the next step with its result."""
+        try:
+            result = await self._world.run_blocking(work)
+        except Exception as error:
+            self._advance(job, partial(job.steps.throw, error))
+        else:
+            self._advance(job, partial(job.steps.send, result))
+
+    def _next(self) -> Job | None:
+        while self._nodes or self._clients:
+            job = self._nodes.popleft() if self._nodes else self._next_of_clients()
+            if job.is_abandoned():
+                self._end(job)
+                continue
+            self._begin(job)
+            return job
+        return None
+
+    def _next_of_clients(self) -> Job:
+        client = next(iter(self._clients))
+        waiting = self._clients.pop(client)
+        job = waiting.popleft()
+        if waiting:
+            self._clients[client] = waiting
+        return job
+
+    def _begin(self, job: Job) -> None:
+        self._current = job
+        self.waited.took(self._stopwatch() - job.added)
+
+    def _advance(self, job: Job, step: Callable[[], Callable[[], Any] | None]) -> None:
+        """Run one step."""
+        count = self._world.count_work
+        began = self._stopwatch()
+        try:
+            job.work = step() if count is None else count(job.name, step)
+        except StopIteration:
+            self._end(job)
+        except Exception as error:
+            self._end(job, error)
+        seconds = self._stopwatch() - began
+        if seconds > BUDGET_SECONDS:
+            self.on_long_step(job.api_key, seconds)
+
+    def _end(self, job: Job, error: Exception | None = None) -> None:
+        job.steps.close()
+        if self._current is job:
+            self._current = None
+        if error is not None:
+            job.failed(error)
+        job.done()

@@ -1,0 +1,285 @@
+"""One request under way: what was asked, its answer, and the work on it that outlasts its handler."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from protocol.api_keys import ApiSpec
+from protocol.errors import EncodeError, ErrorCode, KafkaError
+from protocol.framing import response_prefix
+from protocol.messages.produce import ProduceRequest
+from protocol.refusals import refusal_of
+from protocol.schema import Message, encode_chunks
+from protocol.shortening import shorten_error_messages
+from runtime.background import Background, Task
+from runtime.request import AnswerSlot, Request
+from runtime.request_times import ApiCounter, error_codes, request_log
+from runtime.steps import Steps, counted
+from runtime.worker import Worker
+from runtime.world import Chunk, CountWork
+
+log = logging.getLogger(__name__)
+
+Stopwatch = Callable[[], float]
+"""`World.stopwatch`."""
+
+PRINCIPAL = "User:ANONYMOUS"
+"""The principal of every client: no listener authenticates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """The parts of a node that do the work of requests that does not fit into a turn."""
+
+    background: Background
+    worker: Worker
+    count_work: CountWork | None = None
+
+
+@dataclass(slots=True)
+class Call:
+    """One request under way."""
+
+    request: Request
+    message: Any
+    slot: AnswerSlot
+    _spec: ApiSpec
+    _counter: ApiCounter
+    _execution: Execution | None
+    is_large: bool = field(kw_only=True, default=False)
+    """The answer has too many elements to be encoded on the event loop. The dispatcher sets it for large requests, and
+    handlers for small requests with large answers."""
+    is_over: bool = field(kw_only=True, default=False)
+    """It was answered, or its connection was closed."""
+    has_failed: bool = field(kw_only=True, default=False)
+    """A mistake of ours was answered; an answer of the rest of the work comes too late."""
+
+    @property
+    def version(self) -> int:
+        return self.request.api_version
+
+    @property
+    def api(self) -> str:
+        """The name of the API."""
+        return self._spec.name
+
+    # -- answers
+
+    def answer(self, response: Message, *, has_errors: bool = True) -> None:
+        """Send the response in the version of the request. May be called later, from any task, but once.
+
+        Errors in it are counted; a caller that knows of none may pass `has_errors=False`. An answer that cannot be
+        encoded fails this call, and not its caller.
+        """
+        if self.is_over:
+            assert self.has_failed, "a request was answered twice"
+            return
+        self.is_over = True
+        counter = self._counter
+        counter.answers += 1
+        if self.is_large and self._execution is not None:
+            self._execution.background.spawn(self._answer_by_worker, response, failed=self._abort_failed)
+            return
+        if has_errors:
+            counter.errors.update(error_codes(response))
+        try:
+            chunks = self._encoded(response)
+        except Exception as error:
+            self._abort_failed(error)
+        else:
+            self.slot.fill(chunks)
+
+    def answer_bytes(self, header_and_body: bytes) -> None:
+        """Send a response that another node encoded for this very request (an Envelope's content)."""
+        if self.has_failed:
+            return
+        self.is_over = True
+        self._counter.answers += 1
+        self.slot.fill([header_and_body])
+
+    def answer_nothing(self) -> None:
+        """Finish a request that has no response: acks=0."""
+        if self.has_failed:
+            return
+        self.is_over = True
+        self.slot.drop()
+
+    def abort(self, reason: str) -> None:
+        """Close the connection: the client learns that something went wrong, but not what was done."""
+        self.is_over = True
+        self.slot.abort(reason)
+
+    def refuse(self, code: ErrorCode, message: str | None = None) -> None:
+        """Answer with an error and nothing else, wherever the answer has a place for it."""
+        if isinstance(self.message, ProduceRequest) and self.message.acks == 0:
+            self.abort(f"produce with acks=0 failed with error {code.name}")
+        elif self.is_large:
+            self.abort(f"{self._spec.name} failed with error {code.name}")
+        else:
+            self.answer(refusal_of(self.message, self.version, code, message))
+
+    async def _answer_by_worker(self, response: Message) -> None:
+        """Encode in the worker. The response must not change meanwhile."""
+        assert self._execution is not None
+
+        def work() -> tuple[list[int], list[Chunk]]:
+            return error_codes(response), self._encoded(response)
+
+        errors, chunks = await self._execution.worker.run(work)
+        self._counter.errors.update(errors)
+        self.slot.fill(chunks)
+
+    def _encoded(self, response: Message) -> list[Chunk]:
+        request = self.request
+        flexible = self._spec.response_header_version(request.api_version) == 1
+        prefix = response_prefix(request.correlation_id, flexible)
+        try:
+            return encode_chunks(response, request.api_version, prefix)
+        except EncodeError:
+            # A message that quotes a name of 32 kB does not fit into a classic string. Any other reason stays.
+            shorten_error_messages(response)
+            return encode_chunks(response, request.api_version, prefix)
+
+    # -- work that outlasts the handler
+
+    def spawn(self, task: Task, *args: Any) -> None:
+        """Continue this request in `task(*args)`, in the background: the only way for a handler to do so. An unexpected
+        exception fails this request."""
+        assert self._execution is not None, "this dispatcher serves no requests with background work"
+        self._execution.background.spawn(task, *args, failed=self.failed)
+
+    async def take_steps(self, steps: Steps) -> None:
+        """Take steps of this request in a background task, in turns of its connection. Raises what a step raises."""
+        await self.slot.take_steps(self.counted(steps))
+
+    def counted(self, steps: Steps) -> Steps:
+        """The steps, each measured if the world counts work."""
+        execution = self._execution
+        if execution is None or execution.count_work is None:
+            return steps
+        return counted(steps, self._spec.name, execution.count_work)
+
+    def guarded(self, callback: Callable[..., None]) -> Callable[..., None]:
+        """`callback` for use by others: an unexpected exception fails this request, and not its caller."""
+
+        def call_back(*args: Any) -> None:
+            try:
+                callback(*args)
+            except Exception as error:
+                self.failed(error)
+
+        return call_back
+
+    def handler_ended(self) -> None:
+        """The handler and its steps are over."""
+
+    # -- failures
+
+    def failed(self, error: Exception) -> None:
+        """A mistake of ours ended the work on this request: UNKNOWN_SERVER_ERROR, a line in the log, and a count."""
+        self._report(error)
+        self.has_failed = True
+        if not self.is_over:
+            if isinstance(error, KafkaError):
+                self.refuse(error.code, error.message)
+            else:
+                self.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def _abort_failed(self, error: Exception) -> None:
+        """The answer cannot be encoded."""
+        self._report(error)
+        try:
+            chunks = self._encoded(refusal_of(self.message, self.version, ErrorCode.UNKNOWN_SERVER_ERROR))
+        except EncodeError:
+            self.slot.abort("internal error")
+        else:
+            self.slot.fill(chunks)
+
+    def _report(self, error: Exception) -> None:
+        self._counter.failures += 1
+        request = self.request
+        log.error(
+            "%s v%d failed, correlation id %d from %s",
+            self._spec.name,
+            request.api_version,
+            request.correlation_id,
+            request.peer_host,
+            exc_info=error,
+        )
+
+
+@dataclass(slots=True)
+class TimedCall(Call):
+    """A call whose times are taken, on the stopwatch. A filled slot is sent later, in a turn of its connection."""
+
+    _stopwatch: Stopwatch
+    _began: float
+    handled: float = 0.0
+    """End of the handler, if the call was not answered by then."""
+    answered: float = 0.0
+
+    # `super()` does not know a class that was made again for its slots.
+
+    def answer(self, response: Message, *, has_errors: bool = True) -> None:
+        Call.answer(self, response, has_errors=has_errors)
+        self.answered = self._stopwatch()
+
+    def answer_bytes(self, header_and_body: bytes) -> None:
+        Call.answer_bytes(self, header_and_body)
+        self.answered = self._stopwatch()
+
+    def answer_nothing(self) -> None:
+        Call.answer_nothing(self)
+        self.answered = self._stopwatch()
+
+    def handler_ended(self) -> None:
+        if not self.answered:
+            self.handled = self._stopwatch()
+
+    def sent(self, size_bytes: int, began: float, ended: float) -> None:
+        """See `runtime.request.Timed`."""
+        counter, received, answered = self._counter, self.request.received, self.answered
+        handled = self.handled or answered
+        counter.queue += self._began - received
+        counter.local += handled - self._began
+        counter.remote += answered - handled
+        counter.response_queue += began - answered
+        counter.send += ended - began
+        counter.total.took(ended - received)
+        if request_log.isEnabledFor(logging.DEBUG):
+            self._log(size_bytes, began, ended)
+
+    def _log(self, size_bytes: int, began: float, ended: float) -> None:
+        request, received, answered = self.request, self.request.received, self.answered
+        handled = self.handled or answered
+        request_log.debug(
+            "request=%s version=%d client_id=%s correlation_id=%d principal=%s connection=%d peer=%s listener=%s"
+            " request_bytes=%d response_bytes=%d total_ms=%.3f queue_ms=%.3f local_ms=%.3f remote_ms=%.3f"
+            " throttle_ms=%.3f response_queue_ms=%.3f send_ms=%.3f",
+            self._spec.name,
+            request.api_version,
+            _quoted(request.client_id),
+            request.correlation_id,
+            PRINCIPAL,
+            request.connection_id,
+            request.peer_host,
+            request.listener_name,
+            len(request.body),
+            size_bytes,
+            (ended - received) * 1000,
+            (self._began - received) * 1000,
+            (handled - self._began) * 1000,
+            (answered - handled) * 1000,
+            0.0,  # no quota holds anybody back
+            (began - answered) * 1000,
+            (ended - began) * 1000,
+        )
+
+
+def _quoted(client_id: str | None) -> str:
+    """A client's own words on one line, as one word."""
+    return "-" if client_id is None else json.dumps(client_id)

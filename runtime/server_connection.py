@@ -1,0 +1,325 @@
+"""One incoming connection: requests in, answers out in the order of the requests.
+
+The path of a request, top-down: `run` reads a burst, `_serve` waits for a turn, `_turn` hands over as many requests as
+fit into it, `_hand_over` parses the header and calls the handler. If the handler returns steps, the `StepDriver` takes
+them in further turns, and no other request of the connection begins meanwhile. Answers that are filled by the end of a
+turn leave with one send; the `Flusher` sends those that are filled later. Knows the request header, no request.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import trio
+
+from protocol.errors import MalformedMessage
+from protocol.framing import parse_request_header
+from runtime.frames import FrameError, FrameReader
+from runtime.memory import Counted
+from runtime.request import Request
+from runtime.responses import ResponseLine, ResponseSlot
+from runtime.service import Service
+from runtime.step_driver import StepDriver
+from runtime.steps import RunningSteps
+from runtime.turns import BUDGET_SECONDS, ROUND_SECONDS, TURN_SECONDS, Share
+from runtime.world import Connection, ConnectionLost
+
+log = logging.getLogger(__name__)
+
+BURST_REQUESTS = 64
+"""Requests after which a connection lets others have a turn. `BURST_BYTES` of frames count the same."""
+
+BURST_BYTES = 1024 * 1024
+
+FIRST_STEPS = 16
+"""Steps that are taken in the turn in which a request begins."""
+
+ACKS_0_API_KEY = b"\0\0"
+"""The first bytes of a frame with a Produce, the one request that may want no answer."""
+
+
+class ServerConnection:
+    """The server's end of one connection."""
+
+    def __init__(self, service: Service, connection: Connection, listener_name: str, connection_id: int) -> None:
+        self._service = service
+        self._connection = connection
+        self._listener_name = listener_name
+        self._connection_id = connection_id
+        self._nursery: trio.Nursery | None = None
+        self._reader = FrameReader(connection, service.limits.socket_request_max_bytes, service.scratch)
+        self._responses = ResponseLine(connection, service.limits, service.memory)
+        self._counted_requests = Counted(service.memory.requests_changed)
+        self._driver = StepDriver(service, self)
+        self._steps: RunningSteps | None = None
+        """The steps of the request under way. No other request begins before they are over."""
+        self._flush_is_due = False
+        """On the flusher's list."""
+        self._handed_over = 0
+        """Bytes handed over since others had a turn, as they count towards `BURST_BYTES`."""
+        self._room: trio.Event | None = None
+        """Set when the reader may go on."""
+        self._received = 0.0
+        """Arrival of the burst that is being served, on the stopwatch."""
+        self._was_held_up = False
+        """Others may have had turns since the burst arrived."""
+        self._finishing = False
+        self.peer_host = connection.peer_host
+        self.last_active_ms = service.monotonic.now_ms()
+        """Last time that the peer sent something or took some of its answers."""
+        self.closed = False
+        self.ended = False
+        """The peer closed its side while requests waited for their turn."""
+        self.share = Share()
+
+    @property
+    def request_bytes(self) -> int:
+        """Memory of requests that are not answered, and of the one that is still arriving."""
+        return self._responses.request_bytes + self._reader.held_bytes
+
+    @property
+    def answer_bytes(self) -> int:
+        """Memory of answers that have not left."""
+        return self._responses.counted_bytes
+
+    # -- the path of a request
+
+    async def run(self, nursery: trio.Nursery) -> None:
+        """Serve until either side closes. `nursery` runs the wait for a peer that reads slowly."""
+        self._nursery = nursery
+        memory = self._service.memory
+        try:
+            while not self.closed:
+                if memory.is_full and not self.share.is_node and not self._reader.held_bytes:
+                    await self._wait_for_room()
+                    continue
+                frames = await self._reader.read()
+                self.last_active_ms = self._service.monotonic.now_ms()
+                self._received = self._service.stopwatch()
+                if frames:
+                    await self._serve(frames)
+                else:
+                    self._count_requests()
+        except ConnectionLost as lost:
+            log.debug("connection %d from %s ended: %s", self._connection_id, self.peer_host, lost)
+        except FrameError as error:
+            self.abort(str(error))
+        finally:
+            self.close()
+
+    async def _serve(self, frames: list[bytearray]) -> None:
+        """Hand over a burst, turn by turn. Requests that have not begun when the connection closes are dropped."""
+        turns = self._service.turns
+        position = 0
+        while position < len(frames) and not self._finishing and not self.closed:
+            if turns.spent >= ROUND_SECONDS:
+                await turns.wait(self.share)
+                if self.closed:
+                    return
+                self._was_held_up = True
+            if self._was_held_up and not self.ended and self._connection.has_ended():
+                self.ended = True
+            if self.ended:
+                # The client may have returned over another connection, and what it gave up must not overtake that. A
+                # producer with acks=0 waits for no answer, and what it sent before it closed counts.
+                frames = [frame for frame in frames[position:] if frame[:2] == ACKS_0_API_KEY]
+                position = 0
+                if not frames:
+                    return
+            position += self._turn(frames, position)
+            if self._steps is not None:
+                await self._driver.take_all(self._steps)
+                self._steps = None
+                self._was_held_up = True
+            if self._responses.is_full:
+                await self._wait_for_room()
+            elif self._handed_over >= BURST_BYTES or position < len(frames):
+                await trio.lowlevel.checkpoint()
+                self._handed_over = 0
+                self._was_held_up = True
+
+    def _turn(self, frames: list[bytearray], position: int) -> int:
+        """One turn: hand over frames from `position` until all are handed over, the turn is over, or answers must leave
+        first. Returns how many were handed over."""
+        service = self._service
+        stopwatch = service.stopwatch
+        began = before = stopwatch() if self._was_held_up else self._received
+        self._was_held_up = False
+        taken, cost = 0, 0
+        self.begin_turn()
+        try:
+            for frame in frames[position:] if position else frames:
+                taken += 1
+                cost += max(len(frame), BURST_BYTES // BURST_REQUESTS)
+                self._hand_over(frame)
+                now = stopwatch()
+                if now - before > BUDGET_SECONDS:
+                    service.overran(int.from_bytes(frame[:2], "big"), now - before)
+                before = now
+                if self._steps is not None:
+                    before = self._driver.take_some(self._steps, FIRST_STEPS, began)
+                    if self._steps.is_over:
+                        self._steps = None
+                if (
+                    self._steps is not None
+                    or cost >= BURST_BYTES
+                    or before - began > TURN_SECONDS
+                    or self.closed
+                    or self._responses.is_full
+                ):
+                    break
+        finally:
+            self.end_turn(began, before)
+        self._handed_over += cost
+        return taken
+
+    def _hand_over(self, frame: bytearray) -> None:
+        view = memoryview(frame)
+        try:
+            header, position = parse_request_header(view)
+        except MalformedMessage as error:
+            self.abort(f"malformed request header: {error}")
+            return
+        slot = ResponseSlot(self, header.request_api_key, len(frame))
+        self._responses.add(slot)
+        request = Request(
+            header.request_api_key,
+            header.request_api_version,
+            header.correlation_id,
+            header.client_id,
+            view[position:],
+            self.peer_host,
+            self._listener_name,
+            self._connection_id,
+            self.last_active_ms,
+            self._received,
+        )
+        try:
+            steps = self._service.handle(request, slot)
+        except Exception:
+            # A mistake of ours: the client must take the outcome as unknown, which it is.
+            log.exception("handling API key %d from %s failed", request.api_key, self.peer_host)
+            self.close()
+        else:
+            if steps is not None:
+                self._steps = RunningSteps(steps, request.api_key)
+
+    def begin_turn(self) -> None:
+        self._service.flusher.begin_turn(self)
+
+    def end_turn(self, began: float, ended: float) -> None:
+        """Send what was answered in the turn, and charge its time to this connection."""
+        self._service.flusher.end_turn(self)
+        if self._responses.request_bytes:
+            self._count_requests()
+        self._service.turns.charge(self.share, began, ended)
+
+    async def _wait_for_room(self) -> None:
+        while self._must_wait() and not self.closed:
+            self._room = trio.Event()
+            await self._room.wait()
+            self._room = None
+            self._handed_over = 0
+            self._was_held_up = True
+
+    async def take_steps(self, steps: RunningSteps) -> None:
+        """Take steps of a request from a background task. Raises what a step raises."""
+        await self._driver.take_all(steps)
+
+    # -- answers
+
+    def slot_done(self, slot: ResponseSlot) -> None:
+        if self.closed:
+            return
+        self._responses.filled(slot)
+        if not self.closed and not self._flush_is_due and self._service.flusher.in_turn is not self:
+            self._flush_is_due = True
+            self._service.flusher.add(self)
+
+    def request_grew(self, size_bytes: int) -> None:
+        if not self.closed:
+            self._responses.request_bytes += size_bytes
+            self._count_requests()
+            self._service.memory.make_room_for_growth()
+
+    def flush(self) -> None:
+        """Send the answers at the head of the line."""
+        self._flush_is_due = False
+        if self.closed:
+            return
+        responses = self._responses
+        try:
+            responses.send(self._service.stopwatch)
+        except ConnectionLost as lost:
+            self._lose(lost)
+            return
+        if responses.begin_draining():
+            assert self._nursery is not None
+            self._nursery.start_soon(self._drain)
+        responses.count_if_held()
+        if self._counted_requests.size_bytes:
+            self._count_requests()
+        self.look_for_room()
+
+    async def _drain(self) -> None:
+        try:
+            await self._responses.drain(self._taken)
+        except ConnectionLost as lost:
+            self._lose(lost)
+        else:
+            self.look_for_room()
+
+    def _taken(self) -> None:
+        """The peer took some of its answers."""
+        self.last_active_ms = self._service.monotonic.now_ms()
+        self._responses.count()
+        self.look_for_room()
+
+    # -- limits and ends
+
+    def is_idle_since(self, deadline_ms: int) -> bool:
+        """The peer did nothing after `deadline_ms`, and no request of it is being worked on."""
+        responses = self._responses
+        return self.last_active_ms < deadline_ms and not (responses.is_worked_on and not responses.is_full_of_answers)
+
+    def look_for_room(self) -> None:
+        """Go on reading if nothing prevents it any longer; close a finished connection that owes nothing."""
+        if self._finishing and self._responses.is_empty:
+            self.close()
+        elif self._room is not None and not self._must_wait():
+            self._room.set()
+
+    def finish(self) -> None:
+        """Take no further request; close when those under way are answered."""
+        self._finishing = True
+        self.look_for_room()
+
+    def abort(self, reason: str) -> None:
+        """Close because of something the peer did."""
+        if not self.closed:
+            log.warning("closing the connection from %s: %s", self.peer_host, reason)
+            self.flush()  # earlier answers are still owed
+            self.close()
+
+    def close(self) -> None:
+        """Close at once; every slot then reports `connection_closed`."""
+        if not self.closed:
+            self.closed = True
+            self._connection.close()
+            self._responses.clear()
+            self._reader.forget()
+            self._count_requests()
+            if self._room is not None:
+                self._room.set()
+
+    def _lose(self, lost: ConnectionLost) -> None:
+        if not self.closed:
+            log.debug("connection %d from %s lost: %s", self._connection_id, self.peer_host, lost)
+            self.close()
+
+    def _must_wait(self) -> bool:
+        """Nothing more may be read from the peer for now."""
+        return self._responses.is_full or (self._service.memory.is_full and not self.share.is_node)
+
+    def _count_requests(self) -> None:
+        self._counted_requests.set(self.request_bytes)

@@ -1,0 +1,97 @@
+"""Requests with many elements: decoded and answered in the worker, counted as memory, refused above a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+import trio
+
+from protocol.api_keys import ApiKey
+from protocol.framing import request_prefix
+from protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from protocol.schema import decode, encode
+from runtime.background import Background
+from runtime.dispatch import ELEMENT_BYTES, MAX_ELEMENTS, Call, Dispatcher, Execution
+from runtime.meter import Meter
+from runtime.server import Server, ServerLimits, Steps
+from runtime.simulated import make_world, run_simulation
+from runtime.worker import Worker
+from tests.runtime.test_server import Peer
+
+Act = Callable[[Server, Peer], Awaitable[None]]
+
+
+def metadata_of(count: int) -> bytes:
+    """A frame with a Metadata of so many topics."""
+    topics = [MetadataRequestTopic(name=f"t{number}") for number in range(count)]
+    frame = request_prefix(ApiKey.METADATA, 12, 7, "me") + encode(MetadataRequest(topics=topics), 12)
+    return len(frame).to_bytes(4, "big") + frame
+
+
+def play(handler: Callable[[Call], Steps], act: Act) -> None:
+    """A server that answers Metadata by `handler`, in a simulation."""
+
+    async def story(universe) -> None:
+        server_world, client_world = make_world("server", universe), make_world("client", universe)
+        async with trio.open_nursery() as nursery:
+            worker = Worker(server_world.run_blocking)
+            dispatcher = Dispatcher({ApiKey.METADATA: handler}, execution=Execution(Background(nursery), worker))
+            server = Server(server_world, dispatcher, ServerLimits(), worker)
+            listener = await server_world.network.listen("", 0)
+            nursery.start_soon(server.serve, listener, "PLAINTEXT")
+            await act(server, Peer(await client_world.network.dial("server", listener.port)))
+            nursery.cancel_scope.cancel()
+
+    run_simulation(11, story)
+
+
+def test_a_large_request_and_its_answer_are_counted_until_the_answer_leaves() -> None:
+    counted: list[int] = []
+    servers: list[Server] = []
+
+    def describe(call: Call) -> Steps:
+        counted.append(servers[0].memory.request_bytes)
+        response, meter = MetadataResponse(), Meter(call)
+        for topic in call.message.topics:
+            response.topics.append(MetadataResponseTopic(name=topic.name))
+            meter.answer_grows()
+            if meter.step_ends():
+                yield None
+        counted.append(servers[0].memory.request_bytes)
+        call.answer(response)
+
+    async def act(server: Server, peer: Peer) -> None:
+        servers.append(server)
+        await peer.ask(metadata_of(20_000))
+        answer = await peer.answer()
+        assert len(decode(MetadataResponse, memoryview(answer)[5:], 12).topics) == 20_000
+        decoded, answered = counted
+        assert decoded > 20_000 * ELEMENT_BYTES
+        assert answered > decoded + 19_000 * ELEMENT_BYTES
+        while server.memory.request_bytes:
+            await trio.sleep(0.001)
+
+    play(describe, act)
+
+
+@pytest.mark.parametrize("count", [MAX_ELEMENTS + 1, 4 * MAX_ELEMENTS])
+def test_a_request_with_too_many_elements_is_refused(count: int) -> None:
+    served: list[Call] = []
+
+    def describe(call: Call) -> Steps:
+        served.append(call)
+        yield None
+
+    async def act(server: Server, peer: Peer) -> None:
+        await peer.ask(metadata_of(count))
+        await peer.closed()
+        assert not served
+        assert server.memory.request_bytes == 0
+
+    play(describe, act)
