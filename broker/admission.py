@@ -162,8 +162,8 @@ class Admission:
     async def in_steps(self, worker: Worker) -> ProducedBatch:
         """`at_once` in steps between which the event loop runs. Raises KafkaError.
 
-        The worker is held for the whole batch, so that at most one is decompressed in memory, and all connections share
-        one slice of each pass of the event loop.
+        The worker is reserved for the whole batch, so that at most one is decompressed in memory, and all connections
+        share one slice of each pass of the event loop.
         """
         async with worker.reserved() as run:
             check, self._check = self._check, None

@@ -50,8 +50,8 @@ from broker.telemetry import ClientTelemetry
 from protocol.api_keys import ApiKey
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.produce import ProduceRequest
-from runtime.call import Stopwatch
-from runtime.dispatch import Call, Dispatcher, Execution, Handler
+from runtime.call import Call, Execution, Stopwatch
+from runtime.dispatch import Dispatcher, Handler
 from runtime.server import Steps
 from runtime.world import Clock
 

@@ -46,7 +46,7 @@ from broker.dispatch import (
     telemetry_handlers,
     transaction_handlers,
 )
-from broker.fetch_sessions import FetchSessions, PartitionKey
+from broker.fetch_sessions import PARTITION_BYTES, FetchSessions, PartitionKey
 from broker.fetch_wakeups import FetchWakeups, Work
 from broker.forwarding import Forwarding, ForwardingPorts
 from broker.group_lag import GroupLagPorts, GroupLags
@@ -95,6 +95,7 @@ from runtime.channel import Channel
 from runtime.decision_pages import decision_pages
 from runtime.decisions import DecisionKind, Decisions
 from runtime.dispatch import Execution
+from runtime.memory import SESSIONS_PART
 from runtime.metrics import (
     BusyClock,
     busy_families,
@@ -173,13 +174,15 @@ class BrokerNode:
         self.decisions = decisions
         self._static = settings
         """The settings of the broker's own file."""
-        self._world = world
+        self.world = world
         self._nursery = nursery
         self._published = trio.Event()
         """Set when the metadata was applied for the first time."""
         store.settings_changed(settings)
         self.wheel = TimingWheel(world.monotonic.now_ms())
         self.background = Background(nursery)
+        self.worker = Worker(world.run_blocking)
+        """For long work of requests."""
         self._wire_metadata()
         self._wire_replication()
         self._wire_coordinators()
@@ -194,7 +197,7 @@ class BrokerNode:
 
     def _wire_metadata(self) -> None:
         """The metadata log, and the channels to the active controller."""
-        settings, world, store = self._static, self._world, self.store
+        settings, world, store = self._static, self.world, self.store
         cluster_id = store.directories.cluster_id
         directory = settings.metadata_directory
         self.metadata_log = MetadataFollower(
@@ -228,14 +231,19 @@ class BrokerNode:
 
     def _wire_replication(self) -> None:
         """Partitions, the fetchers that follow leaders, and the requests that wait for partitions."""
-        settings, world = self._static, self._world
+        settings, world = self._static, self.world
         self._isr_changes = IsrChanges(settings.node_id, self._broker_epoch, self._alter_partition)
         self.fetchers = Fetchers(
             world, self._nursery, self._fetch_settings(), self._broker_epoch, self._channel_to
         )
         self.fetches: Purgatory[PartitionKey] = Purgatory(self.wheel)
         self.deletions: Purgatory[PartitionKey] = Purgatory(self.wheel)
-        self.sessions = FetchSessions(world.chance, max_sessions=settings.max_incremental_fetch_session_cache_slots)
+        self._limits = ServerLimits.of(settings, world.memory_bytes)
+        self.sessions = FetchSessions(
+            world.chance,
+            max_sessions=settings.max_incremental_fetch_session_cache_slots,
+            max_partitions=self._limits.memory_limit_bytes // SESSIONS_PART // PARTITION_BYTES,
+        )
         self._fetch_wakeups = FetchWakeups(self.sessions, self.fetches, self._afterwards)
         self.partitions = Partitions(
             ReplicationSettings(settings.node_id, settings.replica_lag_time_max_ms),
@@ -263,7 +271,7 @@ class BrokerNode:
 
     def _wire_coordinators(self) -> None:
         """Groups, transactions, and what both need."""
-        world, settings = self._world, self.current_settings
+        world, settings = self.world, self.current_settings
         self.producer_ids = ProducerIds(self._controller, self._static.node_id)
         self.auto_topics = AutoTopics(self._controller, self.background, world.monotonic, settings)
         self._group_events = GroupEvents()
@@ -295,18 +303,17 @@ class BrokerNode:
 
     def _wire_disks(self) -> None:
         directories = self.store.directories
-        self._disk_space = DiskSpace(self._world, directories, self.lifecycle.heartbeat_soon)
+        self._disk_space = DiskSpace(self.world, directories, self.lifecycle.heartbeat_soon)
         self._assignments = DirectoryAssignments(self.store, self._controller, self.lifecycle)
         directories.on_offline = self._directory_failed
         directories.on_no_room = self._disk_space.refused
 
     def _wire_server(self) -> None:
         """Handlers with their ports, the dispatcher, and the server."""
-        world = self._world
+        world = self.world
         self._bytes_out = BytesOut()
         self._conversions = Conversions(world.stopwatch)
         self.slow_admissions: KeyedQueues[int] = KeyedQueues()
-        self.worker = Worker(world.run_blocking)
         self.telemetry: ClientTelemetry | None = None
         """None: clients are not asked for metrics."""
         if REPORTER in re.split(r"\s*,\s*", self._static.raw.get("metric.reporters", "").strip()):
@@ -320,13 +327,13 @@ class BrokerNode:
             Execution(self.background, self.worker, world.count_work),
         )
         self._dispatcher.decisions = self.decisions
-        self._server = Server(world, self._dispatcher, ServerLimits.of(self._static, world.memory_bytes), self.worker)
+        self._server = Server(world, self._dispatcher, self._limits, self.worker)
         self._server.on_long_turn = self._dispatcher.overran
         if self.telemetry is not None:
             self._server.on_connection_closed = self.telemetry.disconnected
 
     def _data_handlers(self) -> Handlers:
-        world, settings = self._world, self.current_settings
+        world, settings = self.world, self.current_settings
         lookup = PartitionLookup(self.partitions, self.metadata, self._static.node_id)
         produce = ProducePorts(
             lookup=lookup,
@@ -357,7 +364,7 @@ class BrokerNode:
     def _cluster_handlers(self) -> Handlers:
         node_id, settings = self._static.node_id, self.current_settings
         self.forwarding = Forwarding(ForwardingPorts(self._controller, self.background, settings))
-        metadata = MetadataPorts(node_id, self.metadata, self.auto_topics.create, self._world.monotonic)
+        metadata = MetadataPorts(node_id, self.metadata, self.auto_topics.create, self.world.monotonic)
         configs = ConfigPorts(node_id, self._static.raw, self.metadata, self.forwarding.forward)
         return cluster_handlers(ClusterHandlerPorts(metadata, ClusterPorts(self.metadata, settings), configs))
 
@@ -387,7 +394,7 @@ class BrokerNode:
 
     def _wire_pages(self) -> None:
         """Metrics, decisions and state, over HTTP."""
-        world, partitions = self._world, self.partitions
+        world, partitions = self.world, self.partitions
         self._cleaner_work = CleanerWork()
         busy = BusyClock(world)
         families: list[Families] = [
@@ -429,12 +436,12 @@ class BrokerNode:
 
     async def start(self) -> None:
         """Returns when clients are served."""
-        await self._nursery.start(self._observatory.serve, self._world, self._static.http_listener)
+        await self._nursery.start(self._observatory.serve, self.world, self._static.http_listener)
         await self._nursery.start(self._run_metadata_log)
         self._nursery.start_soon(self.lifecycle.run)
         self._nursery.start_soon(self._isr_changes.run)
         self._nursery.start_soon(self._disk_space.run)
-        self._nursery.start_soon(run_timers, self._world, self.wheel, self._timer_failed)
+        self._nursery.start_soon(run_timers, self.world, self.wheel, self._timer_failed)
         await self.metadata_log.caught_up.wait()
         image = self.metadata_log.image
         threads = self._static.num_recovery_threads_per_data_dir
@@ -448,7 +455,7 @@ class BrokerNode:
         self._nursery.start_soon(self._assignments.run)
         self._nursery.start_soon(self._periodic_work().run)
         for listener in self._static.listeners:
-            bound = await self._world.network.listen(listener.host, listener.port)
+            bound = await self.world.network.listen(listener.host, listener.port)
             self._nursery.start_soon(self._server.serve, bound, listener.name)
         log.info("serving on %s", ", ".join(map(str, self._static.listeners)))
         self.lifecycle.ready_to_unfence()
@@ -472,9 +479,9 @@ class BrokerNode:
         await self.metadata_log.run(task_status=task_status)
 
     def _periodic_work(self) -> PeriodicWork:
-        cleaner = LogCleaner(self._world, self.store, self.current_settings, self._cleaner_work)
+        cleaner = LogCleaner(self.world, self.store, self.current_settings, self._cleaner_work)
         ports = PeriodicPorts(
-            world=self._world,
+            world=self.world,
             store=self.store,
             partitions=self.partitions,
             metadata=self.metadata,
@@ -532,7 +539,7 @@ class BrokerNode:
     def _announce(self, delta: MetadataDelta) -> None:
         """Show clients the new metadata, before this broker has applied it."""
         self.metadata.update(delta.after)
-        session_ends_ms = self._world.monotonic.now_ms() + self._static.broker_session_timeout_ms
+        session_ends_ms = self.world.monotonic.now_ms() + self._static.broker_session_timeout_ms
         self.metadata.keep_listed(delta.fenced_on_evidence, session_ends_ms)
 
     def _publish(self, delta: MetadataDelta) -> None:
@@ -580,7 +587,7 @@ class BrokerNode:
         if node is None:
             return None
         client_id = f"broker-{self._static.node_id}-fetcher-{broker_id}"
-        return Channel(self._world, self._nursery, node.host, node.port, client_id=client_id)
+        return Channel(self.world, self._nursery, node.host, node.port, client_id=client_id)
 
     async def _alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         response: AlterPartitionResponse = await self._isr_channel.call(
@@ -617,7 +624,7 @@ class BrokerNode:
         return BrokerRegistrationRequest(
             broker_id=settings.node_id,
             cluster_id=self.store.directories.cluster_id,
-            incarnation_id=random_uuid(self._world.chance),
+            incarnation_id=random_uuid(self.world.chance),
             listeners=[
                 Listener(name=each.name, host=each.host, port=each.port, security_protocol=_PLAINTEXT)
                 for each in settings.advertised_listeners

@@ -1,4 +1,4 @@
-"""Counters of a broker's work, for its metrics. Plain numbers that only grow."""
+"""Core: counters of a broker's work, for its metrics. Plain numbers that only grow."""
 
 from __future__ import annotations
 

@@ -326,7 +326,7 @@ class ControllerService:
         loader = self.core.loader
         # A log from before a restart may be due for a snapshot before any of it was read back.
         may_snapshot = loader.image.offset >= 0 and not self._snapshotting and not loader.in_transaction
-        if may_snapshot and self.replica.should_snapshot:
+        if may_snapshot and self.replica.snapshots.is_due:
             self._snapshotting = True
             self._nursery.start_soon(self._write_snapshot, loader.image)
         self._report_change()
@@ -338,7 +338,7 @@ class ControllerService:
     async def _write_snapshot(self, image: MetadataImage) -> None:
         try:
             records = await self._world.run_blocking(lambda: image_to_records(image))
-            await self.replica.create_snapshot(records, image.offset, image.epoch, image.timestamp_ms)
+            await self.replica.snapshots.create(records, image.offset, image.epoch, image.timestamp_ms)
             log.info("a snapshot of %d records up to offset %d was written", len(records), image.offset)
         finally:
             self._snapshotting = False

@@ -74,7 +74,8 @@ def _coordinator(ports: FindCoordinatorPorts, listener_name: str, key_type: int,
     if topic is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"key type must be 0 (group) or 1 (transaction); got {key_type}")
     if len(key) > LONGEST_KEY:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"an id has at most {LONGEST_KEY} characters; got {len(key)}")
+        message = f"the key must have at most {LONGEST_KEY} characters; got {len(key)}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     image = ports.metadata.image.topics.by_name.get(topic)
     if image is None:
         ports.create_internal(topic)

@@ -131,7 +131,7 @@ class _Describing(Generic[Group, Member]):
 
 
 def _describe_all(call: Call, asked: _Describing[Group, Member]) -> Steps:
-    """One group at a time, and one member at a time. A group named twice is described once: the response is much longer
+    """Describes one group and one member at a time. A group named twice is described once: the response is much longer
     than the request."""
     group_ids = list(dict.fromkeys(asked.group_ids))
     authorizes = call.message.include_authorized_operations

@@ -61,12 +61,12 @@ class Verifier(Protocol):
 class ProducePorts:
     lookup: PartitionLookup
     slow_admissions: KeyedQueues[int]
-    """Requests with batches that need time, by connection id: they are appended in the order of their arrival."""
+    """Requests with batches that need time, by connection id: appended in the order in which they were sent."""
+    worker: Worker
     conversions: Conversions
     wheel: TimingWheel
     monotonic: Clock
     wall_clock: Clock
-    worker: Worker
     verifier: Verifier
     settings: CurrentSettings
 
@@ -189,7 +189,6 @@ class ProduceOperation:
         yield None
 
     async def _admit_left(self, left: list[_Item]) -> None:
-        ports = self._ports
         for item in left:
             if self._call.slot.connection_closed:
                 return
@@ -197,7 +196,7 @@ class ProduceOperation:
             assert admission is not None
             admitted: Admitted
             try:
-                admitted = await admission.in_steps(ports.worker)
+                admitted = await admission.in_steps(self._ports.worker)
             except KafkaError as refusal:
                 admitted = refusal
             # Another broker may lead by now; `_append` checks again.

@@ -32,7 +32,7 @@ class GroupCoordinatorPorts:
 
 
 def group_coordinator(ports: GroupCoordinatorPorts) -> Coordinator[GroupMachine]:
-    """The coordinator of the groups whose partition of `__consumer_offsets` this broker leads."""
+    """Coordinator of the groups whose partition of `__consumer_offsets` this broker leads."""
 
     def make_machine(_partition: Partition, timers: ShardTimers) -> GroupMachine:
         return GroupMachine(

@@ -44,7 +44,8 @@ class TransactionCoordinatorPorts:
 
 
 def marker_writer(ports: TransactionCoordinatorPorts, nursery: trio.Nursery, serve: Serve) -> MarkerWriter:
-    """Writes the markers of all transactions that end here. `serve` writes those for partitions of this broker."""
+    """Writer of the markers of all transactions that this broker coordinates. `serve` writes those for partitions of
+    this broker."""
 
     def request_timeout_ms() -> int:
         return ports.settings().request_timeout_ms
@@ -68,7 +69,7 @@ def marker_writer(ports: TransactionCoordinatorPorts, nursery: trio.Nursery, ser
 def transaction_coordinator(
     ports: TransactionCoordinatorPorts, markers: MarkerWriter
 ) -> Coordinator[TransactionMachine]:
-    """The coordinator of all transactional ids whose partition this broker leads."""
+    """Coordinator of the transactional ids whose partition this broker leads."""
 
     def image() -> MetadataImage:
         return ports.metadata.image
@@ -103,8 +104,8 @@ def transaction_coordinator(
 
 
 async def _fetch_producer_ids(ports: TransactionCoordinatorPorts) -> None:
-    """The request that needed one was answered with a retriable error."""
+    """The request that found no producer id was asked to retry."""
     try:
         await ports.producer_ids.fetch(ports.broker_epoch())
     except KafkaError as error:
-        log.info("no producer ids could be fetched: %s", error)
+        log.info("no producer ids available: %s", error)

@@ -16,7 +16,7 @@ from plants.catalogue import PLANTS, find
 from plants.plant import Plant
 from plants.trying import Outcome, Tried, triable, trial_of, try_nothing, try_plant
 from running.children import CHILDREN
-from worlds.opening import WorldOptions
+from worlds.world_options import WorldOptions
 
 WORLDS = ("sim", "local")
 SETTINGS = {

@@ -53,7 +53,7 @@ def go_on_for_nobody(_original: Any) -> Any:
             self._was_held_up = True
             position += self._turn(frames, position)
             if self._steps is not None:
-                await self._driver.take_all(self._steps)
+                await self.driver.take_all(self._steps)
                 self._steps = None
             if self._responses.is_full and not self.closed:
                 await self._wait_for_room()

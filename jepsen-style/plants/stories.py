@@ -25,7 +25,7 @@ from protocol.errors import KafkaError
 from scenarios.catalogue import SCENARIOS
 from scenarios.stage import Violation
 from worlds.cluster import ClusterUnderTest, MessageRule
-from worlds.opening import WorldOptions, run_in
+from worlds.world_options import WorldOptions, run_in
 
 TOPIC = "story"
 PLACE = Place(TOPIC, 0)

@@ -162,4 +162,4 @@ def test_a_mistake_in_one_fetch_does_not_stop_the_others(caplog: pytest.LogCaptu
     scene.wait(other)
     scene.changed(0)
     assert scene.seen == [other]
-    assert "cannot be answered" in caplog.text
+    assert "a waiting fetch failed" in caplog.text

@@ -454,6 +454,38 @@ async def joined(rig: Rig, protocols: int, metadata: bytes, member_id: str = "")
 
 
 @pytest.mark.feature("RP-02")
+@on_cluster(counts_work=True, **SETTINGS)
+async def test_thousands_of_partitions_join_a_transaction_in_steps(rig: Rig) -> None:
+    """Each partition is looked up, and its place in the response made, before the coordinator adds all of them."""
+    many = 3_000
+    await rig.create("t", many)
+    await coordinated(rig, 1)
+    init = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1)
+    producer = await rig.ask(1, init, 4)
+
+    def adding(partitions: range) -> AddPartitionsToTxnRequest:
+        return AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="x",
+            v3_and_below_producer_id=producer.producer_id,
+            v3_and_below_producer_epoch=producer.producer_epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=list(partitions))],
+        )
+
+    refused = await asked_in_steps(rig, "AddPartitionsToTxn", adding(range(6 * many)), 3)
+    (topic,) = refused.results_by_topic_v3_and_below
+    codes = {it.partition_index: it.partition_error_code for it in topic.results_by_partition}
+    assert codes == {
+        index: ErrorCode.OPERATION_NOT_ATTEMPTED if index < many else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for index in range(6 * many)
+    }
+
+    added = await asked_in_steps(rig, "AddPartitionsToTxn", adding(range(many)), 3)
+    (topic,) = added.results_by_topic_v3_and_below
+    assert [it.partition_index for it in topic.results_by_partition] == list(range(many))
+    assert {it.partition_error_code for it in topic.results_by_partition} == {ErrorCode.NONE}
+
+
+@pytest.mark.feature("RP-02")
 @on_cluster(counts_work=True, group__initial__rebalance__delay__ms="0", **SETTINGS)
 async def test_a_member_that_says_very_much(rig: Rig) -> None:
     await coordinated(rig)

@@ -17,7 +17,7 @@ from kraft.metadata.features import (
 )
 from kraft.metadata.image import EMPTY_IMAGE, MetadataImage
 from kraft.metadata.loader import MetadataLoader
-from kraft.metadata.snapshot import difference, image_from_records, image_to_records
+from kraft.metadata.snapshot import difference, image_to_records
 from protocol.messages.metadata_log import (
     AccessControlEntryRecord,
     BrokerEndpoint,
@@ -118,17 +118,17 @@ def bytes_of(image: MetadataImage) -> list[bytes]:
 
 def image_of(groups: list[list[Message]]) -> MetadataImage:
     first = FeatureLevelRecord(name="metadata.version", feature_level=30)
-    return image_from_records([first, *(record for group in groups for record in group)], 99, 7, 5)
+    return EMPTY_IMAGE.apply([first, *(record for group in groups for record in group)], 99, 7, 5)
 
 
 @pytest.mark.feature("MB-06")
 def test_a_snapshot_read_back_is_the_image_it_was_taken_of() -> None:
     image = image_of(GROUPS)
     read = [decode_metadata_record(written)[0] for written in bytes_of(image)]
-    again = image_from_records(read, 99, 7, 5)
+    again = EMPTY_IMAGE.apply(read, 99, 7, 5)
     assert again == image
     assert bytes_of(again) == bytes_of(image)
-    assert image_from_records(image_to_records(EMPTY_IMAGE), -1, -1, -1) == EMPTY_IMAGE
+    assert EMPTY_IMAGE.apply(image_to_records(EMPTY_IMAGE), -1, -1, -1) == EMPTY_IMAGE
 
 
 @given(st.randoms(use_true_random=False))
