@@ -116,7 +116,7 @@ def coordinate(rig: Rig, node: int, commit_timeout_ms: int = 5_000) -> Coordinat
 
     coordinator = Coordinator(
         CoordinatedTopic(TOPIC, group_log, lambda: commit_timeout_ms),
-        broker._world,
+        broker.world,
         broker.background,
         broker.wheel,
         lambda: broker.metadata.image,
