@@ -300,7 +300,7 @@ class ClassicGroup:
         return member
 
     def has_unrevoked_partitions(self, member: ClassicMember) -> bool:
-        """Whether the member joined this generation with partitions that its new assignment leaves out. They stay
+        """True if the member joined this generation with partitions that its new assignment leaves out. They stay
         unowned until it revokes them and rejoins (KIP-429), and a replacement of the member does not know of them.
         """
         if not self.is_of_consumers:
@@ -325,7 +325,7 @@ class ClassicGroup:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def has_all_joined(self) -> bool:
-        """Whether every member waits in JoinGroup and no assigned member id is outstanding."""
+        """True if every member waits in JoinGroup and no assigned member id is outstanding."""
         return not self.pending_join and self._joined == len(self.members)
 
     def elect_joined_leader(self) -> bool:
@@ -347,7 +347,7 @@ class ClassicGroup:
         return self._metadata_bytes - own_bytes + size_of(protocols) <= MOST_GROUP_BYTES
 
     def accepts(self, member_id: str, max_size: int) -> bool:
-        """Whether the member may join. Members that have joined already take precedence, so that the last ones are left
+        """True if the member may join. Members that have joined already take precedence, so that the last ones are left
         out after `max_size` was lowered (KIP-389).
         """
         member = self.members.get(member_id)
@@ -360,7 +360,7 @@ class ClassicGroup:
     # -- common protocols
 
     def supports(self, kind: str, protocols: tuple[MemberProtocol, ...]) -> bool:
-        """Whether a member with this protocol type and these protocols may be in the group."""
+        """True if a member with this protocol type and these protocols may be in the group."""
         if self.is_empty():
             return bool(kind and protocols)
         return kind == self.kind and any(self._supporters[protocol.name] == len(self.members) for protocol in protocols)

@@ -549,7 +549,7 @@ def _max_size(settings: BrokerSettings) -> int:
 
 
 def _may_be_replaced(group: Group) -> bool:
-    """Whether a classic group may replace it."""
+    """True if a classic group may replace it."""
     return group.is_empty() and group.type is not GroupType.SHARE
 
 
