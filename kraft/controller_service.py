@@ -55,7 +55,7 @@ class Command:
     client: int | None = OF_NODES
     """The connection of the client that sent it."""
     is_abandoned: Callable[[], bool] = lambda: False
-    """Whether the client has gone."""
+    """True if the client has gone."""
 
 
 class ControllerTimes:

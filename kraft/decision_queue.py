@@ -44,7 +44,7 @@ class Job:
     client: int | None = OF_NODES
     """The connection that asked for it."""
     is_abandoned: Callable[[], bool] = lambda: False
-    """Whether nobody waits for it; then it is not begun."""
+    """True if nobody waits for it; then it is not begun."""
     done: Callable[[], None] = lambda: None
     """Called when it ended, whether or not it failed."""
     added: float = 0.0
