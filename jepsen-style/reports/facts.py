@@ -21,7 +21,7 @@ from reports.scales import Floats, Integers
 from reports.values import Names, Values
 
 FOREIGN = (
-    "what only nodes know, which are not asked here: who is in sync, high watermarks, elections, faults, logs. "
+    "the nodes' own views, which are not read here: in-sync replicas, high watermarks, elections, faults, logs. "
     "If that cluster lost power or disks meanwhile, what they explain is an anomaly all the same"
 )
 """Note about a cluster that this suite did not start."""

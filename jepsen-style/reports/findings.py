@@ -1,4 +1,4 @@
-"""A section for each finding: its operations, the order around it, other processes at that time, and the nodes' logs."""
+"""A section for each finding: its operations, the order around it, other processes at that time, the nodes' logs."""
 
 from __future__ import annotations
 
