@@ -58,9 +58,12 @@ def _struct_to_json(message: Struct, version: int, flexible_from: int | None) ->
         value = getattr(message, spec.name)
         if version not in parse_versions(spec.versions):
             continue
-        if _is_tagged(spec, version, flexible_from) and value == spec.make_default():
+        form = _value_to_json(spec.type, value, version, flexible_from)
+        # Compared in this form: a default with unknown tagged fields is a default here.
+        default = _value_to_json(spec.type, spec.make_default(), version, flexible_from)
+        if _is_tagged(spec, version, flexible_from) and form == default:
             continue
-        shown[json_name(spec)] = _value_to_json(spec.type, value, version, flexible_from)
+        shown[json_name(spec)] = form
     return shown
 
 
