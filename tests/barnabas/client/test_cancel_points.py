@@ -15,7 +15,7 @@ from barnabas.client.settings import ClientSettings
 from protocol.messages.metadata import MetadataRequest
 from runtime.simulated import Universe, make_world
 from runtime.world import World
-from tests.barnabas.client.cancelling import Cut, Scene, cancel_each_call, cancel_each_life, tasks_of
+from tests.barnabas.client.cancel_points import Cut, Scene, cancel_each_call, cancel_each_life, tasks_of
 from tests.barnabas.client.fake_cluster import FakeCluster
 
 BOOTSTRAP = "b1:9092,b2:9092,b3:9092"
