@@ -152,13 +152,13 @@ class Coordinator(Generic[MachineT]):
 
     @property
     def may_be_deposed(self) -> bool:
-        """Whether another broker may have taken over a partition that is coordinated here; a list of groups would then
+        """True if another broker may have taken over a partition that is coordinated here; a list of groups would then
         be incomplete.
         """
         return bool(self._forgotten) or any(shard.may_be_deposed for shard in self._shards.values())
 
     def may_have_lost(self, index: int) -> bool:
-        """Whether this broker led the partition according to its last contact with the controllers, and another may
+        """True if this broker led the partition according to its last contact with the controllers, and another may
         lead it by now.
         """
         shard = self._shards.get(index)

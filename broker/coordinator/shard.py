@@ -204,7 +204,7 @@ class Shard(Generic[MachineT]):
 
     @property
     def may_be_deposed(self) -> bool:
-        """Whether this broker has lost contact with both controllers and followers, so that another broker may be
+        """True if this broker has lost contact with both controllers and followers, so that another broker may be
         coordinator and the state here stale.
         """
         return self.partition.is_forgotten

@@ -135,6 +135,8 @@ class ClassicGroups:
             return join.outcome
         if not group.supports(request.protocol_type, protocols):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if not group.has_memory_for(request.member_id, protocols):
+            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
         if not request.member_id:
             self._join_new(group, join)
         elif request.member_id in group.pending_join:
@@ -547,7 +549,7 @@ def _max_size(settings: BrokerSettings) -> int:
 
 
 def _may_be_replaced(group: Group) -> bool:
-    """Whether a classic group may replace it."""
+    """True if a classic group may replace it."""
     return group.is_empty() and group.type is not GroupType.SHARE
 
 
