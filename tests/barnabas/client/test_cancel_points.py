@@ -137,7 +137,7 @@ def test_the_harness_sees_tasks_that_are_left() -> None:
         nursery.start_soon(left_behind)
         yield
 
-    code = ("test_cancelling.py",)
+    code = ("test_cancel_points.py",)
     scene = Scene(place, leaking, lambda _: trio.sleep(1), lambda _: trio.sleep(0), code=code)
     with pytest.raises(AssertionError, match=r"tasks are left: .*left_behind"):
         cancel_each_call(scene)
