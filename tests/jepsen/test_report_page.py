@@ -174,16 +174,16 @@ def test_notes_and_lists_of_keys_are_named_too() -> None:
 def test_of_somebody_elses_cluster_the_report_says_what_it_cannot_know(tmp_path: Path) -> None:
     run = Sample(seconds=5, rate=20, faults_every_s=0).write(tmp_path / "run")
     (run / "views.jsonl").unlink()
-    told = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps(told | {"world": "bootstrap"}))
+    run_json = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(run_json | {"world": "bootstrap"}))
     assert "the nodes' own views, which are not read here: in-sync replicas" in read(run).text
 
 
 def test_what_is_legal_only_for_those_who_subscribe_is_told_so(tmp_path: Path) -> None:
     """`yes` stood beside a finding that was not legal: its consumer had its partitions by hand."""
     run = Sample(seconds=5, rate=20).write(tmp_path / "run")
-    told = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps(told | {"options": {"subscribe": True}}))
+    run_json = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(run_json | {"options": {"subscribe": True}}))
     text = read(run).text
     assert "of consumers that subscribe: rebalances move positions" in text
     assert "with ww edges: with ww edges" not in text
