@@ -213,7 +213,7 @@ class QuorumRequests:
         return None if leader_id is None else self._replica.calls.address_of(leader_id)
 
     def _knows_address(self, leader_id: int, endpoints: Sequence[Any]) -> bool:
-        """Whether this node could fetch from this leader, after learning the address in its request."""
+        """True if this node could fetch from this leader, after learning the address in its request."""
         self._replica.calls.learn_addresses(self._messages.read_endpoints(leader_id, endpoints))
         return self._replica.calls.address_of(leader_id) is not None
 

@@ -95,7 +95,7 @@ class Cluster:
         """Time of the last response about all topics."""
         self._failing_since_ms: int | None = None
         self._failure = ""
-        """Why no broker answered the last `call_any`; empty if one did."""
+        """Reason why no broker answered the last `call_any`; empty if one did."""
         self._wanted: dict[str, None] = {}
         """Topics of the next refresh, unless it covers all of them."""
         self._answered_by: NodeConnection | None = None

@@ -541,7 +541,7 @@ class LogTruncationException(OffsetOutOfRangeException):
         self.topic = topic
         self.partition = partition
         self.divergent = divergent
-        """Where the log diverges from the one that was read; None if it is unknown."""
+        """Position at which the log diverges from the one that was read; None if it is unknown."""
 
 
 class CommitFailedException(KafkaError):

@@ -294,7 +294,7 @@ async def resume(tour: Tour) -> str:
 
 
 def _duration(ms: int) -> str:
-    """As the page's numbers: `640 ms`, `1.84 s`, `12.9 s`."""
+    """The format of the page's numbers: `640 ms`, `1.84 s`, `12.9 s`."""
     if ms < 1_000:
         return f"{ms} ms"
     return f"{ms / 1000:.2f} s" if ms < 9_995 else f"{ms / 1000:.1f} s"

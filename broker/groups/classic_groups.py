@@ -135,6 +135,8 @@ class ClassicGroups:
             return join.outcome
         if not group.supports(request.protocol_type, protocols):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if not group.has_memory_for(request.member_id, protocols):
+            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
         if not request.member_id:
             self._join_new(group, join)
         elif request.member_id in group.pending_join:

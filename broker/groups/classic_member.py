@@ -28,6 +28,11 @@ def metadata_of(protocols: tuple[MemberProtocol, ...], name: str) -> bytes:
     return next((protocol.metadata for protocol in protocols if protocol.name == name), b"")
 
 
+def size_of(protocols: tuple[MemberProtocol, ...]) -> int:
+    """Bytes of the metadata of all protocols."""
+    return sum(len(protocol.metadata) for protocol in protocols)
+
+
 @dataclass(slots=True, eq=False)
 class ClassicMember:
     member_id: str

@@ -1,4 +1,4 @@
-"""The client of a process, as workloads use it: one administrator, one producer and one consumer.
+"""Core: the interface of a client of a process, as workloads use it: one administrator, one producer and one consumer.
 
 Knows no library. Each library has a file that implements it: `barnabas_client.py` (on trio, in every world),
 `confluent_client.py` (librdkafka) and `java_client.py`, each client in a process of its own (`program_client.py`).

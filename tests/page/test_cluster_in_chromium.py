@@ -25,7 +25,7 @@ pytestmark = pytest.mark.page
 
 END_SECONDS = 30
 SLOW_MS = 60_000
-"""What a cluster may take on a busy machine."""
+"""Time limit for a cluster on a busy machine."""
 KILL_COSTS_AT_MOST_MS = 30_000
 
 

@@ -322,7 +322,7 @@ def test_a_read_only_page_shows_the_records_of_others(browser_pages: BrowserPage
     expect(page.locator("#legend .key-p99")).to_be_hidden()
     expect(page.locator("#links-panel")).to_be_hidden()
     expect(page.locator("svg .series.acked")).to_have_attribute("d", re.compile("^M"))
-    # With a load of its own the page tells of that.
+    # A page with a load of its own shows that.
     fake.say("load", onlooked.load | {"at_ms": onlooked.at_ms})
     expect(page.locator("[data-number=lost]")).to_be_visible()
     expect(page.locator("[data-number=acked_per_second] span").first).to_have_text("Acked per second")

@@ -148,8 +148,8 @@ def test_a_cancelled_dial_is_taken_over_by_who_waits() -> None:
 
 @pytest.mark.feature("CL-01")
 def test_connect_waits_for_a_handshake_that_a_call_began() -> None:
-    """A call that lost the connection opens it again by itself. Whoever was told then that there is one would find that
-    nothing can be asked yet, and connect again, and again, without a pause."""
+    """A call that lost the connection opens it again by itself. A `connect` that returned before the handshake would be
+    followed by a call that fails, another `connect`, and so on without a pause."""
 
     async def scenario(scene: Scene) -> None:
         await scene.start()

@@ -81,24 +81,24 @@ def test_a_new_leader_is_reported_only_after_all_earlier_records_were_applied() 
         old = await cluster.wait_for_leader()
         for number in range(50):
             await cluster.write("counter", str(number))
-        applied_when_told: list[str | None] = []
+        applied_before: list[str | None] = []
         for node_id, listener in cluster.listeners.items():
-            tell = listener.handle_leader_change
+            handle = listener.handle_leader_change
 
-            def told(
+            def handle_and_check(
                 leader_id: int | None,
                 epoch: int,
                 node_id: int = node_id,
-                tell: Callable[[int | None, int], None] = tell,
+                handle: Callable[[int | None, int], None] = handle,
             ) -> None:
                 if leader_id == node_id:
-                    applied_when_told.append(cluster.listeners[node_id].values.get("counter"))
-                tell(leader_id, epoch)
+                    applied_before.append(cluster.listeners[node_id].values.get("counter"))
+                handle(leader_id, epoch)
 
-            listener.handle_leader_change = told  # type: ignore[method-assign]
+            listener.handle_leader_change = handle_and_check  # type: ignore[method-assign]
         cluster.kill(old.core.local_id)
         await cluster.wait_for_leader()
-        assert applied_when_told == ["49"]
+        assert applied_before == ["49"]
 
     play(3, story)
 
