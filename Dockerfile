@@ -1,16 +1,21 @@
-# One image for brokers, controllers and the page; docker-compose.yml says which a container is.
+# One image for brokers, controllers and the page; the command of a container chooses.
 
-# The very bytes of one image, for all its platforms; docker-compose.yml names it, too.
+# Pinned by digest, for all platforms; docker-compose.yml has the same.
 ARG BARNABAS_BASE_IMAGE=python:3.11.15-slim-bookworm@sha256:b18992999dbe963a45a8a4da40ac2b1975be1a776d939d098c647482bcad5cba
 FROM ${BARNABAS_BASE_IMAGE}
 
-# The number is fixed: it owns the data in volumes that outlive the image.
+LABEL org.opencontainers.image.title="Barnabas" \
+      org.opencontainers.image.description="A replicated, durable event log that speaks the Apache Kafka protocol" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.vendor="The Barnabas authors"
+
+# A fixed uid, because it owns the data in volumes that outlive the image.
 RUN useradd --uid 1000 --no-create-home --home-dir /var/lib/barnabas --shell /usr/sbin/nologin barnabas \
     && install --directory --owner=barnabas --group=barnabas /var/lib/barnabas
 
 WORKDIR /usr/src/barnabas
 
-# What we depend on changes seldom: a layer of its own. Nothing is installed whose hash is not in the list.
+# Dependencies change seldom, so they have a layer of their own. Every package is checked against its hash.
 COPY docker/requirements.lock ./
 RUN pip install --no-cache-dir --require-hashes --requirement requirements.lock
 
@@ -23,5 +28,9 @@ COPY docker/entrypoint docker/healthcheck /usr/local/bin/
 USER barnabas
 WORKDIR /var/lib/barnabas
 VOLUME /var/lib/barnabas
+# Kafka inside and outside of the compose network, controllers, the HTTP pages of nodes, the page.
+EXPOSE 9092 19092 9093 9292 9644
+# For brokers and controllers. Of other commands it means nothing; docker-compose.yml switches it off for the page.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=60s CMD ["healthcheck", "9292"]
 ENTRYPOINT ["entrypoint"]
 CMD ["barnabas", "--help"]

@@ -1,23 +1,25 @@
-# Everything starts here. The first run of a target makes .venv; later ones cost nothing unless pyproject.toml changed.
+# The first run of a target makes .venv; later runs reuse it unless pyproject.toml or constraints.txt changed.
 #
 #   make up                      three brokers and three controllers on this machine: 127.0.0.1:9092 to 9094
 #   make up BASE_PORT=20000 DATA=/tmp/other SET="num.partitions=3 min.insync.replicas=1"
-#   make status | down | clean   clean also removes the data
-#   make demo                    lose a leader and the active controller under load, and no record
+#   make status | down           show or stop the cluster
+#   make clean | distclean       remove data and build files | and .venv
+#   make demo                    kill a leader and the active controller under load; no record is lost
 #   make demo SCENARIO=pause     or all-at-once, or rolling
 #   make demo-page               the same on a page, with buttons: http://127.0.0.1:9644
-#   make pipeline-demo           flights through a topic to Parquet by Spark, while things are killed
-#   make check | test | compat   style and types | our tests | other people's clients
+#   make pipeline-demo           flights through a topic to Parquet by Spark, under faults
+#   make check | test | compat   style and types | our tests | other projects' clients
 #   make kafka-tests             Apache Kafka's own integration tests on our nodes; ARGS='TopicCommand' or --selection
-#   make docker-test             docker-compose.yml for real; needs a docker daemon
-#   make lock                    docker/requirements.lock, by which the image is built, with the newest of everything
+#   make docker-test             docker-compose.yml on a docker daemon
+#   make package-test            build wheel and sdist, install each into a fresh environment, run a cluster from it
+#   make lock                    update constraints.txt and docker/requirements.lock to the newest versions
 #   make diagrams                docs/state-machines.md, drawn from the tables in the code
 #   make settings                docs/settings.md, from the models in settings/ and the sentences in docs/settings.tsv
 #   make compiled                the loops over records as C, where there is a compiler
-#   make simulate SEEDS=1-200    whole clusters under faults, one universe for each seed
+#   make simulate SEEDS=1-200    simulated clusters under faults, one run per seed
 #   make suite                   fault injection with checked histories; SUITE=regression or nightly
-#   make mutants MINUTES=20      small changes of the cores, and whether the tests notice; SEED=1 ROOMS="storage kraft/raft"
-#   make attack                  what an anonymous client can do to a cluster, and what it costs
+#   make mutants MINUTES=20      mutation tests of the cores; SEED=1 ROOMS="storage kraft/raft"
+#   make attack                  cost of hostile clients
 
 DATA ?= .cluster
 BASE_PORT ?=
@@ -30,7 +32,7 @@ MINUTES ?=
 SAMPLE ?=
 SEED ?=
 
-# The first Python that can make a virtual environment.
+# The first Python of at least 3.11 that can make a virtual environment.
 PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 	"$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; \
 	done)
@@ -38,45 +40,51 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 BARNABAS := $(BIN)/barnabas cluster
 
-.PHONY: settings demo-page pipeline-demo page-test spark-test up down status clean demo check test compat kafka-tests lock docker-test simulate suite attack mutants help features diagrams map bench compiled
+.PHONY: settings map package-test distclean demo-page pipeline-demo page-test spark-test up down status clean demo check test compat kafka-tests lock docker-test simulate suite attack mutants help features diagrams bench compiled
 
 help:
-	@sed -n '3,21s/^# \{0,1\}//p' Makefile
+	@sed -n '3,25s/^# \{0,1\}//p' Makefile
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (Debian: apt install python3-venv)"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "make: needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1)"; exit 1; }
 	@$(PYTHON) -m venv .venv
 
+INSTALL = $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	{ echo "make: .venv has $$($(BIN)/python --version); needs Python 3.11 or newer: rm -rf .venv"; exit 1; }; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt -e
+
 # One stamp for each set of dependencies; a bigger set includes the smaller ones.
-.venv/installed: pyproject.toml | $(BIN)/python
+.venv/installed: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing into .venv"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@$(INSTALL) .
 	@$(BIN)/python -m compileall -q barnabas broker kraft protocol runtime settings storage
 	@touch $@
 
-.venv/installed-dev: pyproject.toml | $(BIN)/python
-	@echo "installing into .venv, with what tests and checks need"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+.venv/installed-dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing into .venv, with tools for tests"
+	@$(INSTALL) '.[dev]'
 	@touch $@ .venv/installed
 
-.venv/installed-compat: pyproject.toml | $(BIN)/python
-	@echo "installing into .venv, with other people's clients"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,compat]'
+.venv/installed-compat: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing into .venv, with other projects' clients"
+	@$(INSTALL) '.[dev,compat]'
 	@touch $@ .venv/installed-dev .venv/installed
 
-.venv/installed-page: pyproject.toml | $(BIN)/python
+.venv/installed-page: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing into .venv, with the page"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[page]'
+	@$(INSTALL) '.[page]'
 	@touch $@ .venv/installed
 
-.venv/installed-page-test: pyproject.toml | $(BIN)/python
-	@echo "installing into .venv, with what drives a browser"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[page-test]'
+.venv/installed-page-test: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing into .venv, with playwright"
+	@$(INSTALL) '.[page-test]'
 	@touch $@ .venv/installed-dev .venv/installed-page .venv/installed
 
-.venv/installed-spark: pyproject.toml | $(BIN)/python
+.venv/installed-spark: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing into .venv, with Spark"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,pipeline-demo]'
+	@$(INSTALL) '.[dev,pipeline-demo]'
 	@touch $@ .venv/installed-dev .venv/installed
 
 up: .venv/installed
@@ -90,7 +98,11 @@ status: .venv/installed
 
 clean: .venv/installed
 	@test ! -e $(DATA)/cluster.json || { $(BARNABAS) down --data $(DATA) && rm -rf $(DATA); }
-	@rm -rf protocol/records/*.so build .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache
+	@test ! -e $(DATA)/conf/broker-1.properties || { rm -rf $(DATA)/conf && rmdir --ignore-fail-on-non-empty $(DATA); }
+	@rm -rf protocol/records/*.so build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache
+
+distclean: clean
+	@rm -rf .venv
 
 demo: .venv/installed
 	@$(BIN)/barnabas demo --data $(DATA) $(if $(BASE_PORT),--base-port $(BASE_PORT)) \
@@ -133,9 +145,18 @@ lock:
 	    --output-file .venv/lock/requirements.lock pyproject.toml docker/build.in
 	@{ grep '^#' docker/requirements.lock | head -2; grep -v -e '^#' -e '^$$' .venv/lock/requirements.lock; } > .venv/lock/whole
 	@mv .venv/lock/whole docker/requirements.lock
+	@.venv/lock/bin/pip-compile --quiet --strip-extras --allow-unsafe --no-annotate --no-header --no-emit-index-url \
+	    --no-emit-trusted-host --no-emit-find-links --upgrade --extra dev --extra compat --extra page-test \
+	    --extra pipeline-demo --output-file .venv/lock/constraints.txt pyproject.toml
+	@{ grep '^#' constraints.txt; grep -v -e '^#' -e '^$$' .venv/lock/constraints.txt; } > .venv/lock/whole
+	@mv .venv/lock/whole constraints.txt
 
 docker-test: .venv/installed-compat
 	@$(BIN)/pytest tests/docker -m docker $(ARGS)
+
+package-test:
+	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (Debian: apt install python3-venv)"; exit 1; }
+	@PYTHON="$(PYTHON)" tests/packaging/try_package.sh $(ARGS)
 
 features: .venv/installed-dev
 	@$(BIN)/python docs/make_features.py

@@ -1,4 +1,4 @@
-"""What each of the clients that Python programs have does under a load of `bench/clients.py`: its own idiom, no more.
+"""Loads of `bench/clients.py`, one per Python client, each in the idiom of its library.
 
 All of them send with acks=all, idempotent, 5 ms of linger (none where each record is waited for) and no compression, in
 batches of 16384 bytes; only librdkafka has its own 1000000, as it crawls with less. They read partitions they are
@@ -33,7 +33,7 @@ BETWEEN_LOOKS = 100
 
 @dataclass
 class Job:
-    """What a worker is to do."""
+    """Work of one process."""
 
     bootstrap: str
     topic: str
@@ -44,7 +44,7 @@ class Job:
 
 @dataclass
 class Done:
-    """What it has done, within the clock."""
+    """Work done while the clock ran."""
 
     records: int = 0
     seconds: float = 0
@@ -57,7 +57,7 @@ class Done:
 
 
 class Clock:
-    """Times a block, and says when it has lasted long enough."""
+    """Times a block and ends it after the wanted duration."""
 
     def __init__(self, done: Done, seconds: float) -> None:
         self._done = done
@@ -85,7 +85,7 @@ def used_cpu_s() -> float:
 
 
 def peak_rss_mib() -> float:
-    """Not what getrusage tells: that remembers the process that started this one."""
+    """Peak RSS of this process. getrusage would include the process that started it."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
     return int(line.split()[1]) / 1024
 
@@ -322,15 +322,15 @@ def confluent_produces(job: Job, done: Done) -> None:
 def confluent_waits(job: Job, done: Done) -> None:
     value = b"x" * job.size
     producer = confluent_producer(job, 0)
-    told: list[Any] = []
+    reports: list[Any] = []
 
     def send() -> None:
-        told.clear()
-        producer.produce(job.topic, value, on_delivery=lambda error, _: told.append(error))
-        while not told:
+        reports.clear()
+        producer.produce(job.topic, value, on_delivery=lambda error, _: reports.append(error))
+        while not reports:
             producer.poll(1)
-        if told[0] is not None:
-            raise RuntimeError(str(told[0]))
+        if reports[0] is not None:
+            raise RuntimeError(str(reports[0]))
 
     for _ in range(BETWEEN_LOOKS):
         send()

@@ -1,7 +1,7 @@
-"""What a record costs the clients that Python programs have, on any cluster that speaks the Kafka protocol.
+"""Cost of a record in the Kafka clients for Python, on any cluster that speaks the Kafka protocol.
 
-Every load of every client (`client_loads.py`) is a process of its own, which tells the CPU of all its threads within
-the clock, and the most memory it ever had. What was sent is counted in the cluster afterwards.
+Every load of every client (`client_loads.py`) is a process of its own, which reports the CPU of all its threads while
+the clock runs, and its peak memory. Sent records are counted in the cluster afterwards.
 
 Usage: clients.py --bootstrap H:P,… [--label NAME] [--pids CMD] [--out F] [--only REGEX] [--seconds S] …
        clients.py --table FILE…   makes the Markdown table of what such runs wrote
@@ -27,7 +27,7 @@ from measuring import Meter, Results, percentile, read_pids
 
 FILLED_BYTES = 150_000_000
 FILLED_RECORDS = 600_000
-"""What is there to be read, at most."""
+"""Largest number of records to read."""
 LOADS = (("produce", 100), ("produce", 1000), ("consume", 100), ("consume", 1000), ("latency", 100))
 
 
@@ -77,7 +77,7 @@ class Topics:
         return len(found) == PARTITIONS and all(each.leader >= 0 and each.isrs for each in found.values())
 
     def fill(self, topic: str, size: int) -> int:
-        """As many records to every partition, in batches as the clients under load make them."""
+        """Write this many records to every partition, in batches like those of the clients under load."""
         producer = confluent_producer(Job(self._bootstrap, topic, size, 0), LINGER_MS)
         value = b"x" * size
         count = min(FILLED_RECORDS, FILLED_BYTES // size)

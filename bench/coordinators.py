@@ -1,11 +1,11 @@
 """Loads on group coordinators, on any cluster that speaks the Kafka protocol, with librdkafka as the client.
 
-How long members need to get their partitions, and those of a member that was killed; committed offsets per second; how
-long a group stands still when its coordinator's broker is killed; memory for many groups and many producers. Every
+Measures the time until members own their partitions, and those of a killed member; committed offsets per second; the
+pause of a group whose coordinator's broker is killed; memory for many groups and many producers. Every
 measurement ends after a time, and ends no process but those it started or was given a command for.
 
-So that the coordinator is measured rather than the patience of clients, members of classic groups send heartbeats each
-500 ms; those of consumer groups (KIP-848) are told by the broker how often, see `bench/run.sh`.
+To measure the coordinator rather than the clients' timeouts, members of classic groups send heartbeats every 500 ms;
+the broker sets the interval of consumer groups (KIP-848), see `bench/run.sh`.
 
 Usage: coordinators.py --bootstrap H:P,… [--pids CMD] [--kill CMD --restart CMD] [--out F] [--only REGEX] [--list] …
 """
@@ -35,7 +35,7 @@ PROTOCOLS = ("classic", "consumer")
 SESSION_TIMEOUT_MS = 6_000
 HEARTBEAT_INTERVAL_MS = 500
 PARTITIONS = 60
-"""Of the topics that groups share: more than members."""
+"""Partitions of the topics that groups share: more than members."""
 PATIENCE_S = 60.0
 """For members to agree, or a group to go on."""
 FILL_PATIENCE_S = 300.0
@@ -43,7 +43,7 @@ FILL_PATIENCE_S = 300.0
 WARM_S = 2.0
 """Before a rate is counted."""
 AT_ONCE = 48
-"""So many producers are alive at a time."""
+"""Number of producers that are alive at a time."""
 MIB = "MiB"
 
 Measured = tuple[float, dict[str, Any]]
@@ -76,7 +76,7 @@ def unique(prefix: str) -> str:
 
 
 def wait_until(condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> float:
-    """When it was so. Raises TimeoutError."""
+    """Time at which the condition held. Raises TimeoutError."""
     end = time.monotonic() + patience_s
     while not condition():
         if time.monotonic() > end:
@@ -214,7 +214,7 @@ class Group:
         return [partition for member in self.members for partition in member.owned]
 
     def wait_assigned(self) -> float:
-        """When each member had something, and all partitions had one owner."""
+        """Time at which each member had a partition, and every partition one owner."""
 
         def assigned() -> bool:
             owned = self.owned()
@@ -241,15 +241,15 @@ def join(cluster: Cluster, protocol: str, size: int) -> Measured:
 
 
 def be_a_member(cluster: Cluster, group: str, protocol: str, topic: str) -> None:
-    """The work of a process that is going to be killed: tell how many partitions it owns, whenever that changes."""
+    """The work of a process that is going to be killed: print how many partitions it owns, whenever that changes."""
     member = Member(cluster, group, protocol, topic)
     member.subscribe()
-    told = -1
+    printed = -1
     while os.getppid() != 1:
         member.consumer.poll(0.02)
-        if len(member.owned) != told:
-            told = len(member.owned)
-            print(told, flush=True)
+        if len(member.owned) != printed:
+            printed = len(member.owned)
+            print(printed, flush=True)
 
 
 def member_killed(cluster: Cluster, protocol: str, size: int) -> Measured:

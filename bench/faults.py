@@ -1,8 +1,8 @@
-"""What fault injection costs: a simulated cluster second, a fault, the check of an operation.
+"""Cost of fault injection: a simulated cluster second, a fault, the check of an operation.
 
 Seeds run one after the other in this process. Histories are synthetic: processes send unique values, others poll each
-of them soon afterwards, every promise is kept, and a few lies are planted. Each history is checked in a process of its
-own, whose peak memory is reported.
+of them soon afterwards, every promise is kept, and a few anomalies are planted. Each history is checked in a process of
+its own, whose peak memory is reported.
 
 Usage: faults.py [--seeds A-B] [--operations N …] [--out F]
 """
@@ -60,8 +60,8 @@ def check(operations: int, results: Results) -> None:
 
 
 def write(directory: Path, operations: int, lies: int) -> None:
-    """A run's directory. Every second operation polls what the one before it has sent; a lie is a poll of a value that
-    nobody sent."""
+    """A run's directory. Every second operation polls what the one before it has sent; an anomaly is a poll of a value
+    that was never sent."""
     run = {"workload": "queue", "options": {"subscribe": False}, "final_done": True}
     (directory / "run.json").write_text(json.dumps(run))
     (directory / "views.jsonl").touch()

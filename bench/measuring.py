@@ -1,7 +1,7 @@
-"""What load generators share: the CPU and memory of a cluster's processes, and results as lines of JSON.
+"""Shared parts of the load generators: CPU and memory of a cluster's processes, and results as lines of JSON.
 
-A line has the same fields as those of the generators in PEER, so that one table takes both. Knows neither Kafka nor
-what is measured.
+A line has the same fields as those of the generators in PEER, so that one table takes both. It depends neither on
+Kafka nor on what is measured.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _machine_s() -> tuple[float, float]:
 
 
 class Meter:
-    """Who used how much CPU while it was entered: the cluster, this program with its children, anybody else."""
+    """CPU used while it was entered: by the cluster, by this program with its children, by other processes."""
 
     def __init__(self, pids: Iterable[int]) -> None:
         self._servers = with_descendants(pids)

@@ -1,13 +1,13 @@
 """Records between topics and Spark: our source, Spark's own connector on the JVM, and segments read from their files;
 our sink beside the connector's.
 
-All in one Spark session, whose start is told apart. JVMs become fast by use, and go on to do so for minutes: each kind
+All in one Spark session, whose start is measured separately. JVMs become fast by use, for minutes: each kind
 of job is done once before any counts, and those that are compared take turns, each time in the other order. CPU is of
-everything that Spark is (driver, JVM, Python workers, also those that have ended), and apart from it of the servers,
-where `--pids` tells them.
+all of Spark (driver, JVM, Python workers, also those that have ended), and separately of the servers, if `--pids`
+reports them.
 
 The disk holds one topic and one copy of it as Parquet at a time: 10 million records of 1 KB take 40 GB with three
-replicas, 20 with `--replicas 1`, which then stands in the names. Where there is no room, that is what the table says.
+replicas, 20 with `--replicas 1`, which then stands in the names. If there is no room, the table says so.
 
 Usage: pipeline.py --bootstrap H:P,… [--data DIR] [--jars DIR] [--records N …] [--sizes REGEX] [--replicas N]
                    [--pids CMD] [--out F] [--only REGEX] …
@@ -50,16 +50,16 @@ REPLICAS = 3
 BESIDE_VALUES = 16
 """Bytes that a record has in a log besides its value, and a little more."""
 ROOM_SECONDS = 90
-"""So long may the files of deleted topics need to go."""
+"""Time limit for the removal of the files of deleted topics."""
 Jobs = Mapping[str, Callable[[str], object]]
-"""By name; each is told the topic."""
+"""Jobs by name; each gets the topic."""
 
 
 # What is there to be read
 
 
 class Topics:
-    """Of one cluster. What is deleted gives its disk back at once."""
+    """Topics of one cluster. Deleted topics free their disk space at once."""
 
     def __init__(self, bootstrap: str, replicas: int) -> None:
         self.bootstrap = bootstrap
@@ -131,7 +131,7 @@ class Bench:
 
     def measure(self, jobs: Jobs, records: int, topic: Callable[[], AbstractContextManager[str]]) -> None:
         """Jobs that are compared: once for nothing unless their kinds were done before, then in turn, as often as it is
-        wanted. One that fails is told, and not done again."""
+        wanted. One that fails is reported, and not repeated."""
         left = {name: job for name, job in jobs.items() if re.search(self.options.only, name)}
         is_warm = all(kind_of(name) in self._warm for name in left)
         for run in range(1 if is_warm else 0, self.options.repeat + 1):
@@ -140,7 +140,7 @@ class Bench:
                     with topic() as name_of_topic:
                         self._run(name, partial(left[name], name_of_topic), records, run)
                 except Exception as error:
-                    self._tell_failed(name, error)
+                    self._report_failure(name, error)
                     del left[name]
 
     def _run(self, name: str, job: Callable[[], object], records: int, run: int) -> None:
@@ -152,7 +152,7 @@ class Bench:
             more = {**meter.fields, "records": records, "cpu_us_per_record": round(per_record, 3)}
             self.results.add(name, "records/s", run, records / (meter.fields["wall_s"] or 0.01), **more)
 
-    def _tell_failed(self, name: str, error: Exception) -> None:
+    def _report_failure(self, name: str, error: Exception) -> None:
         line = (str(error).strip().splitlines() or [type(error).__name__])[0]
         self.results.add(name, "records/s", 1, None, error=line[:300])
 
@@ -160,7 +160,7 @@ class Bench:
         for label, size in SIZES.items():
             if not re.search(self.options.sizes, label):
                 continue
-            what = f"{label}.{told(count)}"
+            what = f"{label}.{with_suffix(count)}"
             if self.topics.replicas != REPLICAS:
                 what += f".{self.topics.replicas}-replica"
             with tempfile.TemporaryDirectory(dir=self.options.scratch) as directory:
@@ -170,7 +170,7 @@ class Bench:
                     if rows.exists():
                         self._write_all(what, size, count, rows)
                 except NoRoom as error:
-                    self._tell_failed(f"pipeline.{what}", error)
+                    self._report_failure(f"pipeline.{what}", error)
 
     def _read_all(self, what: str, size: int, count: int, rows: Path) -> None:
         """Leaves the records as Parquet, if Parquet was wanted."""
@@ -223,7 +223,7 @@ def kind_of(name: str) -> str:
     return ".".join(part for part in name.split(".") if part not in SIZES and not part[0].isdigit())
 
 
-def told(count: int) -> str:
+def with_suffix(count: int) -> str:
     return f"{count // 1_000_000}M" if count % 1_000_000 == 0 else f"{count // 1000}k"
 
 

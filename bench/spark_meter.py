@@ -11,8 +11,8 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class SparkMeter(Meter):
-    """Counts the workers that Spark ended, too. Their CPU stands with the process that waited for them; with nobody, if
-    that was ended with them: then what they had when they were last seen.
+    """Counts the workers that Spark ended, too. Their CPU is counted by the process that waited for them, or, if
+    that ended with them, by their last sample.
     """
 
     def __init__(self, pids: Iterable[int]) -> None:
@@ -32,6 +32,6 @@ class SparkMeter(Meter):
 
 
 def _cpu_and_ended_s(pid: int) -> tuple[float, float]:
-    """Of a process itself, and of its children that it has waited for."""
+    """CPU seconds of a process, and of the children that it waited for."""
     fields = [int(word) for word in stat_of(pid)[11:15]]
     return sum(fields[:2]) / _TICKS_PER_S, sum(fields[2:]) / _TICKS_PER_S

@@ -1,9 +1,9 @@
-"""What the decision trace costs: decisions that nodes note while records are produced, times what one costs, as a share
-of the CPU that the six processes take meanwhile.
+"""Cost of the decision trace: decisions that nodes note while records are produced, times the cost of one, as a share
+of the CPU of the six processes.
 
 Nothing is noted for a record, a batch or a request, so producing should note nothing at all, and a transaction two
-decisions; that is counted on the nodes' own pages. What one decision costs, with its line in a log file, is measured in
-this process.
+decisions; that is counted on the nodes' own pages. The cost of one decision, with its line in a log file, is measured
+in this process.
 
 Usage: trace.py --bootstrap H:P,… --data DIR --pids CMD [--out F] [--only REGEX] [--repeat N] [--seconds S]
 """

@@ -33,6 +33,12 @@ TOPIC_IDS_FROM_VERSION = 13
 WANTED_IN_A_STEP = 500
 """Partitions of a request that one step handles."""
 
+PARTITION_BYTES = 640
+"""Memory of one partition in a session, with its places in the indexes."""
+
+MAX_PARTITIONS = 1 << 17
+"""Default limit of the partitions of all sessions together."""
+
 TopicKey = bytes | str
 """A topic's id from Fetch v13 on, its name before."""
 PartitionKey = tuple[TopicKey, int]
@@ -352,9 +358,18 @@ class _IncrementalContext(FetchContext):
 class FetchSessions:
     """All sessions of a broker."""
 
-    def __init__(self, chance: Chance, *, max_sessions: int = 1000, eviction_ms: int = 120_000) -> None:
+    def __init__(
+        self,
+        chance: Chance,
+        *,
+        max_sessions: int = 1000,
+        max_partitions: int = MAX_PARTITIONS,
+        eviction_ms: int = 120_000,
+    ) -> None:
+        """`max_partitions` limits the partitions of all sessions together; followers may have as many again."""
         self._chance = chance
         self._max_sessions = max_sessions
+        self._max_partitions = max_partitions
         self._eviction_ms = eviction_ms
         # Least recently used first.
         self._sessions: dict[int, _Session] = {}
@@ -364,6 +379,8 @@ class FetchSessions:
         self._evictable_by_all: list[_Value] = []
         self._evictable_by_followers: list[_Value] = []
         self.evictions = 0
+        self.cached_partitions = 0
+        """Partitions of all sessions together."""
         # Partitions of removed sessions, still in `_watching`: they are removed from it a few at a time.
         self._left: deque[tuple[_Session, PartitionKey]] = deque()
 
@@ -374,10 +391,6 @@ class FetchSessions:
         """True if this is the session of a follower, not of a consumer."""
         session = self._sessions.get(session_id)
         return session is not None and session.privileged
-
-    @property
-    def cached_partitions(self) -> int:
-        return sum(len(session.partitions) for session in self._sessions.values())
 
     def open(self, request: FetchRequest, version: int, *, from_follower: bool, now_ms: int) -> FetchContext:
         """The context of a request. Errors (70, 71, 106) are in the context, not raised."""
@@ -453,6 +466,11 @@ class FetchSessions:
         steps = 0
         for topic_key, wanted in _wanted(request, session.uses_topic_ids):
             key = (topic_key, wanted.partition)
+            if key not in session.partitions:
+                if self.cached_partitions >= self._most_partitions(session.privileged):
+                    self._remove(session)
+                    return
+                self.cached_partitions += 1
             session.asks(key, wanted)
             self._watch(session, key)
             steps += 1
@@ -463,6 +481,7 @@ class FetchSessions:
         for topic in request.forgotten_topics_data:
             forgotten = topic.topic_id if session.uses_topic_ids else topic.topic
             for partition in topic.partitions:
+                self.cached_partitions -= (forgotten, partition) in session.partitions
                 session.forgets((forgotten, partition))
                 self._unwatch(session, (forgotten, partition))
                 steps += 1
@@ -500,7 +519,10 @@ class FetchSessions:
         """None if the cache is full of sessions that may not be evicted, or if the session would be empty."""
         if size == 0 or self._max_sessions == 0:
             return None
-        if len(self._sessions) >= self._max_sessions and not self._evict_for((privileged, size, 0), now_ms):
+        newcomer = (privileged, size, 0)
+        if len(self._sessions) >= self._max_sessions and not self._evict_for(newcomer, now_ms):
+            return None
+        if self.cached_partitions + size > self._max_partitions and not self._make_room_for(newcomer, now_ms):
             return None
         while True:
             session_id = self._chance.randrange(1, LAST_EPOCH)
@@ -508,7 +530,21 @@ class FetchSessions:
                 break
         session = _Session(session_id, privileged, uses_topic_ids, now_ms)
         self._sessions[session_id] = session
+        self.cached_partitions += size
         return session
+
+    def _most_partitions(self, privileged: bool) -> int:
+        return self._max_partitions * (2 if privileged else 1)
+
+    def _make_room_for(self, newcomer: _Value, now_ms: int) -> bool:
+        """Push out sessions until the partitions of a newcomer fit; False if they do not."""
+        privileged, size, _ = newcomer
+        if size > self._most_partitions(privileged):
+            return False
+        while self._sessions and self.cached_partitions + size > self._max_partitions:
+            if not self._evict_for(newcomer, now_ms):
+                break
+        return self.cached_partitions + size <= self._most_partitions(privileged)
 
     def _evict_for(self, newcomer: _Value, now_ms: int) -> bool:
         """Evict a session that was idle for too long; otherwise the least valuable evictable one, if it has less value
@@ -527,6 +563,7 @@ class FetchSessions:
         del self._sessions[session.id]
         self._unlist(session)
         partitions, session.partitions, session.moved = session.partitions, {}, {}
+        self.cached_partitions -= len(partitions)
         self._left.extend((session, key) for key in partitions)
         self._unwatch_some()
 

@@ -95,11 +95,11 @@ class MetadataFollower:
         image = self._loader.image
         # A log from an earlier run may be due for a snapshot before any of it was read again.
         may_snapshot = image.offset >= 0 and not self._snapshotting and not self._loader.in_transaction
-        if may_snapshot and self.replica.should_snapshot:
+        if may_snapshot and self.replica.snapshots.is_due:
             self._snapshotting = True
             self._nursery.start_soon(self._snapshot, image)
 
     async def _snapshot(self, image: MetadataImage) -> None:
         records = image_to_records(image)
-        await self.replica.create_snapshot(records, image.offset, image.epoch, image.timestamp_ms)
+        await self.replica.snapshots.create(records, image.offset, image.epoch, image.timestamp_ms)
         self._snapshotting = False

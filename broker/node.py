@@ -46,7 +46,7 @@ from broker.dispatch import (
     telemetry_handlers,
     transaction_handlers,
 )
-from broker.fetch_sessions import FetchSessions, PartitionKey
+from broker.fetch_sessions import PARTITION_BYTES, FetchSessions, PartitionKey
 from broker.fetch_wakeups import FetchWakeups, Work
 from broker.forwarding import Forwarding, ForwardingPorts
 from broker.group_lag import GroupLagPorts, GroupLags
@@ -95,6 +95,7 @@ from runtime.channel import Channel
 from runtime.decision_pages import decision_pages
 from runtime.decisions import DecisionKind, Decisions
 from runtime.dispatch import Execution
+from runtime.memory import SESSIONS_PART
 from runtime.metrics import (
     BusyClock,
     busy_families,
@@ -237,7 +238,12 @@ class BrokerNode:
         )
         self.fetches: Purgatory[PartitionKey] = Purgatory(self.wheel)
         self.deletions: Purgatory[PartitionKey] = Purgatory(self.wheel)
-        self.sessions = FetchSessions(world.chance, max_sessions=settings.max_incremental_fetch_session_cache_slots)
+        self._limits = ServerLimits.of(settings, world.memory_bytes)
+        self.sessions = FetchSessions(
+            world.chance,
+            max_sessions=settings.max_incremental_fetch_session_cache_slots,
+            max_partitions=self._limits.memory_limit_bytes // SESSIONS_PART // PARTITION_BYTES,
+        )
         self._fetch_wakeups = FetchWakeups(self.sessions, self.fetches, self._afterwards)
         self.partitions = Partitions(
             ReplicationSettings(settings.node_id, settings.replica_lag_time_max_ms),
@@ -321,8 +327,7 @@ class BrokerNode:
             Execution(self.background, self.worker, world.count_work),
         )
         self._dispatcher.decisions = self.decisions
-        limits = ServerLimits.of(self._static, world.memory_bytes)
-        self._server = Server(world, self._dispatcher, limits, self.worker)
+        self._server = Server(world, self._dispatcher, self._limits, self.worker)
         self._server.on_long_turn = self._dispatcher.overran
         if self.telemetry is not None:
             self._server.on_connection_closed = self.telemetry.disconnected

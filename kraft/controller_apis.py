@@ -10,7 +10,6 @@ from typing import Any
 from kraft import descriptions
 from kraft.controller.partitions import list_partition_reassignments
 from kraft.controller_service import Command, ControllerService
-from kraft.decision_queue import OF_NODES
 from kraft.descriptions import Described
 from kraft.envelope import EnvelopeSlot, envelope_handler
 from protocol.api_keys import ApiKey
@@ -110,14 +109,14 @@ def _decide(service: ControllerService, call: Call) -> None:
         else:
             _not_active(service, call)
 
-    of_client = call.request.api_key in DECIDED_FOR_CLIENTS
     service.execute(
         Command(
             call.message,
             call.version,
             answer,
             call.failed,
-            call.request.connection_id if of_client else OF_NODES,
+            call.request.connection_id,
+            call.request.api_key in DECIDED_FOR_CLIENTS,
             lambda: call.slot.connection_closed,
         )
     )

@@ -20,7 +20,7 @@ from kraft.controller.partition_notes import is_alarming
 from kraft.controller.standby_notes import note_replayed
 from kraft.controller.state import MAX_RECORDS_PER_OPERATION, STEP_ITEMS, ControllerResult, R, Steps
 from kraft.controller.unclean_elections import unclean_elections
-from kraft.decision_queue import OF_NODES, DecisionQueue, Job
+from kraft.decision_queue import DecisionQueue, Job
 from kraft.metadata.delta import MetadataDelta
 from kraft.metadata.image import BrokerImage, MetadataImage
 from kraft.metadata.snapshot import image_to_records
@@ -53,10 +53,12 @@ class Command:
     """Called once: at once, or when the decision is committed."""
     failed: Callable[[Exception], None]
     """Called instead if deciding raises an unexpected exception."""
-    client: int | None = OF_NODES
-    """The connection of the client that sent it."""
+    connection: int | None = None
+    """The connection that it came by; None for a request of this controller itself."""
+    is_of_client: bool = False
+    """A client sent it, and no node."""
     is_abandoned: Callable[[], bool] = lambda: False
-    """Whether the client has gone."""
+    """True if its sender has gone."""
 
 
 class ControllerTimes:
@@ -129,7 +131,8 @@ class ControllerService:
                 self._execute(command),
                 command.failed,
                 command.request.API_KEY,
-                command.client,
+                command.connection,
+                command.is_of_client,
                 command.is_abandoned,
             )
         )
@@ -326,7 +329,7 @@ class ControllerService:
         loader = self.core.loader
         # A log from before a restart may be due for a snapshot before any of it was read back.
         may_snapshot = loader.image.offset >= 0 and not self._snapshotting and not loader.in_transaction
-        if may_snapshot and self.replica.should_snapshot:
+        if may_snapshot and self.replica.snapshots.is_due:
             self._snapshotting = True
             self._nursery.start_soon(self._write_snapshot, loader.image)
         self._report_change()
@@ -338,7 +341,7 @@ class ControllerService:
     async def _write_snapshot(self, image: MetadataImage) -> None:
         try:
             records = await self._world.run_blocking(lambda: image_to_records(image))
-            await self.replica.create_snapshot(records, image.offset, image.epoch, image.timestamp_ms)
+            await self.replica.snapshots.create(records, image.offset, image.epoch, image.timestamp_ms)
             log.info("a snapshot of %d records up to offset %d was written", len(records), image.offset)
         finally:
             self._snapshotting = False

@@ -2,7 +2,7 @@
 
 A job (a decision, the append of its records) sees the pending image as the job before it left it, so no two are
 interleaved. Everything else (heartbeats that arrive, Raft, fetches) has its turn between two steps. Jobs of nodes go
-before those of clients; clients take turns by connection, so that a backlog delays only the client that sent it.
+before those of clients. In each of the two groups connections take turns, so that a backlog delays only its sender.
 """
 
 from __future__ import annotations
@@ -26,9 +26,6 @@ log = logging.getLogger("kraft.controller")
 STEPS_IN_A_TURN = 4
 """Steps of a job after which other tasks run, however quick they were."""
 
-OF_NODES = None
-"""The client of jobs that the cluster itself asks for."""
-
 
 @dataclass(slots=True)
 class Job:
@@ -41,10 +38,12 @@ class Job:
     """Called if a step raises."""
     api_key: int = -1
     """The API, if the work is for a request."""
-    client: int | None = OF_NODES
-    """The connection that asked for it."""
+    connection: int | None = None
+    """The connection that asked for it; None if this controller itself did."""
+    is_of_client: bool = False
+    """A client asked for it, and no node."""
     is_abandoned: Callable[[], bool] = lambda: False
-    """Whether nobody waits for it; then it is not begun."""
+    """True if nobody waits for it; then it is not begun."""
     done: Callable[[], None] = lambda: None
     """Called when it ended, whether or not it failed."""
     added: float = 0.0
@@ -60,9 +59,9 @@ class DecisionQueue:
         self._world = world
         self._stopwatch = world.stopwatch
         self._current: Job | None = None
-        self._nodes: deque[Job] = deque()
-        self._clients: dict[int, deque[Job]] = {}
-        """Jobs by connection; the first connection is next."""
+        self._nodes: dict[int | None, deque[Job]] = {}
+        self._clients: dict[int | None, deque[Job]] = {}
+        """Jobs by connection, in order; the first connection is next."""
         self._added = trio.Event()
         self.on_long_step: Callable[[int, float], None] = lambda _api_key, _seconds: None
         """Called with the API and the seconds of a step that held the event loop for too long."""
@@ -75,10 +74,9 @@ class DecisionQueue:
         if self._current is None and not self._nodes and not self._clients:
             self._begin(job)
             self._advance(job, partial(job.steps.send, None))
-        elif job.client is OF_NODES:
-            self._nodes.append(job)
         else:
-            self._clients.setdefault(job.client, deque()).append(job)
+            waiting = self._clients if job.is_of_client else self._nodes
+            waiting.setdefault(job.connection, deque()).append(job)
         if self._current is not None or self._nodes or self._clients:
             self._added.set()
 
@@ -116,21 +114,13 @@ class DecisionQueue:
 
     def _next(self) -> Job | None:
         while self._nodes or self._clients:
-            job = self._nodes.popleft() if self._nodes else self._next_of_clients()
+            job = _take_first(self._nodes or self._clients)
             if job.is_abandoned():
                 self._end(job)
                 continue
             self._begin(job)
             return job
         return None
-
-    def _next_of_clients(self) -> Job:
-        client = next(iter(self._clients))
-        waiting = self._clients.pop(client)
-        job = waiting.popleft()
-        if waiting:
-            self._clients[client] = waiting
-        return job
 
     def _begin(self, job: Job) -> None:
         self._current = job
@@ -157,3 +147,13 @@ class DecisionQueue:
         if error is not None:
             job.failed(error)
         job.done()
+
+
+def _take_first(waiting: dict[int | None, deque[Job]]) -> Job:
+    """The next job of the first connection, which then is the last one."""
+    connection = next(iter(waiting))
+    jobs = waiting.pop(connection)
+    job = jobs.popleft()
+    if jobs:
+        waiting[connection] = jobs
+    return job

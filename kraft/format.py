@@ -70,7 +70,7 @@ def format_directories(disk: Disk, request: FormatRequest, chance: Chance) -> li
 
 
 def _is_ours(disk: Disk, directory: str, request: FormatRequest) -> bool:
-    """Whether the directory is formatted for this node. Raises `FormatError` if it belongs to another one."""
+    """True if the directory is formatted for this node. Raises `FormatError` if it belongs to another one."""
     try:
         identity = read_meta_properties(disk, directory)
     except LogDirectoryError as error:

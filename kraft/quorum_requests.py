@@ -86,7 +86,7 @@ class QuorumRequests:
             replica.step(decide)
 
     async def _decide_after_probe(self, leader_id: int, epoch: int, decide: Step) -> None:
-        await self._replica.probe_leader(leader_id, epoch)
+        await self._replica.calls.probe_leader(leader_id, epoch)
         self._replica.step(decide)
 
     def handle_begin_quorum_epoch(self, call: Call) -> None:
@@ -210,12 +210,12 @@ class QuorumRequests:
         replica.step(describe)
 
     def _hint(self, leader_id: int | None) -> NodeAddress | None:
-        return None if leader_id is None else self._replica.address_of(leader_id)
+        return None if leader_id is None else self._replica.calls.address_of(leader_id)
 
     def _knows_address(self, leader_id: int, endpoints: Sequence[Any]) -> bool:
-        """Whether this node could fetch from this leader, after learning the address in its request."""
-        self._replica.learn_addresses(self._messages.read_endpoints(leader_id, endpoints))
-        return self._replica.address_of(leader_id) is not None
+        """True if this node could fetch from this leader, after learning the address in its request."""
+        self._replica.calls.learn_addresses(self._messages.read_endpoints(leader_id, endpoints))
+        return self._replica.calls.address_of(leader_id) is not None
 
 
 def _answer(call: Call, response: Message) -> None:

@@ -35,4 +35,4 @@ def raft_families(replica: MetadataReplica) -> Iterator[Family]:
     help_text = "Bytes of the newest snapshot; 0 without one."
     yield Family.of("gauge", prefix + "latestsnapshotgeneratedbytes", help_text, size_bytes or 0)
     help_text = "Milliseconds since that snapshot was written or downloaded; since the node started, without one."
-    yield Family.of("gauge", prefix + "latestsnapshotgeneratedagems", help_text, replica.snapshot_age_ms)
+    yield Family.of("gauge", prefix + "latestsnapshotgeneratedagems", help_text, replica.snapshots.age_ms)

@@ -20,8 +20,16 @@ MOST_TRUSTED_BYTES = 2 * 1024 * 1024
 """The same for a connection that completed frames of that size before: growing in steps copies what is there."""
 
 
+HTTP_SIZE = int.from_bytes(b"HTTP")
+"""Size of the frame that the first bytes of an HTTP response seem to announce."""
+
+
 class FrameError(Exception):
     """The peer announced a frame with a negative or too large size; its further bytes mean nothing."""
+
+    def __init__(self, size: int, most_bytes: int) -> None:
+        super().__init__(f"the size of a frame must be 0 to {most_bytes} bytes; got {size}")
+        self.is_http = size == HTTP_SIZE
 
 
 class FrameReader:
@@ -94,7 +102,7 @@ class FrameReader:
         while end - position >= 4:
             size = int.from_bytes(received[position : position + 4], "big", signed=True)
             if not 0 <= size <= self.max_frame_bytes:
-                raise FrameError(f"the size of a frame must be 0 to {self.max_frame_bytes} bytes; got {size}")
+                raise FrameError(size, self.max_frame_bytes)
             position += 4
             if size > end - position:
                 self._start(size, received[position:])

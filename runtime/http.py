@@ -86,7 +86,11 @@ class Reader:
         self._buffer += data
 
     def next(self) -> HttpRequest | None:
-        """The next request, if its head is complete. Raises `BadRequest`."""
+        """The next request, if its head is complete. Raises `BadRequest`; at once if the bytes begin no request: then
+        a client of another protocol, such as Kafka's, learns quickly that it has the wrong port.
+        """
+        if self._buffer and not chr(self._buffer[0]).isalpha():
+            raise BadRequest(HTTPStatus.BAD_REQUEST, "not an HTTP/1.1 request")
         end = self._buffer.find(b"\r\n\r\n")
         if end > MAX_HEAD_BYTES or (end < 0 and len(self._buffer) > MAX_HEAD_BYTES):
             raise BadRequest(

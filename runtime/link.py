@@ -158,8 +158,7 @@ class Link:
                     self._patience = trio.CancelScope()
                     self.look_at(self._fail_overdue())
         except FrameError as error:
-            hint = "" if self.versions else ": that server does not speak the Kafka protocol, or not in plaintext"
-            self._lose(FrameError(f"{error}{hint}"))
+            self._lose(error if self.versions else MalformedMessage(_hint(error)))
         except (ConnectionLost, MalformedMessage) as error:
             self._lose(error)
         finally:
@@ -249,3 +248,10 @@ class Link:
         if not self.closed:
             self.close(str(error))
             self._on_lost()
+
+
+def _hint(error: FrameError) -> str:
+    """The probable reason why the first response is not one of Kafka."""
+    if error.is_http:
+        return "the server answers in HTTP; use the port of a Kafka listener"
+    return f"{error}: that server does not speak the Kafka protocol, or not in plaintext"

@@ -19,6 +19,9 @@ are not read."""
 ANSWERS_PART = 16
 """Answers that their peers do not take may hold this part of it."""
 
+SESSIONS_PART = 16
+"""Fetch sessions may hold this part of it. Without a session a client names all its partitions in each fetch."""
+
 
 class Holder(Protocol):
     """One connection."""

@@ -7,106 +7,39 @@ take them, they hold memory of the node.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Protocol
 
-from runtime.memory import Counted, MemoryBudget
+import trio
+
+from runtime.memory import Counted
 from runtime.outgoing import Outgoing
 from runtime.request import Timed
-from runtime.server_limits import ServerLimits
-from runtime.steps import RunningSteps, Steps
-from runtime.turns import Share
-from runtime.world import Chunk, Connection, FileRegion
+from runtime.response_slot import Owner, ResponseSlot
+from runtime.service import Service
+from runtime.world import Chunk, Connection, ConnectionLost, FileRegion
 
 COUNTED_BYTES = 64 * 1024
 """An answer of this size is counted as memory at once; smaller ones when they cannot leave."""
 
 
-class SlotOwner(Protocol):
-    """The connection of a slot."""
-
-    closed: bool
-    ended: bool
-    share: Share
-
-    def slot_done(self, slot: ResponseSlot) -> None:
-        """The slot was filled or dropped."""
-
-    def request_grew(self, size_bytes: int) -> None:
-        """The request of a slot takes more memory."""
-
-    def abort(self, reason: str) -> None: ...
-
-    async def take_steps(self, steps: RunningSteps) -> None: ...
-
-
-class ResponseSlot:
-    """An `AnswerSlot` that is a place in its connection's line."""
-
-    __slots__ = ("_api_key", "_connection", "chunks", "done", "request_bytes", "size_bytes", "timed")
-
-    def __init__(self, connection: SlotOwner, api_key: int, request_bytes: int) -> None:
-        self._connection = connection
-        self._api_key = api_key
-        self.request_bytes = request_bytes
-        self.chunks: Sequence[Chunk] = ()
-        self.size_bytes = 0
-        self.done = False
-        self.timed: Timed | None = None
-
-    @property
-    def connection_closed(self) -> bool:
-        return self._connection.closed
-
-    @property
-    def connection_ended(self) -> bool:
-        return self._connection.ended
-
-    def fill(self, chunks: Sequence[Chunk]) -> None:
-        assert not self.done, "a response slot was filled twice"
-        self.done = True
-        size = 0
-        for chunk in chunks:
-            size += len(chunk)
-        if not self._connection.closed:
-            self.chunks = chunks
-            self.size_bytes = size
-        self._connection.slot_done(self)
-
-    def drop(self) -> None:
-        assert not self.done, "a response slot was filled twice"
-        self.done = True
-        self._connection.slot_done(self)
-
-    def abort(self, reason: str) -> None:
-        self.done = True
-        self._connection.abort(reason)
-
-    def grow(self, size_bytes: int) -> None:
-        if not self.done:
-            self.request_bytes += size_bytes
-            self._connection.request_grew(size_bytes)
-
-    def comes_from_node(self) -> None:
-        self._connection.share.is_node = True
-
-    async def take_steps(self, steps: Steps) -> None:
-        await self._connection.take_steps(RunningSteps(steps, self._api_key))
-
-
 class ResponseLine:
     """The slots of one connection, and the answers that its peer has not taken."""
 
-    def __init__(self, connection: Connection, limits: ServerLimits, memory: MemoryBudget) -> None:
+    def __init__(self, connection: Connection, service: Service, owner: Owner) -> None:
         self._outgoing = Outgoing(connection)
-        self._limits = limits
+        self._service = service
+        self._limits = service.limits
+        self._owner = owner
+        self.nursery: trio.Nursery | None = None
+        """Runs the wait for a peer that reads slowly."""
+        self._flush_is_due = False
+        """On the flusher's list."""
         self._slots: deque[ResponseSlot] = deque()
         """In the order of the requests. A done slot stays here only behind one that is not done."""
         self.request_bytes = 0
         """Memory of the requests in line: their frames, and what `AnswerSlot.grow` added."""
         self._held_bytes = 0
         """Bytes of answers that wait for one before them."""
-        self._counted = Counted(memory.answers_changed)
+        self._counted = Counted(service.memory.answers_changed)
 
     @property
     def counted_bytes(self) -> int:
@@ -138,18 +71,54 @@ class ResponseLine:
         """The first request in line has no answer yet."""
         return bool(self._slots) and not self._slots[0].done
 
-    def add(self, slot: ResponseSlot) -> None:
+    def add(self, api_key: int, request_bytes: int) -> ResponseSlot:
+        """The slot of a new request."""
+        slot = ResponseSlot(self, self._owner, api_key, request_bytes)
         self._slots.append(slot)
-        self.request_bytes += slot.request_bytes
+        self.request_bytes += request_bytes
+        return slot
 
     def filled(self, slot: ResponseSlot) -> None:
-        """A slot of the line was filled or dropped. Counting its answer may close this connection."""
+        """A slot of the line was filled or dropped."""
+        if self._owner.closed:
+            return
         self._held_bytes += slot.size_bytes
         if slot.size_bytes >= COUNTED_BYTES:
-            self.count()
+            self._count()
+            if self._owner.closed:
+                return
+        if not self._flush_is_due and self._service.flusher.in_turn is not self:
+            self._flush_is_due = True
+            self._service.flusher.add(self)
 
-    def send(self, stopwatch: Callable[[], float]) -> None:
-        """Send the answers at the head of the line, with one call. Raises ConnectionLost."""
+    def request_grew(self, size_bytes: int) -> None:
+        """The request of a slot in line takes more memory."""
+        if not self._owner.closed:
+            self.request_bytes += size_bytes
+            self._owner.request_grew()
+
+    def flush(self) -> None:
+        """Send the answers at the head of the line."""
+        self._flush_is_due = False
+        owner, outgoing = self._owner, self._outgoing
+        if owner.closed:
+            return
+        try:
+            self._send()
+        except ConnectionLost as lost:
+            owner.lose(lost)
+            return
+        if outgoing.unsent_bytes and not outgoing.draining:
+            assert self.nursery is not None
+            outgoing.draining = True
+            self.nursery.start_soon(self._drain)
+        if outgoing.unsent_bytes or self._counted.size_bytes:
+            self._count()
+        owner.answers_left()
+
+    def _send(self) -> None:
+        """Send with one call, and report the times of the requests. Raises ConnectionLost."""
+        stopwatch = self._service.stopwatch
         slots = self._slots
         chunks: list[Chunk] = []
         size_bytes = 0
@@ -174,19 +143,20 @@ class ResponseLine:
             for timed, answer_bytes in leaving:
                 timed.sent(answer_bytes, began, ended)
 
-    def begin_draining(self) -> bool:
-        """True if answers wait for the peer and no task drains them: the caller has to run `drain`."""
-        outgoing = self._outgoing
-        if not outgoing.unsent_bytes or outgoing.draining:
-            return False
-        outgoing.draining = True
-        return True
+    async def _drain(self) -> None:
+        """Send until the system has all."""
+        try:
+            await self._outgoing.drain(self._taken)
+        except ConnectionLost as lost:
+            self._owner.lose(lost)
+        else:
+            self._owner.answers_left()
 
-    async def drain(self, taken: Callable[[], None]) -> None:
-        """Send until the system has all. Calls `taken` whenever the peer took some. Raises ConnectionLost."""
-        await self._outgoing.drain(taken)
+    def _taken(self) -> None:
+        self._count()
+        self._owner.answers_taken()
 
-    def count(self) -> None:
+    def _count(self) -> None:
         """Count the memory of answers that have not left. It may close this connection, or another one."""
         held = self._outgoing.memory_bytes
         if self._held_bytes:
@@ -195,11 +165,6 @@ class ResponseLine:
                     if not isinstance(chunk, FileRegion):
                         held += len(chunk)
         self._counted.set(held)
-
-    def count_if_held(self) -> None:
-        """Call `count`, unless answers leave at once."""
-        if self._outgoing.unsent_bytes or self._counted.size_bytes:
-            self.count()
 
     def clear(self) -> None:
         """Forget all answers: the connection is closed."""

@@ -17,7 +17,7 @@ from runtime.flusher import Flusher
 from runtime.frames import SCRATCH_BYTES
 from runtime.memory import MemoryBudget
 from runtime.request import AnswerSlot, Request, Timed
-from runtime.responses import ResponseSlot
+from runtime.response_slot import ResponseSlot
 from runtime.server_connection import ServerConnection
 from runtime.server_limits import ServerLimits
 from runtime.service import Handle, Service

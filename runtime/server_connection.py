@@ -17,7 +17,7 @@ from protocol.framing import parse_request_header
 from runtime.frames import FrameError, FrameReader
 from runtime.memory import Counted
 from runtime.request import Request
-from runtime.responses import ResponseLine, ResponseSlot
+from runtime.responses import ResponseLine
 from runtime.service import Service
 from runtime.step_driver import StepDriver
 from runtime.steps import RunningSteps
@@ -46,15 +46,13 @@ class ServerConnection:
         self._connection = connection
         self._listener_name = listener_name
         self._connection_id = connection_id
-        self._nursery: trio.Nursery | None = None
         self._reader = FrameReader(connection, service.limits.socket_request_max_bytes, service.scratch)
-        self._responses = ResponseLine(connection, service.limits, service.memory)
+        self._responses = ResponseLine(connection, service, self)
         self._counted_requests = Counted(service.memory.requests_changed)
-        self._driver = StepDriver(service, self)
+        self.driver = StepDriver(service, self)
+        """Takes the steps of this connection's requests."""
         self._steps: RunningSteps | None = None
         """The steps of the request under way. No other request begins before they are over."""
-        self._flush_is_due = False
-        """On the flusher's list."""
         self._handed_over = 0
         """Bytes handed over since others had a turn, as they count towards `BURST_BYTES`."""
         self._room: trio.Event | None = None
@@ -86,7 +84,7 @@ class ServerConnection:
 
     async def run(self, nursery: trio.Nursery) -> None:
         """Serve until either side closes. `nursery` runs the wait for a peer that reads slowly."""
-        self._nursery = nursery
+        self._responses.nursery = nursery
         memory = self._service.memory
         try:
             while not self.closed:
@@ -101,7 +99,7 @@ class ServerConnection:
                 else:
                     self._count_requests()
         except ConnectionLost as lost:
-            log.debug("connection %d from %s ended: %s", self._connection_id, self.peer_host, lost)
+            self.lose(lost)
         except FrameError as error:
             self.abort(str(error))
         finally:
@@ -128,7 +126,7 @@ class ServerConnection:
                     return
             position += self._turn(frames, position)
             if self._steps is not None:
-                await self._driver.take_all(self._steps)
+                await self.driver.take_all(self._steps)
                 self._steps = None
                 self._was_held_up = True
             if self._responses.is_full:
@@ -157,7 +155,7 @@ class ServerConnection:
                     service.overran(int.from_bytes(frame[:2], "big"), now - before)
                 before = now
                 if self._steps is not None:
-                    before = self._driver.take_some(self._steps, FIRST_STEPS, began)
+                    before = self.driver.take_some(self._steps, FIRST_STEPS, began)
                     if self._steps.is_over:
                         self._steps = None
                 if (
@@ -180,8 +178,7 @@ class ServerConnection:
         except MalformedMessage as error:
             self.abort(f"malformed request header: {error}")
             return
-        slot = ResponseSlot(self, header.request_api_key, len(frame))
-        self._responses.add(slot)
+        slot = self._responses.add(header.request_api_key, len(frame))
         request = Request(
             header.request_api_key,
             header.request_api_version,
@@ -205,11 +202,11 @@ class ServerConnection:
                 self._steps = RunningSteps(steps, request.api_key)
 
     def begin_turn(self) -> None:
-        self._service.flusher.begin_turn(self)
+        self._service.flusher.begin_turn(self._responses)
 
     def end_turn(self, began: float, ended: float) -> None:
         """Send what was answered in the turn, and charge its time to this connection."""
-        self._service.flusher.end_turn(self)
+        self._service.flusher.end_turn(self._responses)
         if self._responses.request_bytes:
             self._count_requests()
         self._service.turns.charge(self.share, began, ended)
@@ -222,60 +219,23 @@ class ServerConnection:
             self._handed_over = 0
             self._was_held_up = True
 
-    async def take_steps(self, steps: RunningSteps) -> None:
-        """Take steps of a request from a background task. Raises what a step raises."""
-        await self._driver.take_all(steps)
+    # -- limits and ends
 
-    # -- answers
+    def request_grew(self) -> None:
+        """A request under way takes more memory."""
+        self._count_requests()
+        self._service.memory.make_room_for_growth()
 
-    def slot_done(self, slot: ResponseSlot) -> None:
-        if self.closed:
-            return
-        self._responses.filled(slot)
-        if not self.closed and not self._flush_is_due and self._service.flusher.in_turn is not self:
-            self._flush_is_due = True
-            self._service.flusher.add(self)
-
-    def request_grew(self, size_bytes: int) -> None:
-        if not self.closed:
-            self._responses.request_bytes += size_bytes
-            self._count_requests()
-            self._service.memory.make_room_for_growth()
-
-    def flush(self) -> None:
-        """Send the answers at the head of the line."""
-        self._flush_is_due = False
-        if self.closed:
-            return
-        responses = self._responses
-        try:
-            responses.send(self._service.stopwatch)
-        except ConnectionLost as lost:
-            self._lose(lost)
-            return
-        if responses.begin_draining():
-            assert self._nursery is not None
-            self._nursery.start_soon(self._drain)
-        responses.count_if_held()
+    def answers_left(self) -> None:
+        """Answers were sent."""
         if self._counted_requests.size_bytes:
             self._count_requests()
         self.look_for_room()
 
-    async def _drain(self) -> None:
-        try:
-            await self._responses.drain(self._taken)
-        except ConnectionLost as lost:
-            self._lose(lost)
-        else:
-            self.look_for_room()
-
-    def _taken(self) -> None:
+    def answers_taken(self) -> None:
         """The peer took some of its answers."""
         self.last_active_ms = self._service.monotonic.now_ms()
-        self._responses.count()
         self.look_for_room()
-
-    # -- limits and ends
 
     def is_idle_since(self, deadline_ms: int) -> bool:
         """The peer did nothing after `deadline_ms`, and no request of it is being worked on."""
@@ -298,7 +258,7 @@ class ServerConnection:
         """Close because of something the peer did."""
         if not self.closed:
             log.warning("closing the connection from %s: %s", self.peer_host, reason)
-            self.flush()  # earlier answers are still owed
+            self._responses.flush()  # earlier answers are still owed
             self.close()
 
     def close(self) -> None:
@@ -312,7 +272,8 @@ class ServerConnection:
             if self._room is not None:
                 self._room.set()
 
-    def _lose(self, lost: ConnectionLost) -> None:
+    def lose(self, lost: ConnectionLost) -> None:
+        """The connection broke."""
         if not self.closed:
             log.debug("connection %d from %s lost: %s", self._connection_id, self.peer_host, lost)
             self.close()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from runtime.flusher import Flusher
 from runtime.memory import MemoryBudget
 from runtime.request import Request
-from runtime.responses import ResponseSlot
+from runtime.response_slot import ResponseSlot
 from runtime.server_limits import ServerLimits
 from runtime.steps import Steps
 from runtime.turns import Turns

@@ -57,7 +57,7 @@ class CleanerSettings:
 
 
 def extent_of(log: PartitionLog, now_ms: int) -> Extent:
-    """How dirty a log is. Raises OSError, `CorruptBatch`."""
+    """Dirtiness of a log. Raises OSError, `CorruptBatch`."""
     first_dirty_offset = find_first_dirty_offset(log.cleaned_to, log.log_start_offset, log.log_end_offset)
     # Recovery treats everything behind the recovery point as appended without gaps.
     limit_offset = min(log.last_stable_offset, log.recovery_point)

@@ -119,7 +119,7 @@ class IndexedSegment(Protocol):
 
 
 class Extent(NamedTuple):
-    """How dirty a log is."""
+    """Dirtiness of a log."""
 
     first_dirty_offset: int
     end_offset: int

@@ -54,7 +54,7 @@ class Transactions:
             self._aborted.setdefault(each.producer_id, (each, False))
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Whether a data batch is aborted."""
+        """True if a data batch is aborted."""
         self._reach(header.last_offset)
         if not header.is_transactional:
             return False
@@ -66,7 +66,7 @@ class Transactions:
         return True
 
     def is_over(self, header: BatchHeader, records: list[Record]) -> bool:
-        """Whether no batch is left that the marker in this control batch refers to."""
+        """True if no batch is left that the marker in this control batch refers to."""
         self._reach(header.last_offset)
         if not records:
             return True
@@ -120,7 +120,7 @@ class Compaction:
         self.records_kept = 0
 
     def compact(self, header: BatchHeader, batch: memoryview) -> Bytes | None:
-        """What is kept of a complete batch: `batch` itself, a shorter one, or nothing.
+        """The part of a complete batch that is kept: `batch` itself, a shorter one, or nothing.
 
         Raises `CorruptBatch` if its records are unreadable or too many.
         """

@@ -81,7 +81,7 @@ def verify_fetched(
 
 
 def epoch_changes_behind_gap(batches: Sequence[tuple[int, BatchHeader]], next_offset: int, epoch: int) -> bool:
-    """Whether a batch of a later epoch is preceded by a gap, in a log that ends at `next_offset` in `epoch`."""
+    """True if a batch of a later epoch is preceded by a gap, in a log that ends at `next_offset` in `epoch`."""
     for _, header in batches:
         if header.partition_leader_epoch > epoch:
             if header.base_offset > next_offset:

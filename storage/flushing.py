@@ -56,7 +56,7 @@ class FlushWork:
             disk.sync_directory(self._folder.path)
 
     def passes(self, error: OSError) -> bool:
-        """Whether the error that this raised was a shortage, so that a later attempt may succeed. A failed sync is
+        """True if the error that this raised was a shortage, so that a later attempt may succeed. A failed sync is
         none.
         """
         return self.failure is None and is_shortage(error)

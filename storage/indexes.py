@@ -301,7 +301,7 @@ class OffsetIndex(EntryFile):
         return self.entries >= self.max_entries
 
     def accepts(self, offset: int) -> bool:
-        """Whether the offset can be stored relative to the base."""
+        """True if the offset can be stored relative to the base."""
         return 0 <= offset - self.base_offset <= _MAX_RELATIVE_OFFSET
 
     def append(self, offset: int, position: int) -> None:

@@ -326,7 +326,7 @@ class PartitionLog:
         return self.log_end_offset
 
     def _starts_inside(self, header: BatchHeader) -> bool:
-        """Whether an empty log is to begin with a batch that starts before its start offset."""
+        """True if an empty log is to begin with a batch that starts before its start offset."""
         end_offset = self.log_end_offset
         return (
             self.log_start_offset == end_offset

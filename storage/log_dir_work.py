@@ -51,7 +51,7 @@ class NewLog:
     topic_id: bytes
     config: TopicConfig
     directory_id: bytes | None = None
-    """Where to create it; None or unknown: in the directory with the fewest logs."""
+    """Its directory; None or unknown: in the directory with the fewest logs."""
 
 
 @dataclass(frozen=True, slots=True)

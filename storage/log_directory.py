@@ -140,9 +140,9 @@ class LogDirectory:
         self.disk = disk
         self.path = path
         self.takes_replicas = takes_replicas
-        """Whether new replicas may be placed here: false for a `metadata.log.dir` that is not in `log.dirs`."""
+        """True if new replicas may be placed here: false for a `metadata.log.dir` that is not in `log.dirs`."""
         self.holds_replicas = takes_replicas
-        """Whether to report it to the controller: it may hold replicas, perhaps from a time when replicas were placed
+        """True if the controller must know it: it may hold replicas, perhaps from a time when replicas were placed
         in `metadata.log.dir`, too.
         """
         self.properties: MetaProperties | None = None
@@ -150,9 +150,9 @@ class LogDirectory:
         self.is_closed_for_room = False
         """Too full for appends, see `LogDirectories.close_for_room`."""
         self.was_clean = False
-        """Whether the last owner stopped cleanly; known after `begin`."""
+        """True if the last owner stopped cleanly; known after `begin`."""
         self.lost_power = False
-        """Whether unsynced writes of the last owner may be lost, in parts; known after `begin`."""
+        """True if unsynced writes of the last owner may be lost, in parts; known after `begin`."""
         self.previous_broker_epoch = NO_BROKER_EPOCH
         """Broker epoch of the last owner if it stopped cleanly; known after `note_last_stop`."""
         self.recovery_points: dict[tuple[str, int], int] = {}
@@ -165,7 +165,7 @@ class LogDirectory:
         self.new_topic_ids: dict[tuple[str, int], bytes] = {}
         """Topic ids of logs whose `partition.metadata` may not be durable; durable themselves. Known after `begin`."""
         self.renamed_logs = False
-        """Whether logs were renamed since `note_new_logs` last made names durable."""
+        """True if logs were renamed since `note_new_logs` last made names durable."""
         self._unlock: Callable[[], None] | None = None
         # Checkpoints are written from worker threads and, before a truncation of flushed records, by the owner.
         self._checkpoint_lock = threading.Lock()
@@ -219,7 +219,7 @@ class LogDirectory:
             self.disk.sync_directory(self.path)
 
     def _has_booted(self) -> bool:
-        """Whether the machine has booted since the last owner opened its logs. An owner that keeps no boot id, such as
+        """True if the machine has booted since the last owner opened its logs. An owner that keeps no boot id, such as
         Kafka, counts as killed.
         """
         now, note = self.disk.boot_id(), f"{self.path}/{BOOT_FILE}"

@@ -44,18 +44,18 @@ class LogFlushes:
 
     @property
     def has_unflushed_gaps(self) -> bool:
-        """Whether recovery after a power loss would truncate the log at a gap that the leader's compaction had left:
+        """True if recovery after a power loss would truncate the log at a gap that the leader's compaction had left:
         until it is flushed, and the recovery point is written.
         """
         return self._flusher.has_unflushed_gaps
 
     @property
     def are_wanted(self) -> bool:
-        """Whether a flush should run soon, after a roll or a truncation."""
+        """True if a flush should run soon, after a roll or a truncation."""
         return self._files.wants_flush
 
     def are_due(self, now_ms: int) -> bool:
-        """Whether `flush.ms`, a truncation or a fetched gap requires a flush. To be called periodically."""
+        """True if `flush.ms`, a truncation or a fetched gap requires a flush. To be called periodically."""
         return self._files.flush_is_due(now_ms, self._log.log_end_offset, self._log.config.flush_ms)
 
     def work(self, *, rolled_only: bool = False) -> FlushWork | None:

@@ -1,4 +1,4 @@
-"""Whether the disk under one log works and has room, and what the owner wants to know of it."""
+"""State of the disk under one log, with the callbacks that report its failures and shortages."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class OffsetMap:
 
     @property
     def is_full(self) -> bool:
-        """Whether no new key will be accepted; known keys can still be updated."""
+        """True if no new key will be accepted; known keys can still be updated."""
         return self.entries >= self._capacity
 
     @property

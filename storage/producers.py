@@ -138,7 +138,7 @@ class ProducerEntry:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def in_transaction(self, epoch: int) -> bool:
-        """Whether the transaction of this epoch is open."""
+        """True if the transaction of this epoch is open."""
         return self.transaction_first_offset >= 0 and self.epoch == epoch
 
     def move_to_epoch(self, epoch: int) -> None:

@@ -358,7 +358,7 @@ class Segment:
         self._max_timestamp = largest
 
     def confirms(self, entry: TimestampOffset) -> bool:
-        """Whether the batch of a time index entry confirms it. Raises CorruptBatch."""
+        """True if the batch of a time index entry confirms it. Raises CorruptBatch."""
         for _, header in self.headers(self.position_of(entry.offset)):
             return header.last_offset == entry.offset and header.max_timestamp == entry.timestamp
         return False
@@ -369,7 +369,7 @@ class Segment:
         return index.entry(index.entries - 1).position if index.entries else 0
 
     def indexes_reach(self, offset: int) -> bool:
-        """Whether any index has an entry for `offset` or later."""
+        """True if any index has an entry for `offset` or later."""
         return (
             (self.offset_index.entries > 0 and self.offset_index.last_offset >= offset)
             or (self.time_index.entries > 0 and self.time_index.last_entry.offset >= offset)

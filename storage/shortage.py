@@ -13,7 +13,7 @@ _SHORTAGES = OUT_OF_SPACE | OUT_OF_DESCRIPTORS | {errno.ENOMEM}
 
 
 def is_shortage(error: OSError) -> bool:
-    """Whether there was no room, file descriptor or memory. A failed sync is never a shortage, whatever its errno: the
+    """True for a lack of room, file descriptors or memory. A failed sync is never a shortage, whatever its errno: the
     kernel reports it once and drops what it could not write.
     """
     return error.errno in _SHORTAGES

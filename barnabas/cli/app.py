@@ -15,7 +15,7 @@ from barnabas.cli import (
     demo,
     groups,
     log,
-    nodes,
+    node_help,
     page,
     perf,
     pipeline,
@@ -67,8 +67,8 @@ app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(storage.app, name="storage")
 app.add_typer(log.app, name="log")
 app.command("systemd")(systemd.systemd)
-app.command("broker", context_settings=nodes.PASS_ON)(nodes.broker)
-app.command("controller", context_settings=nodes.PASS_ON)(nodes.controller)
+app.command("broker", context_settings=node_help.PASS_ON)(node_help.broker)
+app.command("controller", context_settings=node_help.PASS_ON)(node_help.controller)
 
 
 def command() -> Any:

@@ -91,8 +91,8 @@ def describe(
     account.failures(described.errors)
     found = list(described.succeeded.values())
     if as_json:
-        told = [_group_json(each, offsets[each.group_id]) for each in found]
-        show_json({"groups": told, "errors": account.errors})
+        groups_json = [_group_json(each, offsets[each.group_id]) for each in found]
+        show_json({"groups": groups_json, "errors": account.errors})
     elif members:
         _show_members(found)
     elif state:

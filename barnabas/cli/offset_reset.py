@@ -1,6 +1,6 @@
 """Core: plans of `groups reset-offsets`: the target and the resulting offset of each partition.
 
-Core: it gets the known offsets as arguments and sends no request.
+It gets the known offsets as arguments and sends no request.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Latency histogram: logarithmic buckets with a relative width of at most 1/128, so percentiles are within 1 %.
+"""Core: latency histogram: logarithmic buckets with a relative width of at most 1/128, so percentiles are within 1 %.
 
-Core: it gets durations and reads no clock.
+It gets durations and reads no clock.
 """
 
 from __future__ import annotations

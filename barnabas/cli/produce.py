@@ -231,7 +231,7 @@ def _of_record(number: int, error: Exception) -> ClusterError:
 async def _records(
     files: list[Path], delimiter: bytes, parse: Callable[[bytes], Outgoing], advance: Advance
 ) -> AsyncIterator[Outgoing]:
-    from barnabas.cli.source import pieces
+    from barnabas.cli.stdin import pieces
 
     if files:
         for path in files:

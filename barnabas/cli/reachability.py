@@ -31,7 +31,7 @@ def missing_local_cluster(data: Path, addresses: Sequence[Address]) -> str:
 
 
 def hint(addresses: Sequence[Address]) -> str:
-    """What the addresses answer, as a clause to append to a timeout; empty if they accept connections."""
+    """The answers of the addresses, as a clause for the text of a timeout; empty if they accept connections."""
     found = [text for host, port in addresses if (text := _problem((host, port)))]
     return f"; {'; '.join(found)}" if found else ""
 

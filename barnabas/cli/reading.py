@@ -66,7 +66,7 @@ class Reader:
 
     async def read(self, consumer: Consumer, *, quiet: bool) -> None:
         """Prints records until a limit is reached. In a group, offsets of printed records only are committed."""
-        from barnabas.cli.sink import write_out
+        from barnabas.cli.stdout import write_out
 
         self.began = True
         # On a terminal the records themselves are the progress.

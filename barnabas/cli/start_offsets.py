@@ -1,6 +1,6 @@
-"""Start and end of a read on the command line: beginning, end, an offset, -N from the end, s@TIME, e@TIME.
+"""Core: start and end of a read on the command line: beginning, end, an offset, -N from the end, s@TIME, e@TIME.
 
-Core: it returns which offsets are needed and sends no request.
+It returns which offsets are needed and sends no request.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Result of a measurement: records, bytes, elapsed time, CPU time and latencies.
+"""Core: result of a measurement: records, bytes, elapsed time, CPU time and latencies.
 
-Core: times are arguments.
+Times are arguments.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from barnabas.cli import completion, leaders, reassignment, topic_records
+from barnabas.cli import completion, leader_election, reassignment, topic_records
 from barnabas.cli.connection import AsJson, Connection
 from barnabas.cli.option_group import grouped
 from barnabas.cli.options import pairs_from
@@ -222,7 +222,7 @@ def delete(
 
 app.command("offsets")(topic_records.offsets)
 app.command("delete-records")(topic_records.delete_records)
-app.command("elect")(leaders.elect)
+app.command("elect")(leader_election.elect)
 app.add_typer(reassignment.app, name="reassign")
 
 

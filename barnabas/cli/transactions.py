@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from barnabas.cli import completion, hanging
+from barnabas.cli import completion, hanging_transactions
 from barnabas.cli.connection import AsJson, Connection
-from barnabas.cli.hanging import BrokerId
+from barnabas.cli.hanging_transactions import BrokerId
 from barnabas.cli.option_group import grouped
 from barnabas.cli.output import Account, show_json, show_table, show_text
 from barnabas.cli.partition_choice import PartitionChoice, by_name
@@ -197,8 +197,8 @@ def fence(ids: Annotated[list[str], typer.Argument(metavar="TRANSACTIONAL_ID..."
     account.close()
 
 
-app.command("find-hanging")(hanging.find_hanging)
-app.command("abort")(hanging.abort)
+app.command("find-hanging")(hanging_transactions.find_hanging)
+app.command("abort")(hanging_transactions.abort)
 
 
 def _time(timestamp_ms: int | None) -> str:

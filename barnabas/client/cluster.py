@@ -95,7 +95,7 @@ class Cluster:
         """Time of the last response about all topics."""
         self._failing_since_ms: int | None = None
         self._failure = ""
-        """Why no broker has answered the last metadata request; empty if one has."""
+        """Reason why no broker answered the last `call_any`; empty if one did."""
         self._wanted: dict[str, None] = {}
         """Topics of the next refresh, unless it covers all of them."""
         self._answered_by: NodeConnection | None = None
@@ -156,6 +156,14 @@ class Cluster:
         """Take over the addresses of brokers: objects with node_id, host, port and rack."""
         self._moved(self.metadata.learn_nodes(endpoints))
 
+    def last_failure(self) -> str:
+        """The end of an error message: why no broker answers, with addresses; empty if one has answered last."""
+        if self._failure:
+            return f"; {self._failure}"
+        if self._answered_by is not None:
+            return ""
+        return "; no answer from " + ", ".join(f"{each.node.host}:{each.node.port}" for each in self._bootstrap)
+
     # Metadata
 
     async def partitions_count(self, topic: str, timeout_ms: int) -> int:
@@ -173,7 +181,7 @@ class Cluster:
                     raise KafkaError(view.error, f"topic {topic}")
                 if self.now_ms() >= deadline_ms:
                     code = view.error if view.error is not ErrorCode.NONE else ErrorCode.REQUEST_TIMED_OUT
-                    raise KafkaError(code, f"topic {topic}: no metadata within {timeout_ms} ms{self._last_failure()}")
+                    raise KafkaError(code, f"topic {topic}: no metadata within {timeout_ms} ms{self.last_failure()}")
                 await trio.sleep(min(backoff.next_ms(), max(1, deadline_ms - self.now_ms())) / 1000)
             with trio.move_on_after(max(1, deadline_ms - self.now_ms()) / 1000):
                 await self.refresh([topic])
@@ -196,14 +204,13 @@ class Cluster:
                     request, min(left_ms, self.settings.request_timeout_ms)
                 )
             except (NoBrokerAvailable, ChannelError) as error:
-                self._failure = str(error)
                 log.debug("listing topics failed: %s", error)
                 await trio.sleep(min(backoff.next_ms(), max(1, deadline_ms - self.now_ms())) / 1000)
                 continue
             nodes = nodes_of(response)
             found = [topic for topic in response.topics if topic.name and topic.error_code == ErrorCode.NONE]
             return {topic.name or "": list(partitions_of(topic, nodes).values()) for topic in found}
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no list of topics within {timeout_ms} ms{self._last_failure()}")
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no list of topics within {timeout_ms} ms{self.last_failure()}")
 
     async def refresh(self, topics: Iterable[str] = ()) -> bool:
         """Request the metadata of `topics`, or without any, of all topics in use; False if no broker answered.
@@ -219,14 +226,6 @@ class Cluster:
             self._refreshed = await self._ask_for_metadata()
             self._refreshes += 1
             return self._refreshed
-
-    def _last_failure(self) -> str:
-        """The reason why no broker answers, for an error message; it names the addresses."""
-        if self._failure:
-            return f"; {self._failure}"
-        if self.nodes:
-            return ""
-        return "; no answer from " + ", ".join(f"{each.node.host}:{each.node.port}" for each in self._bootstrap)
 
     def _want(self, topics: Iterable[str]) -> None:
         some = False
@@ -264,10 +263,8 @@ class Cluster:
             try:
                 response: MetadataResponse = await self.call_any(request, last=self._node_to_ask_last())
             except (NoBrokerAvailable, ChannelError) as error:
-                self._failure = str(error)
                 log.debug("metadata request failed: %s", error)
                 return False
-            self._failure = ""
             if error_code(response.error_code) is ErrorCode.REBOOTSTRAP_REQUIRED and self._may_rebootstrap:
                 self._rebootstrap("a broker answered REBOOTSTRAP_REQUIRED")
                 continue
@@ -406,17 +403,21 @@ class Cluster:
                 if not connection.connected:
                     await connection.connect(left_ms)
                 answer = await connection.call(request, timeout_ms or self.settings.request_timeout_ms)
-                self._answered_by = connection
+                self._answered_by, self._failure = connection, ""
                 return answer
             except NotSent as error:
                 reasons.append(str(error))
+            except ChannelError as error:
+                self._failure = str(error)
+                raise
             except KafkaError as error:
                 if error.code is not ErrorCode.UNSUPPORTED_VERSION:
                     raise
                 unsupported = error
         if unsupported is not None:
             raise unsupported
-        raise NoBrokerAvailable("; ".join(reasons) or "no broker is known")
+        self._failure = "; ".join(reasons) or "no broker is known"
+        raise NoBrokerAvailable(self._failure)
 
     def _candidates(self) -> Iterator[NodeConnection]:
         """Connections to try, in this order: known brokers that may be dialled now, bootstrap servers, and last those

@@ -40,7 +40,7 @@ IDLE_LOOKS = 4
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """What all connections of a client share."""
+    """Parameters that all connections of a client share."""
 
     world: World
     nursery: trio.Nursery

@@ -48,542 +48,409 @@ class InvalidOffsetException(KafkaError):
     """There is nothing to read at that offset, and no reset policy is set."""
 
 
-class OutOfOrderSequenceException(KafkaError, code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
-    """OUT_OF_ORDER_SEQUENCE_NUMBER (45)."""
+class OutOfOrderSequenceException(KafkaError, code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER): ...
 
 
-class UnknownServerException(KafkaError, code=ErrorCode.UNKNOWN_SERVER_ERROR):
-    """UNKNOWN_SERVER_ERROR (-1)."""
+class UnknownServerException(KafkaError, code=ErrorCode.UNKNOWN_SERVER_ERROR): ...
 
 
-class OffsetOutOfRangeException(InvalidOffsetException, code=ErrorCode.OFFSET_OUT_OF_RANGE):
-    """OFFSET_OUT_OF_RANGE (1)."""
+class OffsetOutOfRangeException(InvalidOffsetException, code=ErrorCode.OFFSET_OUT_OF_RANGE): ...
 
 
-class CorruptRecordException(RetriableException, code=ErrorCode.CORRUPT_MESSAGE):
-    """CORRUPT_MESSAGE (2)."""
+class CorruptRecordException(RetriableException, code=ErrorCode.CORRUPT_MESSAGE): ...
 
 
-class UnknownTopicOrPartitionException(InvalidMetadataException, code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-    """UNKNOWN_TOPIC_OR_PARTITION (3)."""
+class UnknownTopicOrPartitionException(InvalidMetadataException, code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION): ...
 
 
-class InvalidFetchSizeException(KafkaError, code=ErrorCode.INVALID_FETCH_SIZE):
-    """INVALID_FETCH_SIZE (4)."""
+class InvalidFetchSizeException(KafkaError, code=ErrorCode.INVALID_FETCH_SIZE): ...
 
 
-class LeaderNotAvailableException(InvalidMetadataException, code=ErrorCode.LEADER_NOT_AVAILABLE):
-    """LEADER_NOT_AVAILABLE (5)."""
+class LeaderNotAvailableException(InvalidMetadataException, code=ErrorCode.LEADER_NOT_AVAILABLE): ...
 
 
-class NotLeaderOrFollowerException(InvalidMetadataException, code=ErrorCode.NOT_LEADER_OR_FOLLOWER):
-    """NOT_LEADER_OR_FOLLOWER (6)."""
+class NotLeaderOrFollowerException(InvalidMetadataException, code=ErrorCode.NOT_LEADER_OR_FOLLOWER): ...
 
 
-class TimeoutException(RetriableException, code=ErrorCode.REQUEST_TIMED_OUT):
-    """REQUEST_TIMED_OUT (7)."""
+class TimeoutException(RetriableException, code=ErrorCode.REQUEST_TIMED_OUT): ...
 
 
-class BrokerNotAvailableException(KafkaError, code=ErrorCode.BROKER_NOT_AVAILABLE):
-    """BROKER_NOT_AVAILABLE (8)."""
+class BrokerNotAvailableException(KafkaError, code=ErrorCode.BROKER_NOT_AVAILABLE): ...
 
 
-class ReplicaNotAvailableException(InvalidMetadataException, code=ErrorCode.REPLICA_NOT_AVAILABLE):
-    """REPLICA_NOT_AVAILABLE (9)."""
+class ReplicaNotAvailableException(InvalidMetadataException, code=ErrorCode.REPLICA_NOT_AVAILABLE): ...
 
 
-class RecordTooLargeException(KafkaError, code=ErrorCode.MESSAGE_TOO_LARGE):
-    """MESSAGE_TOO_LARGE (10)."""
+class RecordTooLargeException(KafkaError, code=ErrorCode.MESSAGE_TOO_LARGE): ...
 
 
-class ControllerMovedException(KafkaError, code=ErrorCode.STALE_CONTROLLER_EPOCH):
-    """STALE_CONTROLLER_EPOCH (11)."""
+class ControllerMovedException(KafkaError, code=ErrorCode.STALE_CONTROLLER_EPOCH): ...
 
 
-class OffsetMetadataTooLarge(KafkaError, code=ErrorCode.OFFSET_METADATA_TOO_LARGE):
-    """OFFSET_METADATA_TOO_LARGE (12)."""
+class OffsetMetadataTooLarge(KafkaError, code=ErrorCode.OFFSET_METADATA_TOO_LARGE): ...
 
 
-class NetworkException(InvalidMetadataException, code=ErrorCode.NETWORK_EXCEPTION):
-    """NETWORK_EXCEPTION (13)."""
+class NetworkException(InvalidMetadataException, code=ErrorCode.NETWORK_EXCEPTION): ...
 
 
-class CoordinatorLoadInProgressException(RetriableException, code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
-    """COORDINATOR_LOAD_IN_PROGRESS (14)."""
+class CoordinatorLoadInProgressException(RetriableException, code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS): ...
 
 
-class CoordinatorNotAvailableException(RefreshRetriableException, code=ErrorCode.COORDINATOR_NOT_AVAILABLE):
-    """COORDINATOR_NOT_AVAILABLE (15)."""
+class CoordinatorNotAvailableException(RefreshRetriableException, code=ErrorCode.COORDINATOR_NOT_AVAILABLE): ...
 
 
-class NotCoordinatorException(RefreshRetriableException, code=ErrorCode.NOT_COORDINATOR):
-    """NOT_COORDINATOR (16)."""
+class NotCoordinatorException(RefreshRetriableException, code=ErrorCode.NOT_COORDINATOR): ...
 
 
-class InvalidTopicException(InvalidConfigurationException, code=ErrorCode.INVALID_TOPIC_EXCEPTION):
-    """INVALID_TOPIC_EXCEPTION (17)."""
+class InvalidTopicException(InvalidConfigurationException, code=ErrorCode.INVALID_TOPIC_EXCEPTION): ...
 
 
-class RecordBatchTooLargeException(InvalidConfigurationException, code=ErrorCode.RECORD_LIST_TOO_LARGE):
-    """RECORD_LIST_TOO_LARGE (18)."""
+class RecordBatchTooLargeException(InvalidConfigurationException, code=ErrorCode.RECORD_LIST_TOO_LARGE): ...
 
 
-class NotEnoughReplicasException(RetriableException, code=ErrorCode.NOT_ENOUGH_REPLICAS):
-    """NOT_ENOUGH_REPLICAS (19)."""
+class NotEnoughReplicasException(RetriableException, code=ErrorCode.NOT_ENOUGH_REPLICAS): ...
 
 
-class NotEnoughReplicasAfterAppendException(RetriableException, code=ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
-    """NOT_ENOUGH_REPLICAS_AFTER_APPEND (20)."""
+class NotEnoughReplicasAfterAppendException(RetriableException, code=ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND): ...
 
 
-class InvalidRequiredAcksException(InvalidConfigurationException, code=ErrorCode.INVALID_REQUIRED_ACKS):
-    """INVALID_REQUIRED_ACKS (21)."""
+class InvalidRequiredAcksException(InvalidConfigurationException, code=ErrorCode.INVALID_REQUIRED_ACKS): ...
 
 
-class IllegalGenerationException(ApplicationRecoverableException, code=ErrorCode.ILLEGAL_GENERATION):
-    """ILLEGAL_GENERATION (22)."""
+class IllegalGenerationException(ApplicationRecoverableException, code=ErrorCode.ILLEGAL_GENERATION): ...
 
 
-class InconsistentGroupProtocolException(KafkaError, code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL):
-    """INCONSISTENT_GROUP_PROTOCOL (23)."""
+class InconsistentGroupProtocolException(KafkaError, code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL): ...
 
 
-class InvalidGroupIdException(KafkaError, code=ErrorCode.INVALID_GROUP_ID):
-    """INVALID_GROUP_ID (24)."""
+class InvalidGroupIdException(KafkaError, code=ErrorCode.INVALID_GROUP_ID): ...
 
 
-class UnknownMemberIdException(ApplicationRecoverableException, code=ErrorCode.UNKNOWN_MEMBER_ID):
-    """UNKNOWN_MEMBER_ID (25)."""
+class UnknownMemberIdException(ApplicationRecoverableException, code=ErrorCode.UNKNOWN_MEMBER_ID): ...
 
 
-class InvalidSessionTimeoutException(KafkaError, code=ErrorCode.INVALID_SESSION_TIMEOUT):
-    """INVALID_SESSION_TIMEOUT (26)."""
+class InvalidSessionTimeoutException(KafkaError, code=ErrorCode.INVALID_SESSION_TIMEOUT): ...
 
 
-class RebalanceInProgressException(KafkaError, code=ErrorCode.REBALANCE_IN_PROGRESS):
-    """REBALANCE_IN_PROGRESS (27)."""
+class RebalanceInProgressException(KafkaError, code=ErrorCode.REBALANCE_IN_PROGRESS): ...
 
 
-class InvalidCommitOffsetSizeException(KafkaError, code=ErrorCode.INVALID_COMMIT_OFFSET_SIZE):
-    """INVALID_COMMIT_OFFSET_SIZE (28)."""
+class InvalidCommitOffsetSizeException(KafkaError, code=ErrorCode.INVALID_COMMIT_OFFSET_SIZE): ...
 
 
-class TopicAuthorizationException(AuthorizationException, code=ErrorCode.TOPIC_AUTHORIZATION_FAILED):
-    """TOPIC_AUTHORIZATION_FAILED (29)."""
+class TopicAuthorizationException(AuthorizationException, code=ErrorCode.TOPIC_AUTHORIZATION_FAILED): ...
 
 
-class GroupAuthorizationException(AuthorizationException, code=ErrorCode.GROUP_AUTHORIZATION_FAILED):
-    """GROUP_AUTHORIZATION_FAILED (30)."""
+class GroupAuthorizationException(AuthorizationException, code=ErrorCode.GROUP_AUTHORIZATION_FAILED): ...
 
 
-class ClusterAuthorizationException(AuthorizationException, code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
-    """CLUSTER_AUTHORIZATION_FAILED (31)."""
+class ClusterAuthorizationException(AuthorizationException, code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED): ...
 
 
-class InvalidTimestampException(KafkaError, code=ErrorCode.INVALID_TIMESTAMP):
-    """INVALID_TIMESTAMP (32)."""
+class InvalidTimestampException(KafkaError, code=ErrorCode.INVALID_TIMESTAMP): ...
 
 
-class UnsupportedSaslMechanismException(AuthenticationException, code=ErrorCode.UNSUPPORTED_SASL_MECHANISM):
-    """UNSUPPORTED_SASL_MECHANISM (33)."""
+class UnsupportedSaslMechanismException(AuthenticationException, code=ErrorCode.UNSUPPORTED_SASL_MECHANISM): ...
 
 
-class IllegalSaslStateException(AuthenticationException, code=ErrorCode.ILLEGAL_SASL_STATE):
-    """ILLEGAL_SASL_STATE (34)."""
+class IllegalSaslStateException(AuthenticationException, code=ErrorCode.ILLEGAL_SASL_STATE): ...
 
 
-class UnsupportedVersionException(InvalidConfigurationException, code=ErrorCode.UNSUPPORTED_VERSION):
-    """UNSUPPORTED_VERSION (35)."""
+class UnsupportedVersionException(InvalidConfigurationException, code=ErrorCode.UNSUPPORTED_VERSION): ...
 
 
-class TopicExistsException(KafkaError, code=ErrorCode.TOPIC_ALREADY_EXISTS):
-    """TOPIC_ALREADY_EXISTS (36)."""
+class TopicExistsException(KafkaError, code=ErrorCode.TOPIC_ALREADY_EXISTS): ...
 
 
-class InvalidPartitionsException(KafkaError, code=ErrorCode.INVALID_PARTITIONS):
-    """INVALID_PARTITIONS (37)."""
+class InvalidPartitionsException(KafkaError, code=ErrorCode.INVALID_PARTITIONS): ...
 
 
-class InvalidReplicationFactorException(InvalidConfigurationException, code=ErrorCode.INVALID_REPLICATION_FACTOR):
-    """INVALID_REPLICATION_FACTOR (38)."""
+class InvalidReplicationFactorException(InvalidConfigurationException, code=ErrorCode.INVALID_REPLICATION_FACTOR): ...
 
 
-class InvalidReplicaAssignmentException(KafkaError, code=ErrorCode.INVALID_REPLICA_ASSIGNMENT):
-    """INVALID_REPLICA_ASSIGNMENT (39)."""
+class InvalidReplicaAssignmentException(KafkaError, code=ErrorCode.INVALID_REPLICA_ASSIGNMENT): ...
 
 
-class NotControllerException(RetriableException, code=ErrorCode.NOT_CONTROLLER):
-    """NOT_CONTROLLER (41)."""
+class NotControllerException(RetriableException, code=ErrorCode.NOT_CONTROLLER): ...
 
 
-class InvalidRequestException(KafkaError, code=ErrorCode.INVALID_REQUEST):
-    """INVALID_REQUEST (42)."""
+class InvalidRequestException(KafkaError, code=ErrorCode.INVALID_REQUEST): ...
 
 
 class UnsupportedForMessageFormatException(
     InvalidConfigurationException, code=ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
-):
-    """UNSUPPORTED_FOR_MESSAGE_FORMAT (43)."""
+): ...
 
 
-class PolicyViolationException(KafkaError, code=ErrorCode.POLICY_VIOLATION):
-    """POLICY_VIOLATION (44)."""
+class PolicyViolationException(KafkaError, code=ErrorCode.POLICY_VIOLATION): ...
 
 
-class DuplicateSequenceException(KafkaError, code=ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-    """DUPLICATE_SEQUENCE_NUMBER (46)."""
+class DuplicateSequenceException(KafkaError, code=ErrorCode.DUPLICATE_SEQUENCE_NUMBER): ...
 
 
-class InvalidProducerEpochException(ApplicationRecoverableException, code=ErrorCode.INVALID_PRODUCER_EPOCH):
-    """INVALID_PRODUCER_EPOCH (47)."""
+class InvalidProducerEpochException(ApplicationRecoverableException, code=ErrorCode.INVALID_PRODUCER_EPOCH): ...
 
 
-class InvalidTxnStateException(KafkaError, code=ErrorCode.INVALID_TXN_STATE):
-    """INVALID_TXN_STATE (48)."""
+class InvalidTxnStateException(KafkaError, code=ErrorCode.INVALID_TXN_STATE): ...
 
 
-class InvalidPidMappingException(ApplicationRecoverableException, code=ErrorCode.INVALID_PRODUCER_ID_MAPPING):
-    """INVALID_PRODUCER_ID_MAPPING (49)."""
+class InvalidPidMappingException(ApplicationRecoverableException, code=ErrorCode.INVALID_PRODUCER_ID_MAPPING): ...
 
 
-class InvalidTxnTimeoutException(KafkaError, code=ErrorCode.INVALID_TRANSACTION_TIMEOUT):
-    """INVALID_TRANSACTION_TIMEOUT (50)."""
+class InvalidTxnTimeoutException(KafkaError, code=ErrorCode.INVALID_TRANSACTION_TIMEOUT): ...
 
 
-class ConcurrentTransactionsException(RetriableException, code=ErrorCode.CONCURRENT_TRANSACTIONS):
-    """CONCURRENT_TRANSACTIONS (51)."""
+class ConcurrentTransactionsException(RetriableException, code=ErrorCode.CONCURRENT_TRANSACTIONS): ...
 
 
-class TransactionCoordinatorFencedException(KafkaError, code=ErrorCode.TRANSACTION_COORDINATOR_FENCED):
-    """TRANSACTION_COORDINATOR_FENCED (52)."""
+class TransactionCoordinatorFencedException(KafkaError, code=ErrorCode.TRANSACTION_COORDINATOR_FENCED): ...
 
 
 class TransactionalIdAuthorizationException(
     AuthorizationException, code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-):
-    """TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53)."""
+): ...
 
 
-class SecurityDisabledException(KafkaError, code=ErrorCode.SECURITY_DISABLED):
-    """SECURITY_DISABLED (54)."""
+class SecurityDisabledException(KafkaError, code=ErrorCode.SECURITY_DISABLED): ...
 
 
-class OperationNotAttemptedException(KafkaError, code=ErrorCode.OPERATION_NOT_ATTEMPTED):
-    """OPERATION_NOT_ATTEMPTED (55)."""
+class OperationNotAttemptedException(KafkaError, code=ErrorCode.OPERATION_NOT_ATTEMPTED): ...
 
 
-class KafkaStorageException(InvalidMetadataException, code=ErrorCode.KAFKA_STORAGE_ERROR):
-    """KAFKA_STORAGE_ERROR (56)."""
+class KafkaStorageException(InvalidMetadataException, code=ErrorCode.KAFKA_STORAGE_ERROR): ...
 
 
-class LogDirNotFoundException(KafkaError, code=ErrorCode.LOG_DIR_NOT_FOUND):
-    """LOG_DIR_NOT_FOUND (57)."""
+class LogDirNotFoundException(KafkaError, code=ErrorCode.LOG_DIR_NOT_FOUND): ...
 
 
-class SaslAuthenticationException(AuthenticationException, code=ErrorCode.SASL_AUTHENTICATION_FAILED):
-    """SASL_AUTHENTICATION_FAILED (58)."""
+class SaslAuthenticationException(AuthenticationException, code=ErrorCode.SASL_AUTHENTICATION_FAILED): ...
 
 
-class UnknownProducerIdException(OutOfOrderSequenceException, code=ErrorCode.UNKNOWN_PRODUCER_ID):
-    """UNKNOWN_PRODUCER_ID (59)."""
+class UnknownProducerIdException(OutOfOrderSequenceException, code=ErrorCode.UNKNOWN_PRODUCER_ID): ...
 
 
-class ReassignmentInProgressException(KafkaError, code=ErrorCode.REASSIGNMENT_IN_PROGRESS):
-    """REASSIGNMENT_IN_PROGRESS (60)."""
+class ReassignmentInProgressException(KafkaError, code=ErrorCode.REASSIGNMENT_IN_PROGRESS): ...
 
 
-class DelegationTokenDisabledException(KafkaError, code=ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED):
-    """DELEGATION_TOKEN_AUTH_DISABLED (61)."""
+class DelegationTokenDisabledException(KafkaError, code=ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED): ...
 
 
-class DelegationTokenNotFoundException(KafkaError, code=ErrorCode.DELEGATION_TOKEN_NOT_FOUND):
-    """DELEGATION_TOKEN_NOT_FOUND (62)."""
+class DelegationTokenNotFoundException(KafkaError, code=ErrorCode.DELEGATION_TOKEN_NOT_FOUND): ...
 
 
-class DelegationTokenOwnerMismatchException(KafkaError, code=ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH):
-    """DELEGATION_TOKEN_OWNER_MISMATCH (63)."""
+class DelegationTokenOwnerMismatchException(KafkaError, code=ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH): ...
 
 
-class UnsupportedByAuthenticationException(KafkaError, code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED):
-    """DELEGATION_TOKEN_REQUEST_NOT_ALLOWED (64)."""
+class UnsupportedByAuthenticationException(KafkaError, code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED): ...
 
 
 class DelegationTokenAuthorizationException(
     AuthorizationException, code=ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
-):
-    """DELEGATION_TOKEN_AUTHORIZATION_FAILED (65)."""
+): ...
 
 
-class DelegationTokenExpiredException(KafkaError, code=ErrorCode.DELEGATION_TOKEN_EXPIRED):
-    """DELEGATION_TOKEN_EXPIRED (66)."""
+class DelegationTokenExpiredException(KafkaError, code=ErrorCode.DELEGATION_TOKEN_EXPIRED): ...
 
 
-class InvalidPrincipalTypeException(KafkaError, code=ErrorCode.INVALID_PRINCIPAL_TYPE):
-    """INVALID_PRINCIPAL_TYPE (67)."""
+class InvalidPrincipalTypeException(KafkaError, code=ErrorCode.INVALID_PRINCIPAL_TYPE): ...
 
 
-class GroupNotEmptyException(KafkaError, code=ErrorCode.NON_EMPTY_GROUP):
-    """NON_EMPTY_GROUP (68)."""
+class GroupNotEmptyException(KafkaError, code=ErrorCode.NON_EMPTY_GROUP): ...
 
 
-class GroupIdNotFoundException(KafkaError, code=ErrorCode.GROUP_ID_NOT_FOUND):
-    """GROUP_ID_NOT_FOUND (69)."""
+class GroupIdNotFoundException(KafkaError, code=ErrorCode.GROUP_ID_NOT_FOUND): ...
 
 
-class FetchSessionIdNotFoundException(RetriableException, code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND):
-    """FETCH_SESSION_ID_NOT_FOUND (70)."""
+class FetchSessionIdNotFoundException(RetriableException, code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND): ...
 
 
-class InvalidFetchSessionEpochException(RetriableException, code=ErrorCode.INVALID_FETCH_SESSION_EPOCH):
-    """INVALID_FETCH_SESSION_EPOCH (71)."""
+class InvalidFetchSessionEpochException(RetriableException, code=ErrorCode.INVALID_FETCH_SESSION_EPOCH): ...
 
 
-class ListenerNotFoundException(InvalidMetadataException, code=ErrorCode.LISTENER_NOT_FOUND):
-    """LISTENER_NOT_FOUND (72)."""
+class ListenerNotFoundException(InvalidMetadataException, code=ErrorCode.LISTENER_NOT_FOUND): ...
 
 
-class TopicDeletionDisabledException(KafkaError, code=ErrorCode.TOPIC_DELETION_DISABLED):
-    """TOPIC_DELETION_DISABLED (73)."""
+class TopicDeletionDisabledException(KafkaError, code=ErrorCode.TOPIC_DELETION_DISABLED): ...
 
 
-class FencedLeaderEpochException(InvalidMetadataException, code=ErrorCode.FENCED_LEADER_EPOCH):
-    """FENCED_LEADER_EPOCH (74)."""
+class FencedLeaderEpochException(InvalidMetadataException, code=ErrorCode.FENCED_LEADER_EPOCH): ...
 
 
-class UnknownLeaderEpochException(RetriableException, code=ErrorCode.UNKNOWN_LEADER_EPOCH):
-    """UNKNOWN_LEADER_EPOCH (75)."""
+class UnknownLeaderEpochException(RetriableException, code=ErrorCode.UNKNOWN_LEADER_EPOCH): ...
 
 
-class UnsupportedCompressionTypeException(KafkaError, code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE):
-    """UNSUPPORTED_COMPRESSION_TYPE (76)."""
+class UnsupportedCompressionTypeException(KafkaError, code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE): ...
 
 
-class StaleBrokerEpochException(KafkaError, code=ErrorCode.STALE_BROKER_EPOCH):
-    """STALE_BROKER_EPOCH (77)."""
+class StaleBrokerEpochException(KafkaError, code=ErrorCode.STALE_BROKER_EPOCH): ...
 
 
-class OffsetNotAvailableException(RetriableException, code=ErrorCode.OFFSET_NOT_AVAILABLE):
-    """OFFSET_NOT_AVAILABLE (78)."""
+class OffsetNotAvailableException(RetriableException, code=ErrorCode.OFFSET_NOT_AVAILABLE): ...
 
 
-class MemberIdRequiredException(KafkaError, code=ErrorCode.MEMBER_ID_REQUIRED):
-    """MEMBER_ID_REQUIRED (79)."""
+class MemberIdRequiredException(KafkaError, code=ErrorCode.MEMBER_ID_REQUIRED): ...
 
 
-class PreferredLeaderNotAvailableException(InvalidMetadataException, code=ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE):
-    """PREFERRED_LEADER_NOT_AVAILABLE (80)."""
+class PreferredLeaderNotAvailableException(InvalidMetadataException, code=ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE): ...
 
 
-class GroupMaxSizeReachedException(KafkaError, code=ErrorCode.GROUP_MAX_SIZE_REACHED):
-    """GROUP_MAX_SIZE_REACHED (81)."""
+class GroupMaxSizeReachedException(KafkaError, code=ErrorCode.GROUP_MAX_SIZE_REACHED): ...
 
 
-class FencedInstanceIdException(ApplicationRecoverableException, code=ErrorCode.FENCED_INSTANCE_ID):
-    """FENCED_INSTANCE_ID (82)."""
+class FencedInstanceIdException(ApplicationRecoverableException, code=ErrorCode.FENCED_INSTANCE_ID): ...
 
 
-class EligibleLeadersNotAvailableException(InvalidMetadataException, code=ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE):
-    """ELIGIBLE_LEADERS_NOT_AVAILABLE (83)."""
+class EligibleLeadersNotAvailableException(InvalidMetadataException, code=ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE): ...
 
 
-class ElectionNotNeededException(InvalidMetadataException, code=ErrorCode.ELECTION_NOT_NEEDED):
-    """ELECTION_NOT_NEEDED (84)."""
+class ElectionNotNeededException(InvalidMetadataException, code=ErrorCode.ELECTION_NOT_NEEDED): ...
 
 
-class NoReassignmentInProgressException(KafkaError, code=ErrorCode.NO_REASSIGNMENT_IN_PROGRESS):
-    """NO_REASSIGNMENT_IN_PROGRESS (85)."""
+class NoReassignmentInProgressException(KafkaError, code=ErrorCode.NO_REASSIGNMENT_IN_PROGRESS): ...
 
 
-class GroupSubscribedToTopicException(KafkaError, code=ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC):
-    """GROUP_SUBSCRIBED_TO_TOPIC (86)."""
+class GroupSubscribedToTopicException(KafkaError, code=ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC): ...
 
 
-class InvalidRecordException(InvalidConfigurationException, code=ErrorCode.INVALID_RECORD):
-    """INVALID_RECORD (87)."""
+class InvalidRecordException(InvalidConfigurationException, code=ErrorCode.INVALID_RECORD): ...
 
 
-class UnstableOffsetCommitException(RetriableException, code=ErrorCode.UNSTABLE_OFFSET_COMMIT):
-    """UNSTABLE_OFFSET_COMMIT (88)."""
+class UnstableOffsetCommitException(RetriableException, code=ErrorCode.UNSTABLE_OFFSET_COMMIT): ...
 
 
-class ThrottlingQuotaExceededException(RetriableException, code=ErrorCode.THROTTLING_QUOTA_EXCEEDED):
-    """THROTTLING_QUOTA_EXCEEDED (89)."""
+class ThrottlingQuotaExceededException(RetriableException, code=ErrorCode.THROTTLING_QUOTA_EXCEEDED): ...
 
 
-class ProducerFencedException(ApplicationRecoverableException, code=ErrorCode.PRODUCER_FENCED):
-    """PRODUCER_FENCED (90)."""
+class ProducerFencedException(ApplicationRecoverableException, code=ErrorCode.PRODUCER_FENCED): ...
 
 
-class ResourceNotFoundException(KafkaError, code=ErrorCode.RESOURCE_NOT_FOUND):
-    """RESOURCE_NOT_FOUND (91)."""
+class ResourceNotFoundException(KafkaError, code=ErrorCode.RESOURCE_NOT_FOUND): ...
 
 
-class DuplicateResourceException(KafkaError, code=ErrorCode.DUPLICATE_RESOURCE):
-    """DUPLICATE_RESOURCE (92)."""
+class DuplicateResourceException(KafkaError, code=ErrorCode.DUPLICATE_RESOURCE): ...
 
 
-class UnacceptableCredentialException(KafkaError, code=ErrorCode.UNACCEPTABLE_CREDENTIAL):
-    """UNACCEPTABLE_CREDENTIAL (93)."""
+class UnacceptableCredentialException(KafkaError, code=ErrorCode.UNACCEPTABLE_CREDENTIAL): ...
 
 
-class InconsistentVoterSetException(KafkaError, code=ErrorCode.INCONSISTENT_VOTER_SET):
-    """INCONSISTENT_VOTER_SET (94)."""
+class InconsistentVoterSetException(KafkaError, code=ErrorCode.INCONSISTENT_VOTER_SET): ...
 
 
-class InvalidUpdateVersionException(KafkaError, code=ErrorCode.INVALID_UPDATE_VERSION):
-    """INVALID_UPDATE_VERSION (95)."""
+class InvalidUpdateVersionException(KafkaError, code=ErrorCode.INVALID_UPDATE_VERSION): ...
 
 
-class FeatureUpdateFailedException(KafkaError, code=ErrorCode.FEATURE_UPDATE_FAILED):
-    """FEATURE_UPDATE_FAILED (96)."""
+class FeatureUpdateFailedException(KafkaError, code=ErrorCode.FEATURE_UPDATE_FAILED): ...
 
 
-class PrincipalDeserializationException(KafkaError, code=ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE):
-    """PRINCIPAL_DESERIALIZATION_FAILURE (97)."""
+class PrincipalDeserializationException(KafkaError, code=ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE): ...
 
 
-class SnapshotNotFoundException(KafkaError, code=ErrorCode.SNAPSHOT_NOT_FOUND):
-    """SNAPSHOT_NOT_FOUND (98)."""
+class SnapshotNotFoundException(KafkaError, code=ErrorCode.SNAPSHOT_NOT_FOUND): ...
 
 
-class PositionOutOfRangeException(KafkaError, code=ErrorCode.POSITION_OUT_OF_RANGE):
-    """POSITION_OUT_OF_RANGE (99)."""
+class PositionOutOfRangeException(KafkaError, code=ErrorCode.POSITION_OUT_OF_RANGE): ...
 
 
-class UnknownTopicIdException(InvalidMetadataException, code=ErrorCode.UNKNOWN_TOPIC_ID):
-    """UNKNOWN_TOPIC_ID (100)."""
+class UnknownTopicIdException(InvalidMetadataException, code=ErrorCode.UNKNOWN_TOPIC_ID): ...
 
 
-class DuplicateBrokerRegistrationException(KafkaError, code=ErrorCode.DUPLICATE_BROKER_REGISTRATION):
-    """DUPLICATE_BROKER_REGISTRATION (101)."""
+class DuplicateBrokerRegistrationException(KafkaError, code=ErrorCode.DUPLICATE_BROKER_REGISTRATION): ...
 
 
-class BrokerIdNotRegisteredException(KafkaError, code=ErrorCode.BROKER_ID_NOT_REGISTERED):
-    """BROKER_ID_NOT_REGISTERED (102)."""
+class BrokerIdNotRegisteredException(KafkaError, code=ErrorCode.BROKER_ID_NOT_REGISTERED): ...
 
 
-class InconsistentTopicIdException(InvalidMetadataException, code=ErrorCode.INCONSISTENT_TOPIC_ID):
-    """INCONSISTENT_TOPIC_ID (103)."""
+class InconsistentTopicIdException(InvalidMetadataException, code=ErrorCode.INCONSISTENT_TOPIC_ID): ...
 
 
-class InconsistentClusterIdException(KafkaError, code=ErrorCode.INCONSISTENT_CLUSTER_ID):
-    """INCONSISTENT_CLUSTER_ID (104)."""
+class InconsistentClusterIdException(KafkaError, code=ErrorCode.INCONSISTENT_CLUSTER_ID): ...
 
 
-class TransactionalIdNotFoundException(KafkaError, code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
-    """TRANSACTIONAL_ID_NOT_FOUND (105)."""
+class TransactionalIdNotFoundException(KafkaError, code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND): ...
 
 
-class FetchSessionTopicIdException(RetriableException, code=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR):
-    """FETCH_SESSION_TOPIC_ID_ERROR (106)."""
+class FetchSessionTopicIdException(RetriableException, code=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR): ...
 
 
-class IneligibleReplicaException(KafkaError, code=ErrorCode.INELIGIBLE_REPLICA):
-    """INELIGIBLE_REPLICA (107)."""
+class IneligibleReplicaException(KafkaError, code=ErrorCode.INELIGIBLE_REPLICA): ...
 
 
-class NewLeaderElectedException(KafkaError, code=ErrorCode.NEW_LEADER_ELECTED):
-    """NEW_LEADER_ELECTED (108)."""
+class NewLeaderElectedException(KafkaError, code=ErrorCode.NEW_LEADER_ELECTED): ...
 
 
-class OffsetMovedToTieredStorageException(KafkaError, code=ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE):
-    """OFFSET_MOVED_TO_TIERED_STORAGE (109)."""
+class OffsetMovedToTieredStorageException(KafkaError, code=ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE): ...
 
 
-class FencedMemberEpochException(KafkaError, code=ErrorCode.FENCED_MEMBER_EPOCH):
-    """FENCED_MEMBER_EPOCH (110)."""
+class FencedMemberEpochException(KafkaError, code=ErrorCode.FENCED_MEMBER_EPOCH): ...
 
 
-class UnreleasedInstanceIdException(KafkaError, code=ErrorCode.UNRELEASED_INSTANCE_ID):
-    """UNRELEASED_INSTANCE_ID (111)."""
+class UnreleasedInstanceIdException(KafkaError, code=ErrorCode.UNRELEASED_INSTANCE_ID): ...
 
 
-class UnsupportedAssignorException(KafkaError, code=ErrorCode.UNSUPPORTED_ASSIGNOR):
-    """UNSUPPORTED_ASSIGNOR (112)."""
+class UnsupportedAssignorException(KafkaError, code=ErrorCode.UNSUPPORTED_ASSIGNOR): ...
 
 
-class StaleMemberEpochException(KafkaError, code=ErrorCode.STALE_MEMBER_EPOCH):
-    """STALE_MEMBER_EPOCH (113)."""
+class StaleMemberEpochException(KafkaError, code=ErrorCode.STALE_MEMBER_EPOCH): ...
 
 
-class MismatchedEndpointTypeException(KafkaError, code=ErrorCode.MISMATCHED_ENDPOINT_TYPE):
-    """MISMATCHED_ENDPOINT_TYPE (114)."""
+class MismatchedEndpointTypeException(KafkaError, code=ErrorCode.MISMATCHED_ENDPOINT_TYPE): ...
 
 
-class UnsupportedEndpointTypeException(KafkaError, code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE):
-    """UNSUPPORTED_ENDPOINT_TYPE (115)."""
+class UnsupportedEndpointTypeException(KafkaError, code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE): ...
 
 
-class UnknownControllerIdException(KafkaError, code=ErrorCode.UNKNOWN_CONTROLLER_ID):
-    """UNKNOWN_CONTROLLER_ID (116)."""
+class UnknownControllerIdException(KafkaError, code=ErrorCode.UNKNOWN_CONTROLLER_ID): ...
 
 
-class UnknownSubscriptionIdException(KafkaError, code=ErrorCode.UNKNOWN_SUBSCRIPTION_ID):
-    """UNKNOWN_SUBSCRIPTION_ID (117)."""
+class UnknownSubscriptionIdException(KafkaError, code=ErrorCode.UNKNOWN_SUBSCRIPTION_ID): ...
 
 
-class TelemetryTooLargeException(KafkaError, code=ErrorCode.TELEMETRY_TOO_LARGE):
-    """TELEMETRY_TOO_LARGE (118)."""
+class TelemetryTooLargeException(KafkaError, code=ErrorCode.TELEMETRY_TOO_LARGE): ...
 
 
-class InvalidRegistrationException(KafkaError, code=ErrorCode.INVALID_REGISTRATION):
-    """INVALID_REGISTRATION (119)."""
+class InvalidRegistrationException(KafkaError, code=ErrorCode.INVALID_REGISTRATION): ...
 
 
-class TransactionAbortableException(KafkaError, code=ErrorCode.TRANSACTION_ABORTABLE):
-    """TRANSACTION_ABORTABLE (120)."""
+class TransactionAbortableException(KafkaError, code=ErrorCode.TRANSACTION_ABORTABLE): ...
 
 
-class InvalidRecordStateException(KafkaError, code=ErrorCode.INVALID_RECORD_STATE):
-    """INVALID_RECORD_STATE (121)."""
+class InvalidRecordStateException(KafkaError, code=ErrorCode.INVALID_RECORD_STATE): ...
 
 
-class ShareSessionNotFoundException(RetriableException, code=ErrorCode.SHARE_SESSION_NOT_FOUND):
-    """SHARE_SESSION_NOT_FOUND (122)."""
+class ShareSessionNotFoundException(RetriableException, code=ErrorCode.SHARE_SESSION_NOT_FOUND): ...
 
 
-class InvalidShareSessionEpochException(RetriableException, code=ErrorCode.INVALID_SHARE_SESSION_EPOCH):
-    """INVALID_SHARE_SESSION_EPOCH (123)."""
+class InvalidShareSessionEpochException(RetriableException, code=ErrorCode.INVALID_SHARE_SESSION_EPOCH): ...
 
 
-class FencedStateEpochException(KafkaError, code=ErrorCode.FENCED_STATE_EPOCH):
-    """FENCED_STATE_EPOCH (124)."""
+class FencedStateEpochException(KafkaError, code=ErrorCode.FENCED_STATE_EPOCH): ...
 
 
-class InvalidVoterKeyException(KafkaError, code=ErrorCode.INVALID_VOTER_KEY):
-    """INVALID_VOTER_KEY (125)."""
+class InvalidVoterKeyException(KafkaError, code=ErrorCode.INVALID_VOTER_KEY): ...
 
 
-class DuplicateVoterException(KafkaError, code=ErrorCode.DUPLICATE_VOTER):
-    """DUPLICATE_VOTER (126)."""
+class DuplicateVoterException(KafkaError, code=ErrorCode.DUPLICATE_VOTER): ...
 
 
-class VoterNotFoundException(KafkaError, code=ErrorCode.VOTER_NOT_FOUND):
-    """VOTER_NOT_FOUND (127)."""
+class VoterNotFoundException(KafkaError, code=ErrorCode.VOTER_NOT_FOUND): ...
 
 
-class InvalidRegularExpression(KafkaError, code=ErrorCode.INVALID_REGULAR_EXPRESSION):
-    """INVALID_REGULAR_EXPRESSION (128)."""
+class InvalidRegularExpression(KafkaError, code=ErrorCode.INVALID_REGULAR_EXPRESSION): ...
 
 
-class RebootstrapRequiredException(KafkaError, code=ErrorCode.REBOOTSTRAP_REQUIRED):
-    """REBOOTSTRAP_REQUIRED (129)."""
+class RebootstrapRequiredException(KafkaError, code=ErrorCode.REBOOTSTRAP_REQUIRED): ...
 
 
-class StreamsInvalidTopologyException(KafkaError, code=ErrorCode.STREAMS_INVALID_TOPOLOGY):
-    """STREAMS_INVALID_TOPOLOGY (130)."""
+class StreamsInvalidTopologyException(KafkaError, code=ErrorCode.STREAMS_INVALID_TOPOLOGY): ...
 
 
-class StreamsInvalidTopologyEpochException(KafkaError, code=ErrorCode.STREAMS_INVALID_TOPOLOGY_EPOCH):
-    """STREAMS_INVALID_TOPOLOGY_EPOCH (131)."""
+class StreamsInvalidTopologyEpochException(KafkaError, code=ErrorCode.STREAMS_INVALID_TOPOLOGY_EPOCH): ...
 
 
-class StreamsTopologyFencedException(KafkaError, code=ErrorCode.STREAMS_TOPOLOGY_FENCED):
-    """STREAMS_TOPOLOGY_FENCED (132)."""
+class StreamsTopologyFencedException(KafkaError, code=ErrorCode.STREAMS_TOPOLOGY_FENCED): ...
 
 
-class ShareSessionLimitReachedException(RetriableException, code=ErrorCode.SHARE_SESSION_LIMIT_REACHED):
-    """SHARE_SESSION_LIMIT_REACHED (133)."""
+class ShareSessionLimitReachedException(RetriableException, code=ErrorCode.SHARE_SESSION_LIMIT_REACHED): ...
 
 
 # Raised by the client alone
@@ -674,7 +541,7 @@ class LogTruncationException(OffsetOutOfRangeException):
         self.topic = topic
         self.partition = partition
         self.divergent = divergent
-        """Where the log diverges from the one that was read; None if it is unknown."""
+        """Position at which the log diverges from the one that was read; None if it is unknown."""
 
 
 class CommitFailedException(KafkaError):

@@ -270,8 +270,8 @@ def _named(table: Mapping[str, Function], name: str, setting: str) -> Function:
     found = table.get(name)
     if found is None:
         near = difflib.get_close_matches(name, table, n=1)
-        told = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigException(f"{setting} must be one of {', '.join(table)}; got {name!r}{told}")
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigException(f"{setting} must be one of {', '.join(table)}; got {name!r}{hint}")
     return found
 
 

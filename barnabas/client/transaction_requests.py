@@ -55,7 +55,7 @@ class TransactionRequests:
     producer: ProducerId = NO_PRODUCER
 
     def init_producer_id(self, timeout_ms: int) -> InitProducerIdRequest:
-        """With NO_PRODUCER it fences whoever has the id; otherwise only this producer gets the next epoch (KIP-360)."""
+        """NO_PRODUCER fences the producer that has the id; otherwise only this one gets the next epoch (KIP-360)."""
         return InitProducerIdRequest(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=timeout_ms,

@@ -2,8 +2,8 @@
 
 
 class ClusterError(Exception):
-    """A cluster cannot do what was asked; the message is one line and says how to mend it."""
+    """A cluster cannot do what was asked; the message is one line with a remedy."""
 
 
 class WrongArgument(ClusterError):
-    """What was asked makes no sense for this cluster: an unknown node, a bad setting. Nothing was done."""
+    """An argument is invalid for this cluster: an unknown node, a bad setting. Nothing was done."""

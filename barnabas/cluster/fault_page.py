@@ -1,4 +1,4 @@
-"""What is wrong inside of one node's process: a page in a file that the node maps, and whoever breaks it writes to.
+"""Faults inside of the process of one node: a page in a file, which the node maps and the nemesis writes to.
 
     0   the offset of its wall clock, in milliseconds, signed
     8   1: its disk is full; 2: its disk fails
@@ -22,7 +22,7 @@ _DISK, _ARMED, _STRUCK, _POWER_CUTS, _NAME = 8, 9, 10, 11, 16
 
 DISK_WELL, DISK_FULL, DISK_FAILS = 0, 1, 2
 DEATH, POWER_CUT, FREEZE = 1, 2, 3
-"""What may wait at a fault point."""
+"""Actions at a fault point."""
 
 
 class FaultPage:
@@ -65,7 +65,7 @@ class FaultPage:
         """DEATH, POWER_CUT or FREEZE when the node comes to `point`. Raises ValueError for a name that is too long."""
         name = point.encode()
         if len(name) >= PAGE_BYTES - _NAME:
-            raise ValueError(f"{point}: no fault point has so long a name")
+            raise ValueError(f"{point}: the name of a fault point is too long")
         self.disarm()
         self._page[_NAME:] = name.ljust(PAGE_BYTES - _NAME, b"\0")
         self._page[_ARMED] = what

@@ -51,7 +51,7 @@ DISK_POINTS: Mapping[str, Sequence[str]] = {
     ),
     "controller": ("disk.renamed.quorum-state", "disk.renamed.*.checkpoint"),
 }
-"""Of disks that can be broken: a file has just got its name."""
+"""Fault points of disks that can be broken: a file was just renamed."""
 
 
 def all_points() -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Starts nodes again that end by themselves: a keeper forks them and waits for their ends.
 
 A node that left in good order, or that somebody killed by way of `LocalCluster`, stays down. Each node has a keep file
-beside its pid file: which keeper looks after it, and how often it was started again. Whoever stops, kills or starts
+beside its pid file: which keeper looks after it, and how often it was restarted. A command that stops, kills or starts
 a node takes the file away first, and the keeper lets go of it.
 """
 
@@ -22,14 +22,14 @@ from runtime.process import EXIT_WELL, EXIT_WRONG_ARGUMENT
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
 WELL_AFTER_SECONDS = 60.0
-"""A node that lived so long begins with the first pause again."""
+"""Life of a node after which its backoff is reset."""
 LOCK_FILE = "lock"
-"""Held, in the directory of the pid files, by whoever starts or stops nodes."""
+"""Lock file in the directory of the pid files, held while nodes are started or stopped."""
 
 
 @dataclass(slots=True)
 class Backoff:
-    """How long a node that ended waits until it is started again. A core."""
+    """Core: the pause before a node that ended is restarted."""
 
     next_seconds: float = FIRST_PAUSE_SECONDS
 
@@ -43,7 +43,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class KeepFile:
-    """Says of one node who keeps it."""
+    """The file that names the keeper of one node."""
 
     path: Path
 
@@ -80,7 +80,7 @@ class Kept:
     descriptor: int = -1
     began: float = 0.0
     due: float | None = None
-    """When it is started again; None while it runs."""
+    """Time of its restart; None while it runs."""
 
     @property
     def file(self) -> KeepFile:
@@ -101,12 +101,13 @@ class Keeper:
         self._myself = myself
 
     def start_all(self, *inherited: int) -> None:
-        """For the first time; whoever asked for it holds the lock. Nodes close the descriptors in `inherited`."""
+        """Starts all nodes for the first time; the caller holds the lock. Nodes close the descriptors in
+        `inherited`."""
         for node in self._nodes:
             self._start(node, 0, inherited)
 
     def run(self) -> None:
-        """Until no node is kept any more."""
+        """Returns when no node is kept."""
         while self._nodes:
             self._wait()
             for node in list(self._nodes):
@@ -161,7 +162,7 @@ class Keeper:
             os.close(lock)
 
     def _restarts(self, node: Kept) -> int | None:
-        """How often it was started again; None if it is no longer ours to start."""
+        """Number of restarts; None if it is no longer ours to start."""
         found = node.file.read()
         return found[1] if found is not None and found[0] == self._myself else None
 

@@ -1,7 +1,7 @@
 """Starts nodes as processes of their own: imports their code once, then forks once for each.
 
 `python -P -m barnabas.cluster.launcher` reads a plan as JSON from standard input. Mistakes in settings,
-directories of another cluster and the like are told in one line before anything is started (exit code 2).
+directories of another cluster and the like are reported in one line before anything is started (exit code 2).
 Nodes share the memory of the imports; each leads a session of its own. When the launcher has ended nobody waits for
 them, or a keeper does (`keeping.py`) that starts those again that end by themselves.
 """
@@ -49,26 +49,26 @@ def main() -> int:
 
 def _fork_keeper(starts: Sequence[Start], programs: Sequence[Program]) -> int:
     """Returns when all nodes have been started."""
-    heard, told = os.pipe()
+    reading, writing = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
     if os.fork():
-        os.close(told)
-        with os.fdopen(heard, "rb") as pipe:
+        os.close(writing)
+        with os.fdopen(reading, "rb") as pipe:
             return 0 if pipe.read(1) else 1
     code = 1
     try:
         os.setsid()
-        os.close(heard)
+        os.close(reading)
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
         name_process("keeper")
         pairs = zip(starts, programs, strict=True)
         keeper = Keeper([Kept(start, partial(_fork, start, program)) for start, program in pairs])
-        keeper.start_all(told)
-        os.write(told, b"!")
-        os.close(told)
+        keeper.start_all(writing)
+        os.write(writing, b"!")
+        os.close(writing)
         keeper.run()
         code = 0
     finally:
@@ -108,7 +108,7 @@ def _fork(start: Start, program: Program, inherited: Sequence[int] = ()) -> int:
         Path(start.log_file).parent.mkdir(parents=True, exist_ok=True)
         code = run_program(program, start.log_file)
         if code == 0:
-            # Left in good order: nobody needs to look for this process any more.
+            # It ended in good order: no command needs to look for this process.
             Path(start.pid_file).unlink(missing_ok=True)
     finally:
         logging.shutdown()

@@ -1,8 +1,10 @@
-"""Where a cluster of processes keeps what: ports, directories, the files of its nodes. Starts nothing.
+"""The layout of a cluster of processes: ports, directories, the files of its nodes. Starts nothing.
 
-DATA/cluster.json               cluster id, base port DATA/conf/broker-1.properties   what a node reads,
-made from a shape (`cluster-configs/local`) for these ports DATA/broker-1/data              its log
-directory DATA/logs/broker-1.log          what it says DATA/run/broker-1.pid           its process
+    DATA/cluster.json               cluster id, base port
+    DATA/conf/broker-1.properties   settings of a node, made from a shape for these ports
+    DATA/broker-1/data              its log directory
+    DATA/logs/broker-1.log          its log file
+    DATA/run/broker-1.pid           its process
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ LOCAL_SHAPE = Path(__file__).resolve().parent / "shape"
 """A link to `cluster-configs/local`, so that it is there wherever this package was installed."""
 DEFAULT_BASE_PORT = 9092
 PORTS_NEEDED = 303
-"""Brokers listen from the base port on, controllers a hundred above; what they tell of themselves is 200 higher."""
+"""Brokers listen from the base port on, controllers a hundred above; their HTTP pages are 200 higher."""
 _ADDRESS_KEYS = (
     "listeners",
     "advertised.listeners",
@@ -45,7 +47,7 @@ class Node:
     id: int
     port: int
     http_port: int | None = None
-    """Where it tells how it is; None: nowhere."""
+    """Port of its HTTP page; None: it has none."""
 
     @property
     def is_broker(self) -> bool:
@@ -98,7 +100,7 @@ class Layout:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients are given."""
+        """Bootstrap servers for clients."""
         return ",".join(f"127.0.0.1:{node.port}" for node in self.brokers)
 
     def log_directory(self, node: Node) -> Path:

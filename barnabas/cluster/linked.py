@@ -19,11 +19,11 @@ _MARK = "BARNABAS_LINKS"
 """In the environment of such nodes."""
 
 LINKED = Programs(dict.fromkeys(MODULES, "barnabas.cluster.proxied_node"), {_MARK: "proxy"})
-"""What they are."""
+"""The programs of nodes with links."""
 
 
 def has_links(process: ProcessId) -> bool:
-    """Whether a node was started to use links of some page, which may be gone."""
+    """True if a node was started to use the links of a page, which may be gone."""
     try:
         with open(f"/proc/{process.pid}/environ", "rb") as file:
             return any(each.startswith(_MARK.encode() + b"=") for each in file.read().split(b"\0"))
@@ -32,13 +32,13 @@ def has_links(process: ProcessId) -> bool:
 
 
 def any_has_links(layout: Layout) -> bool:
-    """Whether a node that runs does."""
+    """True if a running node uses links."""
     processes = (ProcessId.read(layout.pid_file(node)) for node in layout.nodes)
     return any(process is not None and process.alive and has_links(process) for process in processes)
 
 
 def what_joins(layout: Layout) -> Programs | None:
-    """What a node has to be that joins those that run; None if they have no links. Raises `ClusterError`."""
+    """The programs of a node that joins the running ones; None if they have no links. Raises `ClusterError`."""
     if not any_has_links(layout):
         return None
     lock = take_page_lock(layout.data)
@@ -47,7 +47,7 @@ def what_joins(layout: Layout) -> Programs | None:
     os.close(lock)
     raise ClusterError(
         "the links of this cluster have ended with the page that made them: "
-        "`barnabas cluster down` ends its nodes, too, and `barnabas page --allow-faults` starts all of it anew"
+        "`barnabas cluster down` ends its nodes, too, and `barnabas page --allow-faults` starts it again"
     )
 
 

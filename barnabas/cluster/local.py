@@ -30,7 +30,7 @@ from barnabas.cluster.status import (
 )
 
 STOP_SECONDS = 30.0
-"""How long a node may take to leave in good order before it is killed."""
+"""Maximum time for a clean shutdown; then the node is killed."""
 READY_SECONDS = 60.0
 _POLL_SECONDS = 0.02
 _LAUNCH_SECONDS = 60.0
@@ -138,7 +138,7 @@ class LocalCluster:
     def wait_ready(self, timeout_seconds: float = READY_SECONDS) -> float:
         """Waits until writes with acks=all succeed through any broker; gives the seconds it took.
 
-        That is: there is an active controller, every broker tells clients of every broker (so all are
+        That is: there is an active controller, every broker names every broker to clients (so all are
         registered and none is fenced), and somebody leads every partition. Raises `ClusterError` when a node has
         ended or the time is over.
         """
@@ -163,7 +163,7 @@ class LocalCluster:
                 raise ClusterError(f"{node.name} has ended: {self._last_words(node)}")
 
     def not_ready(self) -> str:
-        """What is missing until every broker takes writes, or nothing."""
+        """Reason why not every broker accepts writes yet; empty if all do."""
         expected = {node.id for node in self.layout.brokers}
         for broker in self.layout.brokers:
             try:
@@ -215,9 +215,9 @@ class LocalCluster:
         except subprocess.TimeoutExpired:
             raise ClusterError(f"the nodes could not be started within {_LAUNCH_SECONDS:.0f} s") from None
         if launched.returncode:
-            told = launched.stderr.strip().splitlines()
+            lines = launched.stderr.strip().splitlines()
             kind = WrongArgument if launched.returncode == LAUNCHER_REFUSES else ClusterError
-            raise kind(told[-1] if told else f"the launcher failed with {launched.returncode}")
+            raise kind(lines[-1] if lines else f"the launcher failed with {launched.returncode}")
 
     def _start_of(self, node: Node, modules: Mapping[str, str]) -> Start:
         return Start(
@@ -236,7 +236,7 @@ class LocalCluster:
         running = [(node, process) for node in nodes if (process := self._running(node)) is not None]
         for _node, process in running:
             process.send(signal.SIGTERM)
-            process.send(signal.SIGCONT)  # a paused node cannot hear the first
+            process.send(signal.SIGCONT)  # a paused node cannot handle the first
         killed = []
         for node, process in running:
             if not process.wait_gone(max(0.0, deadline - time.monotonic())):
@@ -250,7 +250,7 @@ class LocalCluster:
         return killed
 
     def _let_go(self, nodes: Sequence[Node]) -> None:
-        """What happens to them from here on is wanted: no keeper starts them again."""
+        """Removes them from their keepers, so that they are not restarted."""
         for node in nodes:
             KeepFile.beside(self.layout.pid_file(node)).remove()
 
@@ -273,10 +273,10 @@ class LocalCluster:
         return (_failures(lines) or lines or ["its log is empty"])[-1]
 
     def _complaint(self) -> str:
-        """What a node last said about a failure, to go behind another message; may be nothing."""
+        """The last failure that a node logged, to append to another message; may be empty."""
         for node in self.nodes:
             if failures := _failures(self._end_of_log(node)):
-                return f"; {node.name} says: {failures[-1]}"
+                return f"; {node.name} logged: {failures[-1]}"
         return ""
 
     def _end_of_log(self, node: Node) -> list[str]:
@@ -306,7 +306,7 @@ def _failures(lines: Sequence[str]) -> list[str]:
 def code_environment() -> dict[str, str]:
     """Ours, with this very code first on the path: a node must not be another version of it.
 
-    Compiled code may be kept, whatever the caller's habit is: compiling ours anew costs more than all the rest
+    Compiled code may be kept, whatever the caller's habit is: compiling ours again costs more than all the rest
     of a start.
     """
     root = str(Path(__file__).resolve().parents[2])

@@ -27,10 +27,10 @@ _CLONE_NEWNET = 0x40000000
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Where a node lives."""
+    """The network namespace and address of a node."""
 
     namespace: str
-    """As `ip netns` calls it."""
+    """Its name in `ip netns`."""
     address: str
 
 
@@ -46,8 +46,8 @@ def load(text: str, name: str, overrides: Mapping[str, str]) -> Program:
     path = Path(name)
     layout = Layout.open(path.parents[1], shape=path.parent)
     node = layout.node(path.stem)
-    told = json.loads((layout.data / "run" / "namespaces.json").read_text())
-    homes = {each: Home(*home) for each, home in told.items()}
+    homes_by_node = json.loads((layout.data / "run" / "namespaces.json").read_text())
+    homes = {each: Home(*home) for each, home in homes_by_node.items()}
     for each in layout.nodes:
         text = text.replace(f"127.0.0.1:{each.port}", f"{homes[each.name].address}:{each.port}")
     program: Program = import_module(MODULES[node.role]).load(

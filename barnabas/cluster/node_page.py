@@ -35,16 +35,16 @@ class NodePage:
         self._buffer = memoryview(bytearray(_RECEIVE_BYTES))
 
     async def get(self, target: str) -> Any:
-        """What the page at `target` (`/state?topic=flights`) tells. Raises `NoAnswer`.
+        """The JSON of the page at `target` (`/state?topic=flights`). Raises `NoAnswer`.
 
-        May be cancelled; then the next question dials anew.
+        May be cancelled; then the next request opens a new connection.
         """
         kept, self._connection = self._connection, None
         if kept is not None:
             try:
                 return await self._exchange(kept, target)
             except ConnectionLost:
-                pass  # it was closed meanwhile, or its node started anew: the question was one for a new connection
+                pass  # it was closed meanwhile, or its node was restarted: try a new connection
         try:
             connection = await self._network.dial(self.host, self.port)
         except DialRefused as error:

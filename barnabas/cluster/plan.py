@@ -1,4 +1,4 @@
-"""What a launcher is told to start; a value that travels as JSON."""
+"""The plan of a launcher: the nodes to start, as a value that travels as JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 MODULES = {"broker": "broker.process", "controller": "kraft.process"}
-"""Where the `load` of a role is."""
+"""The module with the `load` of each role."""
 
 
 LAUNCHER_REFUSES = 2
@@ -16,12 +16,12 @@ LAUNCHER_REFUSES = 2
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """What the nodes of a cluster are: the ones that users run, or others for those who break clusters."""
+    """The programs of the nodes of a cluster: the ones that users run, or breakable ones."""
 
     modules: Mapping[str, str] = field(default_factory=lambda: dict(MODULES))
     """By role, where its `load` is."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that nodes have besides those of whoever starts them."""
+    """Environment variables of nodes besides those of the parent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,12 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one launcher does."""
+    """The plan of one launcher."""
 
     cluster_id: str
     starts: Sequence[Start]
     restarts: bool = False
-    """Whether a node that ends by itself is started again."""
+    """A node that ends by itself is restarted."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -1,4 +1,4 @@
-"""Which ports of this machine are free."""
+"""Free ports of this machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _USUALLY_OUTGOING = (32_768, 60_999)
 
 
 def is_free(port: int) -> bool:
-    """Whether a node could listen on `port` of 127.0.0.1 now."""
+    """True if a node could listen on `port` of 127.0.0.1 now."""
     with socket.socket() as probe:
         # As the nodes do: what is left of closed connections does not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -19,7 +19,7 @@ from barnabas.cluster.errors import ClusterError
 _EXT4_IOC_SHUTDOWN = 0x8004587D
 _NO_LOG_FLUSH = 2
 SIZE_BYTES = 8 << 30
-"""Of a node's file system; its file is sparse."""
+"""Size of the file system of a node; its file is sparse."""
 _STEP_SECONDS = 30.0
 
 
@@ -44,7 +44,7 @@ class Volume:
         self.image.parent.mkdir(parents=True, exist_ok=True)
         with self.image.open("wb") as file:
             file.truncate(SIZE_BYTES)
-        # What is not initialised now is never: no thread of the kernel's shall work on so many of them.
+        # Inodes are not initialised later: that would keep threads of the kernel busy on all these file systems.
         _run("mkfs.ext4", "-q", "-F", "-m", "0", "-N", "65536", "-O", "^resize_inode", "-E",
              "lazy_itable_init=1,nodiscard", "-J", "size=16", str(self.image))  # fmt: skip
         self.mount()
@@ -75,7 +75,7 @@ class Volume:
 
 
 def reason_against(directory: Path) -> str | None:
-    """Why no power can be cut on this machine; tries it."""
+    """Reason why no power can be cut on this machine; tries it."""
     if os.geteuid() != 0:
         return "a power cut needs root (a file system of its own for each node)"
     for tool in ("mkfs.ext4", "mount", "umount"):
@@ -103,5 +103,5 @@ def _run(*command: str) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ClusterError(f"{command[0]}: {error}") from None
     if done.returncode:
-        told = (done.stderr or done.stdout).strip().splitlines()
-        raise ClusterError(f"{command[0]}: {told[-1] if told else done.returncode}")
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        raise ClusterError(f"{command[0]}: {lines[-1] if lines else done.returncode}")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 
 class State(Enum):
-    """How a node's process is."""
+    """State of the process of a node."""
 
     STOPPED = "stopped"
     """It left in good order, or never ran."""
@@ -42,7 +42,7 @@ class ProcessId:
 
     @classmethod
     def read(cls, path: Path) -> ProcessId | None:
-        """What a pid file says; None without one, or with a cut one."""
+        """Reads a pid file; None if there is none or it is cut off."""
         try:
             pid, start_ticks = path.read_text().split()
             return cls(int(pid), int(start_ticks))
@@ -97,7 +97,7 @@ class ProcessId:
 
 
 def state_of(pid_file: Path) -> State:
-    """The state of the process that `pid_file` tells of; the file is removed by whoever stops a node in
+    """The state of the process in `pid_file`; the file is removed by the command that stops a node in
     good order.
     """
     process = ProcessId.read(pid_file)

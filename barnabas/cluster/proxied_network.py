@@ -28,7 +28,7 @@ class ProxiedNetwork:
         way = self._ways.get(port)
         if way is None:
             return await self._network.dial(host, self._own.get(port, port))
-        told = bytearray(1)
+        status = bytearray(1)
         while True:
             try:
                 connection = await self._network.dial(LOOPBACK, way)
@@ -38,7 +38,7 @@ class ProxiedNetwork:
                 await trio.sleep(AGAIN_SECONDS)
                 continue
             try:
-                await connection.receive_into(memoryview(told))
+                await connection.receive_into(memoryview(status))
             except ConnectionLost:
                 # The way was closed while we waited to be let in: now it refuses.
                 connection.close()
@@ -47,7 +47,7 @@ class ProxiedNetwork:
             except BaseException:
                 connection.close()
                 raise
-            if told == CONNECTED:
+            if status == CONNECTED:
                 return connection
             connection.close()
             raise DialRefused(f"{host}:{port}: nobody listens")

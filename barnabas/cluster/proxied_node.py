@@ -1,6 +1,6 @@
 """A node for those who break clusters: a broker or a controller as ever, in a world that can be made worse.
 
-Its dials to other nodes go through the proxy whose ports stand in `DATA/run/proxy.json`, and clients are told the
+Its dials to other nodes go through the proxy whose ports stand in `DATA/run/proxy.json`, and clients are given the
 proxy's port. Its wall clock, its disk and its fault points look at its `FaultPage`. What it runs is production code.
 """
 
@@ -29,7 +29,7 @@ from runtime.world import Bytes, Clock, World
 
 
 def page_of(layout: Layout, name: str) -> FaultPage:
-    """What is wrong inside of a node."""
+    """The fault page of a node."""
     return FaultPage(layout.data / "run" / "faults" / name)
 
 
@@ -43,10 +43,10 @@ def save_ways(layout: Layout, ports: Mapping[tuple[str, str], int]) -> None:
 def _read_ways(layout: Layout) -> dict[tuple[str, str], int]:
     """None saved: no proxy."""
     try:
-        told = json.loads((layout.data / "run" / "proxy.json").read_text())
+        ports = json.loads((layout.data / "run" / "proxy.json").read_text())
     except FileNotFoundError:
         return {}
-    return {(pair.partition(">")[0], pair.partition(">")[2]): port for pair, port in told.items()}
+    return {(pair.partition(">")[0], pair.partition(">")[2]): port for pair, port in ports.items()}
 
 
 def load(text: str, name: str, overrides: Mapping[str, str]) -> Program:
@@ -74,7 +74,7 @@ def load(text: str, name: str, overrides: Mapping[str, str]) -> Program:
 
 
 def faulty_world(layout: Layout, node: Node, network: ProxiedNetwork | None = None) -> World:
-    """The real one, with what the node's page says is wrong."""
+    """The real disk, with the faults on the page of the node."""
     world = real_world()
     page = page_of(layout, node.name)
     points = _FaultPoints(page, str(layout.log_directory(node)))
@@ -99,7 +99,7 @@ class _WrongClock:
 
 
 class _FaultPoints:
-    """Ends or freezes the process where it was told to."""
+    """Ends or freezes the process at the armed fault point."""
 
     def __init__(self, page: FaultPage, directory: str) -> None:
         self._page = page

@@ -40,7 +40,7 @@ CONTROLLER_PORT = 9093
 HTTP_PORT = 9292
 FIRST_CONTROLLER = 101
 DATA = "data"
-"""Each node's log directory is `/NAME/data` on its own disk, so that a path tells whose it is."""
+"""Each node's log directory is `/NAME/data` on its own disk, so that a path names its node."""
 
 current_node: ContextVar[str] = ContextVar("current_node", default="")
 """The name of the node, or client, whose task this is."""
@@ -54,13 +54,13 @@ class SimulatedNode:
     settings: BrokerSettings | ControllerSettings
     stop: trio.Event = field(default_factory=trio.Event)
     is_up: bool = False
-    """It runs and said that it serves."""
+    """It runs and reported that it serves."""
     handle: Any = None
-    """What the node gave when it came up: `BrokerNode` for a broker; None before that and when it is down."""
+    """The handle of a node that is up: `BrokerNode` for a broker; None otherwise."""
     ended: trio.Event = field(default_factory=trio.Event)
     """Set while the node does not run."""
     failure: BaseException | None = None
-    """What ended its last life, if that was not a kill or a stop."""
+    """The error that ended its last life; None for a kill or a stop."""
 
     @property
     def running(self) -> bool:
@@ -72,18 +72,18 @@ class SimulatedNode:
         return self.handle if isinstance(self.handle, BrokerNode) else None
 
     def went_down(self) -> None:
-        """It runs no more, or its scope is about to end."""
+        """It no longer runs, or its scope is about to end."""
         self.is_up, self.handle = False, None
 
 
 class _Started:
     """A `trio.TaskStatus` that outlives a node which never starts."""
 
-    def __init__(self, tell: Callable[[Any], None]) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[Any], None]) -> None:
+        self._report = report
 
     def started(self, value: Any = None) -> None:
-        self._tell(value)
+        self._report(value)
 
 
 class SimulatedCluster:
@@ -99,14 +99,14 @@ class SimulatedCluster:
         size: tuple[int, int] | None = None,
     ) -> None:
         """`overrides` are settings of every node, `features` levels other than the production ones; `nursery` runs the
-        nodes. `size`: so many brokers and controllers, each like the first of the shape.
+        nodes. `size`: numbers of brokers and controllers, each like the first of the shape.
         """
         self._features = dict(features or {})
         self.universe = universe
         self._nursery = nursery
         self.nodes: dict[str, SimulatedNode] = {}
         self.on_failure: Callable[[str, BaseException], None] | None = None
-        """Told when a node ends by itself; without it that ends the story."""
+        """Called when a node ends by itself; without it the error is raised."""
         self.dress: Callable[[str, World], World] | None = None
         """Asked at each start of a node for what it is to take for its world."""
         for name, path in _names_of(shape, size):
@@ -124,7 +124,7 @@ class SimulatedCluster:
 
     @property
     def bootstrap(self) -> list[tuple[str, int]]:
-        """What clients are given."""
+        """Bootstrap servers for clients."""
         return [(node.node.name, node.node.port) for node in self.brokers]
 
     def node_of(self, node_id: int) -> SimulatedNode:
@@ -159,7 +159,8 @@ class SimulatedCluster:
         self.nodes[name].went_down()
 
     def power_cut(self, name: str) -> None:
-        """What was not synced is left to chance; the host is dark until the node is started again."""
+        """A power cut: chance decides about everything that was not synced; the host is dark until the node is
+        restarted."""
         self.universe.power_cut(name)
         self.nodes[name].went_down()
 
@@ -174,7 +175,7 @@ class SimulatedCluster:
     # ---- looking and waiting
 
     def not_ready(self) -> str:
-        """What is missing until every node is up and clients are told of every broker, or nothing."""
+        """Reason why not every node is up, or known to every broker; empty if all are."""
         for name, node in self.nodes.items():
             if not node.is_up:
                 return f"{name} is not up"
@@ -251,7 +252,7 @@ class SimulatedCluster:
 
 
 def _names_of(shape: Path, size: tuple[int, int] | None) -> Iterator[tuple[str, Path]]:
-    """Each node with the file that says what it is."""
+    """Each node with its properties file."""
     if size is None:
         yield from ((path.stem, path) for path in sorted(shape.glob("*.properties")))
         return

@@ -1,4 +1,4 @@
-"""How a cluster is, asked of the nodes themselves: processes, quorum, partitions."""
+"""Status of a cluster, from the nodes themselves: processes, quorum, partitions."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class NodeStatus:
     """A `processes.State` in lower case: running, paused, stopped, dead."""
     pid: int | None
     restarts: int = 0
-    """How often it ended by itself and was started again, since somebody started it."""
+    """Number of times that it ended by itself and was restarted, since its last start."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuorumStatus:
-    """What the leader of the controllers says of itself."""
+    """The quorum, as its leader reports it."""
 
     leader: int
     epoch: int
     high_watermark: int
     voters: dict[int, int] = field(default_factory=dict)
-    """When each controller last had all of the metadata log, in milliseconds since 1970; -1: not yet."""
+    """Time at which each controller last had all of the metadata log, in milliseconds since 1970; -1: not yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +58,14 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """Everything at once; parts that nobody could tell are empty."""
+    """The whole status; parts that no node could report are empty."""
 
     cluster_id: str
     bootstrap_servers: str
     nodes: list[NodeStatus]
     quorum: QuorumStatus | None = None
     brokers: list[int] = field(default_factory=list)
-    """The brokers that clients are told of: registered and not fenced."""
+    """The brokers in the metadata of clients: registered and not fenced."""
     partitions: list[PartitionStatus] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
@@ -96,8 +96,8 @@ def read_status(layout: Layout, topics: Sequence[str] | None = None) -> ClusterS
 
 
 def quorum_status(controllers: Iterable[Node]) -> QuorumStatus | None:
-    """What the active controller says; None while there is none, or it does not know its high watermark
-    yet.
+    """The quorum, as the active controller reports it; None while there is none, or it does not know its high
+    watermark yet.
     """
     from protocol.messages.describe_quorum import (
         DescribeQuorumRequest,
@@ -124,7 +124,7 @@ def quorum_status(controllers: Iterable[Node]) -> QuorumStatus | None:
 
 @dataclass(frozen=True, slots=True)
 class BrokerView:
-    """What one broker tells its clients."""
+    """The metadata that one broker returns to clients."""
 
     cluster_id: str | None
     brokers: frozenset[int]
@@ -134,7 +134,7 @@ class BrokerView:
 
 
 def broker_view(port: int) -> BrokerView:
-    """What the broker at `port` tells its clients. Raises `NoAnswer`."""
+    """The metadata that the broker at `port` returns to clients. Raises `NoAnswer`."""
     from protocol.messages.metadata import MetadataRequest, MetadataResponse
 
     alive = frozenset(_alive(port))

@@ -33,7 +33,7 @@ class Reader:
     wake: Callable[[], None]
     """Called when there is something to take."""
     took_ms: int
-    """When it last took something."""
+    """Time of the last `take`."""
     chose: bool = True
     """Whether the reader asked for this topic, rather than getting the default."""
     gone: bool = False

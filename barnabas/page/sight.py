@@ -39,7 +39,7 @@ class Sight:
     refused: bool = False
     """Whether its port has refused since."""
     silence: str = NOT_ASKED
-    """Why it did not answer the last poll; one line."""
+    """Reason for the missing answer to the last poll; one line."""
     process: str = ""
     """State of the process in a local cluster: running, paused, dead or stopped."""
     good_for_ms: int = FRESH_MS

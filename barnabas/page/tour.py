@@ -223,13 +223,13 @@ async def begin(tour: Tour) -> str:
 
 async def kill_leader(tour: Tour) -> str:
     gap_ms = await _lose_leader(tour, tour.faults.kill, f", leader of {TOPIC}-0, is killed")
-    return f"other brokers lead the partitions of {tour.victim}; longest gap without an ack: {gap_ms} ms"
+    return f"other brokers lead the partitions of {tour.victim}; longest gap without an ack: {_duration(gap_ms)}"
 
 
 async def pause_leader(tour: Tour) -> str:
     text = " is paused: it cannot be distinguished from a slow broker until its session expires"
     gap_ms = await _lose_leader(tour, tour.faults.pause, text)
-    return f"its session has expired, other brokers lead; longest gap without an ack: {gap_ms} ms"
+    return f"its session has expired, other brokers lead; longest gap without an ack: {_duration(gap_ms)}"
 
 
 async def _lose_leader(tour: Tour, lose: Callable[[str], Awaitable[None]], text: str) -> int:
@@ -254,7 +254,7 @@ async def kill_controller(tour: Tour) -> str:
     assert status.quorum is not None
     gap_ms = await tour.until_acked()
     heir = f"controller-{status.quorum.leader} is active in epoch {status.quorum.epoch}"
-    return f"{heir}; producing continued, longest gap without an ack: {gap_ms} ms"
+    return f"{heir}; producing continued, longest gap without an ack: {_duration(gap_ms)}"
 
 
 async def start_again(tour: Tour) -> str:
@@ -276,7 +276,7 @@ async def cut_link(tour: Tour) -> str:
         lambda each: _is_led(each) and number not in each.partitions[0].isr,
     )
     gap_ms = await tour.until_acked()
-    return f"{follower} is out of the ISR, producing continues; longest gap without an ack: {gap_ms} ms"
+    return f"{follower} is out of the ISR, producing continues; longest gap without an ack: {_duration(gap_ms)}"
 
 
 async def heal_link(tour: Tour) -> str:
@@ -291,6 +291,13 @@ async def resume(tour: Tour) -> str:
     await tour.faults.resume(tour.victim)
     await tour.recovered()
     return f"{tour.victim} was refused in its old leader epoch, follows, and is in sync"
+
+
+def _duration(ms: int) -> str:
+    """The format of the page's numbers: `640 ms`, `1.84 s`, `12.9 s`."""
+    if ms < 1_000:
+        return f"{ms} ms"
+    return f"{ms / 1000:.2f} s" if ms < 9_995 else f"{ms / 1000:.1f} s"
 
 
 def _closing(verdict: Verdict) -> str:

@@ -58,7 +58,7 @@ class _Polled:
     last_number: int | None = None
     """Number of its last published decision; None if not polled yet."""
     last: Mapping[str, Any] | None = None
-    """That decision. If the node has another one under its number, it was restarted."""
+    """Its last published decision. If the node has another one under this number, it was restarted."""
 
 
 class Discovery(Protocol):

@@ -268,7 +268,7 @@ def _timestamps(group: Sequence[_Wanted], counts: Ints, deltas: Ints) -> tuple[I
 
 
 def _behind(places: Ints, sizes: Ints, ends: Ints) -> Ints:
-    """Where the fields that start at `places` end; a size of -1 means null."""
+    """The ends of the fields that start at `places`; a size of -1 means null."""
     if len(sizes) and sizes.min() < -1:
         raise CorruptBatch("a field of negative length")
     behind = places + np.maximum(sizes, 0)

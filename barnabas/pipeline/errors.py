@@ -1,4 +1,4 @@
-"""Errors of the pipeline. Each message is one line that says what is wrong and what to do."""
+"""Core: errors of the pipeline. Each message is one line that says what is wrong and what to do."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class FetchParameters:
     max_bytes: int
     isolation: Isolation
     max_wait_ms: int
-    """How long the leader may wait for records."""
+    """Maximum time that the leader may wait for records."""
 
     def request(self, topic_id: bytes, leader_epoch: int) -> FetchRequest:
         wanted = FetchPartition(

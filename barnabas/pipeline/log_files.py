@@ -24,7 +24,7 @@ from storage.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, parse_offset_file_nam
 
 CHUNK_BYTES = 8 * 1024 * 1024
 _MAX_LISTINGS = 5
-"""How often the directory is listed again because files disappeared."""
+"""Maximum number of listings of the directory when files disappear."""
 _LARGEST_BATCH_BYTES = 1 << 30
 Offsets = npt.NDArray[np.int64]
 _INDEX_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])

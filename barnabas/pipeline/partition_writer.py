@@ -49,7 +49,7 @@ class ProducingSettings:
     """Maximum size of a batch before compression; a larger record is a batch of its own."""
     request_timeout_ms: int = REQUEST_TIMEOUT_MS
     retry_timeout_ms: int = RETRY_TIMEOUT_MS
-    """How long a request is retried, e.g. while a partition has no leader; like delivery.timeout.ms."""
+    """Maximum time of retries, e.g. while a partition has no leader; like delivery.timeout.ms."""
 
 
 def rows_of(batch: Any, now_ms: int) -> list[Fields]:

@@ -1,4 +1,4 @@
-"""How long one blocking operation is retried, and the backoff between its attempts."""
+"""The retries of a blocking operation: their maximum duration, and the backoff between them."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class SinkOptions(TypedDict, total=False):
     """Maximum size of a record batch, before compression."""
     request_timeout_ms: int
     retry_timeout_ms: int
-    """How long the cluster may be unavailable."""
+    """Maximum time for which the cluster may be unavailable."""
     attempts: int
     """Maximum number of attempts to write a batch."""
     begin_late: bool

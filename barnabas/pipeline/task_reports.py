@@ -10,7 +10,7 @@ from barnabas.pipeline.errors import BlockingError, PipelineError
 
 
 class PartitionReport(NamedTuple):
-    """What one task wrote to one partition."""
+    """The records that one task wrote to one partition."""
 
     topic: str
     partition: int
@@ -21,7 +21,7 @@ class PartitionReport(NamedTuple):
     stage_id: int
     task_id: int
     refusal: str | None = None
-    """Why the batch must not be committed, in one line; all other fields are then meaningless. Not raised as an
+    """Reason why the batch must not be committed, in one line; all other fields are then meaningless. Not raised as an
     exception, because Spark would retry the task and finally report another reason."""
     retriable: bool = False
     """Whether the batch may be written again in another epoch."""

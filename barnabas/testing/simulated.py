@@ -204,8 +204,8 @@ class SimulatedClusterForTests:
         """Name of the broker that leads a partition; with `other_than`, waits until it is another one."""
 
         def no_leader() -> str:
-            told = f"{topic}-{partition} has no {'other ' if other_than else ''}leader"
-            return told if self._leader(topic, partition) in ("", other_than) else ""
+            missing = f"{topic}-{partition} has no {'other ' if other_than else ''}leader"
+            return missing if self._leader(topic, partition) in ("", other_than) else ""
 
         await self._cluster.wait_until(no_leader, READY_SECONDS if other_than else 0)
         return self._leader(topic, partition)

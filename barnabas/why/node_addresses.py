@@ -25,7 +25,7 @@ PROBE_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class NodeAddress:
-    """Where a node answers HTTP."""
+    """The HTTP listener of a node."""
 
     name: str
     host: str

@@ -12,7 +12,7 @@ from broker.apis.response_parts import ResponseParts
 from broker.coordinator.outcome import Now, Outcome, Reply
 from broker.groups.classic_groups import ClassicGroups
 from broker.groups.group import Client
-from broker.groups.limits import MOST_ASSIGNMENTS, MOST_PROTOCOLS
+from broker.groups.limits import MOST_ASSIGNMENTS, MOST_METADATA_BYTES, MOST_PROTOCOLS
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatResponse
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -42,7 +42,8 @@ def join_group(groups: GroupShards, call: Call) -> None:
     def refuse(code: ErrorCode) -> None:
         call.answer(JoinGroupResponse(member_id=request.member_id, error_code=code))
 
-    if len(request.protocols) > MOST_PROTOCOLS:
+    metadata_bytes = sum(len(protocol.metadata) for protocol in request.protocols)
+    if len(request.protocols) > MOST_PROTOCOLS or metadata_bytes > MOST_METADATA_BYTES:
         refuse(ErrorCode.INVALID_REQUEST)
         return
     reply = Reply(answer, refuse)

@@ -15,7 +15,8 @@ from types import ModuleType
 from typing import Generic, TypeVar
 
 from broker.coordinator.outcome import Machine
-from broker.coordinator.shard import Shard, ShardState, ShardTimers
+from broker.coordinator.shard import Shard, ShardContext, ShardState
+from broker.coordinator.shard_timers import ShardTimers
 from broker.replication.partition import Partition
 from broker.timing_wheel import TimingWheel
 from kraft.metadata.delta import MetadataDelta
@@ -151,13 +152,13 @@ class Coordinator(Generic[MachineT]):
 
     @property
     def may_be_deposed(self) -> bool:
-        """Whether another broker may have taken over a partition that is coordinated here; a list of groups would then
+        """True if another broker may have taken over a partition that is coordinated here; a list of groups would then
         be incomplete.
         """
         return bool(self._forgotten) or any(shard.may_be_deposed for shard in self._shards.values())
 
     def may_have_lost(self, index: int) -> bool:
-        """Whether this broker led the partition according to its last contact with the controllers, and another may
+        """True if this broker led the partition according to its last contact with the controllers, and another may
         lead it by now.
         """
         shard = self._shards.get(index)
@@ -210,16 +211,11 @@ class Coordinator(Generic[MachineT]):
 
     def _begin(self, partition: Partition) -> None:
         timers = ShardTimers(self._wheel)
-        shard = Shard(
-            self._world,
-            partition,
-            self._make_machine(partition, timers),
-            timers,
-            self._types,
-            commit_timeout_ms=self.topic.commit_timeout_ms(),
-            compression=self.topic.compression(),
-            decisions=self._decisions,
+        topic = self.topic
+        context = ShardContext(
+            self._world, self._types, topic.commit_timeout_ms(), topic.compression(), self._decisions
         )
+        shard = Shard(context, partition, self._make_machine(partition, timers), timers)
         self._shards[partition.index] = shard
         self._background.spawn(shard.load, failed=shard.load_failed)
 

@@ -8,7 +8,8 @@ builds on a record that could still be refused. Knows neither groups nor transac
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -16,9 +17,10 @@ from typing import Any, Generic, TypeVar
 import trio
 
 from broker.coordinator.outcome import CoordinatorRecord, Machine, Now, Operation, Outcome, ProducerStamp, Reply
+from broker.coordinator.shard_timers import ShardTimers
 from broker.purgatory import WaitingAck
 from broker.replication.partition import Partition
-from broker.timing_wheel import TimerEntry, TimingWheel
+from broker.timing_wheel import TimerEntry
 from protocol.errors import EncodeError, ErrorCode, KafkaError, MalformedMessage
 from protocol.records.batch import NO_SEQUENCE, CorruptBatch, read_header
 from protocol.records.builder import build_batch
@@ -36,6 +38,9 @@ Settled = Callable[[ErrorCode | None], None]
 
 RETRY_MS = 500
 """Delay before a timer whose records could not be written runs again."""
+
+ANSWERS_IN_ONE_STEP = 100
+"""Answers of one command, such as those to all members of a group, that one step of the event loop sends."""
 
 LOAD_STRETCH_BYTES = 64 * 1024
 """Bytes replayed in one step while loading."""
@@ -74,58 +79,24 @@ class ShardState(Enum):
     """Another broker leads the partition; the shard must not be used."""
 
 
-class ShardTimers:
-    """The timers of one machine; see `broker.coordinator.outcome.Timers`."""
+@dataclass(frozen=True, slots=True)
+class ShardContext:
+    """Environment of the shards of one internal topic."""
 
-    def __init__(self, wheel: TimingWheel) -> None:
-        self._wheel = wheel
-        self._entries: dict[Hashable, TimerEntry] = {}
-        self._deadlines: dict[Hashable, int] = {}
-        self.shard: Shard[Any] | None = None
-        """Set after construction, because the shard's machine needs the timers."""
-
-    def schedule(self, key: Hashable, deadline_ms: int, operation: Operation) -> None:
-        self.cancel(key)
-
-        def fire() -> None:
-            del self._entries[key], self._deadlines[key]
-            if self.shard is not None:
-                self.shard.run_timer(key, operation)
-
-        self._deadlines[key] = deadline_ms
-        self._entries[key] = self._wheel.add(deadline_ms, fire)
-
-    def cancel(self, key: Hashable) -> None:
-        entry = self._entries.pop(key, None)
-        if entry is not None:
-            del self._deadlines[key]
-            entry.cancel()
-
-    def deadline_ms(self, key: Hashable) -> int | None:
-        return self._deadlines.get(key)
-
-    def cancel_all(self) -> None:
-        for entry in self._entries.values():
-            entry.cancel()
-        self._entries.clear()
-        self._deadlines.clear()
+    world: World
+    types: dict[int, RecordType]
+    """Record types of the topic, by API key."""
+    commit_timeout_ms: int
+    """Maximum time that an answer waits for the replicas."""
+    compression: int
+    decisions: Decisions | None
 
 
 class Shard(Generic[MachineT]):
     """One partition's machine while this broker leads it in leader epoch `epoch`."""
 
-    def __init__(  # noqa: PLR0913 - made in one place
-        self,
-        world: World,
-        partition: Partition,
-        machine: MachineT,
-        timers: ShardTimers,
-        types: dict[int, RecordType],
-        *,
-        commit_timeout_ms: int,
-        compression: int = 0,
-        decisions: Decisions | None = None,
-    ) -> None:
+    def __init__(self, context: ShardContext, partition: Partition, machine: MachineT, timers: ShardTimers) -> None:
+        world = context.world
         self.partition = partition
         self.machine = machine
         self.state = ShardState.LOADING
@@ -133,12 +104,12 @@ class Shard(Generic[MachineT]):
         """Duration of loading; None before the shard is active."""
         self.epoch = partition.leader_epoch
         self._world = world
-        self._decisions = decisions or Decisions("", world.wall_clock.now_ms)
+        self._decisions = context.decisions or Decisions("", world.wall_clock.now_ms)
         self._timers = timers
-        self._types = types
-        self._wheel = timers._wheel
-        self._commit_timeout_ms = commit_timeout_ms
-        self._compression = compression
+        self._types = context.types
+        self._wheel = timers.wheel
+        self._commit_timeout_ms = context.commit_timeout_ms
+        self._compression = context.compression
         self._waiting: dict[Reply, tuple[WaitingAck[ErrorCode], TimerEntry]] = {}
         timers.shard = self
 
@@ -233,7 +204,7 @@ class Shard(Generic[MachineT]):
 
     @property
     def may_be_deposed(self) -> bool:
-        """Whether this broker has lost contact with both controllers and followers, so that another broker may be
+        """True if this broker has lost contact with both controllers and followers, so that another broker may be
         coordinator and the state here stale.
         """
         return self.partition.is_forgotten
@@ -328,6 +299,9 @@ class Shard(Generic[MachineT]):
             return
         required_offset = self.partition.log.log_end_offset
         self._note_when_committed(outcome, required_offset)
+        if len(outcome.answers) > ANSWERS_IN_ONE_STEP:
+            self._answer_when_committed(self._in_steps(outcome.answers), None, required_offset)
+            return
         for reply, response in outcome.answers:
             self._answer_when_committed(reply, response, required_offset)
 
@@ -391,8 +365,7 @@ class Shard(Generic[MachineT]):
             self._carry_out(instead)
             return
         log.info("%r cannot write: %s", self, error)
-        for reply, _ in outcome.answers:
-            reply.refuse(coordinator_error(error.code))
+        self._in_steps(outcome.answers).refuse(coordinator_error(error.code))
 
     def begin_verification(self, producer: ProducerStamp, *, supports_epoch_bump: bool) -> Verification | None:
         """Start the check that precedes a producer's first transactional records in this partition.
@@ -451,6 +424,21 @@ class Shard(Generic[MachineT]):
 
         self._wait(reply, required_offset, settled)
 
+    def _in_steps(self, answers: Sequence[tuple[Reply, Any]]) -> Reply:
+        """All these replies as one. They are sent in steps, also if the shard is given up meanwhile."""
+
+        def send(code: ErrorCode | None, start: int = 0) -> None:
+            end = start + ANSWERS_IN_ONE_STEP
+            for reply, response in answers[start:end]:
+                if code is None:
+                    reply.answer(response)
+                else:
+                    reply.refuse(code)
+            if end < len(answers):
+                self._wheel.add(self._world.monotonic.now_ms() + 1, partial(send, code, end))
+
+        return Reply(answer=lambda _: send(None), refuse=send)
+
     def _refuse_when_committed(self, reply: Reply, code: ErrorCode) -> None:
         """An error reveals state as well, so it waits for that state to be committed."""
         if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
@@ -492,8 +480,7 @@ class Shard(Generic[MachineT]):
         self.state = ShardState.GONE
         self._timers.shard = None
         self._timers.cancel_all()
-        for reply in self.machine.give_up():
-            reply.refuse(ErrorCode.NOT_COORDINATOR)
+        self._in_steps([(reply, None) for reply in self.machine.give_up()]).refuse(ErrorCode.NOT_COORDINATOR)
         # The partition itself answers waiters for the high watermark once it knows that it moved. It may not know yet,
         # and they must not wait for that.
         waiting, self._waiting = self._waiting, {}

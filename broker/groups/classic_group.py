@@ -10,10 +10,10 @@ import logging
 from collections import Counter
 
 from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, Reply
-from broker.groups.classic_member import ClassicMember, MemberProtocol
+from broker.groups.classic_member import ClassicMember, MemberProtocol, size_of
 from broker.groups.classic_state import CAN_REBALANCE, MOVES, ClassicState
 from broker.groups.group import Client, Commit, GroupType
-from broker.groups.limits import MOST_ELEMENTS_READ
+from broker.groups.limits import MOST_ELEMENTS_READ, MOST_GROUP_BYTES
 from protocol.embedded_consumer import read_assignment, read_subscription, read_topics
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage, TooManyElements
 from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue, MemberMetadata
@@ -62,6 +62,8 @@ class ClassicGroup:
         """The initial rebalance delay is over; the join phase waits only for `pending_join`."""
         self._joined = 0
         """Number of members with a waiting JoinGroup."""
+        self._metadata_bytes = 0
+        """Bytes of the metadata of all members."""
         self._supporters: Counter[str] = Counter()
         """Number of members that support each protocol."""
         self._subscription: frozenset[str] | None = None
@@ -247,6 +249,7 @@ class ClassicGroup:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
         self._supporters.update(member.protocol_names())
+        self._metadata_bytes += size_of(member.protocols)
         self.pending_join.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> None:
@@ -254,6 +257,7 @@ class ClassicGroup:
         member = self.members.pop(member_id, None)
         if member is not None:
             self._supporters.subtract(member.protocol_names())
+            self._metadata_bytes -= size_of(member.protocols)
             self._joined -= member.awaiting_join is not None
             if member.group_instance_id is not None:
                 self.static_members.pop(member.group_instance_id, None)
@@ -278,6 +282,7 @@ class ClassicGroup:
     def set_protocols(self, member: ClassicMember, protocols: tuple[MemberProtocol, ...]) -> None:
         """Replace the protocols that the member supports."""
         self._supporters.subtract(member.protocol_names())
+        self._metadata_bytes += size_of(protocols) - size_of(member.protocols)
         member.protocols = protocols
         self._supporters.update(member.protocol_names())
 
@@ -295,7 +300,7 @@ class ClassicGroup:
         return member
 
     def has_unrevoked_partitions(self, member: ClassicMember) -> bool:
-        """Whether the member joined this generation with partitions that its new assignment leaves out. They stay
+        """True if the member joined this generation with partitions that its new assignment leaves out. They stay
         unowned until it revokes them and rejoins (KIP-429), and a replacement of the member does not know of them.
         """
         if not self.is_of_consumers:
@@ -320,7 +325,7 @@ class ClassicGroup:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def has_all_joined(self) -> bool:
-        """Whether every member waits in JoinGroup and no assigned member id is outstanding."""
+        """True if every member waits in JoinGroup and no assigned member id is outstanding."""
         return not self.pending_join and self._joined == len(self.members)
 
     def elect_joined_leader(self) -> bool:
@@ -335,8 +340,14 @@ class ClassicGroup:
             self.leader_id = chosen
         return True
 
+    def has_memory_for(self, member_id: str, protocols: tuple[MemberProtocol, ...]) -> bool:
+        """True if the member may have these protocols: the metadata of all members is limited."""
+        member = self.members.get(member_id)
+        own_bytes = 0 if member is None else size_of(member.protocols)
+        return self._metadata_bytes - own_bytes + size_of(protocols) <= MOST_GROUP_BYTES
+
     def accepts(self, member_id: str, max_size: int) -> bool:
-        """Whether the member may join. Members that have joined already take precedence, so that the last ones are left
+        """True if the member may join. Members that have joined already take precedence, so that the last ones are left
         out after `max_size` was lowered (KIP-389).
         """
         member = self.members.get(member_id)
@@ -349,7 +360,7 @@ class ClassicGroup:
     # -- common protocols
 
     def supports(self, kind: str, protocols: tuple[MemberProtocol, ...]) -> bool:
-        """Whether a member with this protocol type and these protocols may be in the group."""
+        """True if a member with this protocol type and these protocols may be in the group."""
         if self.is_empty():
             return bool(kind and protocols)
         return kind == self.kind and any(self._supporters[protocol.name] == len(self.members) for protocol in protocols)

@@ -2,8 +2,7 @@
 
 Members join, the leader gets the list of members and makes the assignment, and all members sync to get their parts
 (KIP-62, KIP-345, KIP-394). Subscriptions and assignments pass through uninterpreted, except that the coordinator checks
-which partitions a returning static member had to revoke. Only a finished generation is written, so commands change the
-live group themselves, and their records are replayed only while loading; if a write fails, the change is undone here.
+which partitions a returning static member had to revoke. Only a finished generation is written.
 
 Knows no other kind of group: requests for one are passed to `other_kind`.
 """
@@ -23,6 +22,7 @@ from broker.groups.classic_state import ClassicState
 from broker.groups.decision_notes import note_assigned, note_member_fenced
 from broker.groups.description import Description
 from broker.groups.group import Client, Group, GroupContext, GroupType
+from broker.groups.limits import MOST_MEMBERS
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue
@@ -32,6 +32,7 @@ from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse,
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from protocol.schema import Message
 from runtime.uuids import random_uuid
+from settings.broker import BrokerSettings
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +87,11 @@ class _Join:
 class ClassicGroups:
     """The classic groups of one partition of `__consumer_offsets`.
 
+    Unlike the commands of other kinds of groups, these change the live group before its records are written: most of
+    its state (waiting requests, members that have joined, timers) is in no record, and replaying a finished generation
+    over the live group would lose it. So records are replayed only while loading (`Outcome.replay`), and a command
+    whose write fails restores the group or its answers (`Outcome.failed`), as in Kafka's GroupMetadataManager.
+
     Commands raise KafkaError for an answer that holds only an error.
     """
 
@@ -121,7 +127,7 @@ class ClassicGroups:
         protocols = member_protocols(request.protocols)
         join = _Join(request, client, version, reply, now, protocols, Outcome(replay=False))
         group = found if isinstance(found, ClassicGroup) else self._create(found, join)
-        if not group.accepts(request.member_id, settings.group_max_size):
+        if not group.accepts(request.member_id, _max_size(settings)):
             # Members that joined first have precedence; a member without room loses its place to one of them.
             self.rebalances.leave(group, request.member_id, join.outcome)
             join.answer(JoinGroupResponse(member_id="", error_code=ErrorCode.GROUP_MAX_SIZE_REACHED))
@@ -129,6 +135,8 @@ class ClassicGroups:
             return join.outcome
         if not group.supports(request.protocol_type, protocols):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if not group.has_memory_for(request.member_id, protocols):
+            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
         if not request.member_id:
             self._join_new(group, join)
         elif request.member_id in group.pending_join:
@@ -502,7 +510,7 @@ class ClassicGroups:
     def loaded(self, now: Now) -> Outcome:
         """The whole log has been replayed: every member gets a full session timeout."""
         outcome = Outcome(replay=False)
-        max_size = self._context.settings().group_max_size
+        max_size = _max_size(self._context.settings())
         for group in self._groups:
             if isinstance(group, ClassicGroup):
                 for member in group.members.values():
@@ -536,8 +544,12 @@ class _Before:
     session_timeout_ms: int
 
 
+def _max_size(settings: BrokerSettings) -> int:
+    return min(settings.group_max_size, MOST_MEMBERS)
+
+
 def _may_be_replaced(group: Group) -> bool:
-    """Whether a classic group may replace it."""
+    """True if a classic group may replace it."""
     return group.is_empty() and group.type is not GroupType.SHARE
 
 

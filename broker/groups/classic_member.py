@@ -28,6 +28,11 @@ def metadata_of(protocols: tuple[MemberProtocol, ...], name: str) -> bytes:
     return next((protocol.metadata for protocol in protocols if protocol.name == name), b"")
 
 
+def size_of(protocols: tuple[MemberProtocol, ...]) -> int:
+    """Bytes of the metadata of all protocols."""
+    return sum(len(protocol.metadata) for protocol in protocols)
+
+
 @dataclass(slots=True, eq=False)
 class ClassicMember:
     member_id: str
@@ -57,7 +62,7 @@ class ClassicMember:
         self.session_deadline_ms = now.monotonic_ms + self.session_timeout_ms
 
     def is_excused(self) -> bool:
-        """Whether the member waits for the coordinator and need not send heartbeats. A new member may have disconnected
+        """True if the member waits for the coordinator and need not send heartbeats. A new member may have disconnected
         and joined again under another id, so its wait is limited.
         """
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)

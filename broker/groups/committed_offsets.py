@@ -54,7 +54,7 @@ class CommittedOffsets:
     # -- lookup
 
     def __contains__(self, group_id: str) -> bool:
-        """Whether the group has committed or pending offsets."""
+        """True if the group has committed or pending offsets."""
         return group_id in self._groups or group_id in self._open
 
     def __len__(self) -> int:
@@ -74,7 +74,7 @@ class CommittedOffsets:
         return None if kept is None else kept.committed
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether an open transaction has a pending offset for the partition."""
+        """True if an open transaction has a pending offset for the partition."""
         return any(
             partition in self._pending[producer_id].get(group_id, {}).get(topic, {})
             for producer_id in self._open.get(group_id, ())

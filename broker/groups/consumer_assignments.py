@@ -128,7 +128,7 @@ class Assignments:
         return TargetAssignment(epoch, targets[member.member_id])
 
     def may_assign(self, group: ConsumerGroup, now: Now) -> bool:
-        """Whether the interval since the last target assignment is over."""
+        """True if the interval since the last target assignment is over."""
         interval_ms = consumer_assignment_interval_ms(self._context, group.group_id)
         # A clock that was set back must not delay assignments for long.
         return group.assignment_timestamp_ms == 0 or not 0 <= now.wall_ms - group.assignment_timestamp_ms < interval_ms
@@ -212,7 +212,7 @@ def _reason_to_reassign(group: ConsumerGroup, before: ConsumerMember, after: Con
 
 
 def _matters(topic: TopicDelta) -> bool:
-    """Whether the change can affect an assignment. Changes of leaders and in-sync replicas cannot, and they are
+    """True if the change can affect an assignment. Changes of leaders and in-sync replicas cannot, and they are
     frequent.
     """
     if topic.before is None:

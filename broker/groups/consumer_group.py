@@ -205,7 +205,7 @@ class ConsumerGroup:
             raise self._stale(member, f"epoch {commit.generation_or_epoch} is newer than {member.epoch}")
 
     def check_commit_of(self, commit: Commit, topic_id: bytes, partition: int) -> None:
-        """Whether the offset of one partition may be committed with the member epoch of the commit. An older epoch is
+        """Check that one offset may be committed with the member epoch of the commit. An older epoch is
         valid as long as the member has owned the partition since then (KIP-1251).
 
         Raises KafkaError: STALE_MEMBER_EPOCH, ILLEGAL_GENERATION. To be called after `check_commit`.
@@ -279,7 +279,7 @@ class ConsumerGroup:
         return UNKNOWN_EPOCH if epochs is None else epochs.get(partition, UNKNOWN_EPOCH)
 
     def waits_in_vain(self, member: ConsumerMember) -> bool:
-        """Whether no partition that the member waits for is free yet."""
+        """True if no partition that the member waits for is free yet."""
         return any(
             self.owner_epoch(topic_id, partition) != UNKNOWN_EPOCH
             for topic_id, partitions in self.targets.get(member.member_id, _NO_PARTITIONS).items()
@@ -288,7 +288,7 @@ class ConsumerGroup:
         )
 
     def supports_classic_protocols(self, protocol_type: str, protocols: Collection[str]) -> bool:
-        """Whether a member with these protocols is compatible with the members that use the classic protocol."""
+        """True if a member with these protocols is compatible with the members that use the classic protocol."""
         if protocol_type != CONSUMER_PROTOCOL_TYPE:
             return False
         if not self.members:
@@ -373,20 +373,16 @@ class ConsumerGroup:
         return [member_id for member_id in self.targets if member_id not in self.members]
 
     def assigns_each_once(self, topics: TopicsImage) -> bool:
-        """Whether each partition of a subscribed topic is in the target of exactly one member."""
-        assigned = Counter(
-            (topic_id, partition)
-            for member_id in self.members
-            for topic_id, partitions in self.targets.get(member_id, _NO_PARTITIONS).items()
-            for partition in partitions
-        )
-        wanted = {
-            (topics.by_name[name].id, partition)
-            for name in (*self._by_name, *self._by_pattern)
-            if name in topics.by_name
-            for partition in topics.by_name[name].partitions
-        }
-        return wanted <= assigned.keys() and all(count == 1 for count in assigned.values())
+        """True if each partition of a subscribed topic is in the target of exactly one member."""
+        shares: dict[bytes, list[frozenset[int]]] = {}
+        for member_id in self.members:
+            for topic_id, partitions in self.targets.get(member_id, _NO_PARTITIONS).items():
+                shares.setdefault(topic_id, []).append(partitions)
+        assigned = {topic_id: frozenset[int]().union(*parts) for topic_id, parts in shares.items()}
+        if any(sum(map(len, shares[topic_id])) != len(partitions) for topic_id, partitions in assigned.items()):
+            return False
+        subscribed = [topics.by_name[name] for name in (*self._by_name, *self._by_pattern) if name in topics.by_name]
+        return all(topic.partitions.keys() <= assigned.get(topic.id, frozenset()) for topic in subscribed)
 
     # -- replay
 

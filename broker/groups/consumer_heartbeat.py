@@ -136,7 +136,7 @@ def reported_partitions(request: ConsumerGroupHeartbeatRequest) -> Partitions | 
 
 
 def is_full_request(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the request has all fields, as after a lost answer; the answer then repeats the assignment."""
+    """True if the request has all fields, as after a lost answer; the answer then repeats the assignment."""
     return (
         request.rebalance_timeout_ms != -1
         and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.coordinator.coordinator import CoordinatedTopic, Coordinator
-from broker.coordinator.shard import ShardTimers
+from broker.coordinator.shard_timers import ShardTimers
 from broker.current_settings import CurrentSettings
 from broker.groups.group import GroupContext, GroupDirectory
 from broker.groups.machine import GroupMachine

@@ -61,7 +61,7 @@ class Group(Protocol):
         """Name in ListGroups: `Stable`, `Empty`, `PreparingRebalance`, …"""
 
     def is_empty(self) -> bool:
-        """Whether it has no members."""
+        """True if it has no members."""
 
     def empty_since_ms(self) -> int | None:
         """Wall time since when it has no members; None if it has some, or if each offset expires by its own commit time
@@ -69,7 +69,7 @@ class Group(Protocol):
         """
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether the offsets of `topic` are in use, so that they neither expire nor may be deleted."""
+        """True if the offsets of `topic` are in use, so that they neither expire nor may be deleted."""
 
     def check_commit(self, commit: Commit, now: Now) -> None:
         """Raises KafkaError: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, STALE_MEMBER_EPOCH, FENCED_INSTANCE_ID,

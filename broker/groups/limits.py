@@ -9,6 +9,15 @@ from typing import Final
 MOST_PROTOCOLS: Final = 100
 """Protocols in a JoinGroup. A client sends one per assignor."""
 
+MOST_MEMBERS: Final = 3000
+"""Members of a classic group, whatever group.max.size is. A rebalance goes through all of them in one step."""
+
+MOST_METADATA_BYTES: Final = 1 << 20
+"""Bytes of the metadata of all protocols in a JoinGroup. They stay in memory as long as the member."""
+
+MOST_GROUP_BYTES: Final = 16 << 20
+"""Bytes of the metadata of all members of a classic group. A record has one MiB, and one protocol of each member."""
+
 MOST_ASSIGNMENTS: Final = 10_000
 """Assignments in a SyncGroup, one per member. A generation with more members does not fit into a record."""
 

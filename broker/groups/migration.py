@@ -332,7 +332,7 @@ class GroupMigration:
         return self._consumer.checked_static_member(static, member_id, request.group_instance_id)
 
     def _replaces_the_last(self, group: ConsumerGroup, static: ConsumerMember) -> bool:
-        """Whether this was the last member with the consumer protocol, returning with the classic one."""
+        """True if this was the last member with the consumer protocol, returning with the classic one."""
         others_are_classic = group.classic_members == len(group.members) - 1 and not static.is_classic
         return others_are_classic and self._may_downgrade(len(group.members))
 
@@ -399,7 +399,7 @@ class GroupMigration:
         return Outcome(answers=[(reply, HeartbeatResponse(error_code=code))])
 
     def _has_to_join(self, group: ConsumerGroup, member: ConsumerMember, now: Now) -> bool:
-        """Whether the member must rejoin to revoke or receive partitions."""
+        """True if the member must rejoin to revoke or receive partitions."""
         if member.epoch < group.assignment_epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
             return True
         if member.state is MemberState.UNRELEASED_PARTITIONS and not group.waits_in_vain(member):

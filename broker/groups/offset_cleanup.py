@@ -23,6 +23,8 @@ RECORDS_IN_ONE_STEP = 1000
 """Maximum number of tombstones in one batch, well below the batch size limit."""
 OFFSETS_IN_ONE_STEP = 2000
 """Maximum number of offsets that one step examines: a few milliseconds."""
+STEP_PAUSE_MS = 1
+"""Between two steps, so that the event loop runs."""
 RETRY_MS = 500
 """Delay before a clean-up starts again whose tombstones could not be written."""
 
@@ -48,7 +50,7 @@ class _CleanUp:
     timer: str
     tombstones: Iterator[list[CoordinatorRecord]]
     """For each examined offset, and for each group, the records to write for it, often none."""
-    finished: Callable[[Now], None]
+    finished: Callable[[], None]
 
 
 class OffsetCleanUp:
@@ -111,9 +113,9 @@ class OffsetCleanUp:
                 return
             if is_finished:
                 del self._current[clean_up.timer]
-                clean_up.finished(now)
+                clean_up.finished()
             else:
-                self._schedule(clean_up.timer, partial(self._go_on, clean_up, again), now)
+                self._schedule(clean_up.timer, partial(self._go_on, clean_up, again), now, STEP_PAUSE_MS)
 
         if outcome.records:
             # Not before this batch is committed: a failing write must not cause a busy loop.
@@ -132,9 +134,8 @@ class OffsetCleanUp:
 
     def _forget_deleted_topics(self, now: Now) -> Outcome:
         """Timer: tombstones for offsets of deleted topics."""
-        return self._begin(
-            _CleanUp(DELETED_TOPICS_TIMER, self._of_deleted_topics(), lambda now: self._deleted_topics.clear()), now
-        )
+        clean_up = _CleanUp(DELETED_TOPICS_TIMER, self._of_deleted_topics(), self._deleted_topics.clear)
+        return self._begin(clean_up, now)
 
     def _of_deleted_topics(self) -> Iterator[list[CoordinatorRecord]]:
         committed = self._offsets.committed
@@ -160,7 +161,8 @@ class OffsetCleanUp:
         """Timer: tombstones for expired offsets, and for empty groups without offsets."""
         # A write that fails must not end the checks.
         self._schedule_expiry(now)
-        return self._begin(_CleanUp(EXPIRY_TIMER, self._expired(now), self._schedule_expiry), now)
+        clean_up = _CleanUp(EXPIRY_TIMER, self._expired(now), lambda: self._schedule_expiry(now))
+        return self._begin(clean_up, now)
 
     def _expired(self, now: Now) -> Iterator[list[CoordinatorRecord]]:
         """Decides by the time at which the clean-up began."""

@@ -306,5 +306,5 @@ def _simple_group(group_id: str, generation: int, error: ErrorCode) -> Group:
 
 
 def _differ(topic_id: bytes, other: bytes) -> bool:
-    """Whether both ids are known and different."""
+    """True if both ids are known and different."""
     return ZERO_UUID not in (topic_id, other) and topic_id != other

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import trio
 
 from broker.coordinator.coordinator import CoordinatedTopic, Coordinator
-from broker.coordinator.shard import Shard, ShardTimers
+from broker.coordinator.shard import Shard
+from broker.coordinator.shard_timers import ShardTimers
 from broker.current_settings import CurrentSettings
 from broker.internal_topics import TRANSACTION_TOPIC
 from broker.metadata_cache import MetadataCache
@@ -83,7 +84,8 @@ def transaction_coordinator(
 
     def make_machine(partition: Partition, timers: ShardTimers) -> TransactionMachine:
         def shard() -> Shard[TransactionMachine] | None:
-            return timers.shard
+            found: Shard[TransactionMachine] | None = timers.shard
+            return found
 
         return TransactionMachine(
             TransactionContext(

@@ -91,7 +91,7 @@ class _Ending:
 
     @property
     def given_up(self) -> bool:
-        """Whether another broker coordinates the transaction now and writes the markers."""
+        """True if another broker coordinates the transaction now and writes the markers."""
         return self.shard.state is not ShardState.ACTIVE
 
 

@@ -143,7 +143,7 @@ class Transaction:
         return self.started_ms + self.timeout_ms < wall_ms
 
     def ended_by(self, producer: ProducerStamp) -> bool:
-        """Whether the end of the transaction bumped `producer`'s epoch to the current one (version 2)."""
+        """True if the end of the transaction bumped `producer`'s epoch to the current one (version 2)."""
         if self.state not in COMPLETED or self.transaction_version < BUMPS_EPOCH:
             return False
         if producer.producer_id == self.producer_id:

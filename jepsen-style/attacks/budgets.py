@@ -1,4 +1,4 @@
-"""What an attack may cost, and how its outcome reads in a table."""
+"""Cost limits of attacks, and the table of their outcomes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def excesses(outcome: Outcome) -> Iterator[str]:
     if outcome.missing:
         yield f"{outcome.missing} acknowledged records are missing"
     elif outcome.missing is None and not outcome.over_limit:
-        yield "nobody says how many records there are"
+        yield "the number of records is unknown"
     if outcome.grown_mb > MOST_GROWTH_MB:
         yield f"memory > +{MOST_GROWTH_MB} MB"
     if not outcome.before.count or not outcome.during.count:

@@ -16,7 +16,7 @@ class Attack:
     name: str
     play: Callable[[Scene], None]
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Of the nodes; other settings make another cluster."""
+    """Settings of the nodes. Attacks with other settings get another cluster."""
 
     @property
     def title(self) -> str:

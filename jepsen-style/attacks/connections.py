@@ -1,4 +1,4 @@
-"""Connections that ask much and take nothing, say nothing, or say it very slowly."""
+"""Connections that request much and read nothing, send nothing, or send very slowly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from protocol.messages.metadata import MetadataRequest
 from protocol.records.builder import build_batch
 
 WIDE_PARTITIONS = 400
-"""Of the topic that makes an answer to Metadata large."""
+"""Partitions of the topic that makes a Metadata response large."""
 ONE_READ_BYTES = 122_880
 READY_SECONDS = 2.0
 SPARE_DESCRIPTORS = 50
@@ -73,7 +73,7 @@ def announced_frames(scene: Scene) -> None:
 
 
 def idle_connections(scene: Scene) -> None:
-    """2,000 connections that say nothing for 5 s."""
+    """2,000 connections that send nothing for 5 s."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(limit[0], 4_000), limit[1]), limit[1]))
     scene.begin()
@@ -155,7 +155,7 @@ def _widen(scene: Scene) -> None:
 
 
 def _is_established(peer: Peer) -> bool:
-    """Whether this side of the connection has heard nothing of an end: bytes that nobody reads may lie before it."""
+    """Whether this side has not received the end of the connection; unread bytes may lie before the end."""
     info = peer.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
     return info[0] == 1
 

@@ -122,7 +122,7 @@ def find_many_coordinators(scene: Scene) -> None:
 
 
 def metadata_of_unknown_topics(scene: Scene) -> None:
-    """Metadata of 65,000 topics that nobody has created, four times."""
+    """Metadata of 65,000 topics that do not exist, four times."""
     topics = [MetadataRequestTopic(name=f"t{number}") for number in range(MANY)]
     _measure(scene, scene.victim, MetadataRequest(topics=topics, allow_auto_topic_creation=False), 12, times=4)
 
@@ -182,7 +182,7 @@ def _record() -> Fields:
 
 
 def _bomb(records: int) -> bytes:
-    """So many of the smallest records, as zstd folds them."""
+    """This many of the smallest records, compressed with zstd."""
     compressor = zstandard.ZstdCompressor(level=3).compressobj()
     chunk = _RECORD * _CHUNK_RECORDS
     folded = [compressor.compress(chunk) for _ in range(records // _CHUNK_RECORDS)]

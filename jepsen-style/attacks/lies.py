@@ -1,4 +1,4 @@
-"""Requests that are answered and then do what nobody should be able to do: poison, forged log lines, lost order."""
+"""Requests that succeed and do harm afterwards: poisoned batches, forged log lines, lost order."""
 
 from __future__ import annotations
 

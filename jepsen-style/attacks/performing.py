@@ -14,10 +14,10 @@ from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.ports import free_base_port
 
 WARM_SECONDS = 3.0
-"""How long the producer of a new cluster has to itself."""
+"""Warm-up of the producer of a new cluster."""
 
 
-def perform(attacks: Iterable[Attack], base_port: int, tell: Callable[[Outcome], None]) -> list[Outcome]:
+def perform(attacks: Iterable[Attack], base_port: int, report: Callable[[Outcome], None]) -> list[Outcome]:
     """`base_port` 0: each cluster gets ports that are free. Raises ClusterError if a cluster does not come up."""
     outcomes = []
     target: Target | None = None
@@ -32,7 +32,7 @@ def perform(attacks: Iterable[Attack], base_port: int, tell: Callable[[Outcome],
                     time.sleep(WARM_SECONDS)
                 outcome = _perform(attack, target)
                 outcomes.append(outcome)
-                tell(outcome)
+                report(outcome)
                 if not _is_well(outcome, target):
                     target.close()
                     target = None
@@ -52,7 +52,7 @@ def _perform(attack: Attack, target: Target) -> Outcome:
 
 
 def _is_well(outcome: Outcome, target: Target) -> bool:
-    """Whether the next attack finds a cluster as if nothing had been."""
+    """Whether the cluster recovered, so that the next attack can use it."""
     return not (outcome.over_limit or outcome.dead or outcome.grown_mb > 200 or target.dead())
 
 

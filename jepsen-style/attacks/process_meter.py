@@ -1,4 +1,4 @@
-"""What a process has used: CPU seconds, memory now and at its highest. Linux only."""
+"""CPU seconds, memory and peak memory of a process. Linux only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ _RESET_PEAK = "5"
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Of one process, so far."""
 
     cpu_seconds: float
     resident_mb: float

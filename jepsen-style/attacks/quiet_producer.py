@@ -23,7 +23,7 @@ RECORDS_PER_SECOND = 100
 CLOSE_SECONDS = 20.0
 
 
-async def produce(bootstrap: str, told: TextIO) -> None:
+async def produce(bootstrap: str, output: TextIO) -> None:
     stop = trio.Event()
     async with (
         Producer(bootstrap_servers=bootstrap.split(","), linger_ms=0, delivery_timeout_ms=120_000) as producer,
@@ -33,24 +33,24 @@ async def produce(bootstrap: str, told: TextIO) -> None:
         began = trio.current_time()
         number = 0
         while not stop.is_set():
-            nursery.start_soon(_send, producer, number, told)
+            nursery.start_soon(_send, producer, number, output)
             number += 1
             await trio.sleep_until(began + number / RECORDS_PER_SECOND)
         nursery.cancel_scope.deadline = trio.current_time() + CLOSE_SECONDS
 
 
-async def _send(producer: Producer, number: int, told: TextIO) -> None:
-    _tell(told, "S", number)
+async def _send(producer: Producer, number: int, output: TextIO) -> None:
+    _write(output, "S", number)
     try:
         await producer.send(TOPIC, b"record %d" % number, partition=number % PARTITIONS)
     except (KafkaError, ChannelError):
-        _tell(told, "F", number)
+        _write(output, "F", number)
     else:
-        _tell(told, "A", number)
+        _write(output, "A", number)
 
 
-def _tell(told: TextIO, what: str, number: int) -> None:
-    told.write(f"{what} {number} {time.monotonic():.6f}\n")
+def _write(output: TextIO, what: str, number: int) -> None:
+    output.write(f"{what} {number} {time.monotonic():.6f}\n")
 
 
 async def _wait_for_end_of_input(stop: trio.Event) -> None:
@@ -60,8 +60,8 @@ async def _wait_for_end_of_input(stop: trio.Event) -> None:
 
 def main() -> None:
     bootstrap, path = sys.argv[1:]
-    with open(path, "w", buffering=1, encoding="utf-8") as told:
-        trio.run(produce, bootstrap, told)
+    with open(path, "w", buffering=1, encoding="utf-8") as output:
+        trio.run(produce, bootstrap, output)
 
 
 if __name__ == "__main__":

@@ -19,39 +19,39 @@ LIMIT_SECONDS = 60.0
 """A broker that is frozen for longer counts as "> 60 s"."""
 PREPARE_SECONDS = 60.0
 IDLE_SECONDS = 3.0
-"""How long the producer is measured before an attack."""
+"""Time for which the producer is measured before an attack."""
 LEAST_SECONDS = 2.0
-"""How long it is measured at least, from the attack on."""
+"""Shortest time for which it is measured from the attack on."""
 PROBE_SECONDS = 0.1
 PROMPT_SECONDS = 0.5
 """A broker that answers a new connection within that time has recovered."""
 METRICS_SECONDS = 5.0
 SLOW_STEPS_METRIC = "barnabas_request_overbudget"
-"""What a node's watchdog counts: steps of its event loop above 20 ms, by API."""
+"""Steps of a node's event loop above 20 ms, by API."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What an attack came to."""
+    """Measured outcome of an attack."""
 
     name: str
     bytes_sent: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
-    """Of the attacked node."""
+    """CPU seconds of the attacked node."""
     grown_mb: float = 0.0
-    """Of the node that grew most, at its highest."""
+    """Peak growth of the node that grew most."""
     longest_wait_seconds: float = 0.0
-    """Of a new connection to the attacked node, for ApiVersions."""
+    """Longest time in which a new connection to the attacked node got an ApiVersions response."""
     before: Latencies = field(default_factory=lambda: Latencies.of([]))
     during: Latencies = field(default_factory=lambda: Latencies.of([]))
     slow_steps: int | None = None
     """Above 20 ms, as all nodes count them; None if they do not."""
     dead: list[str] = field(default_factory=list)
     missing: int | None = 0
-    """Acknowledged records that are not there; None if nobody could say."""
+    """Acknowledged records that are missing; None if unknown."""
     problems: list[str] = field(default_factory=list)
-    """What the attack itself found wrong."""
+    """Problems that the attack itself found."""
     over_limit: bool = False
 
 
@@ -67,7 +67,7 @@ class Scene:
         self._usage: dict[str, Usage | None] = {}
         self._slow_steps: int | None = None
         self._is_prompt = False
-        """How a new connection was answered last."""
+        """Whether the last new connection was answered promptly."""
         self._over = threading.Event()
         self._prober = threading.Thread(target=self._probe, daemon=True)
 
@@ -102,7 +102,7 @@ class Scene:
     def deadline(self) -> float:
         return self._deadline
 
-    # ---- for whoever runs them
+    # ---- for the runner of the attacks
 
     def play(self, attack: Callable[[Scene], None]) -> Outcome:
         outcome = self.outcome
@@ -171,7 +171,7 @@ class Scene:
         outcome.missing = None if readable is None else max(0, acknowledged - readable)
 
     def _count_slow_steps(self) -> int | None:
-        """Of all nodes that can be asked; None if none of them counts."""
+        """Sum over all reachable nodes; None if none of them counts."""
         counts = [count for node in self.target.cluster.nodes if (count := _slow_steps_of(node)) is not None]
         return sum(counts) if counts else None
 

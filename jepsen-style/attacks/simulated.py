@@ -11,7 +11,7 @@ from simulation.seed import SeedReport, run_seed
 from simulation.swarm import HostilePlan
 
 BUSY = HostilePlan(clients=3, pause_seconds=0.004)
-"""So many requests that the cluster's other work costs little beside them."""
+"""Number of requests that makes the cost of the cluster's other work small."""
 REQUESTS = "hostile: requests"
 
 

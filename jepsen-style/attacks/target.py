@@ -34,7 +34,7 @@ LATEST = -1
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Of records that were sent in some time, in milliseconds."""
+    """Latencies of the records sent in a period, in milliseconds."""
 
     count: int
     p50: float
@@ -60,7 +60,7 @@ class Target:
         self.settings = dict(settings)
         self.topics: set[str] = set()
         """Those that attacks have made."""
-        self._told = directory / "quiet-producer.txt"
+        self._output = directory / "quiet-producer.txt"
         self.cluster = LocalCluster(directory / "cluster", base_port, self.settings)
         _wait_for_ports(self.cluster)
         self.cluster.up()
@@ -69,7 +69,7 @@ class Target:
             self.pids = {node.name: self._pid_of(node) for node in self.cluster.nodes}
             self.create_topic(quiet_producer.TOPIC, quiet_producer.PARTITIONS)
             self._producer = subprocess.Popen(
-                [sys.executable, "-m", "attacks.quiet_producer", self.cluster.bootstrap_servers, str(self._told)],
+                [sys.executable, "-m", "attacks.quiet_producer", self.cluster.bootstrap_servers, str(self._output)],
                 stdin=subprocess.PIPE,
                 env=_environment(),
             )
@@ -78,7 +78,7 @@ class Target:
             raise
 
     def close(self) -> None:
-        """Ends the producer and all nodes at once: nothing of them is needed any more."""
+        """Kill the producer and all nodes."""
         if self._producer.stdin is not None:
             self._producer.stdin.close()
         self._producer.kill()
@@ -192,11 +192,11 @@ class Target:
     # ---- the well-behaved producer
 
     def acknowledged(self) -> int:
-        """How many records were acknowledged so far."""
+        """Number of records acknowledged so far."""
         return sum(line.startswith("A ") for line in self._lines())
 
     def latencies(self, began: float, ended: float) -> Latencies:
-        """Of the records that were sent between two times; one without an answer is as old as `ended` makes it."""
+        """Latencies of the records sent between two times. A record without a response counts until `ended`."""
         sent: dict[str, float] = {}
         values = []
         for line in self._lines():
@@ -211,7 +211,7 @@ class Target:
         return Latencies.of(values)
 
     def readable(self) -> int | None:
-        """How many records the quiet topic holds, as its leaders say; None if one of them does not say."""
+        """Number of records in the quiet topic as its leaders report it; None if one of them does not answer."""
         deadline = time.monotonic() + SETTLE_SECONDS
         while time.monotonic() < deadline:
             try:
@@ -225,14 +225,14 @@ class Target:
 
     def _lines(self) -> list[str]:
         try:
-            text = self._told.read_text()
+            text = self._output.read_text()
         except FileNotFoundError:
             return []
         return text[: text.rfind("\n") + 1].splitlines()
 
 
 def _wait_for_ports(cluster: LocalCluster) -> None:
-    """What is left of connections of the cluster before may hold a port for a moment."""
+    """Connections of the previous cluster may hold a port for a moment."""
     deadline = time.monotonic() + SETTLE_SECONDS
     ports = [port for node in cluster.nodes for port in (node.port, node.http_port) if port is not None]
     while not all(map(is_free, ports)) and time.monotonic() < deadline:

@@ -1,6 +1,6 @@
 """Our own client, on trio: in every world, also a simulated one.
 
-Whether a record that was not acknowledged may be in the log is what the producer says of it (`Failed`, `Unknown`): so a
+The outcome of the producer (`Failed`, `Unknown`) decides whether a record without an ack may be in the log: so a
 wrong word of the client is found as a read of something that failed.
 """
 
@@ -29,11 +29,11 @@ from runtime.channel import ChannelError
 from runtime.world import World
 
 CLOSE_MS = 3_000
-"""How long a goodbye may take."""
+"""Maximum time for closing in good order."""
 NEVER_DEFINITE = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NETWORK_EXCEPTION}
 )
-"""Whatever a client makes of it: it may come after the append (KAFKA-13574)."""
+"""Errors that may come after the append (KAFKA-13574), whatever a client concludes from them."""
 
 
 class BarnabasLibrary:
@@ -65,7 +65,7 @@ class BarnabasLibrary:
 
 
 class Parts:
-    """What a client lives on."""
+    """The parts of a client."""
 
     def __init__(self, world: World, network: MortalNetwork, nursery: trio.Nursery, settings: ClientSettings) -> None:
         self.world = world
@@ -100,32 +100,32 @@ class BarnabasClient:
     async def create_topic(
         self, name: str, partitions: int, replicas: int, configs: Mapping[str, str] | None = None
     ) -> None:
-        with _told_of_change():
+        with _errors_of_change():
             await self._changing.create_topics(NewTopic(name, partitions, replicas, configs=dict(configs or {})))
 
     async def delete_topic(self, name: str) -> None:
-        with _told_of_change():
+        with _errors_of_change():
             await self._changing.delete_topics(name)
 
     async def create_partitions(self, name: str, total: int) -> None:
-        with _told_of_change():
+        with _errors_of_change():
             await self._changing.create_partitions({name: total})
 
     async def list_topics(self) -> Mapping[str, int]:
-        with _told():
+        with _definite_errors():
             names = list(await self._admin.list_topics())
             described = await self._admin.describe_topics(names)
             return {name: len(topic.partitions) for name, topic in described.succeeded.items()}
 
     async def alter_config(self, topic: str, name: str, value: str) -> None:
-        with _told_of_change():
+        with _errors_of_change():
             await self._changing.incremental_alter_configs({ConfigResource(ResourceType.TOPIC, topic): {name: value}})
 
     async def describe_config(self, topic: str, name: str) -> str:
         """Half of the time of one broker, so that it is known who answered; else as an administrator does it."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         self._answered_by = None
-        with _told():
+        with _definite_errors():
             if self._parts.world.chance.randrange(0, 2):
                 one = self._parts.one_broker
                 try:
@@ -198,7 +198,7 @@ class BarnabasClient:
     async def assign(self, places: Sequence[Place], *, from_beginning: bool) -> None:
         await trio.lowlevel.checkpoint()
         partitions = [TopicPartition(*place) for place in places]
-        with _told():
+        with _definite_errors():
             if self._consumer.membership is not None:
                 self._consumer.unsubscribe()
             self._consumer.assign(partitions)
@@ -213,7 +213,7 @@ class BarnabasClient:
             lambda places: self._rebalanced("revoked", places),
             lambda places: self._rebalanced("lost", places),
         )
-        with _told():
+        with _definite_errors():
             if self._consumer.membership is None and self._reads_something:
                 self._consumer.unsubscribe()
             self._consumer.subscribe(topics, listener=listener)
@@ -221,14 +221,14 @@ class BarnabasClient:
 
     async def seek(self, place: Place, offset: int) -> None:
         await trio.lowlevel.checkpoint()
-        with _told():
+        with _definite_errors():
             self._consumer.seek(TopicPartition(*place), offset)
 
     async def poll(self, timeout_ms: int) -> list[Read]:
         if not self._reads_something:
             await trio.sleep(timeout_ms / 1000)
             return []
-        with self._told_of_reading():
+        with self._errors_of_reading():
             records = await self._consumer.poll(timeout_ms)
         return [
             Read(
@@ -243,31 +243,31 @@ class BarnabasClient:
         ]
 
     async def position(self, place: Place) -> int | None:
-        with self._told_of_reading():
+        with self._errors_of_reading():
             return await self._consumer.position(TopicPartition(*place))
 
     async def commit_offsets(self) -> Mapping[Place, int]:
         positions = self._consumer.positions()
-        with self._told_of_reading():
+        with self._errors_of_reading():
             await self._consumer.commit(positions)
         return {Place(*partition): position.offset for partition, position in positions.items()}
 
     async def committed(self, places: Sequence[Place]) -> Mapping[Place, int]:
-        with self._told_of_reading():
+        with self._errors_of_reading():
             found = await self._consumer.committed([TopicPartition(*place) for place in places])
         return {Place(*partition): place.offset for partition, place in found.items() if place is not None}
 
     async def committed_by_one(self, places: Sequence[Place], turn: int) -> Mapping[Place, int]:
         group_id = self._settings.group_id
         assert group_id is not None, "offsets are of a group"
-        with _told():
+        with _definite_errors():
             try:
                 return await self._parts.one_broker.committed(group_id, places, turn, self._settings.request_timeout_ms)
             except ChannelError as error:
                 raise ClientError("TimeoutException", str(error), definite=True) from error
 
     async def end_offsets(self, places: Sequence[Place]) -> Mapping[Place, int]:
-        with self._told_of_reading():
+        with self._errors_of_reading():
             found = await self._consumer.end_offsets([TopicPartition(*place) for place in places])
         return {Place(*partition): offset for partition, offset in found.items()}
 
@@ -318,8 +318,8 @@ class BarnabasClient:
         return ClientError(_name(error), str(error), definite=definite, fatal=fatal)
 
     @contextmanager
-    def _told_of_reading(self) -> Iterator[None]:
-        """Whoever only reads has changed nothing; a member that can never come back to its group is of no more use."""
+    def _errors_of_reading(self) -> Iterator[None]:
+        """Errors of calls that only read: they are definite; fatal if the member can never come back to its group."""
         try:
             yield
         except KafkaError as error:
@@ -343,8 +343,8 @@ class BarnabasClient:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Of calls that change nothing in the cluster."""
+def _definite_errors() -> Iterator[None]:
+    """Errors of calls that change nothing in the cluster."""
     try:
         yield
     except KafkaError as error:
@@ -352,8 +352,8 @@ def _told() -> Iterator[None]:
 
 
 @contextmanager
-def _told_of_change() -> Iterator[None]:
-    """Of a request that went once: what is refused for good did not happen; of all else nobody knows."""
+def _errors_of_change() -> Iterator[None]:
+    """Errors of a request that was sent once: one that is not retriable is definite, any other is not."""
     try:
         yield
     except KafkaError as error:

@@ -1,4 +1,4 @@
-"""How our client is set for a run: its keyword arguments."""
+"""Keyword arguments of our client for a run."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 from clients.client import ClientSettings
 
 NEVER_AGAIN_MS = 3_600_000
-"""A backoff so long that nothing is tried a second time."""
+"""A backoff that is longer than any run: nothing is retried."""
 MAX_POLL_INTERVAL_MS = 15_000
-"""How long a rebalance waits for a member that has other things to do."""
+"""Time for which a rebalance waits for a member that is busy."""
 
 
 def _common(settings: ClientSettings) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""What a workload asks of a client: one administrator, one producer and one consumer of one process.
+"""Core: the interface of a client of a process, as workloads use it: one administrator, one producer and one consumer.
 
-Knows no library. Each library has a file that does what is said here: `barnabas_client.py` (on trio, in every world),
+Knows no library. Each library has a file that implements it: `barnabas_client.py` (on trio, in every world),
 `confluent_client.py` (librdkafka) and `java_client.py`, each client in a process of its own (`program_client.py`).
 """
 
@@ -19,7 +19,7 @@ class ClientError(Exception):
 
     def __init__(self, name: str, text: str, *, definite: bool, fatal: bool = False) -> None:
         """`name` is Kafka's exception class. `definite`: surely nothing happened. `fatal`: this client (a fenced
-        producer, say) can do no more, and the process must end.
+        producer, for example) is no longer usable, and the process must end.
 
         Only these are definite: OutOfOrderSequence, ProducerFenced, authorization, invalid or unknown topic, a
         transaction that was aborted before its commit was tried, and what never left the client. A timeout, a
@@ -41,14 +41,14 @@ class Read(NamedTuple):
     value: bytes
     timestamp_ms: int
     leader_epoch: int = -1
-    """Of the leader that took its batch; -1 where the library does not tell."""
+    """Epoch of the leader that took its batch; -1 where the library does not know it."""
 
 
 class Sent(NamedTuple):
     """An acknowledged record."""
 
     offset: int | None
-    """None where the library does not tell."""
+    """None where the library does not know it."""
     timestamp_ms: int = -1
 
 
@@ -91,7 +91,7 @@ class WorkClient(Protocol):
     async def alter_config(self, topic: str, name: str, value: str) -> None: ...
     async def describe_config(self, topic: str, name: str) -> str: ...
     def answered_by(self) -> str | None:
-        """Who answered the last `describe_config`; None where the library does not tell."""
+        """The node that answered the last `describe_config`; None where the library does not know it."""
 
     # ---- producer
     async def send(self, place: Place, key: bytes | None, value: bytes) -> Sent:

@@ -1,7 +1,7 @@
 """librdkafka, through confluent-kafka: its calls block, so each runs in a thread, in a process of its own
 (`confluent_program`).
 
-What its errors mean is said in `confluent_errors`.
+`confluent_errors` has the meaning of its errors.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 import trio
 
-from clients import confluent_settings, definite
+from clients import confluent_settings, definite_errors
 from clients.client import ClientError, ClientSettings, Read, Sent
 from clients.confluent_errors import classified
-from clients.missing import LibraryMissing
+from clients.library_missing import LibraryMissing
 from operations import Place
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ MOST_RECORDS = 500
 ADMIN_MARGIN = 1.0
 
 END_OF_PARTITION = "_PARTITION_EOF"
-"""Told as an error of a poll, and none."""
+"""Events that poll returns as errors and that are none."""
 
 NOT_FETCHED_YET = "_STATE"
 """A seek in a partition that was assigned just now."""
@@ -48,7 +48,7 @@ def check() -> str:
 
 
 def _kafka() -> Any:
-    """Loaded only where it is wanted; it tells the type checker little."""
+    """Loaded only where it is used; it has no types."""
     return import_module("confluent_kafka")
 
 
@@ -71,10 +71,10 @@ class ConfluentClient:
         self._assigned: list[Place] = []
         """By hand."""
         self._next: dict[Place, int] = {}
-        """What is to be read next: an offset, or one of librdkafka's words for a place. It knows its own position only
-        when something was read there."""
+        """Next offset to read, or one of librdkafka's symbolic offsets. It knows its own position only when something
+        was read there."""
         self._ends: dict[Place, int] = {}
-        """Where a partition ended when everything of it had been given."""
+        """End offset of a partition when everything of it had been read."""
         self._rebalances: list[dict[str, Any]] = []
         self._crashed = False
         self._stuck = False
@@ -102,7 +102,7 @@ class ConfluentClient:
             topics = self._admin_client().list_topics(timeout=self._block_seconds).topics
             return {name: len(topic.partitions) for name, topic in sorted(topics.items()) if not name.startswith("__")}
 
-        return await self._call(ask, definite.OF_CHANGES)
+        return await self._call(ask, definite_errors.OF_CHANGES)
 
     async def alter_config(self, topic: str, name: str, value: str) -> None:
         entry = _kafka_admin().ConfigEntry(name, value, incremental_operation=_kafka_admin().AlterConfigOpType.SET)
@@ -119,7 +119,7 @@ class ConfluentClient:
             found = future.result(self._block_seconds + ADMIN_MARGIN)
             return str(found[name].value or "")
 
-        return await self._call(ask, definite.OF_CHANGES)
+        return await self._call(ask, definite_errors.OF_CHANGES)
 
     def answered_by(self) -> str | None:
         return None
@@ -132,28 +132,28 @@ class ConfluentClient:
             [future] = ask(self._admin_client(), times).values()
             future.result(seconds + ADMIN_MARGIN)
 
-        await self._call(change, definite.OF_CHANGES)
+        await self._call(change, definite_errors.OF_CHANGES)
 
     # ---- producer
 
     async def send(self, place: Place, key: bytes | None, value: bytes) -> Sent:
-        return await self._call(lambda: self._send(place, key, value), definite.OF_SENDS)
+        return await self._call(lambda: self._send(place, key, value), definite_errors.OF_SENDS)
 
     def _send(self, place: Place, key: bytes | None, value: bytes) -> Sent:
-        told: list[tuple[Any, Any]] = []
+        reports: list[tuple[Any, Any]] = []
         producer = self._producer_client()
         try:
-            producer.produce(place.topic, value, key, place.partition, on_delivery=lambda *report: told.append(report))
+            producer.produce(place.topic, value, key, place.partition, on_delivery=lambda *each: reports.append(each))
         except _kafka().KafkaException as error:
-            raise classified(error.args[0], definite.OF_SENDS, sent=False) from error
+            raise classified(error.args[0], definite_errors.OF_SENDS, sent=False) from error
         except BufferError as error:
             raise ClientError("BufferExhaustedException", str(error), definite=True) from error
         deadline = time.monotonic() + self._settings.delivery_timeout_ms / 1000 + MARGIN_SECONDS
-        while not told:
+        while not reports:
             producer.poll(0.1)
             if time.monotonic() > deadline:
                 raise ClientError("TimeoutException", "the record has no fate", definite=False, fatal=True)
-        [(failure, message)] = told
+        [(failure, message)] = reports
         if failure is not None:
             raise _kafka().KafkaException(failure)
         offset = message.offset()
@@ -161,14 +161,17 @@ class ConfluentClient:
         return Sent(offset if offset is not None and offset >= 0 else None, timestamp_ms)
 
     async def init_transactions(self) -> None:
+        def init() -> None:
+            self._producer_client().init_transactions(self._block_seconds)
+
         try:
-            await self._call(lambda: self._producer_client().init_transactions(self._block_seconds), definite.OF_SENDS)
+            await self._call(init, definite_errors.OF_SENDS)
         except ClientError as error:
             raise ClientError(error.name, error.text, definite=True, fatal=True) from error
 
     async def begin(self) -> None:
         try:
-            await self._call(lambda: self._producer_client().begin_transaction(), definite.OF_SENDS)
+            await self._call(lambda: self._producer_client().begin_transaction(), definite_errors.OF_SENDS)
         except ClientError as error:
             raise ClientError(error.name, error.text, definite=True, fatal=error.fatal) from error
 
@@ -188,7 +191,7 @@ class ConfluentClient:
         await self._end(lambda: self._producer_client().abort_transaction(self._block_seconds))
 
     async def _end(self, call: Callable[[], None]) -> None:
-        """Nothing that this raises says that the transaction has not ended so."""
+        """No error of this call proves that the transaction has not ended so."""
         try:
             await self._call(call, frozenset())
         except ClientError as error:
@@ -202,13 +205,13 @@ class ConfluentClient:
                 self._leave()
             consumer = self._consumer_client()
             start = _kafka().OFFSET_STORED if self._settings.group_id is not None else _kafka().OFFSET_BEGINNING
-            # Whoever is assigned goes on where he is, as with Kafka's own client.
+            # A consumer that is assigned continues at its position, as with Kafka's own client.
             known = {} if self._topics else {place: self._next.get(place, start) for place in self._assigned}
             start = _kafka().OFFSET_BEGINNING if from_beginning else start
             self._next = {place: start if from_beginning else known.get(place, start) for place in places}
             consumer.assign([_kafka().TopicPartition(*place, offset) for place, offset in self._next.items()])
 
-        await self._call(assign, definite.OF_CHANGES)
+        await self._call(assign, definite_errors.OF_CHANGES)
         self._topics, self._assigned = (), list(places)
         self._ends.clear()
 
@@ -224,13 +227,13 @@ class ConfluentClient:
                 on_lost=lambda _consumer, places: self._rebalanced("lost", places),
             )
 
-        await self._call(subscribe, definite.OF_CHANGES)
+        await self._call(subscribe, definite_errors.OF_CHANGES)
         self._topics, self._assigned = tuple(topics), []
         self._next.clear()
         self._ends.clear()
 
     async def seek(self, place: Place, offset: int) -> None:
-        await self._call(lambda: self._seek(place, offset), definite.OF_CHANGES)
+        await self._call(lambda: self._seek(place, offset), definite_errors.OF_CHANGES)
         self._next[place] = offset
         self._ends.pop(place, None)
 
@@ -249,7 +252,7 @@ class ConfluentClient:
         if not self._topics and not self._assigned:
             await trio.sleep(timeout_ms / 1000)
             return []
-        return await self._call(lambda: self._poll(timeout_ms / 1000), definite.OF_CHANGES)
+        return await self._call(lambda: self._poll(timeout_ms / 1000), definite_errors.OF_CHANGES)
 
     def _poll(self, timeout_seconds: float) -> list[Read]:
         consumer = self._consumer_client()
@@ -270,21 +273,21 @@ class ConfluentClient:
                     place = Place(message.topic(), message.partition())
                     value = message.value() or b""
                     self._next[place] = message.offset() + 1
-                    told = message.leader_epoch()
-                    epoch = -1 if told is None else told
+                    known = message.leader_epoch()
+                    epoch = -1 if known is None else known
                     reads.append(Read(place, message.offset(), message.key(), value, message.timestamp()[1], epoch))
                 elif error.name() == END_OF_PARTITION:
                     self._ends[Place(message.topic(), message.partition())] = message.offset()
                 else:
                     failure = error
-        # What was given is real, and the next poll tells what is wrong, if it still is.
+        # These records are real; the next poll raises the error if it is still there.
         if failure is not None and not reads:
             raise _kafka().KafkaException(failure)
         return reads
 
     async def position(self, place: Place) -> int | None:
         await trio.lowlevel.checkpoint()
-        # What is read does not tell of what is not given: markers, and what was aborted.
+        # Positions skip records that are not returned: markers and aborted transactions.
         position = max(self._next.get(place, -1), self._ends.get(place, -1))
         return position if position >= 0 else None
 
@@ -309,7 +312,7 @@ class ConfluentClient:
             found = self._consumer_client().committed(wanted, timeout=self._block_seconds)
             return {Place(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 
-        return await self._call(ask, definite.OF_CHANGES)
+        return await self._call(ask, definite_errors.OF_CHANGES)
 
     async def end_offsets(self, places: Sequence[Place]) -> Mapping[Place, int]:
         def ask() -> dict[Place, int]:
@@ -319,7 +322,7 @@ class ConfluentClient:
                 for place in places
             }
 
-        return await self._call(ask, definite.OF_CHANGES)
+        return await self._call(ask, definite_errors.OF_CHANGES)
 
     def assignment(self) -> list[Place]:
         if self._consumer is None:
@@ -331,7 +334,7 @@ class ConfluentClient:
         return taken
 
     def _rebalanced(self, kind: str, partitions: Sequence[Any]) -> None:
-        """Called within a poll, in its thread. librdkafka does not tell the generation."""
+        """Called within a poll, in its thread. librdkafka does not have the generation."""
         self._ends.clear()
         self._rebalances.append(
             {
@@ -349,7 +352,7 @@ class ConfluentClient:
         await self.close()
 
     async def close(self) -> None:
-        """In good order, unless it has crashed: then its sockets go, and nobody is told."""
+        """Closes in good order, unless it has crashed: then its sockets vanish without a goodbye."""
         if self._stuck or (self._consumer is None and self._producer is None and self._admin is None):
             return
 
@@ -357,7 +360,7 @@ class ConfluentClient:
             consumer, producer = self._consumer, self._producer
             self._consumer = self._producer = self._admin = None
             if not self._crashed:
-                # A producer that is of no more use says so once more, and a member that was thrown out likewise.
+                # A producer that is no longer usable raises once more, and so does a member that was expelled.
                 if producer is not None:
                     with suppress(_kafka().KafkaException):
                         producer.flush(1.0)
@@ -435,5 +438,5 @@ def _unsubscribed(consumer: Any) -> None:
     while time.monotonic() < deadline:
         if consumer.poll(0.05) is None and not consumer.assignment():
             return
-    told = f"its group's partitions were not taken from it within {LEAVE_SECONDS:g} s"
-    raise ClientError("TimeoutException", told, definite=True, fatal=True)
+    reason = f"its group's partitions were not taken from it within {LEAVE_SECONDS:g} s"
+    raise ClientError("TimeoutException", reason, definite=True, fatal=True)

@@ -1,6 +1,6 @@
-"""What librdkafka's errors mean for an operation. A core.
+"""Core: the meaning of librdkafka's errors for an operation.
 
-It does not say whether a record that failed was ever sent, so only errors that surely come before a send, or before an
+It does not know whether a record that failed was ever sent, so only errors that surely come before a send, or before an
 append, are definite.
 """
 
@@ -23,12 +23,12 @@ LOCAL_NAMES = {
 }
 """Errors that librdkafka makes itself, as Kafka's client would call them."""
 NEVER_SENT = frozenset({"_QUEUE_FULL", "_INVALID_ARG", "_STATE"})
-"""What failed with these never left the client. Not so `_UNKNOWN_TOPIC` and `_PURGE_QUEUE`: what waits in a queue may
-wait to be sent again."""
+"""Errors of records that never left the client. `_UNKNOWN_TOPIC` and `_PURGE_QUEUE` are not among them: a record in a
+queue may wait to be sent again."""
 
 
 def java_name(error: Any) -> str:
-    """What Kafka's own client calls it."""
+    """The name of the error in Kafka's own client."""
     code, name = error.code(), error.name()
     if code in ErrorCode.__members__.values():
         return type(KafkaError(ErrorCode(code), "")).__name__
@@ -37,7 +37,7 @@ def java_name(error: Any) -> str:
 
 def classified(error: Any, definite_names: frozenset[str], *, sent: bool = True) -> ClientError:
     """From librdkafka's error. `sent` False: the call refused it, and took nothing on. `fatal` is librdkafka's own
-    word: this producer, or consumer, is of no more use."""
+    word: this producer, or consumer, is no longer usable."""
     name = java_name(error)
     is_fatal = bool(error.fatal()) or name in ("ProducerFencedException", "FencedInstanceIdException")
     is_definite = not sent or name in definite_names or error.name() in NEVER_SENT

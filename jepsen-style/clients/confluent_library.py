@@ -17,7 +17,7 @@ HOME = Path(__file__).resolve().parents[1]
 
 
 def classified(answer: Mapping[str, Any], definite_names: frozenset[str]) -> ClientError:
-    """The program has said all that there is to say."""
+    """The program has sent its last response."""
     del definite_names
     return ClientError(answer["error"], answer["text"], definite=answer["definite"], fatal=answer["fatal"])
 

@@ -1,7 +1,8 @@
 """The program of a librdkafka client: reads calls as lines of JSON, answers each with one.
 
 It is a process of its own because librdkafka's binding may wait for the library with Python's lock in its hand (2.16: a
-member that closes while its partitions are taken from it): whoever shares the interpreter then stands still for ever.
+member that closes while its partitions are taken from it): everything else in the interpreter then stands still for
+ever.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def _text(data: bytes | None) -> str | None:
 
 async def main() -> None:
     settings = ClientSettings(**json.loads(sys.stdin.readline()))
-    # Whoever started us stamps what happened with the time that all share.
+    # The parent stamps events with the time that all share.
     program = Program(ConfluentClient(settings, lambda: 0, trio.CapacityLimiter(10)))
     answer: dict[str, Any] = {"ok": None, "rebalances": []}
     while True:
@@ -106,7 +107,7 @@ async def main() -> None:
         sys.stdout.flush()
         line = await trio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
         if not line:
-            # Nobody is there any more; an end in good order might never come.
+            # The parent is gone; closing in good order might never end.
             os._exit(0)
         answer = await program.answer(json.loads(line))
 

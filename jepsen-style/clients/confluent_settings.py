@@ -1,4 +1,4 @@
-"""How librdkafka is set for a run."""
+"""Settings of librdkafka for a run."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ FATAL = frozenset(
         "ClusterAuthorizationException",
     }
 )
-"""After these a client is of no more use. A producer without transactions survives a broken sequence, but nobody needs
-it to."""
+"""After these errors a client is no longer usable. A producer without transactions survives a broken sequence, but
+nobody needs it to."""
 
 
 def check() -> str:

@@ -12,7 +12,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from clients.missing import LibraryMissing
+from clients.library_missing import LibraryMissing
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(__file__).resolve().parent / "java" / "WorkClient.java"
@@ -72,8 +72,8 @@ def _compiled() -> Path:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise LibraryMissing(f"--client java: {error}") from error
         if done.returncode:
-            told = next((line for line in done.stderr.splitlines() if "error:" in line), done.stderr.strip()[:200])
-            raise LibraryMissing(f"--client java: {told}")
+            line = next((line for line in done.stderr.splitlines() if "error:" in line), done.stderr.strip()[:200])
+            raise LibraryMissing(f"--client java: {line}")
         # An archive of loaded classes takes no directories.
         with zipfile.ZipFile(result / JAR, "w") as jar:
             for path in sorted(classes.rglob("*.class")):

@@ -1,4 +1,4 @@
-"""A network that can end, as a process's does when it is killed: nobody says goodbye, and nothing is sent any more.
+"""A network that can end, as a process's does when it is killed: without a goodbye, and nothing is sent from then on.
 
 So a client of ours can crash in any world, without a process of its own.
 """

@@ -1,6 +1,6 @@
 """Asks one broker, past all cleverness of a client, so that it is known who answered.
 
-For reads of what each broker knows for itself: an administrator asks whichever broker it likes, and does not tell.
+For reads of what each broker knows for itself: an administrator asks any broker, and does not name it.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class OneBroker:
             self._channels[address] = Channel(world, nursery, host, int(port), client_id=client_id)
 
     async def config_of(self, topic: str, name: str, timeout_ms: int) -> tuple[str, str]:
-        """(value, who said so). Raises KafkaError, and ChannelError if there was no answer."""
+        """(value, the broker that answered). Raises KafkaError, and ChannelError if there was no answer."""
         addresses = list(self._channels)
         start = self._chance.randrange(0, len(addresses))
-        told: NotSent | None = None
+        failure: NotSent | None = None
         for address in [*addresses[start:], *addresses[:start]]:
             try:
                 answer: DescribeConfigsResponse = await self._channels[address].call(
@@ -57,16 +57,16 @@ class OneBroker:
                     timeout_ms=timeout_ms,
                 )
             except NotSent as error:
-                told = error
+                failure = error
                 continue
             return _value(answer, topic, name), address
-        assert told is not None
-        raise told
+        assert failure is not None
+        raise failure
 
     async def committed(
         self, group_id: str, places: Sequence[Place], turn: int, timeout_ms: int
     ) -> Mapping[Place, int]:
-        """What the coordinator of a group has for these places; one broker says who that is, each in its turn. Raises
+        """Committed offsets of a group, from the coordinator that one broker names, each broker in its turn. Raises
         KafkaError, and ChannelError if there was no answer."""
         addresses = list(self._channels)
         asked = self._channels[addresses[turn % len(addresses)]]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import trio
 
-from clients import definite
+from clients import definite_errors
 from clients.client import ClientError, ClientSettings, Read, Sent
 from operations import Place
 
@@ -27,12 +27,12 @@ _CHUNK_BYTES = 65_536
 
 
 class Program(NamedTuple):
-    """What runs in the process."""
+    """The program that runs in the process."""
 
     name: str
     command: Sequence[str]
     options: Callable[[ClientSettings], Mapping[str, Any]]
-    """The first line that it is told."""
+    """Its first line of input."""
     classified: Callable[[Mapping[str, Any], frozenset[str]], ClientError]
     """From an answer that is an error, and the names of errors after which surely nothing happened."""
     environment: Mapping[str, str] = {}
@@ -55,7 +55,7 @@ class ProgramLibrary:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={**os.environ, **self._program.environment},
-            # Ctrl-C is for whoever leads the run.
+            # Ctrl-C is for the process that leads the run.
             start_new_session=True,
         )
         try:
@@ -95,8 +95,8 @@ class ProgramClient:
         try:
             await self._exchange(json.dumps(self._program.options(self._settings)), START_SECONDS)
         except ClientError as error:
-            told = f"{self._program.name} did not come up: {error.text}"
-            raise ClientError(error.name, told, definite=True, fatal=True) from error
+            text = f"{self._program.name} did not come up: {error.text}"
+            raise ClientError(error.name, text, definite=True, fatal=True) from error
 
     # ---- administrator
 
@@ -104,23 +104,23 @@ class ProgramClient:
         self, name: str, partitions: int, replicas: int, configs: Mapping[str, str] | None = None
     ) -> None:
         call = {"name": name, "partitions": partitions, "replicas": replicas, "configs": dict(configs or {})}
-        await self._call("create_topic", call, definite.OF_CHANGES)
+        await self._call("create_topic", call, definite_errors.OF_CHANGES)
 
     async def delete_topic(self, name: str) -> None:
-        await self._call("delete_topic", {"name": name}, definite.OF_CHANGES)
+        await self._call("delete_topic", {"name": name}, definite_errors.OF_CHANGES)
 
     async def create_partitions(self, name: str, total: int) -> None:
-        await self._call("create_partitions", {"name": name, "total": total}, definite.OF_CHANGES)
+        await self._call("create_partitions", {"name": name, "total": total}, definite_errors.OF_CHANGES)
 
     async def list_topics(self) -> Mapping[str, int]:
-        found: dict[str, int] = await self._call("list_topics", {}, definite.OF_CHANGES)
+        found: dict[str, int] = await self._call("list_topics", {}, definite_errors.OF_CHANGES)
         return found
 
     async def alter_config(self, topic: str, name: str, value: str) -> None:
-        await self._call("alter_config", {"topic": topic, "key": name, "value": value}, definite.OF_CHANGES)
+        await self._call("alter_config", {"topic": topic, "key": name, "value": value}, definite_errors.OF_CHANGES)
 
     async def describe_config(self, topic: str, name: str) -> str:
-        return str(await self._call("describe_config", {"topic": topic, "key": name}, definite.OF_CHANGES))
+        return str(await self._call("describe_config", {"topic": topic, "key": name}, definite_errors.OF_CHANGES))
 
     def answered_by(self) -> str | None:
         return None
@@ -134,7 +134,7 @@ class ProgramClient:
             "key": None if key is None else base64.b64encode(key).decode(),
             "value": base64.b64encode(value).decode(),
         }
-        sent = await self._call("send", call, definite.OF_SENDS)
+        sent = await self._call("send", call, definite_errors.OF_SENDS)
         return Sent(sent["offset"], sent["timestamp_ms"])
 
     async def init_transactions(self) -> None:
@@ -144,9 +144,9 @@ class ProgramClient:
         await self._nothing_happens("begin", fatal=False)
 
     async def _nothing_happens(self, name: str, *, fatal: bool) -> None:
-        """Whatever becomes of the call, no record is in a log for it."""
+        """A call that puts no record into a log, whatever its outcome."""
         try:
-            await self._call(name, {}, definite.OF_SENDS)
+            await self._call(name, {}, definite_errors.OF_SENDS)
         except ClientError as error:
             raise ClientError(error.name, error.text, definite=True, fatal=fatal or error.fatal) from error
 
@@ -164,21 +164,21 @@ class ProgramClient:
 
     async def assign(self, places: Sequence[Place], *, from_beginning: bool) -> None:
         call = {"places": [list(place) for place in places], "from_beginning": from_beginning}
-        await self._call("assign", call, definite.OF_CHANGES)
+        await self._call("assign", call, definite_errors.OF_CHANGES)
         self._reads_something, self._assignment = bool(places), list(places)
 
     async def subscribe(self, topics: Sequence[str]) -> None:
-        await self._call("subscribe", {"topics": list(topics)}, definite.OF_CHANGES)
+        await self._call("subscribe", {"topics": list(topics)}, definite_errors.OF_CHANGES)
         self._reads_something, self._assignment = bool(topics), []
 
     async def seek(self, place: Place, offset: int) -> None:
-        await self._call("seek", {"place": list(place), "offset": offset}, definite.OF_CHANGES)
+        await self._call("seek", {"place": list(place), "offset": offset}, definite_errors.OF_CHANGES)
 
     async def poll(self, timeout_ms: int) -> list[Read]:
         if not self._reads_something:
             await trio.sleep(timeout_ms / 1000)
             return []
-        records = await self._call("poll", {"timeout_ms": timeout_ms}, definite.OF_CHANGES)
+        records = await self._call("poll", {"timeout_ms": timeout_ms}, definite_errors.OF_CHANGES)
         return [
             Read(
                 Place(topic, partition),
@@ -192,7 +192,7 @@ class ProgramClient:
         ]
 
     async def position(self, place: Place) -> int | None:
-        found = await self._call("position", {"place": list(place)}, definite.OF_CHANGES)
+        found = await self._call("position", {"place": list(place)}, definite_errors.OF_CHANGES)
         return None if found is None else int(found)
 
     async def commit_offsets(self) -> Mapping[Place, int]:
@@ -200,14 +200,14 @@ class ProgramClient:
 
     async def committed(self, places: Sequence[Place]) -> Mapping[Place, int]:
         call = {"places": [list(place) for place in places]}
-        return _offsets(await self._call("committed", call, definite.OF_CHANGES))
+        return _offsets(await self._call("committed", call, definite_errors.OF_CHANGES))
 
     async def committed_by_one(self, places: Sequence[Place], turn: int) -> Mapping[Place, int]:
         return await self.committed(places)
 
     async def end_offsets(self, places: Sequence[Place]) -> Mapping[Place, int]:
         call = {"places": [list(place) for place in places]}
-        return _offsets(await self._call("end_offsets", call, definite.OF_CHANGES))
+        return _offsets(await self._call("end_offsets", call, definite_errors.OF_CHANGES))
 
     def assignment(self) -> list[Place]:
         return list(self._assignment)
@@ -250,8 +250,8 @@ class ProgramClient:
                 await self._stdin.send_all(line.encode() + b"\n")
                 answer = json.loads(await self._read_line())
             except (trio.BrokenResourceError, EOFError, ValueError) as error:
-                told = f"{self._program.name} has ended, or answers nonsense"
-                raise ClientError("ProcessEnded", told, definite=False, fatal=True) from error
+                text = f"{self._program.name} has ended, or its answer is malformed"
+                raise ClientError("ProcessEnded", text, definite=False, fatal=True) from error
             finally:
                 # A half-read answer would be taken for the next call's.
                 self._gone = answer is None
@@ -271,8 +271,8 @@ class ProgramClient:
         del self._buffer[: end + 1]
         return line
 
-    def _note_rebalances(self, told: list[dict[str, Any]]) -> None:
-        for each in told:
+    def _note_rebalances(self, rebalances: list[dict[str, Any]]) -> None:
+        for each in rebalances:
             places = [Place(*place) for place in each["places"]]
             gone = dict.fromkeys(places)
             kept = [place for place in self._assignment if place not in gone]

@@ -16,7 +16,7 @@ from plants.catalogue import PLANTS, find
 from plants.plant import Plant
 from plants.trying import Outcome, Tried, triable, trial_of, try_nothing, try_plant
 from running.children import CHILDREN
-from worlds.opening import WorldOptions
+from worlds.world_options import WorldOptions
 
 WORLDS = ("sim", "local")
 SETTINGS = {
@@ -79,7 +79,7 @@ def _list() -> None:
 
 
 def _tell_story(name: str, world: str, seed: int, store: Path, plant: str | None) -> int:
-    from plants.stories import STORIES, tell
+    from plants.stories import STORIES, play
 
     directory = store / f"{name}-{world}-{seed}-{plant or 'nothing'}"
     try:
@@ -87,7 +87,7 @@ def _tell_story(name: str, world: str, seed: int, store: Path, plant: str | None
             raise WrongArgument(f"--story {name}: there are {', '.join(STORIES)}")
         find(plant)
         directory.mkdir(parents=True)
-        found = tell(name, WorldOptions(world, seed, directory, SETTINGS, plant))
+        found = play(name, WorldOptions(world, seed, directory, SETTINGS, plant))
     except FileExistsError:
         print(f"{directory} is there already: name another directory with --store", file=sys.stderr)
         return 2

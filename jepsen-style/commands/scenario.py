@@ -92,7 +92,7 @@ def _play_simulated(number: int, seed: int) -> tuple[int, str]:
 def _play(number: int, world: str, seed: int, keep: Path | None) -> tuple[int, str]:
     from scenarios.processes import STORIES
     from scenarios.stage import SETTINGS
-    from worlds.opening import WorldOptions, run_in
+    from worlds.world_options import WorldOptions, run_in
 
     with tempfile.TemporaryDirectory(prefix="scenario-") as temporary:
         directory = keep or Path(temporary)

@@ -1,6 +1,6 @@
 """Core: faults of a run, from the nemesis's lines: each fault with its end.
 
-A step's invocation says that the nemesis begins to act, its info that it acted. All steps of a fault carry the same
+A step's invocation means that the nemesis begins to act, its info that it acted. All steps of a fault carry the same
 `value["number"]`: the first is the fault itself, the last, if it is called otherwise, its end. `value["kind"]` is the
 word of `--nemesis` that it came from.
 """
@@ -23,17 +23,17 @@ class Fault:
 
     number: int
     f: str
-    """Of its first step: `kill`."""
+    """Function of its first step: `kill`."""
     kind: str
-    """`flip`, say, though its first step may be a kill."""
+    """For example `flip`, though its first step may be a kill."""
     began_ns: int
     acted_ns: int | None = None
-    """When the first step was done; None: it never said so."""
+    """Completion of the first step; None if it never completed."""
     ended_ns: int | None = None
-    """When its end had acted; None: it lasted to the end of the run, or has no end."""
+    """Completion of its end; None if it lasted to the end of the run, or has no end."""
     targets: tuple[str, ...] = ()
     value: Mapping[str, Any] = field(default_factory=dict)
-    """Whatever its steps said, the later ones over the earlier ones."""
+    """Values of its steps; later ones override earlier ones."""
     operations: tuple[int, ...] = ()
     """The `i` of its lines."""
 

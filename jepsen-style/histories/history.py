@@ -93,15 +93,15 @@ class Micro:
     operation: Ints
     """Row of `Operations`."""
     step: Ints
-    """Which micro-operation of it."""
+    """Index of the micro-operation in its operation."""
     kind: Ints
     """SEND or POLL."""
     key: Ints
     offset: Ints
-    """UNKNOWN where nobody told."""
+    """UNKNOWN if no response contained it."""
     value: Ints
     leader_epoch: Ints
-    """Of the batch that a record was polled in; UNKNOWN where nobody told, and of what was sent."""
+    """Leader epoch of the batch in which a record was polled; UNKNOWN for sends, and if no response contained it."""
 
     def __len__(self) -> int:
         return len(self.operation)
@@ -120,7 +120,7 @@ class Micro:
 
 @dataclass(frozen=True, slots=True)
 class Epochs:
-    """Columns over what notes say: under which leader epoch a key's sends were acknowledged."""
+    """Columns over notes: the leader epoch in which a key's sends were acknowledged."""
 
     line: Ints
     """The `i` of the completion."""
@@ -130,10 +130,10 @@ class Epochs:
 
 @dataclass
 class History:
-    """Of one run. Checkers read it and never change it."""
+    """The history of one run. Checkers read it and never change it."""
 
     run: Mapping[str, Any]
-    """As in `run.json`."""
+    """The content of `run.json`."""
     lines: Lines
     operations: Operations
     micro: Micro
@@ -142,7 +142,7 @@ class History:
     clients: Sequence[str]
     errors: Sequence[str]
     process_names: Mapping[int, str]
-    """Of the processes below zero."""
+    """Names of the processes with negative numbers."""
     views: Views
     epochs: Epochs
     commit_lines: Ints
@@ -153,7 +153,7 @@ class History:
 
     @classmethod
     def load(cls, directory: Path) -> History:
-        """Of a run directory. A torn last line is left out. Raises HistoryError in one line."""
+        """Load a run directory, without a torn last line. Raises HistoryError in one line."""
         try:
             run = json.loads((directory / RUN).read_text(encoding="utf-8"))
             path = directory / HISTORY
@@ -177,7 +177,7 @@ class History:
     def of(
         cls, operations: Iterable[Operation], run: Mapping[str, Any] | None = None, views: Views | None = None
     ) -> History:
-        """As if these had been recorded and loaded."""
+        """A history of these operations, as if they had been recorded and loaded."""
         raw = b"".join(encode(operation) for operation in operations)
         return cls._of(run or {}, raw, "history", views if views is not None else Views.empty())
 
@@ -217,11 +217,11 @@ class History:
         return map(self.operation, range(len(self)))
 
     def operation(self, i: int) -> Operation:
-        """The line `i`, read anew."""
+        """The operation of line `i`, parsed again."""
         return decode(json.loads(self.line(i)))
 
     def line(self, i: int) -> bytes:
-        """As it was recorded."""
+        """Line `i` as it was recorded."""
         start = int(self._starts[i])
         end = int(self._starts[i + 1]) if i + 1 < len(self._starts) else len(self._raw)
         return self._raw[start:end]
@@ -230,7 +230,7 @@ class History:
         return json.loads(self.line(i)).get("value")
 
     def note(self, i: int) -> Mapping[str, Any]:
-        """Of line `i`; empty if there is none."""
+        """The note of line `i`; empty if there is none."""
         return json.loads(self.line(i)).get("note") or {} if self.lines.noted[i] else {}
 
     def each(self, *fs: str) -> Iterator[tuple[Operation, Operation | None]]:
@@ -247,7 +247,7 @@ class History:
                 yield self.operation(invoked), self.operation(completed) if completed >= 0 else None
 
     def called(self, *fs: str) -> Bools:
-        """Which rows of `operations` are called so."""
+        """Mask of the rows of `operations` with one of these functions."""
         return np.isin(self.operations.f, [self.fs.index(f) for f in fs if f in self.fs])
 
     @cached_property
@@ -261,13 +261,13 @@ class History:
 
     @cached_property
     def faults(self) -> Sequence[Fault]:
-        """What was done to the cluster, in its order."""
+        """Faults of the run, in order."""
         nemesis = [process for process, name in self.process_names.items() if name == "nemesis"]
         lines = np.flatnonzero(np.isin(self.lines.process, nemesis))
         return pair_faults([self.operation(i) for i in lines.tolist()])
 
     def once(self, name: str, make: Callable[[History], T]) -> T:
-        """What several checkers need is computed by the first of them."""
+        """Cache for values that several checkers need: the first of them computes it."""
         if name not in self._memo:
             self._memo[name] = make(self)
         return cast(T, self._memo[name])

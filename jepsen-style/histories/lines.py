@@ -17,7 +17,7 @@ from histories.recorder import HistoryError
 _TYPES = {"invoke": 0, "ok": 1, "fail": 2, "info": 3}
 _CHUNK_BYTES = 1 << 22
 _MICRO_FS = frozenset(("send", "poll", "txn"))
-"""Whose values are lists of micro-operations."""
+"""Functions whose values are lists of micro-operations."""
 
 
 class Names:
@@ -45,7 +45,7 @@ class Parsed:
         """process, type, f, t_ns, wall_ms, node, client, error."""
         self.noted = bytearray()
         self.epochs = [array("q") for _ in range(3)]
-        """Line, key, leader epoch: what notes say of sends."""
+        """Line, key and leader epoch of sends, from notes."""
         self.commits = array("q")
         """Lines whose notes speak of committed offsets."""
         self.starts = array("q")
@@ -69,7 +69,7 @@ def parse_lines(raw: bytes | mmap.mmap, name: str) -> Parsed:
             lines = _parse(raw[start:end], first, name)
             _add_starts(parser.parsed.starts, raw, start, end)
             if len(lines) != len(parser.parsed.starts) - first:
-                _tell_which(raw[start:end], first, name)
+                _raise_for_line(raw[start:end], first, name)
             for line in lines:
                 parser.take(line)
     finally:
@@ -93,12 +93,12 @@ def _parse(chunk: bytes, first: int, name: str) -> list[Any]:
     try:
         parsed: list[Any] = json.loads(b"[" + chunk[:-1].replace(b"\n", b",") + b"]")
     except (ValueError, RecursionError):
-        _tell_which(chunk, first, name)
+        _raise_for_line(chunk, first, name)
         raise
     return parsed
 
 
-def _tell_which(chunk: bytes, first: int, name: str) -> None:
+def _raise_for_line(chunk: bytes, first: int, name: str) -> None:
     """Raises HistoryError for the first line that is not one JSON text."""
     for number, line in enumerate(chunk[:-1].split(b"\n"), first + 1):
         try:
@@ -120,7 +120,7 @@ class _Parser:
         self.parsed = Parsed()
         self._name = name
         self._now_ns = 0
-        """Of the line before."""
+        """Time of the previous line."""
         self._processes: dict[str, int] = {}
         self._open: dict[int, tuple[int, Any]] = {}
         """Process to the row of its open operation and the micro-operations it was to do."""
@@ -168,7 +168,7 @@ class _Parser:
             ) from error_
 
     def finish(self) -> None:
-        """Operations that were never completed: nobody knows what they did."""
+        """Close operations that never completed: their outcome is unknown."""
         for row, micro in self._open.values():
             self._flatten(row, micro, None)
 
@@ -207,7 +207,7 @@ class _Parser:
         if not isinstance(micro, list):
             return
         operations, steps, kinds, keys, offsets, values, epochs = self.parsed.micro
-        told = _by_key(read_epochs) if read_epochs else {}
+        by_key = _by_key(read_epochs) if read_epochs else {}
         for step, each in enumerate(micro):
             if not isinstance(each, list) or len(each) < 2:
                 continue
@@ -232,7 +232,7 @@ class _Parser:
                     keys.extend([int(key)] * count)
                     offsets.extend([record[0] for record in records])
                     values.extend([record[1] for record in records])
-                    ranges = told.get(int(key))
+                    ranges = by_key.get(int(key))
                     epochs.extend([-1] * count if ranges is None else _epochs_of(records, ranges))
 
 

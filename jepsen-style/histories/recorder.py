@@ -1,7 +1,7 @@
-"""Writes what happens in a run into its directory, while it happens: `run.json`, `history.jsonl`, `views.jsonl`.
+"""Writes a run into its directory while it happens: `run.json`, `history.jsonl`, `views.jsonl`.
 
-Whatever becomes of the run, every line that was written is there; only a last one may be torn, and `History.load`
-leaves that out. Knows no clock: who writes says when it was.
+However the run ends, every line that was written is there; only the last one may be torn, and `History.load` leaves it
+out. It has no clock: callers pass the time.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 
 class HistoryError(Exception):
-    """A history cannot be written or read; one line that says why."""
+    """A history cannot be written or read; the reason in one line."""
 
 
 class Recorder:
-    """Of one run; the directory is made, and must not hold another run's history.
+    """Recorder of one run. It creates the directory, which must not contain another run's history.
 
-    Raises HistoryError when nothing can be written any more (a full disk); what was written before stays.
+    Raises HistoryError if nothing more can be written (a full disk); what was written before stays.
     """
 
     def __init__(self, directory: Path, run: Mapping[str, Any]) -> None:
@@ -85,7 +85,7 @@ class Recorder:
         return i
 
     def view(self, t_ns: int, views: Iterable[ReplicaView], states: Mapping[str, str], controller: str | None) -> None:
-        """What the nodes said of their replicas, all at about `t_ns`."""
+        """Record the nodes' views of their replicas, all at about `t_ns`."""
         rows = [
             [
                 view.node,

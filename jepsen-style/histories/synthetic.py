@@ -1,8 +1,8 @@
-"""Histories that no cluster made: short stories told line by line, and long ones of a log that keeps every promise.
+"""Histories that no cluster made: short stories, line by line, and long ones of a log that keeps every promise.
 
 The checkers are tried on them. `LegalCluster` is a model of what Kafka promises to its clients: appends in order,
 transactions that interleave and become visible at their commit, readers that see what is committed up to the first open
-transaction, processes whose operations end in ok, fail or nobody knows what.
+transaction, processes whose operations end in ok, fail or an unknown outcome.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STEP_NS = 1_000_000
 
 
 class Story:
-    """A short history, told line by line. Each call is one line, or an invocation with its completion at once."""
+    """A short history, line by line. Each call is one line, or an invocation with its completion at once."""
 
     def __init__(self, **run: Any) -> None:
         self.run: dict[str, Any] = {"workload": "queue", "options": {"subscribe": True}, **run}
@@ -117,33 +117,33 @@ def _asked(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class LegalOptions:
-    """Of a long history."""
+    """Options of a long history."""
 
     operations: int = 200
     processes: int = 5
     keys: int = 4
     max_writes_per_key: int = 64
     transactions: float = 0.3
-    """How many of the operations that send or poll are transactions."""
+    """Share of the operations that send or poll which are transactions."""
     fails: float = 0.06
     unknowns: float = 0.04
     subscribe: bool = True
     max_polled: int = 8
     """Records of one key in one poll."""
     elections: float = 0.1
-    """How likely a partition has another leader before its next record."""
+    """Probability that a partition gets another leader before its next record."""
 
 
 @dataclass
 class _Log:
-    """Of one key: at each offset a value and its writer, or a control record."""
+    """The log of one key: at each offset a value and its writer, or a control record."""
 
     values: list[tuple[int, int] | None] = field(default_factory=list)
     """(value, writer), None for a control record."""
     epochs: list[int] = field(default_factory=list)
-    """Of the leader that took each of them."""
+    """Epoch of the leader that appended each of them."""
     epoch: int = 0
-    """Of the leader now."""
+    """Epoch of the current leader."""
     open: dict[int, int] = field(default_factory=dict)
     """Writers whose transaction is open, with their first offset here."""
     end: int = 0
@@ -162,7 +162,7 @@ class _Process:
     positions: dict[int, int] = field(default_factory=dict)
     subscribed: bool = False
     writer: int = -1
-    """Of the operation under way."""
+    """Writer of the operation in progress."""
     f: str = ""
     value: list[Any] = field(default_factory=list)
     next: int = 0
@@ -170,7 +170,7 @@ class _Process:
     before: dict[int, int] = field(default_factory=dict)
     """Positions at its beginning."""
     epochs: list[list[int]] = field(default_factory=list)
-    """Of what it polled: key, first and last offset, leader epoch."""
+    """Polled ranges: key, first and last offset, leader epoch."""
 
 
 class LegalCluster:
@@ -186,12 +186,12 @@ class LegalCluster:
         self._live = list(range(options.keys))
         self._next_key = options.keys
         self._committed: dict[int, int] = {}
-        """Of the group, by key."""
+        """Committed offsets of the group, by key."""
         self._processes = [_Process(number) for number in range(options.processes)]
         self._i = 0
 
     def run(self) -> Iterator[Operation]:
-        """All its lines; at the end somebody reads everything."""
+        """All lines; at the end one process reads everything."""
         begun = 0
         while begun < self._options.operations:
             place = self._chance.randrange(len(self._processes))

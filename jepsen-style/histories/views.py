@@ -1,6 +1,6 @@
-"""What nodes said of their replicas once a second, as columns.
+"""Views that nodes have of their replicas, once per second, as columns.
 
-`views.jsonl` has a line for each look: `{"t_ns", "views": [[node, topic, partition, high_watermark, log_end_offset,
+`views.jsonl` has a line for each sample: `{"t_ns", "views": [[node, topic, partition, high_watermark, log_end_offset,
 leader_epoch, leader, [isr]]...], "states": {node: state}, "controller": name | null}`.
 """
 
@@ -23,7 +23,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Views:
-    """A row is what one node said of one partition in one look."""
+    """A row is the view of one node of one partition in one sample."""
 
     look: Ints
     """Index into `looked_ns`, `states` and `controllers`."""
@@ -49,7 +49,7 @@ class Views:
 
     @property
     def t_ns(self) -> Ints:
-        """Of each row."""
+        """Time of each row."""
         return self.looked_ns[self.look] if len(self.look) else self.look
 
     @classmethod
@@ -78,7 +78,7 @@ class Views:
 
     @classmethod
     def of(cls, looks: Iterable[Mapping[str, Any]]) -> Views:
-        """Of the lines' objects."""
+        """Views from the parsed lines."""
         rows: list[tuple[int, ...]] = []
         nodes: dict[str, int] = {}
         places: dict[Place, int] = {}

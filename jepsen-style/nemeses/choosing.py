@@ -1,4 +1,4 @@
-"""Choices by a caller's chance, the same ones for the same chance. Knows no cluster."""
+"""Core: random choices by the caller's chance, reproducible from its seed. Knows no cluster."""
 
 from __future__ import annotations
 

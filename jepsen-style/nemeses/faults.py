@@ -88,7 +88,11 @@ async def cut_off(fault: Fault) -> None:
     [victim, *_] = await fault.choose_nodes(cluster.brokers, single=True)
     # A broker that is cut off may still be killed.
     fault.nodes.clear()
-    pairs = fault.choose_links(between_names([victim], [*cluster.brokers, *cluster.controllers]))
+    wanted = between_names([victim], [*cluster.brokers, *cluster.controllers])
+    pairs = fault.choose_links(wanted)
+    if pairs != wanted:
+        # Another fault has cut some of these links, and would mend them while this one is on.
+        fault.give_up()
     async with fault.acting("cut-off", targets=[victim], cut=[f"{a}>{b}" for a, b in pairs]):
         for source, target in pairs:
             await cluster.cut(source, target)

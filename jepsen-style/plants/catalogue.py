@@ -26,19 +26,19 @@ from storage.producers import ProducerStates
 from storage.transaction_index import AbortedIndex
 
 _SOON = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "400"}
-"""Who is cut off is deposed long before the cut is mended."""
+"""A node that is cut off is deposed long before the cut is healed."""
 _LATE = {"broker.session.timeout.ms": "9000"}
-"""Whoever is paused is taken back, but not before clients have asked again."""
+"""A paused node is admitted again, but not before clients have retried."""
 _CUT_OFF = Trial(nemesis=["partition"], interval_seconds=8.0, time_seconds=30.0, settings=_SOON)
 _IMPATIENT = Trial(nemesis=["pause"], interval_seconds=8.0, time_seconds=30.0, settings=_LATE)
 _ASIDE = Trial(
     "offsets", nemesis=["cut-off"], interval_seconds=8.0, time_seconds=90.0, concurrency=8, rate=4.0, settings=_SOON
 )
-"""Few commits: one that a coordinator takes just before it knows that it hears nobody holds up all its answers."""
+"""Few commits: one that a coordinator accepts just before it learns that it is isolated holds up all its responses."""
 
 
 class NoSuchPlant(WrongArgument):
-    """Nobody planted anything of that name; the message is one line, with the names that there are."""
+    """There is no plant of that name; the message is one line with the names that exist."""
 
 
 def find(name: str | None) -> Plant | None:
@@ -78,7 +78,7 @@ _ALL = (
     ),
     Plant(
         "deposed-leader-serves",
-        "a leader does not hear that another was elected, and goes on serving",
+        "a leader does not learn that another was elected, and continues to serve",
         [Patch(Replica, "partition_changed", replication.go_on_leading)],
         ["not-whole", "nonlinearizable", "commit-regress"],
         replace(_CUT_OFF, nemesis=["pause"], time_seconds=15.0, quiet_seconds=20.0),
@@ -114,9 +114,9 @@ _ALL = (
     ),
     Plant(
         "unverified-writes",
-        "a late batch of a transaction that is over begins a new one, which nobody ends (before KIP-890)",
+        "a late batch of a transaction that is over begins a new one that never ends (before KIP-890)",
         [
-            Patch(TransactionalProduce, "_verified", producing.write_whatever_the_coordinator_says),
+            Patch(TransactionalProduce, "_verified", producing.append_despite_the_verification),
             Patch(ProducerStates, "_check_begins", producing.let_anything_begin_a_transaction),
         ],
         ["unseen", "G1a"],
@@ -141,7 +141,7 @@ _ALL = (
     ),
     Plant(
         "no-aborted-list",
-        "readers of committed records are not told what was aborted",
+        "readers of committed records get no list of aborted transactions",
         [Patch(AbortedIndex, "collect", coordinating.list_no_aborted)],
         ["G1a"],
         Trial(),
@@ -179,7 +179,7 @@ _ALL = (
     ),
     Plant(
         "coordinator-answers-early",
-        "a coordinator answers before what it says is replicated",
+        "a coordinator responds before its records are replicated",
         [Patch(Shard, "_answer_when_committed", coordinating.answer_before_replication)],
         ["lost-commit", "commit-regress", "two-owners"],
         replace(_CUT_OFF, workload="group"),
@@ -187,7 +187,7 @@ _ALL = (
     ),
     Plant(
         "deposed-coordinator",
-        "a coordinator that hears neither controllers nor followers goes on answering its clients",
+        "a coordinator that reaches neither controllers nor followers continues to answer its clients",
         [Patch(Shard, "may_be_deposed", coordinating.coordinate_on)],
         ["deposed-coordinator"],
         _ASIDE,
@@ -202,7 +202,7 @@ _ALL = (
     Plant(
         "two-owners",
         "all members of a group are assigned what its leader is",
-        [Patch(ClassicGroup, "sync_response", coordinating.give_everybody_what_the_leader_has)],
+        [Patch(ClassicGroup, "sync_response", coordinating.give_every_member_the_leaders_assignment)],
         ["two-owners"],
         Trial("group"),
         Trial("group"),
@@ -227,7 +227,7 @@ _ALL = (
     Plant(
         "requests-of-the-gone",
         "requests of a closed connection are carried out, all of them",
-        [Patch(ServerConnection, "_serve", serving.go_on_for_nobody)],
+        [Patch(ServerConnection, "_serve", serving.serve_closed_connections)],
         ["hostile"],
     ),
     Plant(

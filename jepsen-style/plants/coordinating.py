@@ -25,7 +25,7 @@ def answer_before_replication(_original: Any) -> Any:
 
 
 def coordinate_on(_original: Any) -> Any:
-    """A coordinator that hears neither controllers nor followers goes on answering."""
+    """A coordinator that reaches neither controllers nor followers continues to answer."""
 
     def may_be_deposed(_self: Shard[Any]) -> bool:
         return False
@@ -34,7 +34,7 @@ def coordinate_on(_original: Any) -> Any:
 
 
 def load_all_but_the_last(original: Any) -> Any:
-    """Whoever takes over a partition of `__consumer_offsets` does not load its last batch."""
+    """A broker that takes over a partition of `__consumer_offsets` does not load its last batch."""
 
     def load_stretch(self: Shard[Any], offset: int) -> int:
         if self.partition.topic != GROUP_TOPIC:
@@ -80,7 +80,7 @@ def keep_the_epoch(original: Any) -> Any:
 
 
 def list_no_aborted(_original: Any) -> Any:
-    """Readers of committed records are not told which of them were aborted."""
+    """Readers of committed records get no list of aborted transactions."""
 
     def collect(*_: object) -> tuple[list[Any], bool]:
         return [], True
@@ -97,7 +97,7 @@ def take_open_transactions_for_stable(_original: Any) -> Any:
     return property(last_stable_offset)
 
 
-def give_everybody_what_the_leader_has(original: Any) -> Any:
+def give_every_member_the_leaders_assignment(original: Any) -> Any:
     """All members of a group are assigned the same partitions."""
 
     def sync_response(self: ClassicGroup, member: Any) -> SyncGroupResponse:
@@ -108,7 +108,7 @@ def give_everybody_what_the_leader_has(original: Any) -> Any:
 
 
 def let_strangers_commit(_original: Any) -> Any:
-    """Whoever is out of a group may commit for it."""
+    """A consumer outside a group can commit for it."""
 
     def check_commit(*_: object) -> None:
         pass

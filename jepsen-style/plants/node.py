@@ -1,7 +1,7 @@
-"""A broken node's process: the plant that the environment names is put into it, then it is the node that it would be.
+"""The process of a broken node: it applies the plant that the environment names, then runs as a normal node.
 
-`broken(programs, name)` says what a `LocalCluster` is to start in place of `programs`, which may be other nodes than
-those that users run, say such that speak through proxies.
+`broken(programs, name)` gives the programs that a `LocalCluster` starts in place of `programs`, which may differ from
+those that users run (for example nodes that connect through proxies).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MODULES = "JEPSEN_STYLE_MODULES"
 """The modules that would be started without a plant, by role, as JSON."""
 _HOME = Path(__file__).resolve().parent.parent
 _planted: list[str] = []
-"""What this process has. A launcher loads many nodes, and forks them afterwards."""
+"""The plant in this process. A launcher loads many nodes and forks them afterwards."""
 
 
 def broken(programs: Programs, name: str | None) -> Programs:
@@ -44,7 +44,7 @@ def load(text: str, name: str, overrides: Mapping[str, str]) -> Program:
     plant_name = os.environ.get(PLANT)
     plant = find(plant_name)
     if plant is None:
-        raise ArgumentError(f"{PLANT} does not say what is to be planted")
+        raise ArgumentError(f"{PLANT} names no plant")
     if plant.name not in _planted:
         plant.apply()
         _planted.append(plant.name)

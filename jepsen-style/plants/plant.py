@@ -1,4 +1,4 @@
-"""What a plant is: a well-known mistake, put into the node's own code from outside, and the run that finds it.
+"""Plants: well-known bugs that are put into the node's own code from outside, and the runs that find them.
 
 The checkers of this suite are worth what they find. So known mistakes are planted into nodes that are otherwise the
 ones that users run, and each must be found within a bounded number of runs. Production code has no switch for any of
@@ -29,20 +29,20 @@ class Patch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A run of this suite in which the mistake shows soon, or had better: what the command line would say."""
+    """A run of this suite in which the bug should show soon, as command-line options."""
 
     workload: str = "queue"
     nemesis: Sequence[str] = ()
     time_seconds: float = 25.0
     rate: float = 80.0
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Of all nodes."""
+    """Settings of all nodes."""
     concurrency: int = 6
     interval_seconds: float = 5.0
     """Between faults."""
     quiet_seconds: float = 4.0
     story: str = ""
-    """Of `plants.stories`, in place of a workload."""
+    """Story of `plants.stories`, in place of a workload."""
     runs: int = 8
     """Within so many seeds, from 1 on, it must have been found."""
 
@@ -53,7 +53,7 @@ class Plant:
 
     name: str
     title: str
-    """What the broken node does, in one sentence."""
+    """Behaviour of the broken node, in one sentence."""
     patches: Sequence[Patch]
     found_by: Sequence[str]
     """Anomalies by which it shows: any of them, by the names in the table of legality."""

@@ -72,7 +72,7 @@ def know_no_epochs(_original: Any) -> Any:
     return check_producer
 
 
-def write_whatever_the_coordinator_says(_original: Any) -> Any:
+def append_despite_the_verification(_original: Any) -> Any:
     """A transactional batch is written though its transaction is over, or was never begun (before KIP-890)."""
 
     def verified(self: TransactionalProduce, piece: Any, code: ErrorCode) -> None:
@@ -89,7 +89,7 @@ def let_anything_begin_a_transaction(_original: Any) -> Any:
 
 
 def answer_errors_with_offset_zero(original: Any) -> Any:
-    """What was refused is answered as if it had been taken, at offset 0."""
+    """A refused batch is answered as if it had been appended at offset 0."""
 
     def failed(
         self: ProduceAnswers,

@@ -53,7 +53,7 @@ def cut_at_the_high_watermark(original: Any) -> Any:
 
 
 def go_on_leading(original: Any) -> Any:
-    """Whoever leads does not hear that somebody else was elected, and goes on serving in its old epoch."""
+    """A leader does not learn that another was elected, and continues to serve in its old epoch."""
 
     def partition_changed(self: Replica, image: PartitionImage, log_end_offset: int, now_ms: int) -> Effects:
         if isinstance(self.role, Leading) and image.leader != self.node_id:

@@ -22,7 +22,7 @@ LONG_ID = 200
 
 
 def let_failures_out(_original: Any) -> Any:
-    """What fails in the background fails the node."""
+    """A failure in the background ends the node."""
 
     async def run(self: Background, task: Task, args: tuple[Any, ...], failed: Failed | None) -> None:
         await task(*args)
@@ -31,7 +31,7 @@ def let_failures_out(_original: Any) -> Any:
 
 
 def fail_on_long_ids(original: Any) -> Any:
-    """A coordinator finds out late, and by an exception that nobody expects, that it cannot write an id."""
+    """A coordinator finds out late, by an unexpected exception, that it cannot write an id."""
 
     def append(self: Shard[Any], records: Any, *more: Any) -> None:
         for record in records:
@@ -44,7 +44,7 @@ def fail_on_long_ids(original: Any) -> Any:
     return append
 
 
-def go_on_for_nobody(_original: Any) -> Any:
+def serve_closed_connections(_original: Any) -> Any:
     """All requests that came are carried out, though their connection is closed."""
 
     async def serve(self: ServerConnection, frames: list[bytearray]) -> None:
@@ -53,7 +53,7 @@ def go_on_for_nobody(_original: Any) -> Any:
             self._was_held_up = True
             position += self._turn(frames, position)
             if self._steps is not None:
-                await self._driver.take_all(self._steps)
+                await self.driver.take_all(self._steps)
                 self._steps = None
             if self._responses.is_full and not self.closed:
                 await self._wait_for_room()
@@ -63,7 +63,7 @@ def go_on_for_nobody(_original: Any) -> Any:
 
 
 def check_heads_alone(original: Any) -> Any:
-    """A leader believes what a batch says of itself."""
+    """A leader believes the head of a batch."""
 
     def produce_limits(self: Partition) -> ProduceLimits:
         limits: ProduceLimits = original.fget(self)

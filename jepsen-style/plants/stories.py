@@ -1,6 +1,6 @@
-"""Stories for mistakes that chance brings to light too seldom: the very order of faults in which they must show.
+"""Stories for bugs that random faults rarely reveal: the exact order of faults in which they must show.
 
-Each is told in a world with or without a plant, and gives what is wrong afterwards: nothing, if the node is right.
+Each runs in a world with or without a plant, and returns the findings: none if the node is right.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from protocol.errors import KafkaError
 from scenarios.catalogue import SCENARIOS
 from scenarios.stage import Violation
 from worlds.cluster import ClusterUnderTest, MessageRule
-from worlds.opening import WorldOptions, run_in
+from worlds.world_options import WorldOptions, run_in
 
 TOPIC = "story"
 PLACE = Place(TOPIC, 0)
@@ -35,8 +35,8 @@ ABORTED = 3
 """Transactions."""
 PATIENCE_SECONDS = 40.0
 LOOK_SECONDS = 0.1
-TOLD_SECONDS = 3.0
-"""Until everybody who can be reached has heard of a new leader."""
+LEADER_KNOWN_SECONDS = 3.0
+"""Time in which every reachable node learns of a new leader."""
 
 Story = Callable[[Any], Awaitable[list[Finding]]]
 
@@ -45,12 +45,12 @@ class AsksVoters(ClusterUnderTest, Protocol):
     """A world whose controllers can be asked one by one."""
 
     async def quorum_claims(self) -> Mapping[str, tuple[int, str]]:
-        """By controller: the epoch that it knows, and who leads in it ("": it knows nobody)."""
+        """By controller: the epoch that it knows, and its leader ("" if unknown)."""
 
 
 async def leaders_die_in_turn(cluster: ClusterUnderTest) -> list[Finding]:
-    """KIP-101. The third replica acknowledges a record, and is cut off before it hears that this made it committed. The
-    leader dies, the second replica leads, and dies as well: the third must have kept the record.
+    """KIP-101. The third replica acknowledges a record, and is cut off before it learns that this made it committed.
+    The leader dies, the second replica leads, and dies as well: the third must have kept the record.
     """
     await _create_topic(cluster)
     first, second, third = await _replicas(cluster)
@@ -62,7 +62,7 @@ async def leaders_die_in_turn(cluster: ClusterUnderTest) -> list[Finding]:
             await cluster.cut(other, third)
         await cluster.kill(first)
         await _until(f"{second} leads", lambda: _leads(cluster, second))
-        await trio.sleep(TOLD_SECONDS)
+        await trio.sleep(LEADER_KNOWN_SECONDS)
         await cluster.kill(second)
         await _until(f"{third} leads", lambda: _leads(cluster, third))
         await cluster.heal()
@@ -71,13 +71,13 @@ async def leaders_die_in_turn(cluster: ClusterUnderTest) -> list[Finding]:
         nursery.cancel_scope.cancel()
     read = await _read(cluster)
     lost = [value for value in acknowledged if value not in read]
-    told = f"{lost} of {len(acknowledged)} were acknowledged, and are not in the log of {third}, which led at last."
-    return [Finding("lost-write", str(PLACE), (), told)] if lost else []
+    text = f"{lost} of {len(acknowledged)} were acknowledged, and are not in the log of {third}, which led at last."
+    return [Finding("lost-write", str(PLACE), (), text)] if lost else []
 
 
 async def voter_comes_again(cluster: AsksVoters) -> list[Finding]:
     """A voter elects a controller, and is killed before it gets a record of the new epoch. Started again, it must not
-    help somebody else into office in the same epoch.
+    vote for another leader in the same epoch.
     """
     active = await cluster.active_controller()
     late = next(name for name in cluster.controllers if name != active)
@@ -93,12 +93,12 @@ async def voter_comes_again(cluster: AsksVoters) -> list[Finding]:
     await cluster.start(*pair)
     elected: list[tuple[int, str]] = []
 
-    async def somebody_leads() -> bool:
+    async def has_a_leader() -> bool:
         epoch, leader = await _newest(cluster)
         elected[:] = [(epoch, leader)]
         return epoch > before[0] and leader in pair
 
-    await _until("the two controllers have elected one", somebody_leads)
+    await _until("the two controllers have elected one", has_a_leader)
     [(epoch, leader)] = elected
     [voter] = [name for name in pair if name != leader]
     await cluster.kill(voter)
@@ -118,13 +118,13 @@ async def voter_comes_again(cluster: AsksVoters) -> list[Finding]:
     await _until("the other two have elected one", the_others_elected)
     await cluster.heal()
     other_epoch, other_leader = again[0]
-    told = f"In epoch {epoch} {leader} was elected by {voter}, which then elected {other_leader} in {other_epoch}."
-    return [Finding("two-leaders", "the quorum", (), told)] if other_epoch == epoch else []
+    text = f"In epoch {epoch} {leader} was elected by {voter}, which then elected {other_leader} in {other_epoch}."
+    return [Finding("two-leaders", "the quorum", (), text)] if other_epoch == epoch else []
 
 
 async def offsets_of_an_abort(cluster: ClusterUnderTest) -> list[Finding]:
-    """A transaction that is aborted takes a group's offsets with it, and they do not come back with whoever coordinates
-    the group next.
+    """A transaction that is aborted takes a group's offsets with it, and they do not come back with the next
+    coordinator of the group.
     """
     await _create_topic(cluster)
     offsets = {TopicPartition(*PLACE): OffsetAndMetadata(ABORTED)}
@@ -143,9 +143,9 @@ async def offsets_of_an_abort(cluster: ClusterUnderTest) -> list[Finding]:
     await cluster.start(coordinator)
     await cluster.wait_ready()
     seen["after its coordinator died"] = await _committed(cluster)
-    told = "All transactions with offsets of the group were aborted, and it stands at {} {}."
+    text = "All transactions with offsets of the group were aborted, and it stands at {} {}."
     return [
-        Finding("aborted-offsets", f"{GROUP} {PLACE}", (), told.format(offset, when))
+        Finding("aborted-offsets", f"{GROUP} {PLACE}", (), text.format(offset, when))
         for when, offset in seen.items()
         if offset is not None
     ]
@@ -159,7 +159,7 @@ STORIES: Mapping[str, Story] = {
 
 
 class Scene(NamedTuple):
-    """An act of a regression scenario, which tells the same."""
+    """An act of a regression scenario with the same name."""
 
     scenario: str
     act: str
@@ -170,9 +170,9 @@ SCENES = {"voter-comes-again": Scene("quorum", "vote_before_a_power_cut", "two-l
 """In place of stories that simulated links cannot carry."""
 
 
-def tell(name: str, options: WorldOptions) -> list[Finding]:
-    """From its beginning to its end, in a cluster of its own; `verdict.json` in the directory says the same. Raises
-    ClusterError where things did not come about.
+def play(name: str, options: WorldOptions) -> list[Finding]:
+    """Run a story in a cluster of its own; `verdict.json` in the directory has the same findings. Raises ClusterError
+    if the situation did not come about.
     """
     scene = SCENES.get(name) if options.world == "sim" else None
     found = run_in(options, STORIES[name]) if scene is None else _play(scene, options)
@@ -266,13 +266,13 @@ async def _write(cluster: ClusterUnderTest, acknowledged: list[int]) -> None:
 
 
 async def _committed(cluster: ClusterUnderTest) -> int | None:
-    """Where the group stands."""
+    """Committed offset of the group."""
     partition = TopicPartition(*PLACE)
     async with Consumer(
         bootstrap_servers=cluster.bootstrap_servers, world=cluster.world("member"), group_id=GROUP
     ) as consumer:
-        told = (await consumer.committed([partition]))[partition]
-    return None if told is None else told.offset
+        committed = (await consumer.committed([partition]))[partition]
+    return None if committed is None else committed.offset
 
 
 async def _read(cluster: ClusterUnderTest) -> set[int]:

@@ -22,16 +22,16 @@ from running.judging import VERDICT
 HOME = Path(__file__).resolve().parent.parent
 VALID, ANOMALY, COULD_NOT_RUN = 0, 1, 2
 PATIENCE_SECONDS = 900.0
-"""Of one run, however long its own time is."""
+"""Time limit of one run beyond its own time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one run."""
+    """Outcome of one run."""
 
     seed: int
     valid: bool
-    """The command said so."""
+    """The command reported a valid run."""
     anomalies: tuple[str, ...]
     """By name, without those that are legal."""
     seconds: float
@@ -40,7 +40,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What came of one plant in one world."""
+    """Outcome of one plant in one world."""
 
     plant: Plant | None
     """None: the same runs without one."""
@@ -59,7 +59,7 @@ class Tried:
 
 
 def arguments(trial: Trial, world: str, seed: int, plant: Plant | None, store: Path) -> list[str]:
-    """What comes after `python jepsen-style`."""
+    """Arguments of `python jepsen-style`."""
     if trial.story:
         words = ["plants", "--story", trial.story, "--cluster", world, "--seed", str(seed), "--store", str(store)]
         return words if plant is None else [*words, "--plant", plant.name]
@@ -89,14 +89,14 @@ def run_once(trial: Trial, world: str, seed: int, plant: Plant | None, store: Pa
         raise ClusterError("interrupted")
     seconds = time.monotonic() - began
     if done.returncode not in (VALID, ANOMALY):
-        said = [*done.stdout.splitlines(), *done.stderr.splitlines()] or ["nothing"]
-        raise ClusterError(f"{' '.join(command)} could not run: {said[-1]}")
+        output = [*done.stdout.splitlines(), *done.stderr.splitlines()] or ["nothing"]
+        raise ClusterError(f"{' '.join(command)} could not run: {output[-1]}")
     made = sorted(set(store.iterdir()) - before)
     directory = made[-1] if made else store
     if not (directory / VERDICT).exists():
         # Python ends with 1, too, where it is the suite that has a mistake.
-        said = done.stderr.splitlines() or ["nothing"]
-        raise ClusterError(f"{' '.join(command)} ended without a verdict: {said[-1]}")
+        output = done.stderr.splitlines() or ["nothing"]
+        raise ClusterError(f"{' '.join(command)} ended without a verdict: {output[-1]}")
     return Outcome(seed, done.returncode == VALID, _anomalies(directory), seconds, directory)
 
 
@@ -134,7 +134,7 @@ def try_plant(
 
 
 def try_nothing(trial: Trial, world: str, store: Path, seed: int) -> Tried:
-    """The very same run without a plant, which must be valid: else it says nothing that a plant was found."""
+    """The same run without the plant, which must be valid; otherwise the finding proves nothing."""
     return Tried(None, world, (run_once(replace(trial, runs=1), world, seed, None, store / "nothing"),))
 
 

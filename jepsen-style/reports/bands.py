@@ -52,8 +52,8 @@ class Band:
     refused: bool
     """The world could not do it."""
     how: str
-    """What of its value tells it from others of its kind: a partition's shape, the message, the fault point."""
-    said: str
+    """What distinguishes it from others of its kind: a partition's shape, the message, the fault point."""
+    text: str
     """The rest of its value, or the error of it."""
 
     @property
@@ -65,7 +65,7 @@ class Band:
 
 
 def hue(kind: str) -> int:
-    """Of kinds that are new here, one that depends on the name alone."""
+    """Hue of a kind; for unknown kinds it depends on the name alone."""
     return HUES.get(kind, sum(kind.encode()) * 47 % 360)
 
 
@@ -91,7 +91,7 @@ def _band(history: History, fault: Fault, end_s: float) -> Band:
         ended=fault.ended_ns is not None or moment,
         refused=bool(errors),
         how=" ".join(str(fault.value[name]) for name in HOW if fault.value.get(name)),
-        said="; ".join(errors) or _said(fault.value),
+        text="; ".join(errors) or _text(fault.value),
     )
 
 
@@ -99,23 +99,23 @@ def _targets(value: Mapping[str, Any]) -> tuple[str, ...]:
     targets = value.get("targets", ())
     if isinstance(targets, str):
         return (targets,)
-    return tuple(map(_told, targets)) if isinstance(targets, Sequence) else ()
+    return tuple(map(_as_text, targets)) if isinstance(targets, Sequence) else ()
 
 
-def _told(value: Any) -> str:
+def _as_text(value: Any) -> str:
     """A link is a pair of nodes, or `one>another`."""
     if isinstance(value, str):
         return value.replace(">", " → ")
-    return " → ".join(map(_told, value)) if isinstance(value, list | tuple) else str(value)
+    return " → ".join(map(_as_text, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _said(value: Mapping[str, Any]) -> str:
+def _text(value: Mapping[str, Any]) -> str:
     parts = []
     for name, each in value.items():
         if name in ("number", "targets", "kind", *HOW):
             continue
-        told = ", ".join(map(_told, each)) if isinstance(each, list | tuple) else str(each)
-        parts.append(f"{name} {told}")
+        words = ", ".join(map(_as_text, each)) if isinstance(each, list | tuple) else str(each)
+        parts.append(f"{name} {words}")
     return "; ".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""Curves over a run's time, from its columns: throughput, what nobody has seen yet, how far behind consumers are."""
+"""Curves over the time of a run: throughput, values that no poll returned yet, and the lag of consumers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def throughput(calls: Calls, end_s: float) -> dict[str, Curve]:
 
 
 def unseen(facts: Facts) -> Curve | None:
-    """How many acknowledged values no poll has given yet."""
+    """Number of acknowledged values that no poll has returned yet."""
     return facts.history.once("report: unseen", lambda _: _unseen(facts))
 
 
@@ -62,7 +62,7 @@ def _unseen(facts: Facts) -> Curve | None:
 
 
 def first_seen(keys: Integers, values: Integers, reads: Values, calls: Calls) -> Floats:
-    """When a poll first gave each (key, value); infinite if none did."""
+    """Time at which a poll first returned each (key, value); infinite if none did."""
     dense_keys = np.unique(np.concatenate([keys, reads.key]), return_inverse=True)[1].astype(np.int64)
     dense_values = np.unique(np.concatenate([values, reads.value]), return_inverse=True)[1].astype(np.int64)
     codes = pair_codes(dense_keys, dense_values)
@@ -75,7 +75,7 @@ def first_seen(keys: Integers, values: Integers, reads: Values, calls: Calls) ->
 
 
 class Lag(NamedTuple):
-    """Of polls that gave something, for each span of time in which there were some."""
+    """Lag of polls that returned records, for each time span that has such polls."""
 
     t_s: Floats
     worst_s: Floats
@@ -105,14 +105,14 @@ def _lag(facts: Facts) -> Lag | None:
 
 
 def _lags(facts: Facts) -> tuple[Floats, Floats]:
-    """Of the polls that count: how far behind, and when they began."""
+    """Lag and beginning of the polls that count."""
     sends, reads, calls = facts.sends, facts.reads, facts.calls
     if not len(reads.call):
         return np.zeros(0), np.zeros(0)
-    told = (calls.outcome[sends.call] == OK) & (sends.offset >= 0)
-    key = np.concatenate([sends.key[told], reads.key])
-    offset = np.concatenate([sends.offset[told], reads.offset])
-    when = calls.end_s[np.concatenate([sends.call[told], reads.call])]
+    known = (calls.outcome[sends.call] == OK) & (sends.offset >= 0)
+    key = np.concatenate([sends.key[known], reads.key])
+    offset = np.concatenate([sends.offset[known], reads.offset])
+    when = calls.end_s[np.concatenate([sends.call[known], reads.call])]
     order = np.lexsort((when, key))
     key, offset, when = key[order], offset[order], when[order]
     # The last offset that each poll gave of each key.
@@ -134,7 +134,7 @@ def _lags(facts: Facts) -> tuple[Floats, Floats]:
 
 
 def _caught_up(facts: Facts, key: Integers, call: Integers, behind: Floats) -> npt.NDArray[np.bool_]:
-    """Which polls came when their process had been at the key's end, since it was last given partitions."""
+    """Mask of the polls whose process had reached the key's end since its last assignment."""
     calls = facts.calls
     given = np.flatnonzero(facts.history.called("assign", "subscribe"))
     # Processes and times in one order; how many grants of its own process stand before a poll.

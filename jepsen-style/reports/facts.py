@@ -1,6 +1,6 @@
-"""What a report shows of a run: its history in seconds, its verdict, its nodes' logs.
+"""Content of a report: the run's history in seconds, its verdict, its nodes' logs.
 
-A run may have been cut off: whatever is not there is left out of the report, and `missing` says so.
+If a run was interrupted, the report leaves out what is missing and lists it in `missing`.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from reports.scales import Floats, Integers
 from reports.values import Names, Values
 
 FOREIGN = (
-    "what only nodes know, and here nobody asks them: who is in sync, high watermarks, elections, faults, logs. "
+    "the nodes' own views, which are not read here: in-sync replicas, high watermarks, elections, faults, logs. "
     "If that cluster lost power or disks meanwhile, what they explain is an anomaly all the same"
 )
-"""Of somebody else's cluster."""
+"""Note about a cluster that this suite did not start."""
 
 OUTCOMES = ("ok", "fail", "info")
 OK = 0
 
 
 class ReportError(Exception):
-    """There is nothing that a report could be made of; one line that says why."""
+    """No report can be made; the reason in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """What clients did, in order of invocation: a row is one of `History.operations`."""
+    """Operations of clients, in order of invocation: a row is one of `History.operations`."""
 
     f: Integers
     """Into `History.fs`."""
@@ -65,10 +65,10 @@ class Facts:
     sends: Values
     reads: Values
     names: Names
-    """Of what is in the two."""
+    """Names of the keys and values in both."""
     end_s: float
     wall_ms_at_start: float
-    """What the wall clock showed when the run's clock showed nothing."""
+    """Wall clock at time 0 of the run."""
     logs: Mapping[str, Path]
     missing: Sequence[str]
 
@@ -142,17 +142,17 @@ def _calls(history: History, end_s: float) -> Calls:
 
 
 def _object(path: Path, missing: list[str] | None = None) -> dict[str, Any] | None:
-    """None where there is none that can be read; `missing` hears why."""
+    """A JSON object from a file; None if it cannot be read, with the reason in `missing`."""
     try:
         found = json.loads(path.read_bytes())
     except FileNotFoundError:
-        told = f"there is no {path.name}"
+        problem = f"there is no {path.name}"
     except (ValueError, OSError) as error:
-        told = f"{path.name} cannot be read: {error}"
+        problem = f"{path.name} cannot be read: {error}"
     else:
         if isinstance(found, dict):
             return found
-        told = f"{path.name} is no JSON object"
+        problem = f"{path.name} is no JSON object"
     if missing is not None:
-        missing.append(told)
+        missing.append(problem)
     return None

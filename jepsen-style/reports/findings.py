@@ -1,4 +1,4 @@
-"""A section for each finding: the operations that show it, the order around it, who did what then, what nodes said."""
+"""A section for each finding: its operations, the order around it, other processes at that time, the nodes' logs."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ MOST_LEGAL_OF_A_KIND = 2
 MOST_SECTIONS = 36
 MOST_LISTED = 200
 MOST_OPERATIONS = 16
-"""Of one finding: from both ends of its list."""
+"""Operations that are shown of one finding: from both ends of its list."""
 
 MOST_CHARACTERS = 1_500_000
-"""Of all sections together, before processes and logs are left out."""
+"""Size of all sections together above which processes and logs are left out."""
 
 LONGEST_LINE = 90
 LONGEST_VALUE = 4_000
@@ -65,7 +65,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What else went on."""
+    """Other events at that time."""
 
     faults: Sequence[Band]
     partitions: Sequence[Seen]
@@ -89,7 +89,7 @@ def found(verdict: Mapping[str, Any] | None) -> list[Found]:
 
 
 def section(facts: Facts, findings: Sequence[Found], around: Around) -> Markup | None:
-    """What makes the run invalid, as far up as it goes."""
+    """Findings that make the run invalid."""
     wrong = [each for each in findings if not each.legal]
     if not wrong:
         return None
@@ -99,7 +99,7 @@ def section(facts: Facts, findings: Sequence[Found], around: Around) -> Markup |
 
 
 def legal_section(facts: Facts, findings: Sequence[Found], around: Around) -> Markup | None:
-    """What Kafka allows under this run's options, folded."""
+    """Findings that Kafka allows under this run's options, collapsed."""
     legal = [each for each in findings if each.legal]
     if not legal:
         return None
@@ -181,7 +181,7 @@ def _severity(legal: bool) -> str:
 
 
 def _articles(facts: Facts, shown: Sequence[Found], around: Around, *, unfolded: Found | None) -> Iterator[Markup]:
-    """What happened around them is shown as long as there is room."""
+    """Findings with their surroundings, as long as there is room."""
     room = MOST_CHARACTERS
     for each in shown:
         article = _article(facts, each, around, room > 0, unfolded=each is unfolded)
@@ -234,7 +234,7 @@ def _replicas(around: Around, where: str, moments: Sequence[Window]) -> Markup |
 def _around(
     facts: Facts, moments: Sequence[Window], rows: Sequence[int], faults: Sequence[Band]
 ) -> list[Markup | None]:
-    """What every process did then, and what the nodes said."""
+    """Operations of every process at that time, and the nodes' log lines."""
     beyond = len(moments) - MOST_WINDOWS
     return [
         *(each for window in moments[:MOST_WINDOWS] for each in _window(facts, window, rows, faults)),
@@ -252,8 +252,8 @@ def _operations(facts: Facts, listed: Sequence[Operation], rows: Sequence[int]) 
     for operation in listed:
         end_s = operation.t_ns / 1e9
         start_s = started.get(operation.i, end_s)
-        said = [": ".join(map(str, operation.error))] if operation.error else []
-        said += [
+        lines = [": ".join(map(str, operation.error))] if operation.error else []
+        lines += [
             f"{key}: {_json(named_note(key, value) if by_key else value)}" for key, value in operation.note.items()
         ]
         cells = (
@@ -264,7 +264,7 @@ def _operations(facts: Facts, listed: Sequence[Operation], rows: Sequence[int]) 
             element("td", f"{start_s:.3f} s", class_="n"),
             element("td", duration(end_s - start_s), class_="n"),
             element("td", _value(named(operation.f, operation.value) if by_key else operation.value), class_="long"),
-            element("td", shorten("; ".join(said)), class_="long"),
+            element("td", shorten("; ".join(lines)), class_="long"),
             element("td", operation.client, class_="short"),
             element("td", operation.node, class_="short"),
         )

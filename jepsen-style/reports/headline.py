@@ -29,7 +29,9 @@ def section(facts: Facts, findings: Sequence[Found], faults: Sequence[Band]) -> 
         element(
             "div",
             element("span", MARKS.get(valid, "…"), class_="mark", aria_hidden="true"),
-            element("div", element("h1", title(facts.verdict, findings)), element("p", _told(facts, findings, faults))),
+            element(
+                "div", element("h1", title(facts.verdict, findings)), element("p", _summary(facts, findings, faults))
+            ),
             class_="verdict",
         ),
         element(
@@ -63,7 +65,7 @@ def _valid(verdict: Mapping[str, Any] | None) -> str:
     return str((verdict or {}).get("valid", ""))
 
 
-def _told(facts: Facts, findings: Sequence[Found], faults: Sequence[Band]) -> str:
+def _summary(facts: Facts, findings: Sequence[Found], faults: Sequence[Band]) -> str:
     verdict = facts.verdict
     calls = number(len(facts.calls.f))
     kinds = list(dict.fromkeys(band.kind for band in faults))
@@ -83,9 +85,9 @@ def _told(facts: Facts, findings: Sequence[Found], faults: Sequence[Band]) -> st
             f"{ran} {count} checkers found nothing wrong.{legal}" if count else f"{ran} Nothing wrong was found.{legal}"
         )
     if verdict.get("valid") == "unknown":
-        return f"{ran} {shorten(verdict.get('unknown_because', '') or 'No checker says why.', 600)}"
-    told = next((each.told for each in findings if not each.legal), "")
-    return f"{ran} {shorten(told, 300)}"
+        return f"{ran} {shorten(verdict.get('unknown_because', '') or 'No checker gave a reason.', 600)}"
+    first = next((each.told for each in findings if not each.legal), "")
+    return f"{ran} {shorten(first, 300)}"
 
 
 def _crumbs(facts: Facts) -> list[Child]:

@@ -49,7 +49,7 @@ def apart(found: Sequence[Band], most: int) -> list[list[Band]]:
 
 
 def nodes(facts: Facts, axis: TimeAxis) -> Markup | None:
-    """What each node was, each second, and who was the active controller."""
+    """State of each node in each second, and the active controller."""
     views, times = facts.history.views, (facts.history.views.looked_ns / 1e9).tolist()
     names = sorted({str(name) for states in views.states for name in states}, key=_by_number)
     if not names:
@@ -74,7 +74,7 @@ def nodes(facts: Facts, axis: TimeAxis) -> Markup | None:
 
 
 def elections(views: Views) -> list[tuple[float, str]]:
-    """When each controller was first seen to be the active one."""
+    """Time at which each controller was first seen as the active one."""
     found: list[tuple[float, str]] = []
     for looked_ns, controller in zip(views.looked_ns.tolist(), views.controllers, strict=True):
         if controller is not None and (not found or found[-1][1] != controller):
@@ -129,7 +129,7 @@ def _bar(band: Band, axis: TimeAxis) -> Markup:
         "b",
         band.label,
         class_=classes,
-        title=f"{band.kind} {band.label} at {lasted}. {band.said}".strip(),
+        title=f"{band.kind} {band.label} at {lasted}. {band.text}".strip(),
         style=span(*_fractions(axis, band.start_s, band.end_s)),
     )
 

@@ -12,14 +12,14 @@ OF_KEYS = frozenset({"assign", "subscribe"})
 
 
 def named(f: str, value: Any) -> Any:
-    """Of `queue` and `list-append`; whatever looks otherwise stays as it is."""
+    """Operations of `queue` and `list-append` with names; others stay as they are."""
     if not isinstance(value, list):
         return value
     return [_place(each) if f in OF_KEYS else _micro(each) for each in value]
 
 
 def named_note(key: str, value: Any) -> Any:
-    """Of a note: `read_epochs`, and offsets by key."""
+    """A note with names: `read_epochs`, and offsets by key."""
     if key == "read_epochs" and isinstance(value, list):
         return [[_place(each[0]), *each[1:]] if isinstance(each, list) and each else each for each in value]
     return _by_place(value) if isinstance(value, Mapping) else value

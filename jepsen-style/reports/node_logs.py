@@ -18,7 +18,7 @@ from reports.facts import Facts
 from reports.markup import Markup, element, shorten
 
 MOST_LINES = 150
-"""Of one window; warnings and errors are kept first."""
+"""Log lines shown of one window; warnings and errors have precedence."""
 
 MOST_READ = 20_000
 
@@ -27,11 +27,11 @@ _TIME = re.compile(r"^.{0,60}?(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,
 
 class Line(NamedTuple):
     t_s: float
-    """Of the run's clock."""
+    """Time by the run's clock."""
     node: str
     text: str
     times: int = 1
-    """How often the node said it in this window."""
+    """Number of times that the node logged it in this window."""
 
 
 def lines(path: Path, node: str, wall_ms_at_start: float, start_s: float, end_s: float) -> Iterator[Line]:
@@ -61,10 +61,10 @@ def table(facts: Facts, start_s: float, end_s: float) -> Markup | None:
     ]
     every.sort(key=lambda line: line.t_s)
     if not every:
-        return element("p", "The nodes' logs say nothing in this time.", class_="note")
-    lines_said = len(every)
+        return element("p", "The nodes' logs have no lines in this time.", class_="note")
+    line_count = len(every)
     every = _once(every)
-    shown = _most_telling(every)
+    shown = _most_important(every)
     body = (
         element(
             "tr",
@@ -75,12 +75,12 @@ def table(facts: Facts, start_s: float, end_s: float) -> Markup | None:
         )
         for line in shown
     )
-    left_out = lines_said - sum(line.times for line in shown)
+    left_out = line_count - sum(line.times for line in shown)
     return element(
         "figure",
         element(
             "figcaption",
-            f"What the nodes said from {start_s:.2f} s to {end_s:.2f} s",
+            f"Log lines of the nodes from {start_s:.2f} s to {end_s:.2f} s",
             f" ({left_out} quiet lines left out)" if left_out else None,
         ),
         element(
@@ -96,7 +96,7 @@ def table(facts: Facts, start_s: float, end_s: float) -> Markup | None:
 
 
 def _once(every: list[Line]) -> list[Line]:
-    """What a node said again stands where it was first said."""
+    """Merges repeated lines into the first of them."""
     counts = Counter((line.node, line.text) for line in every)
     first = {(line.node, line.text): line for line in reversed(every)}
     kept = [line._replace(times=counts[line.node, line.text]) for line in first.values()]
@@ -111,7 +111,7 @@ def _moment(found: re.Match[str]) -> float | None:
     return whole + float(f"0.{found[3] or 0}")
 
 
-def _most_telling(every: list[Line]) -> list[Line]:
+def _most_important(every: list[Line]) -> list[Line]:
     """Loud lines first, then an even choice of the others; in order of time."""
     if len(every) <= MOST_LINES:
         return every

@@ -71,7 +71,7 @@ def _key(facts: Facts, where: str, rows: Sequence[int]) -> int | None:
 
 
 def _offsets(facts: Facts, key: int, rows: Sequence[int]) -> list[int]:
-    """What matters: what the operations sent, wherever that was seen, and the ends of what they read."""
+    """Offsets of interest: the values that the operations sent, and the ends of what they read."""
     wanted = np.array(rows, np.int64)
     sends, reads = facts.sends, facts.reads
     sent = np.isin(sends.call, wanted) & (sends.key == key)
@@ -102,7 +102,7 @@ def _columns(matters: Sequence[int]) -> list[int]:
 
 
 def _cells(facts: Facts, key: int, columns: Sequence[int]) -> dict[int, dict[int, tuple[int, str]]]:
-    """Of each row of Calls that touches them: offset to value and what was done."""
+    """For each row of Calls that touches them: offset to value and kind."""
     wanted = np.array(columns, np.int64)
     cells: dict[int, dict[int, tuple[int, str]]] = {}
     for kind, micro in (("read", facts.reads), ("sent", facts.sends)):
@@ -111,7 +111,7 @@ def _cells(facts: Facts, key: int, columns: Sequence[int]) -> dict[int, dict[int
             micro.call[rows].tolist(), micro.offset[rows].tolist(), micro.value[rows].tolist(), strict=True
         ):
             cells.setdefault(call, {})[offset] = (value, kind)
-    # A send whose offset nobody told stands where its value was read.
+    # A send without a known offset is shown where its value was read.
     untold = np.flatnonzero((facts.sends.key == key) & (facts.sends.offset < 0))
     found = {value: offset for row in cells.values() for offset, (value, _) in row.items()}
     for call, value in zip(facts.sends.call[untold].tolist(), facts.sends.value[untold].tolist(), strict=True):
@@ -158,8 +158,8 @@ def _line(
     for n, offset in enumerate(columns):
         value, kind = cells.get(offset, (None, ""))
         place = f"{kind} {_column(columns, n, wrong) or ''}".strip() or None
-        told = None if value is None else shorten(facts.names.value(value), 24)
-        places.append(element("td", told, class_=place, title=kind or None))
+        text = None if value is None else shorten(facts.names.value(value), 24)
+        places.append(element("td", text, class_=place, title=kind or None))
     return element("tr", what, places, class_="involved" if involved else None)
 
 

@@ -1,7 +1,7 @@
-"""One HTML file that has everything a report shows, and asks nobody for more.
+"""One self-contained HTML file with a whole report.
 
-The policy in its head lets only this page's own script run, by its hash: whatever a history might smuggle in, nothing
-of it would be carried out, and no request leaves the page.
+The policy in its head allows only this page's own script, by its hash: scripts in a history do not run, and no request
+leaves the page.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _HERE = Path(__file__).resolve().parent
 
 
 def write(directory: Path, history: History | None = None) -> Path:
-    """Of a run's directory; gives the file in it. Raises ReportError in one line. Loading the history is most of the
-    time it takes: whoever has loaded it passes it."""
+    """Write the report of a run's directory and return its path. Raises ReportError in one line. Loading the history
+    takes most of the time, so callers that have it pass it."""
     page = render(facts.read(directory, history))
     path = directory / NAME
     try:

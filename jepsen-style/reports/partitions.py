@@ -1,4 +1,4 @@
-"""What the nodes said of each partition: replicas in sync, high watermark, log end, leaders and their epochs."""
+"""The nodes' views of each partition: in-sync replicas, high watermark, log end, leaders and their epochs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LEADER_INKS = 6
 
 
 class Log(NamedTuple):
-    """What one node has of a partition."""
+    """The log of a partition on one node."""
 
     t_s: Floats
     high_watermark: Integers
@@ -39,22 +39,22 @@ class Log(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One partition, as it was seen at each moment by whoever knew most of it."""
+    """One partition over time, as seen by the node with the highest leader epoch."""
 
     place: Place
     t_s: Floats
     in_sync: Integers
     members: Sequence[tuple[int, ...]]
-    """Who was in sync."""
+    """In-sync replicas."""
     leader: Integers
-    """-1: nobody."""
+    """-1 if there is no leader."""
     leader_epoch: Integers
     logs: Mapping[str, Log]
     """By node."""
 
     @property
     def elections(self) -> list[tuple[float, int, int]]:
-        """When a later epoch was first seen: time, epoch, leader."""
+        """First sights of later epochs: time, epoch, leader."""
         found: list[tuple[float, int, int]] = []
         columns = (self.t_s.tolist(), self.leader_epoch.tolist(), self.leader.tolist())
         for t_s, epoch, leader in zip(*columns, strict=True):
@@ -64,7 +64,7 @@ class Seen:
 
 
 def seen(views: Views) -> list[Seen]:
-    """Of each partition that a node spoke of, in their order."""
+    """Every partition that a node reported, in order."""
     found = {}
     in_sync = np.array([len(isr) for isr in views.isrs], np.int64)
     numbers = np.array([_number(node) for node in views.nodes], np.int64)
@@ -74,15 +74,15 @@ def seen(views: Views) -> list[Seen]:
         # Who knows the newest epoch knows the leader; and of those that know it, the leader itself knows the most.
         leads = numbers[views.node[rows]] == views.leader[rows]
         newest = rows[np.lexsort((leads, views.leader_epoch[rows], views.look[rows]))]
-        told = newest[np.flatnonzero(np.diff(views.look[newest], append=-1))]
+        known = newest[np.flatnonzero(np.diff(views.look[newest], append=-1))]
         place = views.places[int(views.place[rows[0]])]
         found[place] = Seen(
             place,
-            views.t_ns[told] / 1e9,
-            in_sync[views.isr[told]],
-            [views.isrs[isr] for isr in views.isr[told].tolist()],
-            views.leader[told],
-            views.leader_epoch[told],
+            views.t_ns[known] / 1e9,
+            in_sync[views.isr[known]],
+            [views.isrs[isr] for isr in views.isr[known].tolist()],
+            views.leader[known],
+            views.leader_epoch[known],
             {
                 views.nodes[node]: Log(views.t_ns[own] / 1e9, views.high_watermark[own], views.log_end_offset[own])
                 for node in np.unique(views.node[rows]).tolist()
@@ -165,7 +165,7 @@ def _offsets(partition: Seen, axis: TimeAxis) -> Markup:
 
 
 def _pieces(x: Integers, y: Integers, breaks: Integers, ink: str) -> Markup:
-    """A line that stops while its node says nothing."""
+    """A line with gaps where its node reports nothing."""
     most = max(POINTS_OF_A_LINE // (len(breaks) + 1), 8)
     parts = zip(np.split(x, breaks), np.split(y, breaks), strict=True)
     return join(line(*thin_line(*part, most), ink) for part in parts)

@@ -1,4 +1,4 @@
-"""What the nodes said of one partition around a finding: its leader and epoch, who was in sync, and up to where."""
+"""The nodes' views of one partition around a finding: leader, epoch, in-sync replicas and offsets."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def table(found: Sequence[Seen], where: str, start_s: float, end_s: float) -> Ma
         element(
             "tr",
             element("td", f"{seen.t_s[row]:.2f} s", class_="n"),
-            element("td", seen.leader[row] if seen.leader[row] >= 0 else "nobody"),
+            element("td", seen.leader[row] if seen.leader[row] >= 0 else "none"),
             element("td", seen.leader_epoch[row]),
-            element("td", ", ".join(map(str, seen.members[row])) or "nobody"),
+            element("td", ", ".join(map(str, seen.members[row])) or "none"),
             (element("td", _ends(seen, node, float(seen.t_s[row])), class_="short") for node in seen.logs),
         )
         for row in rows[:MOST_ROWS]
@@ -36,7 +36,7 @@ def table(found: Sequence[Seen], where: str, start_s: float, end_s: float) -> Ma
         "figure",
         element(
             "figcaption",
-            f"What the nodes said of {where} then; of each its high watermark and its log end",
+            f"Views of {where} at that time, with each node's high watermark and log end",
             f" ({left_out} more changes are left out)" if left_out > 0 else "",
         ),
         element(
@@ -60,7 +60,7 @@ def _rows(seen: Seen, start_s: float, end_s: float) -> list[int]:
 
 
 def _ends(seen: Seen, node: str, t_s: float) -> str:
-    """Nothing where it said nothing in that look."""
+    """High watermark and log end of one node; empty if it reported nothing in that sample."""
     log = seen.logs[node]
     row = int(np.searchsorted(log.t_s, t_s))
     if row >= len(log.t_s) or log.t_s[row] != t_s:

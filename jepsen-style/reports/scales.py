@@ -23,7 +23,7 @@ HEIGHT = 1_000
 
 class Tick(NamedTuple):
     fraction: float
-    """Of the axis, from its lower end."""
+    """Fraction of the axis, from its lower end."""
     label: str
 
 
@@ -82,7 +82,7 @@ class LinearScale:
 
 @dataclass(frozen=True, slots=True)
 class LogScale:
-    """Of seconds; ticks at whole decades."""
+    """Logarithmic scale of seconds, with ticks at whole decades."""
 
     low_exponent: float
     high_exponent: float

@@ -21,7 +21,7 @@ MOST_FIGURES = 60
 
 
 class Felt(NamedTuple):
-    """What clients felt of one fault, as the checker of availability measures it."""
+    """Effect of one fault on clients, as the availability checker measures it."""
 
     band: Band
     gap_s: float
@@ -42,8 +42,8 @@ def availability_table(facts: Facts, faults: Sequence[Band]) -> Markup | None:
         return None
     rows = availability(facts, faults)
     if not rows:
-        told = element("p", "Nothing was acknowledged in this run.", class_="note")
-        return _section("availability", "Availability", told)
+        nothing = element("p", "Nothing was acknowledged in this run.", class_="note")
+        return _section("availability", "Availability", nothing)
     worst = max(row.gap_s for row in rows)
     lines = (
         element(
@@ -56,7 +56,7 @@ def availability_table(facts: Facts, faults: Sequence[Band]) -> Markup | None:
             element("td", duration(row.band.end_s - row.band.start_s) + ("" if row.band.ended else " →"), class_="n"),
             element("td", _meter(row.gap_s, worst), duration(row.gap_s), class_="n meter"),
             element("td", "—" if row.recovered_s is None else duration(row.recovered_s), class_="n"),
-            element("td", shorten(row.band.said, 160), class_="said"),
+            element("td", shorten(row.band.text, 160), class_="said"),
         )
         for row in rows[:MOST_FAULTS]
     )
@@ -98,14 +98,14 @@ def coverage_table(coverage: Mapping[str, Any] | None) -> Markup | None:
         for state, row in counts.items()
     )
     head = element("thead", element("tr", element("th", "state"), (element("th", fault) for fault in faults)))
-    told = f"How often each fault met each state. {never} of {len(counts) * len(faults)} cells never happened."
+    text = f"How often each fault met each state. {never} of {len(counts) * len(faults)} cells never happened."
     absent = [str(f) for f in known if str(f) not in faults]
     if absent:
-        told += f" Not in this run at all: {', '.join(absent)}."
+        text += f" Not in this run at all: {', '.join(absent)}."
     return _section(
         "coverage",
         "Coverage",
-        element("p", told, class_="note"),
+        element("p", text, class_="note"),
         element(
             "div",
             element("table", head, element("tbody", lines), class_="heat"),
@@ -206,7 +206,7 @@ def _row_class(anomaly: str, counts: Mapping[str, int], findings: Sequence[Found
 
 
 def checkers_table(verdict: Mapping[str, Any] | None) -> Markup | None:
-    """What the checkers counted."""
+    """Figures of the checkers."""
     figures = (verdict or {}).get("figures")
     if not isinstance(figures, Mapping) or not figures:
         return None

@@ -25,7 +25,7 @@ def thin_points(x: Integers, y: Integers, most: int) -> tuple[Integers, Integers
 
 
 def thin_line(x: Integers, y: Integers, most: int = 800) -> tuple[Integers, Integers]:
-    """Of a line, x rising: in each column its first, lowest, highest and last point stay."""
+    """Thin a line with rising x: its first, lowest, highest and last point in each column stay."""
     if len(x) <= most:
         return x, y
     column = x // max(1, (int(x[-1]) - int(x[0])) * 4 // most + 1)
@@ -37,7 +37,7 @@ def thin_line(x: Integers, y: Integers, most: int = 800) -> tuple[Integers, Inte
 
 
 def corners(x: Integers, y: Integers) -> tuple[Integers, Integers]:
-    """Of a line drawn in steps, only where it changes, and its last point."""
+    """Points of a stepped line where it changes, and its last point."""
     if len(x) <= 2:
         return x, y
     kept = np.flatnonzero(np.diff(y, prepend=y[0] - 1))

@@ -16,7 +16,7 @@ from reports.scales import LogScale, TimeAxis, duration, from_zero, number
 from reports.thinning import stairs, thin_line, thin_points
 
 MOST_POINTS = 9_000
-"""Of one outcome in one plot of latencies."""
+"""Points of one outcome in one plot of latencies."""
 
 MOST_PLOTS = 4
 RARE = 0.04

@@ -1,6 +1,6 @@
-"""What was sent and read, value by value, of any workload: the cells of the order around a finding, and two curves.
+"""Sent and read values of any workload: the cells of the order around a finding, and two curves.
 
-Workloads whose operations are micro-operations have columns in the history already. The others say what they sent as
+Workloads whose operations are micro-operations have columns in the history already. The others record what they sent as
 `records` or `legs` (`[topic, partition, value]`) or as one value with its place and offset, and what they read as
 `parts` (`[topic, partition, from, to, [[offset, value], ...]]`); their values may be any JSON, and get a number each.
 """
@@ -19,7 +19,7 @@ from operations import place_of
 from reports.scales import Integers
 
 MOST_LINES = 400_000
-"""Of longer histories without micro-operations nothing is looked at here: each of their lines is parsed again."""
+"""Longer histories without micro-operations are skipped, because each of their lines is parsed again."""
 
 UNDECIDED = frozenset({"append"})
 """Operations that send into a transaction which another operation commits."""
@@ -27,7 +27,7 @@ UNDECIDED = frozenset({"append"})
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Each value that was sent, or that somebody was given."""
+    """Each value that was sent or read."""
 
     call: Integers
     """Row of the operations."""
@@ -39,7 +39,7 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What keys and values are called."""
+    """Names of keys and values."""
 
     places: Mapping[int, str]
     values: Sequence[str] | None
@@ -64,7 +64,7 @@ def of_history(history: History) -> tuple[Values, Values, Names]:
 
 
 class _Gathering:
-    """Of completions whose values have no columns."""
+    """Gathers values of completions that have no columns."""
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -85,7 +85,7 @@ class _Gathering:
         return sent, read, Names({key: place for place, key in self._places.items()}, list(self._values))
 
     def _take(self, row: int, value: Mapping[str, Any]) -> bool:
-        """True if it says what was sent or read; a completion that does not leaves it to the invocation."""
+        """True if the completion contains what was sent or read; otherwise the invocation counts."""
         before = len(self._sent) + len(self._read)
         for part in _lists(value.get("parts")):
             match part:

@@ -1,8 +1,8 @@
-"""Commands of this suite as processes, which end with whoever began them.
+"""Commands of this suite as child processes, which end with their parent.
 
 Ctrl-C and SIGTERM reach the one that has begun them; it passes them on and waits, so that each of them keeps and judges
-what it recorded and ends its nodes. A terminal's Ctrl-C does not reach them by itself: the second one that a run hears
-ends it at once.
+what it recorded and ends its nodes. A terminal's Ctrl-C does not reach them by itself: the second one that a run
+receives ends it at once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Children:
         self._lock = threading.RLock()
 
     def run(self, command: Sequence[str], timeout_seconds: float) -> subprocess.CompletedProcess[str]:
-        """Returns when it has ended, also if it was told to. Raises Interrupted if it may not begin any more, and
+        """Returns when it has ended, also by a signal. Raises Interrupted if it may no longer begin, and
         TimeoutExpired when it was killed."""
         with self._lock:
             if self.interrupted:
@@ -42,7 +42,7 @@ class Children:
             )
             self._running[child] = None
         try:
-            said, told = child.communicate(timeout=timeout_seconds)
+            stdout, stderr = child.communicate(timeout=timeout_seconds)
         except BaseException:
             child.kill()
             child.communicate()
@@ -50,7 +50,7 @@ class Children:
         finally:
             with self._lock:
                 self._running.pop(child)
-        return subprocess.CompletedProcess(command, child.returncode, said, told)
+        return subprocess.CompletedProcess(command, child.returncode, stdout, stderr)
 
     def interrupt(self) -> None:
         """All end in good order; called again: at once."""
@@ -62,7 +62,7 @@ class Children:
 
     @contextmanager
     def ended_by_signals(self) -> Iterator[None]:
-        """Meanwhile signals end them, and nothing else: whoever began them asks `interrupted`. A signal that this
+        """In this block signals end the children and nothing else: the caller checks `interrupted`. A signal that this
         process was begun to ignore (nohup) is ignored still."""
 
         def end(_number: int, _frame: FrameType | None) -> None:
@@ -72,8 +72,8 @@ class Children:
                 os.write(2, b"interrupted: what runs is brought to its end; again ends it at once\n")
 
         self.interrupted = False
-        heard = [each for each in SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
-        before = {each: signal.signal(each, end) for each in heard}
+        handled = [each for each in SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
+        before = {each: signal.signal(each, end) for each in handled}
         try:
             yield
         finally:

@@ -22,13 +22,13 @@ from barnabas.cluster.errors import ClusterError
 from barnabas.testing.cluster import QUICK_GROUPS
 from checkers.verdict import Verdict
 from clients.client import ClientSettings
-from clients.missing import LibraryMissing
+from clients.library_missing import LibraryMissing
 from histories.history import History
 from histories.recorder import HistoryError, Recorder
 from nemeses.messages import wish_of
 from nemeses.nemesis import Nemesis, NemesisOptions
 from operations import NEMESIS
-from running import patience
+from running import settling_time
 from running.jobs import OFF
 from running.judging import judge, write
 from running.libraries import check_libraries, open_libraries
@@ -40,7 +40,7 @@ from simulation.cluster import SimCluster
 from workloads.catalogue import make_workload
 from worlds.bootstrap import BootstrapCluster
 from worlds.cluster import ClusterUnderTest
-from worlds.opening import WorldOptions, run_in
+from worlds.world_options import WorldOptions, run_in
 
 NODE_SETTINGS = {
     **QUICK_GROUPS,
@@ -54,14 +54,14 @@ NODE_SETTINGS = {
 VALID, ANOMALY, COULD_NOT_RUN = 0, 1, 2
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 FAILURE = "failure.txt"
-"""What a run left behind that ended by a mistake of the suite."""
+"""The file with the traceback of a run that ended by a mistake of the suite."""
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a plan."""
+    """The outcome of a plan."""
 
     directory: Path
     verdict: Verdict | None
@@ -71,51 +71,52 @@ class Outcome:
     """One line: the verdict, or why there is none."""
 
 
-def carry_out(plan: Plan, say: Say, *, directory: Path | None = None) -> Outcome:
-    """Does it. `say` is told what is going on, in lines; `directory` is a new one in the store unless given."""
+def carry_out(plan: Plan, log: Log, *, directory: Path | None = None) -> Outcome:
+    """Carries out a plan. `log` is called with each line about what is going on; `directory` is a new one in the store
+    unless given."""
     directory = directory or new_directory(plan)
     try:
         versions = check_libraries(plan.clients)
         with Recorder(directory, _described(plan, directory, versions)) as recorder:
-            failure = _record(plan, recorder, say)
+            failure = _record(plan, recorder, log)
     except (HistoryError, LibraryMissing, ClusterError) as error:
         return Outcome(directory, None, COULD_NOT_RUN, str(error))
     if not recorder.operations:
         return Outcome(directory, None, COULD_NOT_RUN, failure or "nothing was recorded")
     if failure is not None:
-        say(f"the run ended early: {failure}")
-    outcome = judged(directory, failure, say)
+        log(f"the run ended early: {failure}")
+    outcome = judged(directory, failure, log)
     if outcome.exit_code == VALID and not plan.keep:
-        # What the nodes said is in logs; their data are worth something only where something is wrong.
+        # The log lines of the nodes are in logs; their data are needed only where something is wrong.
         shutil.rmtree(directory / "nodes", ignore_errors=True)
     return outcome
 
 
-def _record(plan: Plan, recorder: Recorder, say: Say) -> str | None:
-    """Why it ended before it should have; None if it did not."""
+def _record(plan: Plan, recorder: Recorder, log: Log) -> str | None:
+    """Reason why the run ended early; None if it did not."""
     failure, final_done, stopped, thought_of = None, False, False, 0
     try:
-        ended = run_in(_world_options(plan, recorder.directory), lambda cluster: _run(plan, cluster, recorder, say))
+        ended = run_in(_world_options(plan, recorder.directory), lambda cluster: _run(plan, cluster, recorder, log))
         failure, final_done, stopped = ended.failure, ended.final_done, ended.stopped
         thought_of = ended.thought_of
     except ClusterError as error:
         failure = str(error)
     except Exception as error:
-        failure = _told_of(error, recorder.directory / FAILURE)
+        failure = _describe_failure(error, recorder.directory / FAILURE)
     except BaseException as error:
         if not isinstance(_innermost(error), KeyboardInterrupt):
             raise
         stopped = True
-        say("interrupted")
+        log("interrupted")
     with suppress(HistoryError):
-        told = failure or ("interrupted" if stopped else "in good order")
-        recorder.amend(final_done=final_done, ended=told, thought_of=thought_of)
+        ended_by = failure or ("interrupted" if stopped else "in good order")
+        recorder.amend(final_done=final_done, ended=ended_by, thought_of=thought_of)
     return failure
 
 
-def _told_of(error: Exception, path: Path) -> str:
+def _describe_failure(error: Exception, path: Path) -> str:
     """Settings that do not fit together, or a disk that takes nothing more; or a mistake of the suite, or of a client:
-    that is told in full, and what was recorded is judged all the same."""
+    that is written in full, and what was recorded is judged all the same."""
     innermost = _innermost(error)
     if isinstance(innermost, SettingsError):
         return str(innermost)
@@ -126,15 +127,15 @@ def _told_of(error: Exception, path: Path) -> str:
     return f"{innermost!r}; more in {path}"
 
 
-async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, say: Say) -> Ended:
+async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, log: Log) -> Ended:
     off = {kind: cluster.cannot[kind] for kind in plan.nemesis if kind in cluster.cannot}
     recorder.amend(cannot=off)
     for kind, why in off.items():
-        say(f"{kind}{OFF}{why}")
+        log(f"{kind}{OFF}{why}")
     settings = await _settings_of(cluster, plan)
     workload_options = replace(
         plan.workload_options(_prefix(recorder.directory, plan)),
-        session_seconds=patience.session_seconds(plan.group_protocol, settings),
+        session_seconds=settling_time.session_seconds(plan.group_protocol, settings),
     )
     recorder.amend(settings=settings, options=asdict(workload_options))
     workload = make_workload(plan.workload, workload_options)
@@ -142,7 +143,7 @@ async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, say: S
         time_seconds=plan.time,
         rate=plan.rate,
         concurrency=plan.concurrency,
-        quiet_seconds=patience.quiet_seconds(plan.quiet, settings),
+        quiet_seconds=settling_time.quiet_seconds(plan.quiet, settings),
         final_seconds=plan.final,
         resting=[int(number) for number in plan.without_processes],
         left_out=ranges_of(plan.without_operations),
@@ -162,33 +163,33 @@ async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, say: S
     libraries = open_libraries(plan.clients, cluster)
     run = Run(options, workload, libraries, chance_of=lambda name: _chance(plan.seed, name), nemesis=nemesis)
     if isinstance(cluster, SimCluster):
-        cluster.on_broken = lambda told: _note_broken(cluster, recorder, told)
+        cluster.on_broken = lambda promise: _note_broken(cluster, recorder, promise)
         # Signals come from outside of the simulation: they end it where it is.
         return await run.run(cluster, recorder)
     async with trio.open_nursery() as nursery:
-        await nursery.start(_listen, run, say)
+        await nursery.start(_listen, run, log)
         ended = await run.run(cluster, recorder)
         nursery.cancel_scope.cancel()
     return ended
 
 
 async def _settings_of(cluster: ClusterUnderTest, plan: Plan) -> dict[str, str]:
-    """Of its nodes, as far as they are known."""
+    """Settings of its nodes, as far as they are known."""
     if isinstance(cluster, BootstrapCluster):
-        await cluster.ask_settings(patience.KEYS)
+        await cluster.ask_settings(settling_time.KEYS)
         return dict(cluster.settings)
     return NODE_SETTINGS | plan.node_settings()
 
 
-def _note_broken(cluster: SimCluster, recorder: Recorder, told: str) -> None:
+def _note_broken(cluster: SimCluster, recorder: Recorder, promise: str) -> None:
     """A promise was found broken inside of the simulation, whatever clients see of it."""
-    # A history that cannot be written any more ends the run at its next line; here a node would be hit by it.
+    # A history that can no longer be written ends the run at its next line; here the error would hit a node.
     with suppress(HistoryError):
         t_ns, wall_ms = cluster.now_ns(), cluster.wall_ms()
-        recorder.write(NEMESIS, "info", "broken-promise", {"told": told}, t_ns=t_ns, wall_ms=wall_ms)
+        recorder.write(NEMESIS, "info", "broken-promise", {"told": promise}, t_ns=t_ns, wall_ms=wall_ms)
 
 
-async def _listen(run: Run, say: Say, *, task_status: trio.TaskStatus[None]) -> None:
+async def _listen(run: Run, log: Log, *, task_status: trio.TaskStatus[None]) -> None:
     """Ctrl-C ends the run in good order; a second one ends it at once."""
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         task_status.started()
@@ -196,18 +197,18 @@ async def _listen(run: Run, say: Say, *, task_status: trio.TaskStatus[None]) -> 
             first = not run.ended.stopped
             run.stop()
             if first:
-                say("interrupted: the cluster is mended and everything read once more; again ends it at once")
+                log("interrupted: the cluster is mended and everything read once more; again ends it at once")
 
 
-def judged(directory: Path, failure: str | None, say: Say) -> Outcome:
-    """What is in a run's directory; `failure` is why the run ended early. The report is written again."""
+def judged(directory: Path, failure: str | None, log: Log) -> Outcome:
+    """Judges the directory of a run; `failure` is the reason why the run ended early. Writes the report again."""
     try:
         # Loaded once for all: a long one takes a while.
         history = History.load(directory)
         verdict = judge(directory, history)
     except HistoryError as error:
         return Outcome(directory, None, COULD_NOT_RUN, str(error))
-    _keep(directory, history, verdict, say)
+    _keep(directory, history, verdict, log)
     bad = [finding for finding in verdict.findings if not finding.legal]
     if verdict.valid == "false":
         names = ", ".join(dict.fromkeys(finding.anomaly for finding in bad))
@@ -219,25 +220,25 @@ def judged(directory: Path, failure: str | None, say: Say) -> Outcome:
     return Outcome(directory, verdict, VALID, "VALID")
 
 
-def _keep(directory: Path, history: History, verdict: Verdict, say: Say) -> None:
-    """Verdict and report. Where the disk is full the verdict is still told."""
+def _keep(directory: Path, history: History, verdict: Verdict, log: Log) -> None:
+    """Verdict and report. If the disk is full, the verdict is still printed."""
     from reports import page
     from reports.facts import ReportError
 
     try:
         write(directory, verdict)
-        say(f"report: {page.write(directory, history)}")
+        log(f"report: {page.write(directory, history)}")
     except OSError as error:
-        say(f"{directory}: {error.strerror}: not everything could be kept")
+        log(f"{directory}: {error.strerror}: not everything could be kept")
     except (HistoryError, ReportError) as error:
-        say(str(error))
+        log(str(error))
 
 
 # ---- what a run is called, and made of
 
 
 def new_directory(plan: Plan) -> Path:
-    """Of the next run of this plan; it is not there yet."""
+    """The directory of the next run of this plan; it does not exist yet."""
     began = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
     name = f"{plan.workload}-{plan.cluster}-{plan.seed}-{began}"
     directory, count = plan.store / name, 1
@@ -266,7 +267,7 @@ def _described(plan: Plan, directory: Path, versions: Mapping[str, str]) -> dict
         "versions": dict(versions),
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
         "cannot": {},
-        # Until it is: a run that is killed, or whose disk is full, cannot say so any more.
+        # Until it is: a run that is killed, or whose disk is full, cannot write it any longer.
         "final_done": False,
         "budgets": plan.budgets(),
         "replay": plan.replay(),

@@ -1,4 +1,4 @@
-"""What a suite is made of: jobs, each a command of its own, done a few at a time, and told as they end."""
+"""The jobs of a suite: each is a command of its own. A few run at a time, and each is reported when it ends."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SETTINGS: dict[str, tuple[int, ...]] = {
     "replica.lag.time.max.ms": (1_500, 4_000),
     "transaction.state.log.num.partitions": (1,),
 }
-"""Of nodes, so that what is rare with Kafka's own numbers meets the faults, too; a run has some of them."""
+"""Settings of nodes, of which a run has some, so that events that are rare with Kafka's defaults meet faults, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +58,14 @@ class Job:
 
 @dataclass(slots=True)
 class Tally:
-    """Of all jobs so far."""
+    """Results of all jobs so far."""
 
     done: int = 0
     failed: list[str] = field(default_factory=list)
     """Command lines that found something."""
     not_run: list[str] = field(default_factory=list)
     off: list[str] = field(default_factory=list)
-    """What this machine cannot do, and why: jobs that did not begin, and faults that runs went without."""
+    """Jobs and faults that this machine cannot do, and why."""
     cut_short: list[str] = field(default_factory=list)
     """Those that ran when the suite was interrupted, and had found nothing until then."""
     interrupted: bool = False
@@ -77,7 +77,7 @@ class Tally:
         """The word for what came of it."""
         self.done += 1
         self.seconds += done.seconds
-        for line in done.said:
+        for line in done.lines:
             fault, is_off, why = line.partition(OFF)
             if is_off and fault in FAULTS:
                 self.leave_out(f"{fault} in {job.name}", why)
@@ -104,10 +104,10 @@ class Tally:
 
 
 def carry_out(
-    jobs: Iterable[Job], store: Path, at_once: int, say: Callable[[str], None], may_begin: Callable[[], bool]
+    jobs: Iterable[Job], store: Path, at_once: int, log: Callable[[str], None], may_begin: Callable[[], bool]
 ) -> Tally:
-    """Does jobs until there are none left, or none may begin any more; those that run then still end. What cannot be
-    on this machine is told, and left out."""
+    """Runs jobs until there are none left, or none may begin; those that run then still end. Jobs that cannot run on
+    this machine are reported and left out."""
     tally, running = Tally(), dict[Future[Done], Job]()
     left = iter(jobs)
     pool = ThreadPoolExecutor(at_once)
@@ -116,7 +116,7 @@ def carry_out(
         job = next(left, None) if may_begin() and not CHILDREN.interrupted else None
         while job is not None and (why := why_off(job.words)) is not None:
             tally.leave_out(job.name, why)
-            say(f"off                {job.name}: {why}")
+            log(f"off                {job.name}: {why}")
             job = next(left, None)
         if job is not None:
             folder = store / f"{job.name}-{tally.done + len(running)}" if job.keeps else None
@@ -132,10 +132,10 @@ def carry_out(
                 job, done = running.pop(future), future.result()
                 tally.interrupted = CHILDREN.interrupted
                 word = tally.add(job, done)
-                say(f"{word:6} {done.seconds:6.1f} s  {job.name}")
+                log(f"{word:6} {done.seconds:6.1f} s  {job.name}")
                 if done.exit_code != VALID and word != CUT_SHORT:
-                    for line in done.said[-8:]:
-                        say(f"         {line}")
+                    for line in done.lines[-8:]:
+                        log(f"         {line}")
             while len(running) < at_once and begin():
                 pass
     finally:
@@ -174,7 +174,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def swarm(first_seed: int, workloads: Sequence[str]) -> Iterator[Job]:
-    """Runs without end, each drawn anew: one of the workloads, some of the faults, more or less of everything."""
+    """Runs without end. Each draws a workload, some of the faults, and more or less of everything."""
     seed = first_seed
     while True:
         chance = random.Random(f"{seed}/swarm")
@@ -216,5 +216,5 @@ def coverage_of(tables: Iterable[Path]) -> tuple[str, list[str]]:
     table = merged(read)
     cells = sum(len(faults) for faults in table["cells"].values())
     silent = [state for state, faults in table["cells"].items() if not any(faults.values())]
-    told = f"state × fault: {cells - len(table['never'])} of {cells} cells happened"
-    return told + (f"; no fault met: {', '.join(silent)}" if silent else ""), silent
+    line = f"state × fault: {cells - len(table['never'])} of {cells} cells happened"
+    return line + (f"; no fault met: {', '.join(silent)}" if silent else ""), silent

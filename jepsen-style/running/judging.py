@@ -20,23 +20,23 @@ VERDICT = "verdict.json"
 
 
 def judge(directory: Path, history: History | None = None) -> Verdict:
-    """Of a run's directory; `history` if it was loaded before. Raises HistoryError if there is none that can be
-    judged."""
+    """The verdict on the directory of a run; `history` if it was loaded before. Raises HistoryError if there is none
+    that can be judged."""
     history = History.load(directory) if history is None else history
     run = history.run
     try:
         checkers = [*of_workload(run), *of_every_run(run)]
     except ValueError as error:
-        raise HistoryError(f"{directory / RUN} does not say which workload ran: {error}") from error
+        raise HistoryError(f"{directory / RUN} has no valid workload: {error}") from error
     verdicts = {checker.name: check_one(checker, history) for checker in checkers}
-    told = promises.load(directory)
-    if told is not None:
-        verdicts["promises"] = of_promises(run, told)
+    found = promises.load(directory)
+    if found is not None:
+        verdicts["promises"] = of_promises(run, found)
     return conclude(run, verdicts)
 
 
 def write(directory: Path, verdict: Verdict) -> None:
-    """As `verdict.json`. Raises OSError."""
+    """Writes `verdict.json`. Raises OSError."""
     write_whole(directory / VERDICT, json.dumps(asdict(verdict), indent=1, default=_plain) + "\n")
 
 

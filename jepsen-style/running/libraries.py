@@ -34,7 +34,7 @@ def _library(name: str, cluster: ClusterUnderTest) -> ClientLibrary:
 
 
 def check_libraries(names: Sequence[str]) -> dict[str, str]:
-    """Their versions, and those of what they run on. Raises clients.missing.LibraryMissing."""
+    """Their versions, and those of what they run on. Raises clients.library_missing.LibraryMissing."""
     versions = {"python": platform.python_version(), "trio": version("trio")}
     commit = _commit()
     for name in names:

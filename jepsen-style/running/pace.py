@@ -1,4 +1,4 @@
-"""When the next operation begins: at random moments, so many a second, over all processes together."""
+"""The pace of operations: random moments with a mean rate, over all processes together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from runtime.world import Chance
 
 
 class Pace:
-    """Of one run. Who comes late takes the next moment: what was missed while all were busy is not made up for."""
+    """The pace of one run. A process that comes late takes the next moment: missed ones are not caught up on."""
 
     def __init__(self, operations_per_second: float, chance: Chance) -> None:
         self._mean_seconds = 1.0 / operations_per_second

@@ -1,6 +1,6 @@
-"""What a run is asked to be: everything that `run` takes, in one value; from it the command line that replays it.
+"""The plan of a run: all options of `run` in one value, and the command line that replays it.
 
-Checked once, here: whatever is wrong is one line that says how to mend it.
+Plans are checked once, here. An error is one line that says how to correct it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from settings.definitions import closest_key, find_broker_key, is_plugin_key
 from settings.errors import SettingsError
 from workloads.catalogue import make_workload
 from workloads.workload import WorkloadOptions
-from worlds.opening import NEVER, WORLDS
+from worlds.world_options import NEVER, WORLDS
 
 CLIENTS = ("barnabas", "confluent", "java")
 BROKERS = 3
 NODES = (*(f"broker-{number}" for number in (1, 2, 3)), *(f"controller-{number}" for number in (101, 102, 103)))
-"""Of a cluster that is ours."""
+"""The nodes of a cluster of ours."""
 REPLICATED = (
     "default.replication.factor",
     "offsets.topic.replication.factor",
@@ -65,7 +65,7 @@ class Plan:
     only_faults: tuple[str, ...] = _option("--only-faults", ())
     """By their numbers; none: all. The others leave their time empty."""
     without_processes: tuple[str, ...] = _option("--without-processes", ())
-    """Of the first ones, by their numbers: those have nothing to do until everything is read."""
+    """Numbers of processes that have nothing to do until everything is read."""
     without_operations: tuple[str, ...] = _option("--without-operations", ())
     """`7` or `10-19`, in the order in which they are thought of: nobody does these."""
     without_nodes: tuple[str, ...] = _option("--without-nodes", ())
@@ -107,7 +107,7 @@ class Plan:
                 raise WrongPlan(f"--message {text}: {error}") from error
         for number in self.only_faults:
             if not number.isdecimal():
-                raise WrongPlan(f"--only-faults {number}: faults have numbers, as the history tells them: 3,7")
+                raise WrongPlan(f"--only-faults {number}: must be numbers of faults in the history, like 3,7")
         self._check_without()
         for client in self.clients:
             _one_of("--client", client, CLIENTS)
@@ -134,7 +134,7 @@ class Plan:
         if self.cluster == "sim" and self.clients != ("barnabas",):
             raise WrongPlan("--cluster sim: only our own client lives in a simulation, use --client barnabas")
         if self.no_idempotence and not self.no_transactions:
-            raise WrongPlan("--no-idempotence: transactions need it, say --no-transactions as well")
+            raise WrongPlan("--no-idempotence: transactions need it; add --no-transactions")
         self._check_bootstrap()
         self._check_plant()
         for key, text in _pairs("--settings", self.settings).items():
@@ -258,7 +258,7 @@ class Plan:
 
 
 def ranges_of(texts: Sequence[str]) -> list[range]:
-    """Of `7` and `10-19`. Raises WrongPlan."""
+    """Parses `7` and `10-19`. Raises WrongPlan."""
     found = []
     for text in texts:
         first, dash, last = text.partition("-")
@@ -286,7 +286,7 @@ def _pairs(name: str, texts: Sequence[str]) -> dict[str, str]:
 
 
 def _check_setting(key: str, value: str) -> None:
-    """Of a node, as the node will read it; rules between settings it knows itself."""
+    """Checks a setting of a node as the node will parse it; nodes check rules between settings themselves."""
     definition = find_broker_key(key)
     if definition is None:
         if not is_plugin_key(key):

@@ -1,4 +1,4 @@
-"""What this machine lacks for a command of a suite: root, mostly. Asked once for each world."""
+"""Privileges that this machine lacks for a command of a suite, mostly root. Checked once for each world."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from worlds.guardian import Guardian
 
 
 def why_off(words: Sequence[str]) -> str | None:
-    """Why `python jepsen-style WORDS` cannot run here at all; None: it can, as far as can be told before. A run that
-    can do without one of its faults says itself that the fault is off."""
+    """Reason why `python jepsen-style WORDS` cannot run here at all; None if it can, as far as is known before. A run
+    that can do without one of its faults reports itself that the fault is off."""
     world = _after(words, "--cluster")
     if world == "netns":
         return why_no_namespaces()

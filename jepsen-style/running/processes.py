@@ -15,37 +15,37 @@ from running.children import CHILDREN, Interrupted
 
 HOME = Path(__file__).resolve().parent.parent
 VALID, ANOMALY, COULD_NOT_RUN = 0, 1, 2
-PATIENCE_SECONDS = 1_800.0
-"""Of one command, however long its own time is."""
+TIMEOUT_SECONDS = 1_800.0
+"""Timeout of one command, however long its own time is."""
 NO_FAULT = 0
 """The number of the heal at the end of a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of one command."""
+    """The result of one command."""
 
     words: tuple[str, ...]
     exit_code: int
-    said: tuple[str, ...]
+    lines: tuple[str, ...]
     """Its lines, those of stderr last."""
     seconds: float
     directory: Path | None = None
-    """Of the run, if it was one and got so far."""
+    """Directory of the run, if it was one and was made."""
 
     @property
     def found_something(self) -> bool:
-        """A run said so itself: one that was interrupted may just not have come to its end."""
-        return self.exit_code == ANOMALY and any(line.startswith("INVALID") for line in self.said)
+        """The run printed INVALID: one that was interrupted may just not have come to its end."""
+        return self.exit_code == ANOMALY and any(line.startswith("INVALID") for line in self.lines)
 
     @property
     def last_line(self) -> str:
-        return self.said[-1] if self.said else "it said nothing"
+        return self.lines[-1] if self.lines else "it printed nothing"
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What a run's directory tells of it."""
+    """Results in the directory of a run."""
 
     anomalies: tuple[str, ...] = ()
     last_seconds: float | None = None
@@ -65,16 +65,16 @@ def do(words: Sequence[str], store: Path | None = None) -> Done:
     began = time.monotonic()
     command = [sys.executable, str(HOME), *words]
     try:
-        ended = CHILDREN.run(command, PATIENCE_SECONDS)
+        ended = CHILDREN.run(command, TIMEOUT_SECONDS)
     except Interrupted:
         return Done(tuple(words), COULD_NOT_RUN, ("interrupted before it began",), 0.0)
     except subprocess.TimeoutExpired:
-        told = f"it did not end within {PATIENCE_SECONDS:.0f} s"
-        return Done(tuple(words), COULD_NOT_RUN, (told,), time.monotonic() - began)
+        reason = f"it did not end within {TIMEOUT_SECONDS:.0f} s"
+        return Done(tuple(words), COULD_NOT_RUN, (reason,), time.monotonic() - began)
     made = [] if store is None else sorted(set(store.iterdir()) - before)
-    said = [line for line in (*ended.stdout.splitlines(), *ended.stderr.splitlines()) if line.strip()]
+    lines = [line for line in (*ended.stdout.splitlines(), *ended.stderr.splitlines()) if line.strip()]
     code = ended.returncode if ended.returncode in (VALID, ANOMALY) else COULD_NOT_RUN
-    return Done(tuple(words), code, tuple(said), time.monotonic() - began, made[-1] if made else None)
+    return Done(tuple(words), code, tuple(lines), time.monotonic() - began, made[-1] if made else None)
 
 
 def story_of(directory: Path) -> Story | None:

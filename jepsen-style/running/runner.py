@@ -5,7 +5,7 @@
 The same in every world: time is trio's and the cluster's, chance comes from streams that are handed in, and all is done
 by tasks of one nursery, so that a simulation replays it from its seed.
 
-A process is a number with a client. After `info`, and whenever its client is of no more use, the number never comes
+A process is a number with a client. After `info`, and whenever its client is no longer usable, the number never comes
 again: the next client of that thread has the number of processes more.
 """
 
@@ -32,30 +32,30 @@ VIEW_PATIENCE_SECONDS = 5.0
 IDLE_SECONDS = 0.05
 """A process that has nothing to do looks again after this."""
 HUNG_SECONDS = 120.0
-"""No operation takes so long, as every call of a client is bounded."""
+"""Timeout of an operation. It is never reached, since every call of a client is bounded."""
 RETRY_SECONDS = 0.5
 SET_UP_SECONDS = 60.0
 READY_SECONDS = 120.0
 COMING_SECONDS = 60.0
-"""So long is waited for clients before the work begins."""
+"""Maximum time to wait for clients before the work begins."""
 
-Tell = Callable[[OperationType, str, Any], int]
+Report = Callable[[OperationType, str, Any], int]
 """Writes an operation of the nemesis into the history: its type, `f` and value; gives its `i`."""
 
 
 class Nemesis(Protocol):
-    """What breaks the cluster."""
+    """Breaks the cluster."""
 
-    async def run(self, tell: Tell) -> None:
+    async def run(self, report: Report) -> None:
         """Breaks and mends, until it is cancelled."""
 
-    async def undo(self, tell: Tell) -> None:
-        """Whatever was broken is mended: all nodes run, and all reach each other."""
+    async def undo(self, report: Report) -> None:
+        """Mends everything: all nodes run, and all reach each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Of one run, in every world."""
+    """Options of one run, in every world."""
 
     time_seconds: float = 60.0
     rate: float = 100.0
@@ -70,25 +70,25 @@ class RunOptions:
     left_out: Sequence[range] = ()
     """Operations of the main phase that nobody does, in the order in which the workload thinks of them."""
     settings: ClientSettings = field(default_factory=lambda: ClientSettings("", "jepsen"))
-    """What every client has; `bootstrap_servers` is the cluster's."""
+    """Settings of every client; `bootstrap_servers` comes from the cluster."""
 
 
 @dataclass(slots=True)
 class Ended:
-    """How a run went."""
+    """The end of a run."""
 
     final_done: bool = False
     """Everything was read that can be, so that what nobody saw is not there."""
     stopped: bool = False
     """Somebody asked it to end before its time."""
     failure: str | None = None
-    """Why it ended early: one line."""
+    """Reason why it ended early: one line."""
     thought_of: int = 0
     """Operations of the main phase, with those that were left out."""
 
 
 class Phase(Enum):
-    """What the processes do."""
+    """Phases of a run."""
 
     WORK = "work"
     REST = "rest"
@@ -97,7 +97,7 @@ class Phase(Enum):
 
 
 class Run:
-    """One run. `stop` may be called at any time, by a signal's handler, say."""
+    """One run. `stop` may be called at any time, for example by a signal handler."""
 
     def __init__(
         self,
@@ -121,9 +121,9 @@ class Run:
         self._recorder: Recorder
         self._everything = trio.CancelScope()
         self._pausing = trio.CancelScope()
-        """Of whoever waits for the present phase to end."""
+        """Cancels the wait for the end of the present phase."""
         self._turns: dict[int, trio.CancelScope] = {}
-        """Of processes that wait for their moment."""
+        """Cancel the waits of processes for their next moment."""
         self._busy = 0
         """Operations under way."""
         self._coming = dict.fromkeys(range(options.concurrency))
@@ -164,7 +164,7 @@ class Run:
     async def _set_up(self) -> bool:
         settings = self._workload.client_settings(self._base_settings("client-0"), 0)
         with trio.move_on_after(SET_UP_SECONDS):
-            told: ClientError | None = None
+            failure: ClientError | None = None
             while True:
                 try:
                     async with self._libraries[0].open(settings, "client-0") as client:
@@ -172,13 +172,13 @@ class Run:
                             await self._workload.set_up(client)
                             return True
                         except ClientError as error:
-                            told = error
+                            failure = error
                 except ClientError as error:
-                    told = error
+                    failure = error
                 if trio.current_effective_deadline() - trio.current_time() < RETRY_SECONDS:
                     break
                 await trio.sleep(RETRY_SECONDS)
-        self._fail(ClusterError(f"the cluster does not take the topics of the workload: {told or 'no answer'}"))
+        self._fail(ClusterError(f"the cluster does not create the topics of the workload: {failure or 'no answer'}"))
         return False
 
     async def _lead(self) -> None:
@@ -189,14 +189,14 @@ class Run:
                     await self._all_came.wait()
                 self._all_came.set()
                 if self._nemesis is not None:
-                    nursery.start_soon(self._nemesis.run, self._tell)
+                    nursery.start_soon(self._nemesis.run, self._report)
                 await trio.sleep(self.options.time_seconds)
             nursery.cancel_scope.cancel()
         self._all_came.set()
         self._begin(Phase.REST)
         try:
             if self._nemesis is not None:
-                await self._nemesis.undo(self._tell)
+                await self._nemesis.undo(self._report)
                 await self._cluster.wait_ready(READY_SECONDS)
         except (ClusterError, HistoryError) as error:
             self._fail(error)
@@ -262,7 +262,7 @@ class Run:
         return False
 
     async def _operate(self, process: int, client: WorkClient, library: str, chance: Chance) -> bool:
-        """One operation, if there is one to be done; True if the client is of no more use."""
+        """Performs one operation, if there is one; True if the client is no longer usable."""
         invocation = self._workload.invoke(process, chance, self._cluster.now_ns())
         if invocation is None:
             await trio.sleep(IDLE_SECONDS)
@@ -285,8 +285,8 @@ class Run:
     async def _perform(self, process: int, invocation: Invocation, client: WorkClient, chance: Chance) -> Completion:
         with trio.move_on_after(HUNG_SECONDS):
             return await self._workload.perform(process, invocation, client, chance)
-        told = f"the client did not come back within {HUNG_SECONDS:.0f} s, though its calls are bounded"
-        return Completion("info", invocation.value, ("DidNotReturn", told))
+        text = f"the client did not return within {HUNG_SECONDS:.0f} s, though its calls are bounded"
+        return Completion("info", invocation.value, ("DidNotReturn", text))
 
     def _is_over(self) -> bool:
         return self.phase is Phase.OVER
@@ -316,7 +316,7 @@ class Run:
             self._fail(error)
             return -1
 
-    def _tell(self, type_: OperationType, f: str, value: Any) -> int:
+    def _report(self, type_: OperationType, f: str, value: Any) -> int:
         return self._write(NEMESIS, type_, Completion("info", value), f, None)
 
     async def _look(self) -> None:

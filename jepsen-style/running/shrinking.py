@@ -23,7 +23,7 @@ CONTROLLERS_LAST_FIRST = tuple(name for name in reversed(NODES) if "controller" 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What came of one run."""
+    """The outcome of one run."""
 
     anomalies: tuple[str, ...]
     """By name, without those that are legal."""
@@ -50,7 +50,7 @@ Tries = Iterator[tuple[str, Plan | None]]
 Without = Callable[[Sequence[int], Sequence[int]], tuple[str, dict[str, Any]]]
 
 Attempt = Callable[[Plan], Trial | None]
-"""Runs it; None if there is no verdict. Raises Enough when there shall be no more runs."""
+"""Runs a plan; None if there is no verdict. Raises Enough if there must be no further runs."""
 
 
 class Enough(Exception):
@@ -67,7 +67,7 @@ def plan_of(command: str) -> Plan:
     left = iter(words[4:])
     for word in left:
         if word not in by_option:
-            raise WrongPlan(f"{word}: `run` has no such option any more")
+            raise WrongPlan(f"{word}: `run` no longer has this option")
         name = by_option[word].name
         default: Any = by_option[word].default
         if isinstance(default, bool):
@@ -85,18 +85,18 @@ def plan_of(command: str) -> Plan:
     return Plan(words[3], **given)
 
 
-def shrink(plan: Plan, first: Trial, anomaly: str, attempt: Attempt, say: Callable[[str], None]) -> Shrunk:
+def shrink(plan: Plan, first: Trial, anomaly: str, attempt: Attempt, log: Callable[[str], None]) -> Shrunk:
     """Tries smaller and smaller runs, until none is left that fails in the same anomaly."""
     best = Shrunk(plan, first, 0)
 
-    def better(told: str, candidate: Plan | None) -> None:
+    def better(change: str, candidate: Plan | None) -> None:
         nonlocal best
         if candidate is None or candidate == best.plan:
             return
         trial = attempt(candidate)
         best = replace(best, runs=best.runs + 1)
         fails = trial is not None and anomaly in trial.anomalies
-        say(f"{told}: {'fails still' if fails else 'does not fail so'}")
+        log(f"{change}: {'fails still' if fails else 'does not fail so'}")
         if fails:
             assert trial is not None
             best = Shrunk(candidate, trial, best.runs)
@@ -108,8 +108,8 @@ def shrink(plan: Plan, first: Trial, anomaly: str, attempt: Attempt, say: Callab
             before = best.plan
             tries = pass_(lambda: best)
             try:
-                for told, candidate in tries:
-                    better(told, candidate)
+                for change, candidate in tries:
+                    better(change, candidate)
             except Enough:
                 return best
             progress = progress or best.plan != before
@@ -200,8 +200,8 @@ def _fewer(best: Best, there: Callable[[], list[int]], without: Without) -> Trie
             if not left:
                 continue
             before = best().plan
-            told, changes = without(left, gone)
-            yield told, _with(before, **changes)
+            change, changes = without(left, gone)
+            yield change, _with(before, **changes)
             if best().plan != before:
                 found = True
                 break
@@ -212,13 +212,13 @@ def _fewer(best: Best, there: Callable[[], list[int]], without: Without) -> Trie
 
 def _simpler(best: Best) -> Tries:
     """Fewer processes, operations, keys, and less of what they do."""
-    for told, changes in (
+    for change, changes in (
         ("no transactions", {"no_transactions": True}),
         ("nobody subscribes", {"assign_only": True}),
         ("nobody crashes", {"crash_every": NO_CRASHES_SECONDS}),
         ("nobody aborts", {"abort_probability": 0.0}),
     ):
-        yield told, _with(best().plan, **changes)
+        yield change, _with(best().plan, **changes)
     for name in ("concurrency", "keys", "rate"):
         while True:
             before = best().plan

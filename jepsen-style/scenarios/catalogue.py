@@ -43,7 +43,7 @@ class Scenario:
     """The system, and its issue, in which it went wrong."""
     acts: tuple[Act, ...]
     rows: tuple[str, ...] = ()
-    """Of docs/features.md."""
+    """Rows of docs/features.md."""
 
     def play(self, seed: int) -> None:
         for act in self.acts:
@@ -99,7 +99,7 @@ _ALL = (
     _make(
         5,
         "mistakes-are-contained",
-        "freezes, cuts, nonsense and a mistake of our own take no node down, and are told",
+        "freezes, cuts, nonsense and a mistake of our own take no node down, and are logged",
         REDPANDA,
         recovery.pauses_and_garbage,
         recovery.mistake_in_one_request,
@@ -194,7 +194,7 @@ _ALL = (
     _make(
         16,
         "timeout-of-a-transaction",
-        "a transaction that took too long is told, and the process goes on",
+        "a transaction that took too long gets an error, and the process goes on",
         "KIP-588, KIP-360",
         transactions.timeout_is_not_the_end,
         rows=("TX-11", "TX-12"),
@@ -210,7 +210,7 @@ _ALL = (
     _make(
         18,
         "truncation-by-epoch",
-        "logs that part are cut by epochs, and readers are told",
+        "logs that diverge are cut by epochs, and readers get an error",
         "KIP-101, KIP-279, KIP-320",
         replication.two_leaders_in_a_row_die,
         replication.chain_of_epochs,
@@ -247,7 +247,7 @@ _ALL = (
     _make(
         22,
         "coordinator-moves",
-        "a coordinator says nothing before it has read its log, and then all of it",
+        "a coordinator answers nothing before it has read its log, and then all of it",
         "KAFKA-10793 and its like",
         consumers.coordinator_moves,
         consumers.deleted_offsets_stay_deleted,

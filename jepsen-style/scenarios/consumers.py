@@ -1,4 +1,4 @@
-"""What readers and groups are told: scenarios 4, 7, 14, 15 and 22."""
+"""Answers to readers and groups: scenarios 4, 7, 14, 15 and 22."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequ
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from runtime.channel import ChannelError
-from scenarios.mail import Letter
+from scenarios.intercepted_messages import Letter
 from scenarios.stage import Stage, came_about, fetch_request, holds, values_in
 
 TOPIC = "t"
 PLACE = TopicPartition(TOPIC, 0)
 RACKS = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
 NOBODY_IS_STUCK_SECONDS = 20.0
-"""A reader has what others acknowledged so long after a fault began, at the latest."""
+"""Maximum time after the begin of a fault until a reader has what was acknowledged."""
 
 
 async def _read_until(consumer: Consumer, count: int, seconds: float) -> list[bytes]:
@@ -61,14 +61,14 @@ async def stale_replica(stage: Stage) -> None:
         read += await _read_until(consumer, 5, NOBODY_IS_STUCK_SECONDS)
     holds(read == [b"%d" % number for number in range(10)], f"a reader stands still at {len(read)} of 10 records")
     data = await stage.fetch(stale, fetch_request(TOPIC, stage.log_of(stale, TOPIC).high_watermark, rack_id=str(rack)))
-    holds(data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, f"a replica that lags tells a reader {data.error_code}")
+    holds(data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, f"a replica that lags answers {data.error_code}")
 
 
 # ---- 7
 
 
 async def cut_off_leader(stage: Stage) -> None:
-    """A leader loses the controllers and the other brokers, but not its readers: it is deposed, and not told."""
+    """A leader loses the controllers and the other brokers, but not its readers: it is deposed and does not know it."""
     await stage.create_topic(TOPIC)
     old = stage.leader(TOPIC)
     async with stage.producer() as producer, stage.consumer(metadata_max_age_ms=300_000) as consumer:
@@ -84,15 +84,15 @@ async def cut_off_leader(stage: Stage) -> None:
         read += await _read_until(consumer, 5, NOBODY_IS_STUCK_SECONDS)
         holds(read == [b"%d" % number for number in range(6)], f"a reader stands still at {len(read)} of 6 records")
     await trio.sleep(5)
-    came_about(stage.replica_of(old, TOPIC).is_leader, "it was not told")
+    came_about(stage.replica_of(old, TOPIC).is_leader, "it does not know it")
     data = await stage.fetch(old, fetch_request(TOPIC, 1))
-    holds(data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, f"there is nothing more, it says: {data.error_code}")
+    holds(data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, f"it answers {data.error_code}")
     data = await stage.fetch(old, fetch_request(TOPIC, 0))
     holds(values_in(data) in ([b"0"], []), f"what it knows to be committed, or nothing: {values_in(data)}")
     latest = ListOffsetsPartition(partition_index=0, timestamp=-1)
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=TOPIC, partitions=[latest])])
     answer = (await stage.ask(old, request)).topics[0].partitions[0]
-    holds(answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the end is at {answer.offset}, it says")
+    holds(answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, f"it answers that the end is at {answer.offset}")
     stage.mend()
     await stage.whole(TOPIC)
 
@@ -109,7 +109,7 @@ async def writer_of_a_cut_off_leader(stage: Stage) -> None:
         await stage.until(lambda: stage.leader(TOPIC) not in ("", old), "another leads")
         came_about(not future.done, "it waits at the old leader")
         await stage.must(lambda: future.done, "it finds the new leader", 2 * NOBODY_IS_STUCK_SECONDS)
-        came_about(stage.replica_of(old, TOPIC).is_leader, "the old one was not told")
+        came_about(stage.replica_of(old, TOPIC).is_leader, "the old one does not know it")
         holds((await future).offset == 1, "acked")
         came_about(trio.current_time() - began > 1, "it took an election")
     stage.mend()
@@ -148,7 +148,7 @@ def _has_error(letter: Letter) -> bool:
 
 
 async def clients_close_in_time(stage: Stage) -> None:
-    """Nobody answers any more, in the midst of commits, transactions and deliveries: closing takes a bounded time."""
+    """No node answers, in the midst of commits, transactions and deliveries: closing takes a bounded time."""
     await stage.create_topic(TOPIC)
     took: dict[str, float] = {}
 
@@ -252,7 +252,7 @@ class _Offsets:
         self.group_id = group_id
         self.acked = -1
         self.tried = -1
-        self.told: list[tuple[str, ErrorCode, int]] = []
+        self.answers: list[tuple[str, ErrorCode, int]] = []
         """(broker, error, offset) of each answer."""
 
     @property
@@ -301,16 +301,16 @@ class _Offsets:
                 acked = self.acked
                 with suppress(ChannelError):
                     code, offset = await self.ask(name, f"asks/{name}")
-                    self.told.append((name, code, offset))
+                    self.answers.append((name, code, offset))
                     holds(
                         code in NOT_READY or (code is ErrorCode.NONE and acked <= offset <= self.tried),
-                        f"{name} says {code.name} {offset}, when {acked} was acknowledged and {self.tried} tried",
+                        f"{name} answers {code.name} {offset}, when {acked} was acknowledged and {self.tried} tried",
                     )
             await trio.sleep(0.01)
 
 
 async def coordinator_moves(stage: Stage) -> None:
-    """Coordinators die in the midst of commits: the next one says nothing before it has read everything."""
+    """Coordinators die in the midst of commits: the next one answers nothing before it has read everything."""
     await stage.create_topic(TOPIC)
     async with stage.consumer(group_id="g") as consumer:
         came_about((await consumer.committed([PLACE]))[PLACE] is None, "from now on there are coordinators")
@@ -323,14 +323,14 @@ async def coordinator_moves(stage: Stage) -> None:
             await filler.commit_again(number)
     with _slow_loading(0.3):
         await _ask_while_it_moves(stage, offsets)
-    codes = {code for _, code, _ in offsets.told}
+    codes = {code for _, code, _ in offsets.answers}
     wanted = {ErrorCode.NONE, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
     came_about(wanted <= codes, f"there were {sorted(code.name for code in codes)}")
 
 
 @contextmanager
 def _slow_loading(seconds: float) -> Iterator[None]:
-    """As if the logs of coordinators were long: reading them takes its time, and they are asked meanwhile."""
+    """Makes loading of coordinators slow, as if their logs were long, so that they are asked meanwhile."""
     original = Shard.load
 
     async def load(self: Shard[Any]) -> None:

@@ -52,7 +52,7 @@ TOPIC = "t"
 GROUP = "g"
 """The name of the transactional id, too."""
 SESSION_SECONDS = 3.0
-"""Of brokers, on every stage."""
+"""Session of brokers, on every stage."""
 ASIDE = "aside"
 """The client that is left with the broker that is cut off."""
 REFUSED = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
@@ -181,14 +181,14 @@ async def _all_refuse(stage: Stage, node: str, questions: list[tuple[Message, in
         try:
             answer = await stage.ask(node, request, host=ASIDE, version=version)
         except ChannelError as error:
-            raise Violation(f"{node} coordinates nothing any more, and does not say so: {name}: {error}") from None
-        said = set(_codes(answer)) - {ErrorCode.NONE}
-        holds(said and said <= REFUSED, f"{node} coordinates nothing any more, and answers {name} with {answer}")
+            raise Violation(f"{node} was deposed, and does not answer so: {name}: {error}") from None
+        codes = set(_codes(answer)) - {ErrorCode.NONE}
+        holds(codes and codes <= REFUSED, f"{node} was deposed, and answers {name} with {answer}")
 
 
 async def cut_off_coordinator(stage: Stage) -> None:
     """The coordinator of a group loses controllers and brokers, but not a client. Another one takes commits: what the
-    old one knows is old, and it says nothing."""
+    old one knows is old, and it answers nothing."""
     await _coordinators(stage)
     index = _index(stage)
     old = stage.leader(GROUP_TOPIC, index)
@@ -199,7 +199,7 @@ async def cut_off_coordinator(stage: Stage) -> None:
     new = stage.leader(GROUP_TOPIC, index)
     await _commit_at(stage, new, 8, "fresh")
     await trio.sleep(2 * SESSION_SECONDS)
-    came_about(stage.replica_of(old, GROUP_TOPIC, index).is_leader, "the old one was not told")
+    came_about(stage.replica_of(old, GROUP_TOPIC, index).is_leader, "the old one does not know it")
     await _all_refuse(stage, old, _questions_of_groups())
     found = await stage.ask(old, FindCoordinatorRequest(key=GROUP, key_type=0), host=ASIDE, version=2)
     holds(found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE, f"it names node {found.node_id}")
@@ -219,7 +219,7 @@ async def cut_off_transactions(stage: Stage) -> None:
     stage.isolate(old, but=[ASIDE])
     await stage.until(lambda: stage.leader(TRANSACTION_TOPIC, index) not in ("", old), "another coordinates")
     await trio.sleep(2 * SESSION_SECONDS)
-    came_about(stage.replica_of(old, TRANSACTION_TOPIC, index).is_leader, "the old one was not told")
+    came_about(stage.replica_of(old, TRANSACTION_TOPIC, index).is_leader, "the old one does not know it")
     await _all_refuse(stage, old, _questions_of_transactions())
     found = await stage.ask(old, FindCoordinatorRequest(key=GROUP, key_type=1), host=ASIDE, version=2)
     holds(found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE, f"it names node {found.node_id}")
@@ -228,7 +228,7 @@ async def cut_off_transactions(stage: Stage) -> None:
 
 
 async def member_of_a_cut_off_coordinator(stage: Stage) -> None:
-    """Whoever waits there, for the group or for the replicas, is sent away, and need not wait for its own patience."""
+    """Requests that wait there, for the group or for the replicas, are answered before their own timeout."""
     await _coordinators(stage)
     index = _index(stage)
     old = stage.leader(GROUP_TOPIC, index)
@@ -242,33 +242,33 @@ async def member_of_a_cut_off_coordinator(stage: Stage) -> None:
     first = await stage.ask(old, joining, host=ASIDE, version=3)
     came_about(first.error_code == ErrorCode.NONE, f"somebody is a member: {first}")
     stage.world_of("beside")
-    said: dict[str, tuple[ErrorCode, float]] = {}
+    answered: dict[str, tuple[ErrorCode, float]] = {}
 
     async def ask(name: str, host: str, request: Message, version: int) -> None:
         answer = await stage.ask(old, request, host=host, version=version, timeout_ms=100_000)
-        said[name] = (next(code for code in _codes(answer)), trio.current_time())
+        answered[name] = (next(code for code in _codes(answer)), trio.current_time())
 
     async with trio.open_nursery() as nursery:
         # A second member joins, and waits for the first to come again.
         nursery.start_soon(ask, "the member", "beside", joining, 3)
         await trio.sleep(0.5)
-        came_about(not said, "it waits for the rebalance")
+        came_about(not answered, "it waits for the rebalance")
         began = trio.current_time()
         stage.isolate(old, but=[ASIDE, "beside"])
-        # Nobody replicates this any more.
+        # No follower replicates this.
         beside = next(name for name in map(str, range(1000)) if partition_for(name, 3) == index)
         nursery.start_soon(ask, "the commit", ASIDE, _commit(7, beside), 7)
-        await stage.until(lambda: len(said) == 2, "both are answered", 100)
-    for name, (code, at) in said.items():
-        holds(code is ErrorCode.NOT_COORDINATOR, f"{name} is told {code.name}")
+        await stage.until(lambda: len(answered) == 2, "both are answered", 100)
+    for name, (code, at) in answered.items():
+        holds(code is ErrorCode.NOT_COORDINATOR, f"{name} gets {code.name}")
         holds(at - began < 2 * SESSION_SECONDS, f"{name} waited {at - began:.1f} s")
     stage.mend()
     await stage.whole(TOPIC)
 
 
 async def groups_without_controllers(stage: Stage) -> None:
-    """The near misses: while followers fetch, a coordinator goes on without any controller; and one that heard nobody
-    for a while, and was not replaced, coordinates again with all that it had."""
+    """The near misses: while followers fetch, a coordinator goes on without any controller; and one that reached no
+    node for a while, and was not replaced, coordinates again with all that it had."""
     await _coordinators(stage)
     index = _index(stage)
     leader = stage.leader(GROUP_TOPIC, index)
@@ -296,6 +296,6 @@ async def groups_without_controllers(stage: Stage) -> None:
     with trio.move_on_after(3 * SESSION_SECONDS):
         while await offset() < 0:
             await trio.sleep(0.1)
-    holds(await offset() == 3, f"the coordinator that heard its followers again has {await offset()}, and not 3")
+    holds(await offset() == 3, f"the coordinator that reaches its followers again has {await offset()}, and not 3")
     stage.start(*stage.controllers)
     await stage.whole(TOPIC)

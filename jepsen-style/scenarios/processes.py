@@ -92,7 +92,7 @@ class Field:
         return found
 
     async def until(self, look: Callable[[], Awaitable[Any]], what: str, seconds: float = PATIENCE_SECONDS) -> Any:
-        """What `look` gives, once that is something. NotBroughtAbout."""
+        """Waits for `look` to return something true, and returns it. Raises NotBroughtAbout."""
         found = None
         with trio.move_on_after(seconds):
             while not (found := await look()):
@@ -101,12 +101,12 @@ class Field:
         return found
 
     async def have(self, end_offset: int) -> bool:
-        """Whether all replicas end there."""
+        """True if the logs of all replicas end there."""
         ends = [view.log_end_offset for view in await self.cluster.views() if view.place == PLACE]
         return len(ends) == 3 and set(ends) == {end_offset}
 
     async def in_sync(self, *names: str) -> bool:
-        """Whether these are the ISR, and nobody else."""
+        """True if exactly these are the ISR."""
         wanted = {int(name.rpartition("-")[2]) for name in names}
         return any(set(view.isr) == wanted for view in await self.cluster.views() if view.place == PLACE)
 

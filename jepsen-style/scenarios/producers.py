@@ -1,4 +1,4 @@
-"""What a producer is told of its records, and what became of them: scenarios 1, 6, 9 and 10."""
+"""The outcomes that a producer gets, and what became of its records: scenarios 1, 6, 9 and 10."""
 
 from __future__ import annotations
 
@@ -100,10 +100,10 @@ async def not_leader_after_append(stage: Stage) -> None:
             wires.link(controller, leader).set(cut=False)
         await stage.until(lambda: raw, "the old leader answers")
         stage.mend()
-    came_about(raw[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the raw produce is told {raw[0].error_code}")
+    came_about(raw[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the raw produce gets {raw[0].error_code}")
     holds(raw[0].base_offset == -1, "an error with an offset")
     careful, doubtful = outcomes["careful"], outcomes["doubtful"]
-    holds(isinstance(careful, Acked), f"the idempotent producer was told {careful}")
+    holds(isinstance(careful, Acked), f"the idempotent producer got {careful}")
     await stage.whole(TOPIC)
     found = await stage.read(TOPIC)
     holds(found.count(b"careful") == 1, f"sent once, acked, and there {found.count(b'careful')} times")
@@ -175,9 +175,9 @@ async def no_offset_in_errors(stage: Stage) -> None:
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
     missing = sorted(code.name for code in wanted - set(seen))
-    told = [code.name for code in seen]
-    came_about(not missing, f"nobody was told {', '.join(missing)}; there were {told}")
-    came_about(len(seen) > len(wanted), f"the batch of no transaction was not refused; there were {told}")
+    names = [code.name for code in seen]
+    came_about(not missing, f"no producer got {', '.join(missing)}; there were {names}")
+    came_about(len(seen) > len(wanted), f"the batch of no transaction was not refused; there were {names}")
 
 
 async def acked_below_the_high_watermark(stage: Stage) -> None:

@@ -12,7 +12,7 @@ from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from runtime.channel import ChannelError
-from scenarios.mail import Letter
+from scenarios.intercepted_messages import Letter
 from scenarios.stage import Stage, came_about, holds
 
 
@@ -56,13 +56,13 @@ def _knows(broker: BrokerNode, topics: tuple[str, ...]) -> bool:
 
 
 async def vote_before_a_power_cut(stage: Stage) -> None:
-    """A voter grants its vote, and its power goes before anybody hears of it: it must not vote again in that epoch."""
+    """A voter grants its vote, and loses its power before its answer leaves: it must not vote again in that epoch."""
     await stage.create_topic("before")
     active = await stage.quorum_leader()
     others = [name for name in stage.controllers if name != active]
     votes: dict[tuple[str, int], list[int]] = {}
     asked = stage.mail.read(ApiKey.VOTE, when=lambda letter: not _vote_asked(letter)[2])
-    # No vote is heard of, until the power of one that gave it was cut.
+    # No vote arrives until the power of a voter that granted one was cut.
     answers = stage.mail.keep(ApiKey.VOTE, "response", when=lambda letter: _real_grant(asked.letters, letter))
     stage.kill(active)
     [grant] = await answers.caught()
@@ -122,17 +122,17 @@ async def returning_controller(stage: Stage) -> None:
     candidates = stage.mail.read(ApiKey.VOTE, when=lambda letter: not _vote_asked(letter)[2])
     stage.isolate(away)
     await trio.sleep(2)
-    heard = len(fetches.letters)
+    received = len(fetches.letters)
     for number in range(3):
         await trio.sleep(4)
         await _create(stage, f"meanwhile-{number}")
-    came_about(len(fetches.letters) == heard, "it heard nothing for longer than its patience")
+    came_about(len(fetches.letters) == received, "it received nothing for longer than its timeout")
     stage.mend()
     await trio.sleep(6)
     holds(not candidates.letters, f"{[letter.sender for letter in candidates.letters]} asked for votes")
     after = await stage.leader_by(active)
     holds(after == before, f"{before} was deposed: {after}")
-    came_about(len(fetches.letters) > heard, "it is back")
+    came_about(len(fetches.letters) > received, "it is back")
     await _create(stage, "after")
     await _all_know(stage, "before", "after")
 
@@ -155,7 +155,7 @@ async def ring_and_bridge(stage: Stage) -> None:
     holds(after == before, f"{before} had a majority and was deposed: {after}")
     wires.heal()
     await trio.sleep(3)
-    # A ring of one-way streets: each hears one of the others, and is heard by the other.
+    # A ring of one-way links: each receives from one of the others, and reaches the other one.
     for source, target in ((active, middle), (middle, end), (end, active)):
         wires.cut(source, target)
     await trio.sleep(5)
@@ -193,31 +193,32 @@ async def full_disk(stage: Stage) -> None:
 
 
 async def cut_off_controller_decides_nothing(stage: Stage) -> None:
-    """An active controller loses the others in the moment of a decision: nobody hears of what no majority has."""
+    """An active controller loses the others in the moment of a decision: a decision that no majority has is not
+    answered."""
     await stage.create_topic("before")
     old = await stage.quorum_leader()
     others = [name for name in stage.controllers if name != old]
     hello = await stage.ask(old, _topic_request("hello"))
     came_about(hello.topics[0].error_code == ErrorCode.NONE, "it decides")
     stage.universe.wires.cut_between([old], others)
-    told: list[ErrorCode] = []
+    codes: list[ErrorCode] = []
 
     async def decide() -> None:
         with suppress(ChannelError):
             answer = await stage.ask(old, _topic_request("alone"), timeout_ms=30_000)
-            told.append(ErrorCode(answer.topics[0].error_code))
+            codes.append(ErrorCode(answer.topics[0].error_code))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(decide)
         new = await stage.quorum_leader(among=others)
         came_about(new != old, "another is elected")
         await _create(stage, "by-the-new")
-        holds(ErrorCode.NONE not in told, "a decision that no majority has was told")
+        holds(ErrorCode.NONE not in codes, "a decision that no majority has was acknowledged")
         stage.mend()
     await trio.sleep(3)
     there = {name: "alone" in stage.broker(name).metadata.image.topics.by_name for name in stage.brokers}
     holds(len(set(there.values())) == 1, f"brokers do not agree: {there}")
-    holds(ErrorCode.NONE not in told or all(there.values()), "told, and gone")
+    holds(ErrorCode.NONE not in codes or all(there.values()), "acknowledged, and gone")
     await _create(stage, "after")
     await _all_know(stage, "before", "hello", "by-the-new", "after")
 
@@ -253,7 +254,7 @@ async def snapshots_and_cuts(stage: Stage) -> None:
     stage.start(away)
     await stage.wait_ready()
     came_about(coverage["raft.snapshot.published"] >= 2, "snapshots were taken")
-    # Whoever was away must now be able to carry on alone with each of the others.
+    # The one that was away must now be able to carry on with each of the others alone.
     for name in (active, third):
         stage.kill(name)
         await _create(stage, f"without-{name}")

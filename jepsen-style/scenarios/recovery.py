@@ -139,12 +139,12 @@ async def mistake_in_one_request(stage: Stage) -> None:
             setattr(owner, name, original)
     again = {name: stage.universe.hosts[name].lives for name in stage.cluster.nodes}
     holds(again == lives and not stage.cluster.not_ready(), "a mistake in one request took a node down")
-    told = [message for _, message, error in stage.log.errors if isinstance(error, Planted)]
-    holds(told, "a mistake was not logged")
+    logged = [message for _, message, error in stage.log.errors if isinstance(error, Planted)]
+    holds(logged, "a mistake was not logged")
     async with stage.producer("another", transactional_id="tx") as producer, producer.transaction():
         await producer.send(TOPIC, b"1")
     found = await stage.read(TOPIC)
-    holds(b"1" in found, f"the coordinator is of no more use: {found}")
+    holds(b"1" in found, f"the coordinator no longer works: {found}")
 
 
 # ---- 11
@@ -181,7 +181,7 @@ async def brokers_before_controllers(stage: Stage) -> None:
 def _wait_unready(stage: Stage, why: str) -> None:
     for name in stage.brokers:
         holds(stage.node(name).running, f"{why}: {name} has given up: {stage.node(name).failure!r}")
-        holds(not stage.node(name).is_up, f"{why}: {name} says that it is ready")
+        holds(not stage.node(name).is_up, f"{why}: {name} reports that it is ready")
 
 
 async def unready_is_not_asked(stage: Stage) -> None:

@@ -24,8 +24,8 @@ from protocol.messages.offset_for_leader_epoch import (
 )
 from protocol.messages.produce import PartitionProduceResponse
 from runtime.channel import ChannelError
-from scenarios.beginnings import leader_dies_before_it_tells
-from scenarios.mail import Letter
+from scenarios.intercepted_messages import Letter
+from scenarios.setups import leader_dies_before_it_tells
 from scenarios.stage import Stage, batch_of, came_about, fetch_request, holds, produce_request, values_in
 
 TOPIC = "t"
@@ -115,7 +115,7 @@ async def last_replica_loses_power(stage: Stage) -> None:
     await stage.stop(eligible)
     await stage.until(lambda: stage.isr(TOPIC) == [last], "one is left")
     elr = [stage.name_of(node_id) for node_id in stage.image(TOPIC).elr]
-    holds(elr == [eligible], f"whoever has all that is committed stays eligible; that are {elr}")
+    holds(elr == [eligible], f"a replica with all that is committed stays eligible; eligible are {elr}")
     alone = await stage.produce(last, produce_request(TOPIC, batch_of(b"uncommitted"), acks=1))
     came_about(alone.error_code == ErrorCode.NONE, "the last one takes what nobody else will have")
     before = stage.log_of(last, TOPIC).log_end_offset
@@ -171,7 +171,7 @@ async def chain_of_epochs(stage: Stage) -> None:
         acked = {(await producer.send(TOPIC, b"common")).offset: b"common"}
     await stage.until(lambda: stage.log_of(third, TOPIC).high_watermark == 1, "all have it")
     answers: Answers = []
-    # Neither follower hears of the others, so that each writes alone in its epoch.
+    # The followers do not reach each other, so that each writes alone in its epoch.
     stage.universe.wires.cut_between([second], [third])
     stage.isolate(first, but=["zombie"])
     for value in (b"a1", b"a2", b"a3"):
@@ -223,15 +223,15 @@ async def reader_after_truncation(stage: Stage) -> None:
             for number in range(6):
                 await producer.send(TOPIC, b"new/%d" % number)
         came_about(stage.log_of(left_behind, TOPIC).log_end_offset > 5, "the new log is longer than what was read")
-        told: LogTruncationException | None = None
+        raised: LogTruncationException | None = None
         with trio.move_on_after(30):
-            while told is None:
+            while raised is None:
                 try:
                     garbage = await strict.poll(500)
                     holds(not garbage, f"read on as if nothing had happened: {[each.value for each in garbage]}")
                 except LogTruncationException as error:
-                    told = error
-        holds(told is not None, "a reader without a reset policy is not told that its log was cut")
+                    raised = error
+        holds(raised is not None, "a reader without a reset policy gets no error when its log was cut")
         after: list[bytes] = []
         with trio.move_on_after(30):
             while len(after) < 6:
@@ -257,7 +257,7 @@ async def zombie_leader(stage: Stage) -> None:
         epoch = stage.image(TOPIC).leader_epoch
         await stage.ask(zombie, ApiVersionsRequest(), host="other zombie")
         stage.pause(zombie)
-        heard = stage.mail.read(ApiKey.PRODUCE, "response", sender=zombie, receiver="other zombie")
+        produced = stage.mail.read(ApiKey.PRODUCE, "response", sender=zombie, receiver="other zombie")
         of_all: Answers = []
         of_one: Answers = []
         nursery.start_soon(_attempt, stage, of_all, zombie, batch_of(b"buffered/all"), -1)
@@ -272,20 +272,20 @@ async def zombie_leader(stage: Stage) -> None:
         acked[(await producer.send(TOPIC, b"third")).offset] = b"third"
         came_about(stage.image(TOPIC).leader_epoch >= epoch + 2, "two elections")
         came_about(b"buffered/all" not in stage.values(zombie, TOPIC), "the produces are still on the wire")
-        # What clients have said comes before any news.
+        # Requests of clients come before any news.
         for name in ("zombie", "other zombie"):
             for link in (stage.universe.wires.link(name, zombie), stage.universe.wires.link(zombie, name)):
                 link.set(stalled=False)
-        await heard.caught()
-        came_about(b"buffered/leader" in stage.values(zombie, TOPIC), "the zombie takes what it hears")
+        await produced.caught()
+        came_about(b"buffered/leader" in stage.values(zombie, TOPIC), "the zombie appends what it receives")
         stage.resume(zombie)
     await stage.whole(TOPIC)
     _same_everywhere(stage, acked)
     found = stage.values(third, TOPIC)
     holds(b"buffered/all" not in found, f"a record of the zombie is committed: {found}")
-    told = [ErrorCode(answer.error_code).name for answer in of_all]
-    came_about(told and of_one, "the zombie answers what it hears when it wakes up")
-    holds("NONE" not in told, "acks=all was acknowledged by a zombie")
+    codes = [ErrorCode(answer.error_code).name for answer in of_all]
+    came_about(codes and of_one, "the zombie answers what it received when it wakes up")
+    holds("NONE" not in codes, "acks=all was acknowledged by a zombie")
     await _old_epochs_are_refused(stage, zombie, epoch)
 
 
@@ -326,14 +326,14 @@ async def zombie_controller(stage: Stage) -> None:
     hello = CreateTopicsRequest(topics=[CreatableTopic(name="early", num_partitions=1, replication_factor=3)])
     first = await stage.ask(zombie, hello)
     came_about(first.topics[0].error_code == ErrorCode.NONE, "controllers take requests of administrators")
-    told: list[ErrorCode] = []
+    codes: list[ErrorCode] = []
 
     async def late() -> None:
         request = CreateTopicsRequest(
             topics=[CreatableTopic(name="late", num_partitions=1, replication_factor=3)], timeout_ms=20_000
         )
         answer = await stage.ask(zombie, request, timeout_ms=40_000)
-        told.append(ErrorCode(answer.topics[0].error_code))
+        codes.append(ErrorCode(answer.topics[0].error_code))
 
     async with trio.open_nursery() as nursery:
         stage.pause(zombie)
@@ -345,10 +345,10 @@ async def zombie_controller(stage: Stage) -> None:
     await trio.sleep(2)
     topics = {name: stage.broker(name).metadata.image.topics.by_name for name in stage.brokers}
     there = {name: "late" in known for name, known in topics.items()}
-    came_about(told, "the zombie answers")
+    came_about(codes, "the zombie answers")
     holds(len(set(there.values())) == 1, f"brokers do not agree whether the topic is there: {there}")
-    holds(told != [ErrorCode.NONE] or all(there.values()), "a zombie created a topic that is not there")
-    holds(told == [ErrorCode.NOT_CONTROLLER], f"a zombie told {told[0].name}")
+    holds(codes != [ErrorCode.NONE] or all(there.values()), "a zombie created a topic that is not there")
+    holds(codes == [ErrorCode.NOT_CONTROLLER], f"a zombie answers {codes[0].name}")
     holds(all("new" in known for known in topics.values()), "what the new one created is gone")
 
 
@@ -382,7 +382,7 @@ async def shrink_that_is_refused(stage: Stage) -> None:
         came_about(new == slow, f"the slow one leads, not {new}")
         came_about(b"too early" not in stage.values(slow, TOPIC), "it lacks the record")
         await trio.sleep(0.5)
-        holds(not answers, "acknowledged by who does not lead any more")
+        holds(not answers, "acknowledged by a deposed leader")
         stage.mend()
         proposals.release()
         await stage.until(lambda: answers, "the old leader answers")
@@ -432,7 +432,7 @@ def _session_is_unknown(letter: Letter) -> bool:
 
 
 async def fetches_of_other_epochs(stage: Stage) -> None:
-    """Followers that are older or newer than their leader, or not what they say: none of them moves anything."""
+    """Followers that are older or newer than their leader, or lie: none of them moves anything."""
     await stage.create_topic(TOPIC)
     old = stage.leader(TOPIC)
     async with stage.producer() as producer:
@@ -466,9 +466,9 @@ async def fetches_of_other_epochs(stage: Stage) -> None:
             "an earlier life": (partial(as_follower, me, epoch, life - 1), ErrorCode.NOT_LEADER_OR_FOLLOWER),
             "no replica": (partial(as_follower, 9, epoch, -1), ErrorCode.UNKNOWN_LEADER_EPOCH),
         }
-        for told, (ask, code) in lies.items():
+        for lie, (ask, code) in lies.items():
             answer = await ask()
-            holds(answer.error_code == code, f"{told} is told {ErrorCode(answer.error_code).name}, not {code.name}")
+            holds(answer.error_code == code, f"{lie} gets {ErrorCode(answer.error_code).name}, not {code.name}")
         log = stage.log_of(leader, TOPIC)
         holds(log.high_watermark == 5 and not future.done, "a fetch that was refused has moved the high watermark")
         stage.mend()

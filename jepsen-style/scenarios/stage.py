@@ -1,6 +1,6 @@
 """The stage of a scenario: a simulated cluster whose nodes, logs, wires and letters are in reach.
 
-A scenario says two kinds of things about what it sees: `came_about`, that the situation is there which it is about, and
+A scenario checks two kinds of facts: `came_about`, that the situation exists which it is about, and
 `holds`, what must be so in it. Only the second is a fault of the cluster.
 """
 
@@ -39,7 +39,7 @@ from runtime.channel import Channel, ChannelError
 from runtime.simulated import Universe, make_world
 from runtime.simulated.links import Link
 from runtime.world import World
-from scenarios.mail import Mail
+from scenarios.intercepted_messages import Mail
 from simulation.watch import NodeLog
 from storage.log import PartitionLog
 from storage.names import METADATA_TOPIC
@@ -60,11 +60,11 @@ SETTINGS = {
     "min.insync.replicas": "2",
     "auto.create.topics.enable": "false",
 }
-"""Of every scenario: three replicas, two of which must have a record; silence is noticed within seconds."""
+"""Settings of every scenario: three replicas, two of which must have a record; silence is noticed within seconds."""
 
 
 class Violation(AssertionError):
-    """What must hold did not."""
+    """A promise did not hold."""
 
 
 class NotBroughtAbout(RuntimeError):
@@ -80,16 +80,16 @@ def leaves_of(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-def holds(fact: object, told: str) -> None:
-    """What must be so; `told` says what is wrong if it is not."""
+def holds(fact: object, problem: str) -> None:
+    """Raises Violation with `problem` unless the fact is true."""
     if not fact:
-        raise Violation(told)
+        raise Violation(problem)
 
 
-def came_about(fact: object, told: str) -> None:
-    """What the scenario needs to mean anything; `told` says what is missing."""
+def came_about(fact: object, missing: str) -> None:
+    """Raises NotBroughtAbout unless the fact is true, without which the scenario means nothing."""
     if not fact:
-        raise NotBroughtAbout(told)
+        raise NotBroughtAbout(missing)
 
 
 class Stage(SimulatedClusterForTests):
@@ -182,7 +182,7 @@ class Stage(SimulatedClusterForTests):
     async def create_topic(
         self, name: str, partitions: int = 1, replicas: int = 3, configs: Mapping[str, str] | None = None
     ) -> str:
-        """As elsewhere, and its logs are there, too: brokers tell of a topic before they have made them."""
+        """Creates a topic and waits for its logs: brokers report a topic before they have made them."""
         await super().create_topic(name, partitions, replicas, configs)
         await self.until(partial(self._has_logs, name, partitions), f"{name} has its logs")
         return name
@@ -194,7 +194,7 @@ class Stage(SimulatedClusterForTests):
         return all(self.broker(name).partitions.find(topic, index) is not None for name, index in up)
 
     def leader(self, topic: str, index: int = 0) -> str:
-        """As the newest metadata has it; empty if nobody leads."""
+        """The leader in the newest metadata; empty if there is none."""
         return self._leader(topic, index)
 
     def followers(self, topic: str, index: int = 0) -> list[str]:
@@ -233,7 +233,7 @@ class Stage(SimulatedClusterForTests):
         return trio.current_time() - began
 
     async def must(self, condition: Callable[[], object], what: str, seconds: float = UNTIL_SECONDS) -> float:
-        """As `until`, for what is promised: Violation."""
+        """Like `until`, for a promise: raises Violation."""
         try:
             return await self.until(condition, what, seconds)
         except NotBroughtAbout as error:
@@ -270,7 +270,7 @@ class Stage(SimulatedClusterForTests):
         return [host for host in self.universe.hosts if host not in (name, TEST_HOST, *but)]
 
     def isolate(self, name: str, *, but: Iterable[str] = ()) -> None:
-        """Cuts a host off from all others except some, both ways, and tells nobody."""
+        """Cuts a host off from all others except some, both ways; neither end notices."""
         self.universe.wires.cut_between([name], self._others(name, *but))
 
     def mend(self) -> None:
@@ -386,7 +386,7 @@ class Stage(SimulatedClusterForTests):
                 await trio.sleep(0.05)
 
     async def leader_by(self, name: str) -> tuple[int, str]:
-        """(epoch, name) of the leader if this controller says that it is the one itself; else (-1, \"\")."""
+        """(epoch, name) of the leader if this controller claims to be the leader; else (-1, \"\")."""
         asked = RequestTopicData(topic_name=METADATA_TOPIC, partitions=[RequestPartitionData(partition_index=0)])
         port = self.node(name).node.port
         async with trio.open_nursery() as nursery:
@@ -426,7 +426,7 @@ def produce_request(
 
 
 def fetch_request(topic: str, offset: int, *, index: int = 0, committed: bool = False, **options: Any) -> FetchRequest:
-    """Of a consumer; `options` are fields of the partition or of the request."""
+    """A fetch request of a consumer; `options` are fields of the partition or of the request."""
     partition_fields = ("current_leader_epoch", "last_fetched_epoch", "log_start_offset")
     of_partition = {name: options.pop(name) for name in partition_fields if name in options}
     partition = FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20, **of_partition)
@@ -440,7 +440,7 @@ def fetch_request(topic: str, offset: int, *, index: int = 0, committed: bool = 
 
 
 def values_in(data: PartitionData) -> list[bytes]:
-    """Of the records of a fetch, control records and what was aborted included as they are."""
+    """The values of the records of a fetch, with control records and aborted ones."""
     found: list[bytes] = []
     records = bytes(data.records or b"")
     position = 0

@@ -1,4 +1,4 @@
-"""What readers of committed records may see, and how transactions end: scenarios 3, 8, 12, 13, 16 and 23."""
+"""Reads of committed records, and ends of transactions: scenarios 3, 8, 12, 13, 16 and 23."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from protocol.messages.end_txn import EndTxnRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from runtime.channel import ChannelError
-from scenarios.beginnings import leader_dies_before_it_tells
-from scenarios.mail import Rule
+from scenarios.intercepted_messages import Rule
+from scenarios.setups import leader_dies_before_it_tells
 from scenarios.stage import (
     NotBroughtAbout,
     Stage,
@@ -32,7 +32,7 @@ from scenarios.stage import (
 
 TOPIC = "t"
 OPEN_SECONDS = 20.0
-"""How long a producer may take to open, once nothing is broken any more."""
+"""Maximum time for opening a producer once nothing is broken."""
 
 
 def _at_rest(stage: Stage, index: int = 0) -> bool:
@@ -42,7 +42,7 @@ def _at_rest(stage: Stage, index: int = 0) -> bool:
 
 
 def coordinator_of(stage: Stage, transactional_id: str) -> str:
-    """Who coordinates it, by what the brokers know; empty if nobody."""
+    """The coordinator, as the brokers know it; empty if there is none."""
     for node in stage.cluster.brokers:
         if node.broker is not None and (placed := node.broker.transactions.placed(transactional_id)) is not None:
             return "" if placed.leader < 0 else stage.name_of(placed.leader)
@@ -101,7 +101,7 @@ async def open_transaction_past_failovers(stage: Stage) -> None:
     holds(found == wanted, f"committed are {found}")
     everything = await stage.read(TOPIC, committed=False)
     came_about(len(everything) == 5, f"the aborted records are in the log: {everything}")
-    # And by whom the log has to be read anew.
+    # And the node that has to read the log again.
     stage.kill(*stage.brokers)
     await trio.sleep(0.5)
     stage.start(*stage.brokers)
@@ -111,7 +111,7 @@ async def open_transaction_past_failovers(stage: Stage) -> None:
 
 
 async def elected_and_not_current(stage: Stage) -> None:
-    """A new leader does not know yet that what it has is committed: it must not say where the end is."""
+    """A new leader does not know yet that what it has is committed: it must not answer with an end offset."""
     await stage.create_topic(TOPIC)
     first = stage.leader(TOPIC)
     second, _third = stage.followers(TOPIC)
@@ -133,8 +133,8 @@ async def elected_and_not_current(stage: Stage) -> None:
         return ErrorCode(answer.error_code), answer.offset
 
     for committed in (False, True):
-        told = await end(committed)
-        holds(told[0] is ErrorCode.OFFSET_NOT_AVAILABLE, f"where the end is: {told[0].name} {told[1]}")
+        code, offset = await end(committed)
+        holds(code is ErrorCode.OFFSET_NOT_AVAILABLE, f"the end is answered: {code.name} {offset}")
         data = await stage.fetch(second, fetch_request(TOPIC, 0, committed=committed, max_wait_ms=50))
         holds(values_in(data) == [b"known"], f"it shows {values_in(data)}")
     stage.mend()
@@ -154,7 +154,8 @@ async def _open(stage: Stage, transactional_id: str, opened: dict[str, float]) -
 
 
 async def producer_ids_past_a_pause(stage: Stage) -> None:
-    """The coordinator sleeps, shorter and longer than its session: whoever asked it meanwhile gets a producer id."""
+    """The coordinator sleeps, shorter and longer than its session: clients that asked it meanwhile get a producer
+    id."""
     await stage.create_topic(TOPIC)
     opened: dict[str, float] = {}
     await _open(stage, "first", opened)
@@ -316,7 +317,8 @@ async def late_second_batch(stage: Stage) -> None:
 
 
 async def late_batch_of_an_old_client(stage: Stage) -> None:
-    """A client that adds partitions by itself, and keeps its epoch: only asking the coordinator can tell (KIP-890)."""
+    """A client that adds partitions by itself, and keeps its epoch: only asking the coordinator can show it
+    (KIP-890)."""
     await stage.create_topic(TOPIC, partitions=2)
     async with stage.producer(transactional_id="other"):
         """From now on there are coordinators."""
@@ -363,8 +365,8 @@ async def late_batch_of_an_old_client(stage: Stage) -> None:
     came_about(await end(False) is ErrorCode.NONE, "and abort")
     await stage.until(partial(_at_rest, stage), "the marker is written")
     for index, sequence in ((0, 1), (1, 0)):
-        told = await send(b"too late", index, sequence)
-        holds(told is not ErrorCode.NONE, f"a batch in no transaction was taken by partition {index}")
+        code = await send(b"too late", index, sequence)
+        holds(code is not ErrorCode.NONE, f"a batch in no transaction was taken by partition {index}")
         holds(_at_rest(stage, index), f"partition {index} has an open transaction that nobody will end")
         await _readers_get_on(stage, index)
 
@@ -373,21 +375,22 @@ async def late_batch_of_an_old_client(stage: Stage) -> None:
 
 
 async def timeout_is_not_the_end(stage: Stage) -> None:
-    """A transaction takes too long and is aborted by its coordinator: that is told, and the process goes on at once."""
+    """A transaction takes too long and is aborted by its coordinator: it gets an error, and the process goes on at
+    once."""
     await stage.create_topic(TOPIC)
     for number in range(2):
         async with stage.producer(transactional_id="tx", transaction_timeout_ms=1_500) as producer:
             producer.begin_transaction()
             await producer.send(TOPIC, b"slow/%d" % number)
             await stage.until(partial(_at_rest, stage), "its timeout has ended it", 30)
-            told: KafkaError | None = None
+            raised: KafkaError | None = None
             try:
                 if number:
                     await producer.send(TOPIC, b"slower/%d" % number)
                 await producer.commit_transaction()
             except KafkaError as error:
-                told = error
-            holds(told is not None, "the commit of what was aborted succeeded")
+                raised = error
+            holds(raised is not None, "the commit of what was aborted succeeded")
             with suppress(KafkaError):
                 await producer.abort_transaction()
         # As fenced producers do: the next one of the same process and of the same name.

@@ -30,6 +30,8 @@ USUAL_FAULTS = (
     "wipe",
 )
 """Kinds of faults that may happen in every seed."""
+FORMS = {"partition": 4, "kill-at": 2, "kill-at-write": 2}
+"""Kinds with several forms come more often."""
 RARER_FAULTS = (
     "stall",
     "lossy",
@@ -330,7 +332,7 @@ def _draw_group(chance: Stream, group_id: str) -> GroupPlan:
 
 def _draw_records(chance: Stream) -> Plan:
     """The part of the plan that every seed has."""
-    weights = {kind: chance.choice((1, 1, 1, 3)) for kind in USUAL_FAULTS if chance.random() < 0.6}
+    weights = {kind: chance.choice((1, 1, 1, 3)) * FORMS.get(kind, 1) for kind in USUAL_FAULTS if chance.random() < 0.6}
     if not weights:
         weights = {"kill": 1}
     session_ms = chance.choice((1500, 3000, 6000))

@@ -21,7 +21,7 @@ from protocol.errors import KafkaError
 from runtime.real import real_world
 from runtime.world import World
 from worlds.cluster import Damage, LinkFault, MessageRule, ReplicaView
-from worlds.opening import WorldOptions
+from worlds.world_options import WorldOptions
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class BootstrapCluster:
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
         self.settings: Mapping[str, str] = {}
-        """Of its first broker, those that were asked for; none where it does not say."""
+        """Settings of its first broker, as far as they were asked for and it answers."""
         self._world = real_world()
         self._began = trio.current_time()
 
@@ -142,14 +142,14 @@ class BootstrapCluster:
             raise ClusterError(f"--bootstrap {self.bootstrap_servers}: {error.message or error}") from error
 
     async def ask_settings(self, keys: Sequence[str]) -> None:
-        """What is not ours to set has to be known: `settings`. Whoever may not ask for it knows nothing."""
+        """Reads the settings that a run has to know into `settings`. They stay empty without authorization."""
         with suppress(KafkaError):
             async with Admin(bootstrap_servers=self.bootstrap_servers, default_api_timeout_ms=_ANSWER_MS) as admin:
                 first = (await admin.describe_cluster()).nodes[0]
                 broker = ConfigResource(ResourceType.BROKER, str(first.node_id))
                 found = (await admin.describe_configs(broker))[broker]
-                told = {key: found[key].value for key in keys if key in found}
-                self.settings = {key: value for key, value in told.items() if value is not None}
+                values = {key: found[key].value for key in keys if key in found}
+                self.settings = {key: value for key, value in values.items() if value is not None}
 
     def log_files(self) -> Mapping[str, Path]:
         return {}
@@ -169,7 +169,7 @@ async def open_bootstrap(address: str) -> AsyncIterator[BootstrapCluster]:
 
 
 def run_in(options: WorldOptions, main: Callable[[BootstrapCluster], Awaitable[T]]) -> T:
-    """See `worlds.opening.run_in`."""
+    """See `worlds.world_options.run_in`."""
     if options.bootstrap is None:
         raise ClusterError("the world bootstrap needs --bootstrap HOST:PORT")
     address = options.bootstrap

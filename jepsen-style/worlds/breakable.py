@@ -1,6 +1,6 @@
 """Real nodes whose clocks, disks and lives can be broken: what `local.py` and `netns.py` have in common besides links.
 
-Nodes run `barnabas.cluster.proxied_node`. Each has a page that says what is wrong inside of it, and, where this machine
+Nodes run `barnabas.cluster.proxied_node`. Each has a page with the faults inside of it, and, where this machine
 lets us mount, a file system of its own whose power can be cut.
 """
 
@@ -23,19 +23,19 @@ from plants.node import broken
 from worlds.cluster import Damage
 from worlds.damaging import damage_files
 from worlds.guardian import Guardian
-from worlds.looking import Onlooker
-from worlds.opening import NEVER, WorldOptions
+from worlds.node_views import Onlooker
 from worlds.processes import ProcessCluster, in_thread
+from worlds.world_options import NEVER, WorldOptions
 
 NODE_MODULE = "barnabas.cluster.proxied_node"
 KEPT_BYTES = 256 << 20
-"""Of what nodes leave on volumes: as much is copied beside them, for whoever looks for lost records."""
+"""Maximum size of the data on volumes that is copied beside them, to look for lost records."""
 NEEDS_POWER = ("power", "kill-at")
 NO_MOUNT = "not set up: the run does not ask for it"
 
 
 def asks_for_power(faults: Iterable[str] | None) -> bool:
-    """Whether nodes are to have file systems of their own."""
+    """True if nodes need file systems of their own."""
     return faults is None or any(kind in NEEDS_POWER for kind in faults)
 
 
@@ -44,7 +44,7 @@ def programs_of(options: WorldOptions) -> Programs:
 
 
 def make_directories(options: WorldOptions) -> Path:
-    """Where the nodes live; their logs are in `logs` of the run."""
+    """The data directory of the nodes; their log files are in `logs` of the run."""
     data = options.directory / "nodes"
     (options.directory / "logs").mkdir(parents=True, exist_ok=True)
     data.mkdir(exist_ok=True)
@@ -54,7 +54,7 @@ def make_directories(options: WorldOptions) -> Path:
 
 
 class Disks:
-    """Of all nodes."""
+    """The disks of all nodes."""
 
     def __init__(self, layout: Layout, guardian: Guardian, *, with_power: bool) -> None:
         self._layout = layout
@@ -72,7 +72,7 @@ class Disks:
             self._mount(guardian)
 
     def _mount(self, guardian: Guardian) -> None:
-        """All nodes, or none: a machine has so many loop devices, and others mount as well."""
+        """Mounts volumes for all nodes or none: loop devices are few, and other programs use them, too."""
         try:
             for node in self._layout.nodes:
                 volume = Volume(self._layout.data / "volumes" / f"{node.name}.ext4", self._layout.data / node.name)
@@ -98,7 +98,7 @@ class Disks:
             volume.come_back()
 
     def keep(self) -> None:
-        """What is on volumes is copied to `nodes/kept`, if it is not too much."""
+        """Copies the data on volumes to `nodes/kept`, if it is not too much."""
         found = {name: volume.directory / "data" for name, volume in self.volumes.items() if not volume.is_off}
         size = sum(path.stat().st_size for each in found.values() for path in each.rglob("*") if path.is_file())
         if size <= KEPT_BYTES:

@@ -1,6 +1,6 @@
-"""The cluster that a run breaks: one set of words for simulated nodes, processes, network namespaces and containers.
+"""The cluster that a run breaks: one protocol for simulated nodes, processes, network namespaces and containers.
 
-Knows no workload. What a world cannot do it says in `cannot`, and nobody asks it to.
+Knows no workload. `cannot` names the kinds of faults that a world cannot do.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ current_fault: ContextVar[str] = ContextVar("current_fault", default="")
 
 @dataclass(frozen=True, slots=True)
 class LinkFault:
-    """What happens on the way from one node to another. All zero: nothing."""
+    """A fault of the link from one node to another. All zero: none."""
 
     latency_ms: float = 0.0
     jitter_ms: float = 0.0
@@ -33,7 +33,7 @@ class LinkFault:
     half_open: bool = False
     """Connections look alive and carry nothing; new ones are taken and never answered."""
     reset_after_bytes: int = 0
-    """Ends the connection in the middle of a frame after so many bytes."""
+    """Number of bytes after which a connection is reset, in the middle of a frame; 0: never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class MessageRule:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Of the files of a node that does not run."""
+    """Damage to the files of a node that does not run."""
 
     kind: Literal["flip", "truncate"]
     pattern: str
@@ -66,7 +66,7 @@ class Damage:
 
 
 class ReplicaView(NamedTuple):
-    """What one node knows of one partition."""
+    """State of one partition, as one node knows it."""
 
     node: str
     place: Place
@@ -95,7 +95,7 @@ class ClusterUnderTest(Protocol):
     def controllers(self) -> Sequence[str]: ...
     @property
     def bootstrap_servers(self) -> str:
-        """As clients reach it; through the proxies where there are some."""
+        """Bootstrap servers for clients; the proxies where there are some."""
 
     def world(self, host: str) -> World:
         """For our own client on a host of that name. Its clocks are those of the run."""
@@ -118,7 +118,7 @@ class ClusterUnderTest(Protocol):
 
     # ---- links; `client` stands for all clients
     async def cut(self, source: str, target: str) -> None:
-        """Nothing passes in this direction any more, and nobody is told."""
+        """Nothing passes in this direction from now on, and neither end notices."""
 
     async def mend(self, source: str, target: str) -> None:
         """Takes back `cut`: what was held goes on."""
@@ -128,10 +128,11 @@ class ClusterUnderTest(Protocol):
         """Gives a number for `clear_rule`."""
 
     async def clear_rule(self, number: int) -> int | None:
-        """What was held goes on; gives how many messages the rule met, where they are counted."""
+        """Removes a rule; messages that it held go on. Returns the number of messages that it met, where they are
+        counted."""
 
     async def asked(self) -> Mapping[Way, int]:
-        """How many requests went each way since the cluster began, faults or not."""
+        """Number of requests from each source to each target since the cluster began."""
 
     async def heal(self) -> None:
         """All links and messages are as they were."""
@@ -143,10 +144,10 @@ class ClusterUnderTest(Protocol):
 
     async def fill_disk(self, name: str, *, full: bool) -> None: ...
     async def damage(self, name: str, damage: Damage) -> Sequence[str]:
-        """Of a node that does not run; tells what was damaged."""
+        """Damages a node that does not run; returns a line for each damaged file."""
 
     async def wipe(self, name: str) -> None:
-        """Of a node that does not run: its disk is empty."""
+        """Empties the disk of a node that does not run."""
 
     async def kill_at(self, name: str, point: str, *, power_cut: bool = False) -> None:
         """The node ends when it next comes to that fault point; returns at once."""
@@ -162,18 +163,18 @@ class ClusterUnderTest(Protocol):
     async def active_controller(self) -> str | None: ...
     async def coordinator_of(self, kind: Literal["group", "transaction"], id_: str) -> str | None: ...
     async def views(self) -> Sequence[ReplicaView]:
-        """Of all nodes that answer, for the topics of the run."""
+        """The views of all nodes that answer, for the topics of the run."""
 
     async def memberships(self) -> Sequence[Membership]:
-        """What each broker that answers knows of all partitions that it has, internal ones, too."""
+        """The members of all partitions, internal ones too, as each broker that answers and has them knows them."""
 
     async def wait_ready(self, timeout_seconds: float = 60.0) -> None: ...
     def log_files(self) -> Mapping[str, Path]:
-        """What nodes say, by name; empty where there are none."""
+        """Log files by node; empty where there are none."""
 
 
 class SimulatedWorld(ClusterUnderTest, Protocol):
-    """What the kinds of faults need that exist in a simulated world only. `heal` takes all of it back."""
+    """Calls for the kinds of faults that exist in simulated worlds only. `heal` takes all of them back."""
 
     def client_hosts(self) -> Sequence[str]:
         """The hosts on which clients live."""

@@ -1,7 +1,7 @@
 """The world `compose`: the six containers of this repository's docker-compose.yml, as users run them.
 
 A project of its own on free ports, gone at the end with its volumes. Links are broken by root only (`packets.py`, in
-the containers' namespaces): a cut between clients and a node keeps out whoever looks on from here as well, so there are
+the containers' namespaces): a cut between clients and a node also keeps out the views from this machine, so there are
 no views of it meanwhile. What needs the inside of a node is off: the image has nothing but the product.
 """
 
@@ -28,10 +28,10 @@ from runtime.real import real_world
 from runtime.world import World
 from worlds.cluster import Damage, LinkFault, MessageRule, ReplicaView
 from worlds.guardian import Guardian
-from worlds.looking import Onlooker, onlooker
-from worlds.opening import NEVER, NO_INSIDE, NO_MESSAGES, WorldOptions
+from worlds.node_views import Onlooker, onlooker
 from worlds.packets import CLIENT, Packets, run
 from worlds.processes import RunClocks, in_thread, run_alone, unregister
+from worlds.world_options import NEVER, NO_INSIDE, NO_MESSAGES, WorldOptions
 
 T = TypeVar("T")
 
@@ -39,25 +39,25 @@ ROOT = Path(__file__).resolve().parents[2]
 BROKERS = ("broker-1", "broker-2", "broker-3")
 CONTROLLERS = ("controller-101", "controller-102", "controller-103")
 BROKER_PORT, CONTROLLER_PORT = 9092, 9093
-"""As cluster-configs/compose has them."""
+"""Ports in cluster-configs/compose."""
 BUILD_SECONDS = 900.0
 COMPOSE_SECONDS = 120.0
 STOP_SECONDS = 40
 KILLED = "137"
-"""What docker gives as the end of a process that took SIGKILL."""
+"""Exit code in docker of a process that was ended by SIGKILL."""
 _NO_ROOT = "packets of containers are dropped by root only"
 
 
 def reason_against() -> str | None:
-    """Why there are no containers to be had here, in one line."""
+    """Reason why containers cannot run here, in one line; None if they can."""
     if shutil.which("docker") is None:
         return "--cluster compose needs docker, which is not here: use --cluster local"
     if compose_command() is None:
         return "--cluster compose needs `docker compose` or docker-compose: use --cluster local"
     answer = subprocess.run(["docker", "version"], capture_output=True, text=True, timeout=30, check=False)
     if answer.returncode != 0:
-        told = (answer.stderr.strip() or answer.stdout.strip()).splitlines()[-1]
-        return f"--cluster compose: no docker daemon answers ({told}): start it, or use --cluster local"
+        reply = (answer.stderr.strip() or answer.stdout.strip()).splitlines()[-1]
+        return f"--cluster compose: no docker daemon answers ({reply}): start it, or use --cluster local"
     return None
 
 
@@ -85,8 +85,8 @@ class Project:
         """Ids, by node."""
 
     def _services(self, settings: Mapping[str, str]) -> dict[str, Any]:
-        """What the run changes: settings of the nodes and the ports of this machine. A node that ends stays down, and
-        somebody notices.
+        """The services with the changes of the run: settings of the nodes, ports of this machine, and no restarts, so
+        that the end of a node is noticed.
         """
         more = [f"--set={key}={value}" for key, value in settings.items()]
         services: dict[str, Any] = {
@@ -102,6 +102,8 @@ class Project:
         base_image = run(str(ROOT / "docker" / "base-image"), timeout_seconds=BUILD_SECONDS)
         environment["BARNABAS_BASE_IMAGE"] = base_image.strip()
         environment |= {f"KAFKA_PORT_{number}": str(port) for number, port in enumerate(self.ports, 1)}
+        http_ports = zip((1, 2, 3, 101, 102, 103), free_ports(6), strict=True)
+        environment |= {f"HTTP_PORT_{number}": str(port) for number, port in http_ports}
         for words in (["build"], ["up", "--detach"]):
             done = subprocess.run(
                 [*self.command, *words],
@@ -112,8 +114,8 @@ class Project:
                 check=False,
             )
             if done.returncode:
-                told = (done.stderr or done.stdout).strip().splitlines()
-                raise ClusterError(f"docker-compose {words[0]}: {told[-1] if told else done.returncode}")
+                lines = (done.stderr or done.stdout).strip().splitlines()
+                raise ClusterError(f"docker-compose {words[0]}: {lines[-1] if lines else done.returncode}")
         form = '{{.Label "com.docker.compose.service"}} {{.ID}}'
         mine = f"label=com.docker.compose.project={self.name}"
         lines = run("docker", "ps", "--all", "--filter", mine, "--format", form).splitlines()
@@ -141,7 +143,7 @@ class Project:
         return self.inspect("{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", list(self.containers))
 
     def gateway(self) -> str:
-        """As which containers see this machine."""
+        """The address of this machine for containers."""
         [found] = self.inspect("{{range .NetworkSettings.Networks}}{{.Gateway}}{{end}}", [BROKERS[0]]).values()
         return found
 
@@ -159,7 +161,7 @@ class Project:
             check=False,
         )
         lines = (done.stdout + done.stderr).strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "it logged nothing"
 
     def write_logs(self, directory: Path) -> None:
         for name in self.containers:
@@ -174,7 +176,7 @@ class Project:
 
 
 NO_PROCESS = "0"
-"""What docker says of a container that does not run."""
+"""The pid in docker of a container that does not run."""
 _STATES: dict[str, NodeState] = {"running": "running", "paused": "paused"}
 
 
@@ -323,8 +325,8 @@ class ComposeWorld:
             dead = [name for name, state in (await self.states()).items() if state == "dead"]
             if not dead:
                 raise
-            said = await in_thread(lambda: self._project.last_words(dead[0]))
-            raise ClusterError(f"{dead[0]} has ended: {said}") from error
+            last_line = await in_thread(lambda: self._project.last_words(dead[0]))
+            raise ClusterError(f"{dead[0]} has ended: {last_line}") from error
 
     def log_files(self) -> Mapping[str, Path]:
         """Written when the run is over."""
@@ -332,7 +334,7 @@ class ComposeWorld:
 
 
 def run_in(options: WorldOptions, main: Callable[[ComposeWorld], Awaitable[T]]) -> T:
-    """See `worlds.opening.run_in`."""
+    """See `worlds.world_options.run_in`."""
     reason = reason_against()
     if reason is not None:
         raise ClusterError(reason)
@@ -372,7 +374,7 @@ async def compose_world(options: WorldOptions) -> AsyncIterator[ComposeWorld]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Of this machine, now."""
+    """Ports of this machine that are free now."""
     with ExitStack() as probes:
         taken = [probes.enter_context(socket.socket()) for _ in range(count)]
         for probe in taken:

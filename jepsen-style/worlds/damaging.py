@@ -3,7 +3,7 @@
 In data logs only what the node had not made durable is hit: below its recovery point nobody looks again for what the
 disk had promised to keep, here as in Kafka, and no replication mends it. Of each partition the newest segment is cut
 only, as any crash may do. Nor are the offsets and epochs in the heads of batches hit: no checksum covers them, here as
-in Kafka, and whoever finds another one there believes it.
+in Kafka, and a reader believes another one there.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ _HEAD_BYTES = 16
 
 
 def damage_files(directory: Path, damage: Damage, chance: Chance) -> list[str]:
-    """What was done, a line for each file; `directory` is the node's log directory."""
-    told = []
+    """Damages the files of a node; returns a line for each. `directory` is its log directory."""
+    damaged = []
     for path in _newest(sorted(directory.glob(damage.pattern))):
         size = path.stat().st_size
         if damage.kind == "truncate" and size:
             with path.open("r+b") as file:
                 file.truncate(max(0, size - damage.bytes_))
-            told.append(f"{path.relative_to(directory)}: {size} bytes, now {max(0, size - damage.bytes_)}")
+            damaged.append(f"{path.relative_to(directory)}: {size} bytes, now {max(0, size - damage.bytes_)}")
         elif damage.kind == "flip":
             start = _durable_bytes(directory, path)
             places = _flip(path, start, damage.probability, chance)
             if places:
                 where = f"a bit of each of {len(places)} bytes, the first at {places[0]}"
-                told.append(f"{path.relative_to(directory)}: {where}")
-    return told
+                damaged.append(f"{path.relative_to(directory)}: {where}")
+    return damaged
 
 
 def _newest(paths: Sequence[Path]) -> Iterator[Path]:
@@ -62,7 +62,7 @@ def _flip(path: Path, start: int, probability: float, chance: Chance) -> list[in
 
 
 def _durable_bytes(directory: Path, path: Path) -> int:
-    """How much of a segment lies below its partition's recovery point; 0 of what is no segment."""
+    """Bytes of a segment below the recovery point of its partition; 0 for any other file."""
     topic, dash, index = path.parent.name.rpartition("-")
     if path.suffix != ".log" or not dash or not index.isdigit():
         return 0
@@ -75,7 +75,7 @@ def _durable_bytes(directory: Path, path: Path) -> int:
 
 
 def bytes_below(data: bytes, offset: int) -> int:
-    """How much of a segment holds the records below an offset."""
+    """Bytes of a segment that hold the records below an offset."""
     end = 0
     for position, header in _readable_batches(data):
         if header.base_offset >= offset:
@@ -85,7 +85,7 @@ def bytes_below(data: bytes, offset: int) -> int:
 
 
 def _readable_batches(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
-    """Up to where a power cut or other damage left what is none: whoever recovers the log cuts it there."""
+    """Stops at the first byte that is no batch, after a power cut or other damage: recovery cuts the log there."""
     with suppress(CorruptBatch):
         yield from iterate_batches(data)
 

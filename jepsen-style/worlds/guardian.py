@@ -1,7 +1,7 @@
-"""Sees to it that a run leaves nothing behind, whatever becomes of the run: it is told beforehand what to undo.
+"""A process that cleans up after a run, however the run ends: the run registers beforehand what to undo.
 
 A small process of its own session, that Ctrl-C does not reach. When its input ends (the run is over, or was killed)
-it ends the nodes it was told of and runs the commands it was told of, the last first. `Guardian` is the run's side.
+it ends the registered nodes and runs the registered commands, the last first. `Guardian` is the run's side.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Guardian:
         )
 
     def at_the_end(self, *command: str) -> None:
-        """Runs `command` at the end, before all that it was told so far; whether it succeeds or not."""
+        """Registers a command to run at the end, before those registered so far, whether or not they succeed."""
         self._tell({"run": command})
 
     def end_nodes_of(self, run_directory: Path) -> None:
-        """Kills at the end whatever the pid files in there tell of."""
+        """Registers a directory with pid files, whose processes are killed at the end."""
         self._tell({"kill": str(run_directory)})
 
     def close(self) -> None:

@@ -23,9 +23,9 @@ from runtime.real import real_world
 from worlds.breakable import BreakableCluster, Disks, asks_for_power, make_directories, programs_of
 from worlds.cluster import LinkFault, MessageRule
 from worlds.guardian import Guardian
-from worlds.looking import Onlooker, onlooker
-from worlds.opening import WorldOptions
+from worlds.node_views import Onlooker, onlooker
 from worlds.processes import in_thread, on_free_ports
+from worlds.world_options import WorldOptions
 
 T = TypeVar("T")
 
@@ -87,7 +87,7 @@ class LocalWorld(BreakableCluster):
 
 
 def run_in(options: WorldOptions, main: Callable[[LocalWorld], Awaitable[T]]) -> T:
-    """See `worlds.opening.run_in`."""
+    """See `worlds.world_options.run_in`."""
 
     async def run(have_ports: Callable[[], None]) -> T:
         async with local_world(options) as cluster:

@@ -1,7 +1,7 @@
 """The world `netns`: as `local`, but each node has a network namespace and an address of its own, and what is broken
 are real packets: iptables in the receiver's namespace drops them. Needs root.
 
-Clients are on the machine itself, at the bridge's first address; whoever looks on has the second one, and is let
+Clients are on the machine itself, at the bridge's first address; the views use the second one, which is let
 through. Delay, width and single messages are not to be had here: this needs netem, or the proxy of `local`.
 """
 
@@ -32,10 +32,10 @@ from runtime.world import Connection, DialFailed, DialRefused
 from worlds.breakable import BreakableCluster, Disks, asks_for_power, make_directories
 from worlds.cluster import LinkFault, MessageRule
 from worlds.guardian import Guardian
-from worlds.looking import Onlooker, onlooker
-from worlds.opening import NEVER, NO_MESSAGES, WorldOptions
+from worlds.node_views import Onlooker, onlooker
 from worlds.packets import CLIENT, Packets, run
 from worlds.processes import in_thread, on_free_ports
+from worlds.world_options import NEVER, NO_MESSAGES, WorldOptions
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ _TRIES = 50
 
 
 def reason_against() -> str | None:
-    """Why there are no namespaces to be had here."""
+    """Reason why there are no namespaces here; None if there are."""
     if os.geteuid() != 0:
         return "network namespaces need root: --cluster local breaks links without"
     for tool in ("ip", "iptables"):
@@ -194,7 +194,7 @@ class _FromAddress(RealNetwork):
 
 
 def run_in(options: WorldOptions, main: Callable[[NetnsWorld], Awaitable[T]]) -> T:
-    """See `worlds.opening.run_in`."""
+    """See `worlds.world_options.run_in`."""
     reason = reason_against()
     if reason is not None:
         raise ClusterError(reason)

@@ -1,6 +1,6 @@
 """Faults of real packets, by iptables inside of the receivers' network namespaces. Needs root.
 
-Knows nodes by name, and how to get into their namespaces, which `netns.py` and `compose.py` say.
+Knows nodes by name, and how to enter their namespaces, from `netns.py` and `compose.py`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Enter = Callable[[str], list[str] | None]
 
 
 class Packets:
-    """What is dropped on which way."""
+    """Rules of iptables that drop packets between nodes."""
 
     def __init__(self, enter: Enter, address_of: Callable[[str], str]) -> None:
         """`address_of` knows `client`, too."""
         self._enter = enter
         self._address_of = address_of
         self._rules: dict[tuple[str, str, str], list[str]] = {}
-        """By (source, target, kind): what iptables was told, from the chain on."""
+        """Arguments of iptables, from the chain on, by (source, target, kind)."""
 
     def cut(self, source: str, target: str, *, is_cut: bool) -> None:
         self._set(source, target, "cut", ["-j", "DROP"] if is_cut else None)
@@ -75,17 +75,17 @@ class Packets:
 
 
 def _holder(source: str, target: str) -> str:
-    """Where packets of this way are looked at: by their receiver, those to clients by the node."""
+    """The node whose rules drop packets on this link: the receiver, or the node for packets to clients."""
     return source if target == CLIENT else target
 
 
 def run(*command: str, timeout_seconds: float = _STEP_SECONDS) -> str:
-    """What it says. Raises ClusterError, in one line, if it fails."""
+    """The output of a command. Raises ClusterError, in one line, if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_seconds, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ClusterError(f"{command[0]}: {error}") from None
     if done.returncode:
-        told = (done.stderr or done.stdout).strip().splitlines()
-        raise ClusterError(f"{' '.join(command)}: {told[-1] if told else done.returncode}")
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        raise ClusterError(f"{' '.join(command)}: {lines[-1] if lines else done.returncode}")
     return done.stdout

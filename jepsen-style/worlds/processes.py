@@ -1,6 +1,6 @@
-"""What worlds of real processes have in common: nodes that are started, killed, stopped and frozen, and looked at.
+"""The common part of worlds of real processes: nodes that are started, killed, stopped, frozen and looked at.
 
-Knows `LocalCluster` and no link: `local.py` and `netns.py` say how nodes reach each other, and what else can be broken.
+Knows `LocalCluster` and no link: `local.py` and `netns.py` have the links and the other faults.
 Calls that block run in threads.
 """
 
@@ -23,7 +23,7 @@ from protocol.messages.unregister_broker import UnregisterBrokerRequest
 from runtime.real import real_world
 from runtime.world import World
 from worlds.cluster import ReplicaView
-from worlds.looking import Onlooker
+from worlds.node_views import Onlooker
 
 T = TypeVar("T")
 
@@ -33,12 +33,13 @@ _STATES: dict[str, NodeState] = {State.RUNNING.value: "running", State.PAUSED.va
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Whoever is cancelled still waits: half-done work on processes is worse than late work."""
+    """Runs blocking work in a thread. A cancelled caller still waits: half-done work on processes is worse than late
+    work."""
     return await trio.to_thread.run_sync(work)
 
 
 def run_alone(main: Callable[[], Awaitable[T]]) -> T:
-    """`trio.run`, for whoever expects the error itself and not a group with nothing else in it."""
+    """`trio.run`, which raises an error itself and not a group with nothing else in it."""
     try:
         return trio.run(main)
     except BaseExceptionGroup as group:
@@ -73,8 +74,8 @@ async def unregister(looker: Onlooker, name: str, broker_id: int) -> None:
         raise ClusterError(f"{name} cannot be unregistered: there is no active controller")
     answer = await looker.ask(controller, UnregisterBrokerRequest(broker_id=broker_id))
     if answer is None or answer.error_code:
-        told = "no answer" if answer is None else ErrorCode(answer.error_code).name
-        raise ClusterError(f"{name} cannot be unregistered: {controller} says {told}")
+        refusal = "nothing" if answer is None else ErrorCode(answer.error_code).name
+        raise ClusterError(f"{name} cannot be unregistered: {controller} answers {refusal}")
 
 
 class RunClocks:

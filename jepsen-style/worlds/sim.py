@@ -27,7 +27,7 @@ from runtime.simulated import Universe, run_simulation
 from runtime.simulated.determinism import SimulationStuck
 from simulation.cluster import SimCluster, SimSettings, wall_ms_of
 from simulation.watch import NodeLog, watching
-from worlds.opening import WorldOptions
+from worlds.world_options import WorldOptions
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ def _shape(options: WorldOptions) -> Path:
 
 
 def run_in(options: WorldOptions, main: Callable[[SimCluster], Awaitable[T]]) -> T:
-    """See `worlds.opening.run_in`."""
+    """See `worlds.world_options.run_in`."""
     began = time.process_time()
     outcome: list[T] = []
     # Objects that the collector ends while a run goes on would end at another moment in the next.

@@ -255,7 +255,7 @@ def broker_heartbeat(
 
 
 def _may_stop(state: ControllerState, broker: BrokerImage, shutdown_offset: int) -> Steps[bool]:
-    """Whether the broker may stop: it leads nothing, and every active broker has read that."""
+    """True if the broker may stop: it leads nothing, and every active broker has read that."""
     if (yield from leads_any(state, broker.id)):
         return False
     for other in state.image.cluster.brokers.values():

@@ -43,9 +43,9 @@ class PartitionRules:
     """State of the cluster that the change of a partition depends on."""
 
     may_lead: Callable[[int], bool]
-    """Whether a replica's broker is active and its directory works."""
+    """True if a replica's broker is active and its directory works."""
     has_room: Callable[[int], bool]
-    """Whether a replica's log directory has room. One without room leads only if no other may."""
+    """True if a replica's log directory has room. One without room leads only if no other may."""
     default_directory: Callable[[int], bytes]
     """The directory of a new replica on a broker, as far as it is known."""
     min_insync_replicas: int

@@ -60,7 +60,7 @@ def describe_election(name: str, before: PartitionImage, after: PartitionImage) 
 
 
 def is_alarming(note: Note) -> bool:
-    """Whether a decision takes a partition offline, or may lose records of it."""
+    """True if a decision takes a partition offline, or may lose records of it."""
     if note.kind is not DecisionKind.ELECTION:
         return False
     leader, isr, elr = (note.facts.get(name) for name in ("leader", "isr_before", "elr_before"))

@@ -74,7 +74,7 @@ def find_partitions(state: ControllerState, is_wanted: Callable[[PartitionImage]
 
 
 def leads_any(state: ControllerState, broker_id: int) -> Steps[bool]:
-    """Whether the broker leads a partition."""
+    """True if the broker leads a partition."""
     seen = 0
     for topic in state.image.topics.by_name.values():
         for partition in topic.partitions.values():
@@ -142,7 +142,7 @@ def change_of(state: ControllerState, located: Located, moves: BrokerMoves | Non
 
 
 def has_room(state: ControllerState, partition: PartitionImage, broker_id: int) -> bool:
-    """Whether the log directory of a replica has room, as far as its broker reported."""
+    """True if the log directory of a replica has room, as far as its broker reported."""
     session = state.sessions.get(broker_id)
     if session is None or not session.full_directories or broker_id not in partition.replicas:
         return True
@@ -310,7 +310,7 @@ def _refusal(
 
 
 def _is_eligible(state: ControllerState, partition: PartitionImage, member: alter.BrokerState) -> bool:
-    """Whether a replica may be in the ISR (KIP-841, KIP-903)."""
+    """True if a replica may be in the ISR (KIP-841, KIP-903)."""
     broker = state.image.cluster.brokers.get(member.broker_id)
     if broker is None or not broker.active or member.broker_epoch not in (-1, broker.epoch):
         return False

@@ -66,7 +66,7 @@ class BrokerSessions:
         self._sessions.clear()
 
     def is_valid(self, broker_id: int, broker_epoch: int, now_ms: int) -> bool:
-        """Whether this incarnation sent a heartbeat within the session timeout."""
+        """True if this incarnation sent a heartbeat within the session timeout."""
         session = self._sessions.get(broker_id)
         return (
             session is not None

@@ -94,5 +94,5 @@ def unmet_dependency(name: str, level: int, levels: Mapping[str, int]) -> str | 
 
 
 def metadata_changes_between(lower: int, higher: int) -> bool:
-    """Whether a log written at `higher` may hold records or fields that `lower` does not have."""
+    """True if a log written at `higher` may hold records or fields that `lower` does not have."""
     return any(lower < level <= higher for level in LEVELS_THAT_CHANGE_METADATA)

@@ -10,7 +10,6 @@ The words are those of KIP-500 and KIP-631; directories KIP-858, eligible leader
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -57,7 +56,7 @@ def directory_is_reserved(directory: bytes) -> bool:
 
 
 def directory_is_online(directory: bytes, online: tuple[bytes, ...]) -> bool:
-    """Whether `directory`, which may be a reserved id, is among those that a broker named; True if it named none."""
+    """True if `directory`, which may be a reserved id, is among those that a broker named; True if it named none."""
     if directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY):
         return True
     if directory == LOST_DIRECTORY:
@@ -101,7 +100,7 @@ class BrokerImage:
         return not (self.fenced or self.in_controlled_shutdown)
 
     def has_online_directory(self, directory: bytes) -> bool:
-        """Whether a replica in `directory` can work, as far as the broker reported."""
+        """True if a replica in `directory` can work, as far as the broker reported."""
         return directory_is_online(directory, self.log_directories)
 
 
@@ -231,19 +230,6 @@ class MetadataImage:
     """Dynamic configs by resource; resources without any override are absent."""
     producer_ids: ProducerIdsImage = field(default_factory=ProducerIdsImage)
     others: OthersImage = field(default_factory=OthersImage)
-
-    def apply(self, records: Iterable[object], offset: int, epoch: int, timestamp_ms: int) -> MetadataImage:
-        """The image after `records`, the last of which has `offset`.
-
-        Raises `kraft.metadata.replay.ReplayError` if a record contradicts this image. Transaction records
-        belong to `MetadataLoader`, which also returns the changes.
-        """
-        from kraft.metadata.replay import ImageReplay
-
-        replay = ImageReplay(self)
-        for record in records:
-            replay.replay(record)
-        return replay.finish(offset, epoch, timestamp_ms).after
 
     def config(self, resource_type: int, name: str) -> dict[str, str]:
         """Dynamic settings of one resource; do not change the answer."""

@@ -67,7 +67,7 @@ class ImageReplay:
 
     def __init__(self, before: MetadataImage) -> None:
         self.replayed = 0
-        """How many records were replayed."""
+        """Number of records that were replayed."""
         self._before = before
         self._delta = MetadataDelta(before=before, after=before)
         self._metadata_version = before.features.metadata_version

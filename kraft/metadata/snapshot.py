@@ -6,13 +6,11 @@ Knows nothing of files or of the snapshot's header and footer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TypeVar
 
 from kraft.metadata.delta import MetadataDelta, TopicDelta
 from kraft.metadata.features import METADATA_VERSION
 from kraft.metadata.image import (
-    EMPTY_IMAGE,
     BrokerImage,
     ControllerImage,
     Endpoint,
@@ -66,12 +64,6 @@ def image_to_records(image: MetadataImage) -> list[Message]:
     records.extend(credential for _, credential in sorted(others.scram.items()))
     records.extend(token for _, token in sorted(others.delegation_tokens.items()))
     return records
-
-
-def image_from_records(records: Iterable[object], offset: int, epoch: int, timestamp_ms: int) -> MetadataImage:
-    """The image that `records` of a snapshot add up to. Raises `ReplayError` if they contradict each
-    other."""
-    return EMPTY_IMAGE.apply(records, offset, epoch, timestamp_ms)
 
 
 def broker_record(broker: BrokerImage) -> RegisterBrokerRecord:

@@ -37,7 +37,7 @@ def with_what_comes_next(answer: FetchAnswer, request: Fetch, log: OwnLog) -> Fe
 
 
 def must_wait(request: Fetch, answer: FetchAnswer) -> bool:
-    """Whether the answer holds nothing new for the replica: it is kept until it does, or until `max_wait_ms` passed."""
+    """True if the answer holds nothing new for the replica: it is kept until it does, or until `max_wait_ms` passed."""
     knows_high_watermark = (
         request.high_watermark is None
         or answer.high_watermark is None

@@ -63,7 +63,7 @@ class LogHistory:
         return OffsetAndEpoch(epoch=self.epochs[index - 1][0], offset=offset)
 
     def needs_snapshot(self, fetch_offset: int, last_fetched_epoch: int) -> bool:
-        """Whether a follower whose log ends like this needs a snapshot: it diverges before the start of this
+        """True if a follower whose log ends like this needs a snapshot: it diverges before the start of this
         log."""
         if self.start == LOG_ORIGIN:
             return False

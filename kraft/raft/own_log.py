@@ -108,7 +108,7 @@ class OwnLog:
         self.history = self.history.started_at(start)
 
     def is_wanted(self, snapshot: OffsetAndEpoch) -> bool:
-        """Whether to download a snapshot of the leader: it holds all that is committed here, and is not here yet."""
+        """True if a snapshot of the leader is to be downloaded: it is new and holds all that is committed here."""
         return snapshot.offset >= self.high_watermark and snapshot != self.latest_snapshot
 
     def start_snapshot(self, snapshot: OffsetAndEpoch) -> None:

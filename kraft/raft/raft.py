@@ -178,7 +178,7 @@ class Raft:
         return self._vote_answer(ErrorCode.NONE, granted=not why_not)
 
     def wants_leader_check(self, request: Vote) -> bool:
-        """Whether to dial our leader before this pre-vote is refused on its account."""
+        """True if our leader is to be dialled before this pre-vote is refused on its account."""
         return is_worth_a_leader_check(request, self.role, self.log.end)
 
     def handle_begin_quorum_epoch(self, request: BeginQuorumEpoch, now_ms: int) -> QuorumEpochAnswer:

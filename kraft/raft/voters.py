@@ -21,7 +21,7 @@ class ReplicaKey:
     directory_id: bytes = NO_DIRECTORY
 
     def matches(self, other: ReplicaKey) -> bool:
-        """Whether `other` may be the same replica: ids are equal, directory ids too unless this one has none."""
+        """True if `other` may be the same replica: ids are equal, directory ids too unless this one has none."""
         return self.id == other.id and self.directory_id in (NO_DIRECTORY, other.directory_id)
 
 

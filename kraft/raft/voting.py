@@ -47,7 +47,7 @@ def objection(request: Vote, role: Role, log_end: OffsetAndEpoch) -> str:
 
 
 def is_worth_a_leader_check(request: Vote, role: Role, log_end: OffsetAndEpoch) -> bool:
-    """Whether the only objection to this pre-vote is a leader that may be gone."""
+    """True if the only objection to this pre-vote is a leader that may be gone."""
     return (
         request.pre_vote
         and isinstance(role, Follower)

@@ -44,8 +44,9 @@ class _Layout(NamedTuple):
     time: int
     offset: int
     key: int
-    """Place of the number before the content; the next ones likewise."""
+    """Place of the length of the key."""
     value: int
+    """Place of the length of the value."""
     value_content: int
     key_content: int
     key_length: int

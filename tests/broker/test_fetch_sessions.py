@@ -463,3 +463,36 @@ def test_a_fetcher_always_knows_what_a_full_fetch_would_return(
         session = (
             (0, INITIAL_EPOCH) if context.session_id == 0 else (context.session_id, next_epoch(session[1]))
         )
+
+
+# The memory of all sessions together
+
+
+def test_consumers_get_no_session_when_the_partitions_of_all_sessions_fill_the_memory() -> None:
+    broker = Broker(max_partitions=10)
+    assert broker.start(6)
+    assert not broker.start(5), "it names all its partitions again next time"
+    assert broker.start(4)
+    assert broker.sessions.cached_partitions == 10
+
+
+def test_a_session_that_grows_beyond_the_memory_is_closed() -> None:
+    broker = Broker(max_partitions=10)
+    growing, other = broker.start(6), broker.start(3)
+    grown = broker.open(request((growing, 1), {(LOGS, partition): 0 for partition in range(4, 8)}))
+    assert grown.error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert broker.sessions.cached_partitions == 3
+    kept = broker.open(request((other, 1), {(LOGS, partition): 0 for partition in range(10)}, ((LOGS, 0),)))
+    assert kept.error == ErrorCode.NONE
+    assert broker.sessions.cached_partitions == 9
+
+
+def test_a_follower_pushes_out_consumers_and_has_a_limit_too() -> None:
+    broker = Broker(max_partitions=10)
+    for _ in range(3):
+        assert broker.start(3)
+    assert broker.start(8, from_follower=True)
+    assert (len(broker.sessions), broker.sessions.evictions) == (1, 3)
+    assert broker.start(12, from_follower=True)
+    assert broker.sessions.cached_partitions == 20
+    assert not broker.start(1, from_follower=True)

@@ -1,7 +1,7 @@
-"""docker-compose.yml as a cluster for tests: a project of its own on free ports, gone at the end.
+"""docker-compose.yml as a cluster for tests: a project of its own on free ports, removed at the end.
 
-Takes docker as it finds it (DOCKER_HOST and so on). Faults are told to docker itself: docker-compose 1 takes
-seconds to start.
+Uses the docker of the environment (DOCKER_HOST). Faults go to docker directly, because docker-compose 1 takes seconds
+to start.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _POLL_SECONDS = 0.1
 
 
 def no_docker() -> str | None:
-    """Why the tests cannot run here, in one line; None if they can."""
+    """Reason why the tests cannot run here, in one line; None if they can."""
     if shutil.which("docker") is None:
         return "there is no docker command"
     answer = subprocess.run(["docker", "version"], capture_output=True, text=True, timeout=30, check=False)
@@ -48,7 +48,7 @@ def no_docker() -> str | None:
 
 
 def base_image() -> str:
-    """What the image is built upon here; empty if there is nothing."""
+    """The base image to build upon; empty if none is available."""
     found = subprocess.run([ROOT / "docker" / "base-image"], capture_output=True, text=True, timeout=600, check=False)
     return found.stdout.strip()
 
@@ -61,7 +61,7 @@ def compose_command() -> list[str] | None:
 
 
 class ComposedCluster:
-    """Six containers. Everything that waits ends at the latest when `time_limit_seconds` are over."""
+    """Six containers. All waits together are limited to `time_limit_seconds`."""
 
     def __init__(self, project: str, cluster_id: str, time_limit_seconds: float) -> None:
         command = compose_command()
@@ -74,6 +74,8 @@ class ComposedCluster:
         self._environment = {**os.environ, "CLUSTER_ID": cluster_id, "BARNABAS_BASE_IMAGE": base_image()}
         for number, port in enumerate(self.ports, start=1):
             self._environment[f"KAFKA_PORT_{number}"] = str(port)
+        for number, port in zip((1, 2, 3, 101, 102, 103), free_ports(6), strict=True):
+            self._environment[f"HTTP_PORT_{number}"] = str(port)
         (self.page_port,) = free_ports(1)
         self._environment["PAGE_PORT"] = str(self.page_port)
 
@@ -99,14 +101,14 @@ class ComposedCluster:
         return done.stdout
 
     def remove(self) -> None:
-        """Containers, network and volumes; even when the time is over."""
+        """Removes containers, network and volumes, even after the time limit."""
         self._ends_at = max(self._ends_at, time.monotonic() + 60)
         self.compose("--profile", "page", "down", "--volumes", "--remove-orphans", "--timeout", "5")
 
     # -- nodes
 
     def containers(self) -> dict[str, str]:
-        """Id by node."""
+        """Container ids by node."""
         form = '{{.Label "com.docker.compose.service"}} {{.ID}}'
         mine = f"label=com.docker.compose.project={self.project}"
         lines = self.docker("ps", "--all", "--filter", mine, "--format", form).splitlines()
@@ -122,8 +124,8 @@ class ComposedCluster:
         containers = {name: container for name, container in self.containers().items() if name in NODES}
         if not containers:
             return {}
-        told = self.docker("inspect", "--format", "{{.State.Health.Status}}", *containers.values()).split()
-        return dict(zip(containers, told, strict=True))
+        states = self.docker("inspect", "--format", "{{.State.Health.Status}}", *containers.values()).split()
+        return dict(zip(containers, states, strict=True))
 
     def wait_healthy(self, timeout_seconds: float = 240.0) -> float:
         def all_are() -> bool:
@@ -132,10 +134,10 @@ class ComposedCluster:
         return self.wait_for("six containers are healthy", all_are, timeout_seconds)
 
     def decisions_of(self, node: str) -> list[dict[str, Any]]:
-        """What a node tells of its decisions, asked from inside of its container."""
+        """A node's decisions, fetched from inside its container."""
         program = f"import urllib.request; print(urllib.request.urlopen('{DECISIONS}', timeout=20).read().decode())"
-        told = json.loads(self.docker("exec", self.container(node), "python", "-c", program))
-        return list(told["decisions"])
+        answer = json.loads(self.docker("exec", self.container(node), "python", "-c", program))
+        return list(answer["decisions"])
 
     def signal(self, name: str, *nodes: str) -> None:
         containers = self.containers()
@@ -146,17 +148,17 @@ class ComposedCluster:
         self.docker("start", *(containers[node] for node in nodes))
 
     def active_controller(self) -> str | None:
-        """As the first broker that answers tells."""
+        """The active controller, according to the first broker that answers."""
         partition = RequestTopicData(
             topic_name="__cluster_metadata", partitions=[RequestPartitionData(partition_index=0)]
         )
         for port in self.ports:
             try:
-                told = ask(port, DescribeQuorumRequest(topics=[partition]), DescribeQuorumResponse)
+                answer = ask(port, DescribeQuorumRequest(topics=[partition]), DescribeQuorumResponse)
             except NoAnswer:
                 continue
-            if told.error_code == 0 and told.topics[0].partitions[0].leader_id > 0:
-                return f"controller-{told.topics[0].partitions[0].leader_id}"
+            if answer.error_code == 0 and answer.topics[0].partitions[0].leader_id > 0:
+                return f"controller-{answer.topics[0].partitions[0].leader_id}"
         return None
 
     def described(self, port: int) -> DescribeClusterResponse:
@@ -164,7 +166,7 @@ class ComposedCluster:
         return ask(port, DescribeClusterRequest(), DescribeClusterResponse)
 
     def wait_for(self, what: str, is_so: Callable[[], bool], timeout_seconds: float) -> float:
-        """Polls until it is so; gives the seconds it took."""
+        """Polls until `is_so`; returns the seconds."""
         began = time.monotonic()
         ends_at = min(began + timeout_seconds, self._ends_at)
         while not is_so():

@@ -1,4 +1,4 @@
-"""What the tests in containers measured, told in one place at the end."""
+"""Measurements of the tests in containers, printed at the end of the run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _notes: list[str] = []
 
 @pytest.fixture(scope="session")
 def note() -> Callable[[str], None]:
-    """Lines for the summary at the end."""
+    """Adds a line to the summary."""
     return _notes.append
 
 

@@ -1,4 +1,4 @@
-"""Numbered records written through librdkafka while things break, and what became of them."""
+"""Numbered records, produced through librdkafka during faults, and checked against the log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DELIVERY_SECONDS = 240.0
 
 
 class Load:
-    """Writes to partition 0 of a topic until the `with` block is left; every record then has its answer."""
+    """Produces to partition 0 of a topic inside the `with` block; at its end every record has an outcome."""
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         self._bootstrap_servers = bootstrap_servers
@@ -22,9 +22,9 @@ class Load:
         self._thread = threading.Thread(target=self._write)
         self._answered_at: list[float] = []
         self.acked: dict[int, int] = {}
-        """Offset by number."""
+        """Offsets of acked records by number."""
         self.unknown: list[int] = []
-        """No ack came; such a record may be there or not."""
+        """Records without an ack, which may or may not be in the log."""
 
     def __enter__(self) -> Load:
         self._thread.start()
@@ -39,7 +39,7 @@ class Load:
         assert self._thread.is_alive(), "the load ended by itself"
 
     def wait_for_acks(self, count: int, timeout_seconds: float) -> None:
-        """Until so many more records were acked."""
+        """Waits for so many more acks."""
         wanted = len(self._answered_at) + count
         ends_at = time.monotonic() + timeout_seconds
         while len(self._answered_at) < wanted:
@@ -49,7 +49,7 @@ class Load:
             self.run_for(0.1)
 
     def longest_gap(self) -> float:
-        """The longest time without an ack, in seconds; for after the block."""
+        """The longest time without an ack, in seconds; valid after the block."""
         return max(later - earlier for earlier, later in pairwise(self._answered_at))
 
     def _write(self) -> None:
@@ -60,7 +60,7 @@ class Load:
                 "enable.idempotence": True,
                 "linger.ms": 0,
                 "delivery.timeout.ms": int(_DELIVERY_SECONDS * 1000),
-                # A paused broker answers nothing; ask another one soon.
+                # A paused broker does not answer; a short timeout moves on to another one.
                 "socket.timeout.ms": 3000,
                 "retry.backoff.ms": 50,
                 "retry.backoff.max.ms": 200,
@@ -85,7 +85,7 @@ class Load:
         self._answered_at.append(time.monotonic())
 
     def losses(self) -> list[str]:
-        """What contradicts the acks: records that are gone, moved, doubled or out of order."""
+        """Violations of the acks: lost, moved, duplicated or reordered records."""
         there = read_all(self._bootstrap_servers, self._topic)
         numbers = [int(value) for value in there.values()]
         found = [f"{number} is not at {at}" for number, at in self.acked.items() if there.get(at) != b"%d" % number]
@@ -93,7 +93,7 @@ class Load:
 
 
 def read_all(bootstrap_servers: str, topic: str, timeout_seconds: float = 120.0) -> dict[int, bytes]:
-    """Value by offset, of partition 0 up to its end as it is now."""
+    """Values of partition 0 by offset, up to the current end."""
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "unused", "enable.auto.commit": False})
     try:
         partition = TopicPartition(topic, 0, 0)

@@ -1,7 +1,7 @@
-"""docker-compose.yml for real: six containers come up, clients on this machine write and read, nodes are killed,
-paused and stopped under load, and no acked record is lost.
+"""docker-compose.yml on a docker daemon: clients on the host produce and consume, nodes are killed, paused and stopped
+under load, and no acked record is lost.
 
-The tests are one story and run in this order: each leaves six healthy containers to the next.
+The tests run in this order on one cluster; each leaves six healthy containers.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from tests.docker.composed import BROKERS, CONTROLLERS, IMAGE, NODES, ROOT, Comp
 pytestmark = [pytest.mark.docker, pytest.mark.feature("OP-01")]
 
 TIME_LIMIT_SECONDS = 1800.0
-"""Of all together; a quiet machine needs three minutes."""
+"""For all tests together; an idle machine needs three minutes."""
 CLUSTER_ID = "tests-of-the-composeQQ"
-PATIENCE_SECONDS = 240.0
-"""For what takes seconds, were nobody else at work here. How long it took is told, and no matter of right or wrong."""
+WAIT_SECONDS = 240.0
+"""For operations that take seconds on an idle machine. Durations are reported and not asserted."""
 PAUSE_SECONDS = 20.0
 
 _TROUBLE = re.compile(r" (?:ERROR|CRITICAL) |Traceback")
@@ -64,7 +64,7 @@ def cluster(request: pytest.FixtureRequest, note: Note) -> Iterator[ComposedClus
 
 
 def create_topic(cluster: ComposedCluster, name: str) -> None:
-    """One partition on three brokers, which every broker knows of."""
+    """Creates a topic with one partition and three replicas; returns when all are in sync."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
@@ -73,14 +73,14 @@ def create_topic(cluster: ComposedCluster, name: str) -> None:
 
 
 def wait_in_sync(cluster: ComposedCluster, topic: str) -> float:
-    """Until all three replicas are in the ISR; seconds."""
+    """Waits until all three replicas are in the ISR; returns the seconds."""
     return cluster.wait_for(
-        f"three replicas of {topic} are in sync", lambda: len(isr_of(cluster, topic)) == 3, PATIENCE_SECONDS
+        f"three replicas of {topic} are in sync", lambda: len(isr_of(cluster, topic)) == 3, WAIT_SECONDS
     )
 
 
 def partition_of(cluster: ComposedCluster, topic: str) -> tuple[int, list[int]]:
-    """Leader and ISR."""
+    """Leader and ISR of partition 0."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
@@ -98,7 +98,7 @@ def isr_of(cluster: ComposedCluster, topic: str) -> list[int]:
 
 def leader_of(cluster: ComposedCluster, topic: str) -> str:
     leader, _ = partition_of(cluster, topic)
-    assert leader > 0, f"nobody leads {topic}"
+    assert leader > 0, f"{topic} has no leader"
     return f"broker-{leader}"
 
 
@@ -108,27 +108,34 @@ def wait_led_by_others(cluster: ComposedCluster, topic: str, leader: str) -> Non
     def is_led() -> bool:
         return partition_of(cluster, topic)[0] not in (-1, number)
 
-    cluster.wait_for(f"others lead {topic}", is_led, PATIENCE_SECONDS)
+    cluster.wait_for(f"another broker leads {topic}", is_led, WAIT_SECONDS)
 
 
-def why_led_by_another(cluster: ComposedCluster, topic: str) -> str:
-    """What the active controller gives as the cause of the last election."""
+def cause_of_election(cluster: ComposedCluster, topic: str) -> str:
+    """The cause of the last election, from the active controller."""
     active = cluster.active_controller()
     assert active is not None
-    told = [it for it in cluster.decisions_of(active) if it["subject"] == f"{topic}-0" and it["kind"] == "election"]
-    return str(told[-1]["cause"])
+    found = [it for it in cluster.decisions_of(active) if it["subject"] == f"{topic}-0" and it["kind"] == "election"]
+    return str(found[-1]["cause"])
 
 
-def test_every_broker_knows_the_three_and_tells_clients_the_published_ports(cluster: ComposedCluster) -> None:
+def test_why_finds_all_six_nodes_from_inside(cluster: ComposedCluster) -> None:
+    words = ("barnabas", "why", "broker 1", "-b", "broker-1:9092", "--json")
+    story = json.loads(cluster.docker("exec", cluster.container("broker-2"), *words))
+    assert story["silent"] == {}
+    assert "controller" in " ".join(decision["node"] for decision in story["decisions"])
+
+
+def test_every_broker_advertises_the_published_ports(cluster: ComposedCluster) -> None:
     for port in cluster.ports:
-        told = cluster.described(port)
-        assert told.cluster_id == CLUSTER_ID
-        assert {(each.broker_id, each.host, each.port) for each in told.brokers} == {
+        described = cluster.described(port)
+        assert described.cluster_id == CLUSTER_ID
+        assert {(each.broker_id, each.host, each.port) for each in described.brokers} == {
             (number, "127.0.0.1", port) for number, port in enumerate(cluster.ports, start=1)
         }
 
 
-def test_nodes_run_as_nobody_in_particular_and_own_their_data(cluster: ComposedCluster) -> None:
+def test_nodes_run_without_privileges_and_own_their_data(cluster: ComposedCluster) -> None:
     for node in ("broker-1", "controller-101"):
         container = cluster.container(node)
         assert cluster.docker("exec", container, "id", "-un").strip() == "barnabas"
@@ -139,7 +146,7 @@ def test_nodes_run_as_nobody_in_particular_and_own_their_data(cluster: ComposedC
     assert cluster.inspect("broker-1", "{{len .Mounts}} {{(index .Mounts 0).Name}}") == f"1 {cluster.project}_broker-1"
 
 
-def test_a_client_on_this_machine_writes_and_reads_a_thousand_records(cluster: ComposedCluster) -> None:
+def test_a_client_on_the_host_produces_and_consumes(cluster: ComposedCluster) -> None:
     from confluent_kafka import Producer
 
     from tests.docker.load import read_all
@@ -154,21 +161,21 @@ def test_a_client_on_this_machine_writes_and_reads_a_thousand_records(cluster: C
     assert read_all(cluster.bootstrap_servers, "thousand") == {number: b"%d" % number for number in range(1000)}
 
 
-def test_the_page_looks_on_and_sees_who_dies(cluster: ComposedCluster, note: Note) -> None:
+def test_the_page_shows_the_nodes_and_a_dead_one(cluster: ComposedCluster, note: Note) -> None:
     began = time.monotonic()
     cluster.compose("--profile", "page", "up", "--detach", "page")
-    cluster.wait_for("the page sees six nodes that are well", lambda: page_states(cluster) == WELL, PATIENCE_SECONDS)
+    cluster.wait_for("the page shows six healthy nodes", lambda: page_states(cluster) == WELL, WAIT_SECONDS)
     seen = page_snapshot(cluster)["cluster"]
-    note(f"the page sees six nodes {time.monotonic() - began:.1f} s after `up`")
+    note(f"the page shows six nodes {time.monotonic() - began:.1f} s after `up`")
     assert {"name": "thousand", "partitions": 1} in seen["topics"]
     assert page_snapshot(cluster, "thousand")["partitions"]["partitions"][0]["replicas"][0]["high_watermark"] == 1000
-    assert page_post(cluster, "/control/kill/broker-1") == HTTPStatus.METHOD_NOT_ALLOWED, "it can break nothing"
+    assert page_post(cluster, "/control/kill/broker-1") == HTTPStatus.METHOD_NOT_ALLOWED, "the page is read-only"
 
     victim = "controller-102" if cluster.active_controller() != "controller-102" else "controller-101"
     cluster.signal("KILL", victim)
-    cluster.wait_for(f"the page sees {victim} go", lambda: page_states(cluster).get(victim) in GONE, PATIENCE_SECONDS)
+    cluster.wait_for(f"the page sees {victim} go", lambda: page_states(cluster).get(victim) in GONE, WAIT_SECONDS)
     cluster.start(victim)
-    cluster.wait_for(f"the page sees {victim} come", lambda: page_states(cluster) == WELL, PATIENCE_SECONDS)
+    cluster.wait_for(f"the page sees {victim} come", lambda: page_states(cluster) == WELL, WAIT_SECONDS)
     owner = cluster.docker("exec", cluster.container("page"), "id", "-un").strip()
     assert owner == "barnabas"
     cluster.docker("rm", "--force", "--volumes", cluster.container("page"))
@@ -180,7 +187,7 @@ GONE = ("dead", "unreachable")
 
 
 def page_snapshot(cluster: ComposedCluster, topic: str = "") -> dict[str, Any]:
-    """What the page tells whoever looks; nothing while it is not up."""
+    """The page's snapshot; without nodes while it is not up."""
     try:
         with urlopen(f"http://127.0.0.1:{cluster.page_port}/snapshot?topic={topic}", timeout=20) as answer:
             return dict(json.load(answer))
@@ -189,7 +196,7 @@ def page_snapshot(cluster: ComposedCluster, topic: str = "") -> dict[str, Any]:
 
 
 def page_states(cluster: ComposedCluster) -> dict[str, str]:
-    """By node; `WELL` if it is so of all six."""
+    """State by node; `WELL` if all six are healthy."""
     states = {node["name"]: node["state"] for node in page_snapshot(cluster)["cluster"]["nodes"]}
     controllers = sorted(states.get(name, "") for name in CONTROLLERS)
     if controllers == ["follower", "follower", "leader"] and {states.get(name) for name in BROKERS} == {"running"}:
@@ -205,15 +212,15 @@ def page_post(cluster: ComposedCluster, path: str) -> int:
         return error.code
 
 
-def test_prometheus_would_find_all_six(cluster: ComposedCluster) -> None:
-    """Its image may not be to be had; whom it asks is in its file."""
+def test_the_targets_of_prometheus_answer(cluster: ComposedCluster) -> None:
+    """Without Prometheus itself, whose image may not be available."""
     text = (ROOT / "docker" / "prometheus" / "prometheus.yml").read_text()
     targets = re.findall(r"[\w-]+:9292", text)
     assert sorted(targets) == sorted(f"{node}:9292" for node in NODES)
     ask = "print(urllib.request.urlopen(f'http://{it}/metrics', timeout=60).status)"
     program = f"import sys, urllib.request\nfor it in sys.argv[1:]: {ask}"
-    told = cluster.docker("exec", cluster.container("broker-1"), "python", "-c", program, *targets)
-    assert told.split() == ["200"] * 6
+    statuses = cluster.docker("exec", cluster.container("broker-1"), "python", "-c", program, *targets)
+    assert statuses.split() == ["200"] * 6
 
 
 def test_the_leader_is_killed(cluster: ComposedCluster, note: Note) -> None:
@@ -225,12 +232,12 @@ def test_the_leader_is_killed(cluster: ComposedCluster, note: Note) -> None:
         leader = leader_of(cluster, "leader-killed")
         cluster.signal("KILL", leader)
         wait_led_by_others(cluster, "leader-killed", leader)
-        load.wait_for_acks(100, PATIENCE_SECONDS)
-        assert cluster.inspect(leader, "{{.State.Status}}") == "exited", "what was killed on purpose stays dead"
+        load.wait_for_acks(100, WAIT_SECONDS)
+        assert cluster.inspect(leader, "{{.State.Status}}") == "exited", "docker does not restart a killed container"
         cluster.start(leader)
         returned = wait_in_sync(cluster, "leader-killed")
         load.run_for(1)
-    tell(note, f"kill -9 {leader}, the leader; in sync {returned:.1f} s after its start", load)
+    report(note, f"kill -9 {leader}, the leader; in sync {returned:.1f} s after its start", load)
 
 
 def test_the_active_controller_is_killed(cluster: ComposedCluster, note: Note) -> None:
@@ -244,15 +251,15 @@ def test_the_active_controller_is_killed(cluster: ComposedCluster, note: Note) -
         cluster.signal("KILL", active)
         others = [each for each in CONTROLLERS if each != active]
         took = cluster.wait_for(
-            "another controller is active", lambda: cluster.active_controller() in others, PATIENCE_SECONDS
+            "another controller is active", lambda: cluster.active_controller() in others, WAIT_SECONDS
         )
         began = time.monotonic()
         create_topic(cluster, "made-by-the-next")
         created = time.monotonic() - began
-        load.wait_for_acks(100, PATIENCE_SECONDS)
+        load.wait_for_acks(100, WAIT_SECONDS)
         cluster.start(active)
     cluster.wait_healthy()
-    tell(note, f"kill -9 {active}, the active one; another after {took:.1f} s, a topic {created:.1f} s later", load)
+    report(note, f"kill -9 {active}, the active one; another after {took:.1f} s, a topic {created:.1f} s later", load)
 
 
 def test_the_leader_is_paused(cluster: ComposedCluster, note: Note) -> None:
@@ -268,17 +275,17 @@ def test_the_leader_is_paused(cluster: ComposedCluster, note: Note) -> None:
         try:
             # Others take over before it goes on, however long that takes here.
             wait_led_by_others(cluster, "leader-paused", leader)
-            load.wait_for_acks(100, PATIENCE_SECONDS)
+            load.wait_for_acks(100, WAIT_SECONDS)
             load.run_for(max(0.0, PAUSE_SECONDS - (time.monotonic() - began)))
         finally:
             cluster.docker("unpause", container)
         returned = wait_in_sync(cluster, "leader-paused")
         load.run_for(2)
     cluster.wait_healthy()
-    tell(note, f"{leader}, the leader, paused for 20 s or more; in sync {returned:.1f} s after it went on", load)
+    report(note, f"{leader}, the leader, paused for 20 s or more; in sync {returned:.1f} s after it went on", load)
 
 
-def test_the_leader_is_stopped_in_good_order(cluster: ComposedCluster, note: Note) -> None:
+def test_the_leader_is_stopped_cleanly(cluster: ComposedCluster, note: Note) -> None:
     from tests.docker.load import Load
 
     create_topic(cluster, "leader-stopped")
@@ -290,14 +297,14 @@ def test_the_leader_is_stopped_in_good_order(cluster: ComposedCluster, note: Not
         stopped = time.monotonic() - began
         assert cluster.inspect(leader, "{{.State.Status}} {{.State.ExitCode}}") == "exited 0"
         load.run_for(2)
-        why = why_led_by_another(cluster, "leader-stopped")
+        why = cause_of_election(cluster, "leader-stopped")
         assert why.startswith(f"controlled shutdown of broker {leader[-1]}"), "handed over before it went"
         cluster.start(leader)
         wait_in_sync(cluster, "leader-stopped")
-    tell(note, f"{leader}, the leader, stopped in {stopped:.1f} s", load)
+    report(note, f"{leader}, the leader, stopped in {stopped:.1f} s", load)
 
 
-def test_all_six_are_killed_at_once_and_go_on(cluster: ComposedCluster, note: Note) -> None:
+def test_all_six_are_killed_at_once(cluster: ComposedCluster, note: Note) -> None:
     from tests.docker.load import Load
 
     create_topic(cluster, "all-killed")
@@ -310,18 +317,18 @@ def test_all_six_are_killed_at_once_and_go_on(cluster: ComposedCluster, note: No
         took = time.monotonic() - began
         load.run_for(2)
     cluster.wait_healthy()
-    tell(note, f"kill -9 of all six; in sync {took:.1f} s after their start", load)
+    report(note, f"kill -9 of all six; in sync {took:.1f} s after their start", load)
 
 
-def test_data_outlives_the_containers_and_is_nobody_elses(cluster: ComposedCluster, note: Note) -> None:
+def test_data_survives_the_containers_and_is_refused_to_another_cluster(cluster: ComposedCluster, note: Note) -> None:
     from tests.docker.load import read_all
 
     began = time.monotonic()
     cluster.compose("stop")
     stopped = time.monotonic() - began
     assert {node: cluster.inspect(node, "{{.State.ExitCode}}") for node in NODES} == dict.fromkeys(NODES, "0")
-    told = cluster.compose("logs", "--no-color")
-    assert [line for line in told.splitlines() if _TROUBLE.search(line)] == [], "nodes log no mistake of their own"
+    output = cluster.compose("logs", "--no-color")
+    assert [line for line in output.splitlines() if _TROUBLE.search(line)] == [], "nodes log no errors"
     cluster.compose("down")
     assert cluster.containers() == {}
 
@@ -333,22 +340,22 @@ def test_data_outlives_the_containers_and_is_nobody_elses(cluster: ComposedClust
 
     cluster.compose("up", "--detach")
     healthy = cluster.wait_healthy()
-    note(f"all six stopped in good order in {stopped:.1f} s; with the old data six healthy {healthy:.1f} s after up")
-    cluster.wait_for("three brokers are there again", lambda: brokers_told(cluster) == {1, 2, 3}, PATIENCE_SECONDS)
+    note(f"all six stopped cleanly in {stopped:.1f} s; with the old data six healthy {healthy:.1f} s after up")
+    cluster.wait_for("three brokers are there again", lambda: brokers_known(cluster) == {1, 2, 3}, WAIT_SECONDS)
     wait_in_sync(cluster, "thousand")
     assert read_all(cluster.bootstrap_servers, "thousand") == {number: b"%d" % number for number in range(1000)}
     assert cluster.described(cluster.ports[0]).cluster_id == CLUSTER_ID
 
 
-def brokers_told(cluster: ComposedCluster) -> set[int]:
+def brokers_known(cluster: ComposedCluster) -> set[int]:
     try:
         return {each.broker_id for each in cluster.described(cluster.ports[0]).brokers}
     except NoAnswer:
         return set()
 
 
-def tell(note: Note, what: str, load: object) -> None:
-    """Note the gap, and hold every ack against what is there."""
+def report(note: Note, what: str, load: object) -> None:
+    """Reports the gap, and checks every ack against the log."""
     from tests.docker.load import Load
 
     assert isinstance(load, Load)

@@ -24,7 +24,7 @@ def files() -> list[Path]:
 
 
 def started_tasks(source: str) -> list[str]:
-    """Where tasks are started other than by `Background.spawn` and `Call.spawn`."""
+    """Lines that start tasks other than by `Background.spawn` and `Call.spawn`."""
     return [
         f"line {node.lineno}: {node.func.attr}"
         for node in ast.walk(ast.parse(source))

@@ -24,7 +24,7 @@ PURE = frozenset(
     __future__ abc array ast base64 binascii bisect collections contextlib copy dataclasses datetime difflib enum errno
     fractions functools hashlib heapq inspect ipaddress itertools json logging math operator re statistics string struct
     traceback types typing unicodedata urllib uuid zlib
-    cramjam crc32c lz4 numpy pydantic re2 xxhash zstandard
+    cramjam crc32c lz4 numpy pyarrow pydantic re2 xxhash zstandard
     """.split()  # noqa: SIM905
 )
 """Modules that compute from their arguments. `logging` is the one sink: a core learns nothing from it. The parts of
@@ -43,6 +43,13 @@ EXCEPTIONS: dict[str, tuple[str, ...]] = {
     "protocol/schema.py": ("exec",),
     "runtime/request_times.py": ("exec",),
     "settings/definitions.py": ("pathlib.Path",),
+    # Value types of modules that also read files.
+    "barnabas/pipeline/batch_rows.py": (
+        "barnabas.pipeline.log_files.Chunk",
+        "barnabas.pipeline.log_transactions.AbortedBatches",
+    ),
+    # Types of exceptions.
+    "barnabas/pipeline/spark_errors.py": ("py4j.protocol.Py4JError", "pyspark.errors.PySparkException"),
     # Names the file of a checker that failed.
     "jepsen-style/checkers/all_checkers.py": ("pathlib.Path", "histories.recorder.HistoryError"),
     # A lock, no thread: the directory is used by the loop and by the worker thread that compacts and syncs.

@@ -1,4 +1,4 @@
-"""What Spark's executors and its Python workers import has no event loop, and little else."""
+"""Spark's executors and Python workers import no event loop, and little else."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEVER = {"trio", "pydantic", "typer", "rich", "structlog"}
 
 
 def loaded_by(module: str) -> set[str]:
-    """What a fresh process has in it after the import."""
+    """Modules of a fresh process after the import."""
     program = f"import sys, {module}; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     return set(done.stdout.split())

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 FOREIGN = {"confluent_kafka", "kafka", "aiokafka", "snappy", "pyspark", "matplotlib", "playwright"}
-"""What only `make compat`, `make spark-test` and `make page-test` install."""
+"""Packages that only `make compat`, `make spark-test` and `make page-test` install."""
 
 COLLECTED = [path for path in sorted((ROOT / "tests").rglob("*.py")) if path.name.startswith(("test_", "conftest"))]
 

@@ -13,7 +13,7 @@ from histories.recorder import Recorder
 from operations import NEMESIS
 from simulation.cluster import SimCluster
 from worlds.cluster import LinkFault
-from worlds.opening import WorldOptions, run_in
+from worlds.world_options import WorldOptions, run_in
 
 EVERYTHING = ("kill", "pause", "cut", "link", "clock", "power", "kill-at")
 

@@ -23,8 +23,8 @@ from worlds.breakable import Disks
 from worlds.cluster import Damage, LinkFault, MessageRule
 from worlds.guardian import Guardian
 from worlds.local import LocalWorld, run_in
-from worlds.opening import WorldOptions
 from worlds.processes import PORT_TRIES, on_free_ports
+from worlds.world_options import WorldOptions
 
 PLACE = Place("t", 0)
 Tale = Callable[[LocalWorld, Producer], Awaitable[None]]

@@ -16,8 +16,8 @@ from operations import Place
 from worlds import compose, netns
 from worlds.cluster import LinkFault
 from worlds.netns import NetnsWorld
-from worlds.opening import WorldOptions, run_in
 from worlds.packets import CLIENT, Packets
+from worlds.world_options import WorldOptions, run_in
 
 
 async def nothing(_cluster: object) -> None:

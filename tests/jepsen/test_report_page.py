@@ -122,7 +122,7 @@ def test_each_anomaly_gets_a_section_with_its_operations_their_order_and_logs(br
     assert legal_ones == ["G0", "G0-process", "G0-realtime"]
     assert "Order of t" in report.text
     assert "Processes from" in report.text
-    assert "What the nodes said from" in report.text
+    assert "Log lines of the nodes from" in report.text
     involved = [attrs for tag, attrs in report.tags if tag == "tr" and attrs.get("class") == "involved"]
     assert involved
     wrong = [attrs for tag, attrs in report.tags if tag == "td" and "wrong" in str(attrs.get("class"))]
@@ -135,7 +135,7 @@ def test_a_finding_says_partitions_by_their_names_and_who_led_them_then(broken: 
     micros = [text for text in broken.texts if text.startswith(('[["send", ', '[["poll", '))]
     assert micros and all('["send", "t' in text or '["poll", {' in text for text in micros)
     assert not [text for text in micros if re.search(r'\["send", \d|\["poll", \{"\d', text)]
-    assert re.search(r"What the nodes said of t\d+-\d then; of each its high watermark and its log end", broken.text)
+    assert re.search(r"Views of t\d+-\d at that time, with each node's high watermark and log end", broken.text)
     assert re.search(r"at leader epoch in sync broker-1 broker-2 broker-3 \d+\.\d\d s [123] \d+ 1, 2, 3 ", broken.text)
 
 
@@ -176,7 +176,7 @@ def test_of_somebody_elses_cluster_the_report_says_what_it_cannot_know(tmp_path:
     (run / "views.jsonl").unlink()
     told = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps(told | {"world": "bootstrap"}))
-    assert "what only nodes know, and here nobody asks them: who is in sync" in read(run).text
+    assert "the nodes' own views, which are not read here: in-sync replicas" in read(run).text
 
 
 def test_what_is_legal_only_for_those_who_subscribe_is_told_so(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import trio
 
 from barnabas.client.producer import Failed, Unknown
 from barnabas.testing.simulated import SimulatedClusterForTests
-from clients import definite
+from clients import definite_errors
 from clients.barnabas_client import BarnabasLibrary
 from clients.client import ClientError, ClientSettings
 from clients.java_client import classified as classified_java
@@ -25,7 +25,7 @@ OPEN += ("UnknownServerException", "NotEnoughReplicasAfterAppendException", "Coo
 
 
 def test_no_error_that_may_come_after_the_deed_is_definite() -> None:
-    for names in (definite.OF_SENDS, definite.OF_CHANGES):
+    for names in (definite_errors.OF_SENDS, definite_errors.OF_CHANGES):
         assert not names & set(OPEN)
 
 
@@ -42,7 +42,7 @@ def test_no_error_that_may_come_after_the_deed_is_definite() -> None:
     ],
 )
 def test_errors_of_java(error: str, sent: bool, is_definite: bool, is_fatal: bool) -> None:
-    told = classified_java({"error": error, "text": "so", "sent": sent}, definite.OF_SENDS)
+    told = classified_java({"error": error, "text": "so", "sent": sent}, definite_errors.OF_SENDS)
     assert (told.name, told.text, told.definite, told.fatal) == (error, "so", is_definite, is_fatal)
 
 
@@ -76,7 +76,7 @@ def test_errors_of_librdkafka(code: str, fatal: bool, name: str, is_definite: bo
     from clients.confluent_errors import classified
 
     error = confluent_kafka.KafkaError(getattr(confluent_kafka.KafkaError, code), "so", fatal)
-    told = classified(error, definite.OF_SENDS)
+    told = classified(error, definite_errors.OF_SENDS)
     assert (told.name, told.definite, told.fatal) == (name, is_definite, is_fatal)
 
 

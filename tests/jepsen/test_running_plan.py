@@ -16,7 +16,7 @@ import typer
 from typer.testing import CliRunner
 
 from clients import java_program
-from clients.missing import LibraryMissing
+from clients.library_missing import LibraryMissing
 from commands.run import command
 from histories.recorder import HistoryError
 from histories.whole import write_whole
@@ -24,7 +24,7 @@ from nemeses.messages import Wish, wish_of
 from protocol.api_keys import ApiKey
 from running.experiment import COULD_NOT_RUN, VALID, carry_out
 from running.plan import Plan, WrongPlan
-from worlds.opening import NEVER
+from worlds.world_options import NEVER
 
 pytestmark = pytest.mark.feature("FI-01")
 

@@ -13,11 +13,11 @@ import trio
 
 from clients import java_program
 from clients.client import ClientSettings, WorkClient
-from clients.missing import LibraryMissing
+from clients.library_missing import LibraryMissing
 from operations import Place
 from running.libraries import check_libraries, open_libraries
 from worlds.local import LocalWorld, run_in
-from worlds.opening import WorldOptions
+from worlds.world_options import WorldOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACE = Place("t", 0)

@@ -14,7 +14,7 @@ from scenarios.catalogue import SCENARIOS, find
 from scenarios.processes import STORIES
 from scenarios.stage import SETTINGS, NotBroughtAbout, Violation, leaves_of
 from storage.producer_tracker import ProducerTracker
-from worlds.opening import WorldOptions, run_in
+from worlds.world_options import WorldOptions, run_in
 
 QUICK = (1, 12, 22)
 

@@ -25,7 +25,7 @@ from running.plan import Plan
 from simulation.cluster import SimCluster
 from tests.jepsen import sim_story
 from worlds.cluster import ClusterUnderTest, Damage, LinkFault, MessageRule
-from worlds.opening import WorldOptions, run_in
+from worlds.world_options import WorldOptions, run_in
 
 ROOT = Path(__file__).resolve().parents[2]
 STORY = Path(__file__).with_name("sim_story.py")

@@ -1,4 +1,4 @@
-"""Whether there is a Chromium that a test can drive on this machine."""
+"""Detection of Chromium and playwright."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def missing() -> dict[str, tuple[str, str]]:
 
 
 def lacking() -> str:
-    """Why tests in Chromium cannot run here, or nothing."""
+    """Reason why tests in Chromium cannot run here; empty if they can."""
     if importlib.util.find_spec("playwright") is None:
         return "playwright is not installed: pip install -e '.[page-test]'"
     if not Path(CHROMIUM).exists():
@@ -29,5 +29,5 @@ def lacking() -> str:
 
 
 def could_be_had() -> bool:
-    """Whether a skip is somebody's mistake: install.sh did not run, or failed though it was allowed to install."""
+    """Whether install.sh did not run, or failed although installing is possible: then a skip is an error."""
     return missing().get("chromium", ("", ""))[0] != "impossible"

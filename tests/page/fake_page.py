@@ -27,10 +27,10 @@ class FakePage:
 
     def __init__(self, port: int = 0) -> None:
         self.posts: list[tuple[str, Any]] = []
-        """What was asked for with the right token: path and body."""
+        """Requests with the right token: path and body."""
         self.topics_asked: list[str | None] = []
         self.refuse_with: tuple[int, str] | None = None
-        """How control and /why answer instead, if set."""
+        """Status and text with which control and /why answer, if set."""
         self.stories: dict[str, list[Any]] = {}
         self.feed_is_up = True
         """False: who asks for the feed is refused, as by a server that is gone."""
@@ -107,7 +107,7 @@ class _Server(ThreadingHTTPServer):
         self.page = page
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that goes away is nothing to tell of."""
+        """A browser that disconnects is no error."""
 
 
 class _Handler(BaseHTTPRequestHandler):

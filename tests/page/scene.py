@@ -1,4 +1,4 @@
-"""What a cluster of three brokers and three controllers tells the page: a load, a leader that is killed, its return."""
+"""Events of a cluster with three brokers and three controllers: a load, a killed leader, its return."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.page
 
 END_SECONDS = 30
 SLOW_MS = 60_000
-"""What a cluster may take on a busy machine."""
+"""Time limit for a cluster on a busy machine."""
 KILL_COSTS_AT_MOST_MS = 30_000
 
 
@@ -135,7 +135,7 @@ def test_kill_a_leader_and_lose_nothing(tmp_path: Path, browser_pages: BrowserPa
         # The load ends: what was acked has been read back, all of it, once, in order.
         page.get_by_role("button", name="Stop load").click()
         expect(page.get_by_role("button", name="Start load")).to_be_visible()
-        expect(page.locator("[data-number=acked] small")).to_have_text("the load stands still")
+        expect(page.locator("[data-number=acked] small")).to_have_text("the load is stopped")
         assert number(page, "acked") > moved
         for name in ("lost", "duplicated", "out_of_order"):
             assert number(page, name) == 0, name

@@ -36,7 +36,7 @@ class Stage:
         )
         self.faults = Faults(side, self.feed, world.wall_clock)
         self.load = LoadRunner(world, side.cluster.bootstrap_servers, self.feed)
-        self.watch.at_each_poll.append(self.load.tell)
+        self.watch.at_each_poll.append(self.load.publish)
         self.reader = self.feed.join("demo", lambda: None, self.watch.now_ms())
 
     def state(self, name: str) -> str:
@@ -44,7 +44,7 @@ class Stage:
         return next((str(node["state"]) for node in nodes if node["name"] == name), "")
 
     async def leader(self) -> str:
-        """Of the first partition, once somebody leads it."""
+        """The leader of the first partition, as soon as it has one."""
         with trio.fail_after(60):
             while True:
                 answer = await self.watch.poll_once("demo")

@@ -210,7 +210,7 @@ def test_an_event_opens_its_cause(page: Page, scene: Scene, fake: FakePage, expe
     expect(dialog.locator(".story li")).to_have_count(2)
     expect(dialog.locator(".story")).to_contain_text("later")
     dialog.get_by_role("button", name="broker 2", exact=True).click()
-    expect(dialog.locator(".story")).to_contain_text("No node remembers")
+    expect(dialog.locator(".story")).to_contain_text("No node has a decision")
     page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
     expect(found).to_be_focused()
@@ -290,7 +290,7 @@ def test_without_a_token_the_page_is_read_only(
     browser_pages: BrowserPages, fake: FakePage, scene: Scene, expect: Any
 ) -> None:
     page = browser_pages.open(fake.url)
-    expect(page.locator("#notice")).to_contain_text("open the address with #token=")
+    expect(page.locator("#notice")).to_contain_text("open the URL with #token=")
     expect(page.get_by_role("button", name="Kill broker-2")).to_have_count(0)
     expect(page.get_by_role("button", name="Stop load")).to_have_count(0)
     expect(page.get_by_role("button", name="Cut between broker-1 and broker-2")).to_be_disabled()
@@ -322,7 +322,7 @@ def test_a_read_only_page_shows_the_records_of_others(browser_pages: BrowserPage
     expect(page.locator("#legend .key-p99")).to_be_hidden()
     expect(page.locator("#links-panel")).to_be_hidden()
     expect(page.locator("svg .series.acked")).to_have_attribute("d", re.compile("^M"))
-    # With a load of its own the page tells of that.
+    # A page with a load of its own shows that.
     fake.say("load", onlooked.load | {"at_ms": onlooked.at_ms})
     expect(page.locator("[data-number=lost]")).to_be_visible()
     expect(page.locator("[data-number=acked_per_second] span").first).to_have_text("Acked per second")
@@ -442,7 +442,7 @@ def test_all_controls_are_reached_by_the_keyboard(page: Page, scene: Scene, expe
     wanted = page.evaluate(
         """() => { let number = 0;
         for (const each of document.querySelectorAll('button, select, input, a[href]')) {
-            if (!each.disabled && each.checkVisibility()) each.dataset.wanted = ++number;
+            if (!each.disabled && each.tabIndex >= 0 && each.checkVisibility()) each.dataset.wanted = ++number;
         } return number; }"""
     )
     reached, unmarked = set(), []
@@ -480,7 +480,7 @@ def test_shortcuts(page: Page, scene: Scene, expect: Any) -> None:
     expect(page.locator("#time-window")).to_have_text("the last 2 minutes")
     page.get_by_label("Subject").blur()
     page.keyboard.press("?")
-    page.get_by_label("Shortcuts of one key are on").uncheck()
+    page.get_by_label("Single-key shortcuts").uncheck()
     page.keyboard.press("Escape")
     page.keyboard.press("f")
     expect(page.locator("#time-window")).to_have_text("the last 2 minutes")
@@ -506,7 +506,7 @@ def test_text_has_enough_contrast(
     expect(card(page, "broker-2").locator(".state")).to_have_text("dead")
     assert page.evaluate(CONTRASTS) == []
     page.locator(".event").first.click()
-    expect(page.locator(".story")).to_contain_text("No node remembers")
+    expect(page.locator(".story")).to_contain_text("No node has a decision")
     assert page.evaluate(CONTRASTS) == []
 
 

@@ -226,7 +226,7 @@ def test_a_cluster_without_http_is_shown_by_kafkas_protocol(monkeypatch: pytest.
         others = {name: state for name, state in onlooker.states().items() if name != victim}
 
         def victim_is_fenced() -> bool:
-            """And nobody else is shown gone meanwhile, though one does not tell its offsets."""
+            """No other node is shown as gone meanwhile, although one does not answer ListOffsets."""
             states = onlooker.states()
             assert {name: states[name] for name in others} == others
             return states[victim] == "fenced"

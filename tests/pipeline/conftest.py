@@ -1,6 +1,6 @@
-"""One Spark session for all tests of the pipeline, as cheap as Spark can be had; the cluster is `barnabas_cluster`.
+"""One Spark session for all tests of the pipeline, with few resources; the cluster is `barnabas_cluster`.
 
-Tests that need Spark are skipped where there is none: without PySpark, or without a JDK (`install.sh` brings one).
+Tests that need Spark are skipped without PySpark or without a JDK (`install.sh` installs one).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from barnabas_pytest import BarnabasCluster
 from tests.pipeline.typed_commands import Pipeline
 
 JARS = Path(__file__).resolve().parents[2] / ".cache" / "spark-connector"
-"""Spark's own Kafka connector, if `install.sh` could fetch it."""
+"""Spark's own Kafka connector, if `install.sh` has fetched it."""
 
 MASTER = "local[2,4]"
-"""Two cores, and four attempts for a task: plain local[2] never tries one twice."""
+"""Two cores and four attempts per task: plain local[2] never retries a task."""
 
 
 LOOPS = ("trio", "typer")
-"""What no worker of Spark may import: an event loop, and a command line. (Pydantic checks what the generator of data is
-told, on executors, too.)"""
+"""Modules that Spark's workers must not import: an event loop and a command line. (Pydantic is allowed: the generator
+of data validates its recipe on executors.)"""
 
 
 @contextmanager

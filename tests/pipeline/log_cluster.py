@@ -1,4 +1,4 @@
-"""A blocking cluster whose partitions are logs in memory: what readers and planners ask, without a socket."""
+"""A blocking cluster client whose partitions are logs in memory, for tests of readers and planners without sockets."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from protocol.records.record import Record, decode_records
 
 @dataclass
 class MemoryLog:
-    """Batches as a leader has them."""
+    """The batches of a leader."""
 
     start: int = 0
     end: int = 0
     stable: int | None = None
-    """The last stable offset, if it is not the end."""
+    """The last stable offset, if it is below the end."""
     batches: list[bytes] = field(default_factory=list)
     aborted: list[tuple[int, int]] = field(default_factory=list)
 
@@ -38,12 +38,12 @@ class MemoryLog:
         self.end = header.next_offset
 
     def skip(self, count: int) -> None:
-        """Offsets that compaction took, or a marker of which nothing is left."""
+        """Skip offsets, as after compaction, or for a removed marker."""
         self.end += count
 
 
 class LogCluster(BlockingCluster):
-    """Topics by name: an id, and logs. What is fetched is counted."""
+    """Topics by name, with ids and logs. Counts fetches."""
 
     def __init__(self, topics: Mapping[str, list[MemoryLog]], retry_timeout_ms: int = 50) -> None:
         super().__init__("127.0.0.1:1", retry_timeout_ms=retry_timeout_ms)
@@ -103,7 +103,7 @@ class LogCluster(BlockingCluster):
         return FetchedPartition(memoryview(records), log.end, stable, log.start, log.aborted)
 
     def fetch_ahead(self, topic: str, partition: int, offset: int, **options: Any) -> Any:
-        """What is there when it is asked for."""
+        """Returns the result when it is requested."""
         return FetchAhead(
             TopicPartition(topic, partition), offset, *[self.fetch(topic, partition, offset, **options)] * 2
         )

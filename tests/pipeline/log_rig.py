@@ -1,4 +1,4 @@
-"""Logs for tests of whoever reads them: brokers' directories with real logs in them, written by storage."""
+"""Brokers' directories with real logs, written by storage, for tests of their readers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOW_MS = 1_750_000_000_000
 
 
 class BrokerLogs:
-    """The log dir of one broker."""
+    """The log directory of one broker."""
 
     def __init__(self, directory: Path, node_id: int = 1, segment_bytes: int = 2000) -> None:
         self.directory = directory
@@ -59,7 +59,7 @@ class BrokerLogs:
         log.set_high_watermark(log.log_end_offset)
 
     def checkpoint(self, *, high_watermarks: dict[tuple[str, int], int] | None = None, cleaned: int = 0) -> BrokerLogs:
-        """As a broker does now and then; the logs stay open, with what they have in memory."""
+        """Write checkpoints, as a broker does regularly. The logs stay open, with their state in memory."""
         marks = {key: log.high_watermark for key, log in self.logs.items()} | (high_watermarks or {})
         durable = {key: log.segments[-1].base_offset for key, log in self.logs.items()}
         (self.directory / REPLICATION_OFFSET_CHECKPOINT).write_bytes(format_offsets(marks))
@@ -90,7 +90,7 @@ def marker(producer_id: int, *, committed: bool) -> bytes:
 
 
 def numbers_of(batches: Iterable[object]) -> list[int]:
-    """Of RecordBatches with the values of `values`."""
+    """The values in RecordBatches."""
     found = []
     for batch in batches:
         found += [int(value.as_py().strip()[1:]) for value in batch.column("value")]  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""All that a topic holds, read by our own client."""
+"""Reads a whole topic with the client of Barnabas."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from barnabas.pipeline.blocking_cluster import BlockingCluster
 
 
 def read_all(bootstrap: str, topic: str, partitions: int, isolation: str = "read_committed") -> list[bytes]:
-    """The values, partition by partition. AssertionError if the end is not reached in half a minute, as when a
-    transaction stays open that nobody ends."""
+    """The values by partition. AssertionError if the end is not reached in half a minute, as with a transaction that
+    stays open."""
     places = [TopicPartition(topic, index) for index in range(partitions)]
     values: list[bytes] = []
     with sync.Consumer(bootstrap_servers=bootstrap, isolation_level=isolation, auto_offset_reset="earliest") as reader:
@@ -25,7 +25,7 @@ def read_all(bootstrap: str, topic: str, partitions: int, isolation: str = "read
 
 
 def all_ended(bootstrap: str, topic: str, partitions: int) -> bool:
-    """Whether readers of committed records see as far as all others."""
+    """Whether no transaction is open, so that consumers of committed records see the log end."""
     ends = {(topic, index): LATEST for index in range(partitions)}
     with BlockingCluster(bootstrap) as cluster:
         stable = cluster.list_offsets(ends, Isolation.READ_COMMITTED)

@@ -1,4 +1,4 @@
-"""A blocking cluster whose brokers answer from a script: one answer, or one failure, for each call."""
+"""A blocking cluster client with scripted brokers: one response, or one failure, for each call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Answer = Message | Exception | Callable[[Any], Message]
 
 
 class ScriptedCluster(BlockingCluster):
-    """What it was asked is kept. Answers travel through their bytes, in the version that was asked for."""
+    """Records requests. Responses are encoded and decoded in the requested version."""
 
     def __init__(self, *answers: Answer, retry_timeout_ms: int = 5_000) -> None:
         super().__init__("127.0.0.1:1", retry_timeout_ms=retry_timeout_ms)

@@ -1,6 +1,5 @@
-"""The driver of a sink beside a simulated cluster: blocking code in a thread, whose every call is an event of the
-simulation. While the thread runs the simulation stands still, and the thread stands still while the simulation runs:
-the same seed gives the same story.
+"""The driver of a sink with a simulated cluster: blocking code in a thread, each of whose calls is an event of the
+simulation. Either the thread or the simulation runs, so a seed always gives the same run.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from scenarios.stage import Stage
 
 
 class Bridge:
-    """Between one thread and the event loop."""
+    """Connects one thread with the event loop."""
 
     def __init__(self) -> None:
         self._asked: queue.Queue[Any] = queue.Queue()
         self._answers: queue.Queue[Any] = queue.Queue()
 
     def ask(self, job: Callable[[], Any]) -> Any:
-        """In the thread: have the event loop do something, and wait for what comes of it."""
+        """In the thread: run something in the event loop, and wait for its result."""
         self._asked.put(job)
         answer = self._answers.get()
         if isinstance(answer, BaseException):
@@ -38,7 +37,7 @@ class Bridge:
         return answer
 
     async def run(self, work: Callable[[], Any]) -> Any:
-        """In the event loop: what `work` gives, in a thread of its own."""
+        """In the event loop: the result of `work`, which runs in a thread."""
         ended: list[Any] = []
 
         def in_thread() -> None:
@@ -62,7 +61,7 @@ class Bridge:
 
 
 class SimulatedDriver(BlockingCluster):
-    """A blocking cluster on the host `host` of a stage. Each broker in `bootstrap` is asked in this order."""
+    """A blocking cluster client on the host `host` of a stage. Tries brokers in the order of `bootstrap`."""
 
     def __init__(self, stage: Stage, host: str, bootstrap: list[str], bridge: Bridge) -> None:
         addresses = [f"{name}:{stage.node(name).node.port}" for name in bootstrap]
@@ -85,7 +84,7 @@ class SimulatedDriver(BlockingCluster):
 
 
 class _Time:
-    """`time` for blocking code: what passes is the simulation's."""
+    """The module `time` with the simulation's time."""
 
     def __init__(self, stage: Stage, bridge: Bridge) -> None:
         self._stage, self._bridge = stage, bridge
@@ -101,6 +100,6 @@ class _Time:
 
 
 def in_simulated_time(monkeypatch: pytest.MonkeyPatch, stage: Stage, bridge: Bridge) -> None:
-    """From now on the patience of blocking clusters is in the simulation's seconds."""
+    """Blocking clients use the simulation's time from now on."""
     for module in (blocking_cluster, retry_policy):
         monkeypatch.setattr(module, "time", _Time(stage, bridge))

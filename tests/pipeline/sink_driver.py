@@ -1,8 +1,8 @@
-"""A Spark driver with a query that ends where it is told to; run as a program by the tests of the sink.
+"""A Spark driver whose query ends at a given moment; a program for the tests of the sink.
 
-Its one argument is a JSON object: where to write, and `end`: the batch, and the moment around its EndTxn, at which this
-process and all of its JVM are killed. With `fail_task` a file's name, the first task that writes
-fails once when all its rows are written. What became of each batch is a JSON line of the output.
+The argument is a JSON object with the target and `end`: the batch, and the moment around its EndTxn, at which this
+process and its JVM are killed. If `fail_task` names a file, the first task that writes fails once after its rows are
+written. The result of each batch is a JSON line on standard output.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ CHEAP = {
 }
 
 
-def tell(**told: Any) -> None:
-    print(json.dumps(told), flush=True)
+def report(**fields: Any) -> None:
+    print(json.dumps(fields), flush=True)
 
 
 def end() -> None:
-    """For all processes of this driver at the same time."""
+    """SIGKILL for all processes of this driver at once."""
     os.killpg(0, signal.SIGKILL)
 
 
 class FailsOnce:
-    """A task that writes everything, and then is lost."""
+    """A task that is lost after it has written everything."""
 
     def __init__(self, task: ProduceTask, marker: str) -> None:
         self.task = task
@@ -75,13 +75,13 @@ def arrange_end(batch_id: int, moment: str) -> None:
         ours.append(number == batch_id)
         commit(self, group_id, offsets)
         if ours[-1] and moment == "after":
-            tell(ends=moment)
+            report(ends=moment)
             end()
 
     def call_and_die(self: BlockingCluster, node_id: int | None, request: Any, *, version: int | None = None) -> Any:
         if isinstance(request, EndTxnRequest) and ours[-1:] == [True] and moment == "in":
             assert node_id is not None
-            tell(ends=moment)
+            report(ends=moment)
             self.connection(node_id).send(request, 5_000, version=version)
             end()
         return call(self, node_id, request, version=version)
@@ -102,7 +102,7 @@ def main(place: dict[str, Any]) -> int:
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    start(session, sink_of(place), place, tell).awaitTermination()
+    start(session, sink_of(place), place, report).awaitTermination()
     return 0
 
 
@@ -110,18 +110,18 @@ def sink_of(place: dict[str, Any]) -> Sink:
     return Sink(sinks.sink_settings(place["bootstrap"], place["topic"], place["query"], retry_timeout_ms=60_000))
 
 
-def start(session: Any, sink: Sink, place: dict[str, Any], tell: Callable[..., None]) -> Any:
-    """The query."""
+def start(session: Any, sink: Sink, place: dict[str, Any], report: Callable[..., None]) -> Any:
+    """Start the query."""
     from pyspark.sql import functions as f
 
     def write(frame: Any, batch_id: int) -> None:
         try:
             sink(frame, batch_id)
         except PipelineError as error:
-            tell(refused=str(error), kind=type(error).__name__)
+            report(refused=str(error), kind=type(error).__name__)
             raise
         assert sink.last is not None
-        tell(**sink.last._asdict())
+        report(**sink.last._asdict())
 
     rows = session.readStream.format("rate-micro-batch").option("rowsPerBatch", place["rows"]).load()
     number = f.col("value").cast("string")

@@ -1,6 +1,6 @@
-"""The pipeline on Apache Kafka itself: its jobs, from load to audit, do there what they do here.
+"""The jobs of the pipeline, from load to audit, on Apache Kafka.
 
-One node of it, whose jars `tests/compat/install.sh` fetches (or `KAFKA_LIBS` names).
+Runs one node, whose jars `tests/compat/install.sh` fetches (or `KAFKA_LIBS` names).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def kafka(tmp_path: Path) -> Iterator[ApacheKafka]:
     node.stop()
 
 
-def test_the_jobs_do_there_what_they_do_here(
+def test_the_jobs_do_the_same_on_apache_kafka(
     spark: Any, kafka: ApacheKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pipeline = Typed(f"127.0.0.1:{kafka.port}", capsys)

@@ -26,12 +26,12 @@ pytestmark = [pytest.mark.spark, pytest.mark.feature("PL-05")]
 TOPIC, PARTITIONS = "audited", 2
 PREFIX = f"{TOPIC}-"
 OF_RUN = f"{PREFIX}t0"
-"""What a run of the fault injection suite calls its first topic, where it is not alone."""
+"""The name of a fault injection run's first topic on a shared cluster."""
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterForTests]:
-    """Three brokers of which two were killed while a producer went on; its acks are in `acks.jsonl`."""
+    """Three brokers, two of which were killed while a producer was writing. Its acks are in `acks.jsonl`."""
     directory = tmp_path_factory.mktemp("audited")
     cluster = ClusterForTests.start_new(directory)
     cluster.create_topic(TOPIC, PARTITIONS, configs={"segment.bytes": "1048576", "min.insync.replicas": "1"})
@@ -54,8 +54,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterForTest
                 continue
             producer.commit_transaction()
             for value, future in zip(values, sent, strict=True):
-                told = future.result()
-                acks.append({"topic": TOPIC, "partition": told.partition, "offset": told.offset, "value": value})
+                ack = future.result()
+                acks.append({"topic": TOPIC, "partition": ack.partition, "offset": ack.offset, "value": value})
             if turn in (2, 6):
                 killed = cluster.leader_of(TOPIC, turn % 2)
                 cluster.kill(killed)
@@ -66,12 +66,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterForTest
     cluster.down()
 
 
-def keep_run(store: Path, told: Sequence[RecordMetadata]) -> None:
-    """What a run leaves whose only operations were these sends of 0, 1, 2, …; one more was not heard of again."""
+def keep_run(store: Path, acks: Sequence[RecordMetadata]) -> None:
+    """The directory of a run with these sends of 0, 1, 2, … and one with an unknown outcome."""
     store.mkdir()
     (store / "run.json").write_text(json.dumps({"workload": "queue", "options": {"more": {"prefix": PREFIX}}}))
     history = Story()
-    for number, each in enumerate(told):
+    for number, each in enumerate(acks):
         history.send(0, each.partition, number, each.offset)
     history.send(0, 0, 77, 1_000, "info")
     (store / "history.jsonl").write_bytes(b"".join(map(encode, history.operations)))
@@ -100,7 +100,7 @@ def test_a_running_cluster_is_read_from_its_files(
     assert sum(row["aborted"] for row in account["partitions"]) == 300
 
 
-def test_a_cluster_is_sound_after_kills_and_has_what_producers_were_told(
+def test_a_cluster_is_sound_after_kills_and_has_all_acknowledged_records(
     spark: Any, cluster: ClusterForTests, acks: Path
 ) -> None:
     found = audit_jobs.audit(spark, options_of(cluster), str(acks))
@@ -111,7 +111,9 @@ def test_a_cluster_is_sound_after_kills_and_has_what_producers_were_told(
         assert total == account.end_offset - account.start_offset > 0
 
 
-def test_an_ack_of_what_is_not_there_is_found(spark: Any, cluster: ClusterForTests, acks: Path, tmp_path: Path) -> None:
+def test_a_missing_acknowledged_record_is_found(
+    spark: Any, cluster: ClusterForTests, acks: Path, tmp_path: Path
+) -> None:
     rows = [json.loads(line) for line in acks.read_text().splitlines()[:50]]
     rows[10]["value"] = "another"
     rows[20]["offset"] = 5000
@@ -138,5 +140,5 @@ def test_the_files_of_a_stopped_cluster_are_enough(
     data[15] ^= 1
     broken.write_bytes(data)
     assert run(["pipeline", "audit", str(cluster.layout.data), "--topic", TOPIC, "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert not told["sound"] and told["found"] == {"divergent": 1}
+    account = json.loads(capsys.readouterr().out)
+    assert not account["sound"] and account["found"] == {"divergent": 1}

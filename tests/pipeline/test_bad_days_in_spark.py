@@ -1,4 +1,4 @@
-"""Jobs in whose middle something goes wrong: one line, nothing half-written, and the same command goes on after it."""
+"""Failures in the middle of a job: one line, nothing incomplete is visible, and the same command resumes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.feature("PL-02", "PL-06")]
 
 IMPATIENT_MS = 1_500
 RECORDS = 20_000
-"""Of orders, in three files."""
+"""Number of orders, in three files."""
 VALUE_BYTES = 8_000
 SMALL_BYTES = 512 * 1024
 LARGE_BYTES = 64 * 1024 * 1024
@@ -32,7 +32,7 @@ FULL = "free some space and run the same command again, it resumes"
 
 
 class Disk:
-    """A small file system of its own."""
+    """A small file system."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -41,7 +41,7 @@ class Disk:
         _mount("-o", f"remount,size={LARGE_BYTES}", str(self.path))
 
     def fill(self) -> None:
-        """To the last byte."""
+        """Fill it to the last byte."""
         with (self.path / "filler").open("wb", buffering=0) as file:
             try:
                 while True:
@@ -77,7 +77,7 @@ def send(pipeline: Pipeline, topic: str, values: list[bytes]) -> None:
 
 
 def after_round(monkeypatch: pytest.MonkeyPatch, number: int, act: Callable[[], None]) -> None:
-    """Once, when so many rounds are done."""
+    """Once, after this number of rounds."""
     save = Rounds.save
 
     def saves(self: Rounds, plan: Any) -> None:
@@ -90,7 +90,7 @@ def after_round(monkeypatch: pytest.MonkeyPatch, number: int, act: Callable[[], 
 
 
 def after_batch(monkeypatch: pytest.MonkeyPatch, number: int, act: Callable[[], None]) -> None:
-    """Once, when this batch is committed in the cluster."""
+    """Once, after this batch is committed in the cluster."""
     write = Sink.__call__
 
     def writes(self: Sink, frame: Any, batch_id: int) -> None:
@@ -103,7 +103,7 @@ def after_batch(monkeypatch: pytest.MonkeyPatch, number: int, act: Callable[[], 
 
 
 def offsets_in(lake: Path) -> list[int]:
-    """Of all that anybody sees there: every file is whole."""
+    """The number of visible records. Every file must be complete."""
     files = [path for path in lake.glob("topic=*/**/*.parquet") if not path.name.startswith((".", "_"))]
     return sorted(offset for path in files for offset in pq.read_table(path, columns=["offset"])["offset"].to_pylist())
 
@@ -204,7 +204,7 @@ def test_the_cluster_is_away_for_longer_than_a_job_waits(
 
 
 def be_impatient(patch: pytest.MonkeyPatch) -> None:
-    """Who waits a minute unless told otherwise waits a moment: the driver, tasks that read, tasks that write."""
+    """Set short timeouts instead of a minute: for the driver, read tasks and write tasks."""
     opened, reader = BlockingCluster.__init__, lake_rows._reader
 
     def opens(self: BlockingCluster, bootstrap: str, **options: Any) -> None:
@@ -218,7 +218,7 @@ def be_impatient(patch: pytest.MonkeyPatch) -> None:
 
 
 def numbers_in(spark: Any, pipeline: Pipeline, topic: str) -> list[int]:
-    """Of the orders that readers of committed records see."""
+    """The number of committed orders."""
     options = {"bootstrap": pipeline.cluster.bootstrap_servers, "subscribe": topic}
     frame = spark.read.format("barnabas").options(**options).option("kafka.isolation.level", "read_committed").load()
     return sorted(row.n for row in frame.selectExpr("get_json_object(string(value), '$.number') :: int AS n").collect())

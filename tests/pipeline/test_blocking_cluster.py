@@ -1,4 +1,4 @@
-"""A blocking cluster against brokers that are scripts behind real sockets: moved leaders, silence, hostile answers."""
+"""A blocking cluster client against scripted brokers with real sockets: moved leaders, silence, malformed responses."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from protocol.schema import Message, decode, encode
 
 TOPIC_ID = bytes(range(16))
 Handler = Callable[[Any], Message | bytes | None]
-"""The answer to a request; raw bytes instead of a frame; or None, which says nothing more."""
+"""The response to a request; raw bytes instead of a frame; or None for no response."""
 
 
 class Peer:
-    """One broker on a port of its own, in a thread. Each API has a handler; what it was asked is kept."""
+    """One broker with its own port and thread. Each API has a handler; requests are recorded."""
 
     def __init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -94,7 +94,7 @@ class Peer:
         try:
             self._answer(connection)
         except OSError:
-            # The client has gone, as it should when it is told nonsense.
+            # The client has closed the connection, as it should after a malformed response.
             return
 
     def _answer(self, connection: socket.socket) -> None:
@@ -179,7 +179,7 @@ def listed(offset: int, code: ErrorCode = ErrorCode.NONE) -> ListOffsetsResponse
     return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="flights", partitions=[part])])
 
 
-def test_metadata_tells_topics_their_ids_and_leaders(cluster: BlockingCluster, peers: list[Peer]) -> None:
+def test_metadata_has_topics_with_ids_and_leaders(cluster: BlockingCluster, peers: list[Peer]) -> None:
     view = cluster.metadata(["flights"])
     assert view.cluster_id == "c"
     assert {node_id: node.port for node_id, node in view.brokers.items()} == {1: peers[0].port, 2: peers[1].port}
@@ -189,7 +189,7 @@ def test_metadata_tells_topics_their_ids_and_leaders(cluster: BlockingCluster, p
     assert not request.allow_auto_topic_creation
 
 
-def test_a_fetch_goes_to_the_leader_and_says_what_was_aborted(cluster: BlockingCluster, peers: list[Peer]) -> None:
+def test_a_fetch_goes_to_the_leader_and_has_aborted_transactions(cluster: BlockingCluster, peers: list[Peer]) -> None:
     peers[0].handlers[ApiKey.FETCH] = lambda request: fetched(records=b"batches")
     found = cluster.fetch("flights", 0, 5, isolation=Isolation.READ_COMMITTED, max_bytes=1000, max_wait_ms=1)
     assert (bytes(found.records), found[1:]) == (b"batches", (9, 8, 2, [(7, 3)]))
@@ -226,7 +226,7 @@ def test_a_leader_that_moved_is_looked_for_again(cluster: BlockingCluster, peers
     assert bytes(cluster.fetch("flights", 0, 5).records) == b"here"
 
 
-def test_a_leader_that_hangs_up_is_asked_again(cluster: BlockingCluster, peers: list[Peer]) -> None:
+def test_a_request_is_retried_after_a_lost_connection(cluster: BlockingCluster, peers: list[Peer]) -> None:
     def hang_up(_request: Any) -> None:
         peers[0].handlers[ApiKey.FETCH] = lambda request: fetched(records=b"again")
         peers[0].hang_up()
@@ -250,7 +250,7 @@ def test_another_topic_of_the_same_name_is_not_read(cluster: BlockingCluster, pe
     assert peers[0].count(API_SPECS[ApiKey.FETCH].request_type()) == 0
 
 
-def test_offsets_are_listed_and_asked_again_while_that_may_help(cluster: BlockingCluster, peers: list[Peer]) -> None:
+def test_listing_offsets_is_retried_for_retriable_errors(cluster: BlockingCluster, peers: list[Peer]) -> None:
     answers = [listed(-1, ErrorCode.OFFSET_NOT_AVAILABLE), listed(42)]
     peers[0].handlers[ApiKey.LIST_OFFSETS] = lambda request: answers.pop(0)
     found = cluster.list_offsets({("flights", 0): LATEST}, Isolation.READ_COMMITTED)
@@ -263,7 +263,7 @@ def test_records_too_old_for_times_have_no_offset_of_a_time(cluster: BlockingClu
     assert cluster.list_offsets({("flights", 0): 1000})["flights", 0].offset == -1
 
 
-def test_a_partition_that_is_not_there_is_told_soon(peers: list[Peer]) -> None:
+def test_a_missing_partition_is_an_error_within_seconds(peers: list[Peer]) -> None:
     with BlockingCluster(peers[0].address, retry_timeout_ms=200) as cluster, pytest.raises(KafkaError) as caught:
         cluster.list_offsets({("flights", 7): EARLIEST})
     assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -281,7 +281,7 @@ def test_the_coordinator_is_found_once_there_is_one(cluster: BlockingCluster, pe
     assert cluster.coordinator("g", 0) == 2
 
 
-def test_a_cluster_that_is_away_ends_in_one_line_that_says_what_to_do(peers: list[Peer]) -> None:
+def test_an_unavailable_cluster_ends_in_one_line(peers: list[Peer]) -> None:
     for peer in peers:
         peer.close()
     with BlockingCluster(peers[0].address, retry_timeout_ms=200) as cluster, pytest.raises(TimedOut) as caught:
@@ -290,21 +290,21 @@ def test_a_cluster_that_is_away_ends_in_one_line_that_says_what_to_do(peers: lis
     assert peers[0].address in caught.value.line and "run the same command again" in caught.value.line
 
 
-def test_any_broker_will_do_where_one_is_gone(cluster: BlockingCluster, peers: list[Peer]) -> None:
+def test_any_broker_answers_when_one_is_gone(cluster: BlockingCluster, peers: list[Peer]) -> None:
     cluster.metadata()
     peers[0].close()
     for _ in range(3):
         assert cluster.metadata(["flights"]).brokers
 
 
-def test_silence_has_an_end(peers: list[Peer], connection: BlockingConnection) -> None:
+def test_a_silent_broker_times_out(peers: list[Peer], connection: BlockingConnection) -> None:
     peers[0].handlers[ApiKey.METADATA] = lambda request: None
     with pytest.raises(TimedOut, match="Metadata"):
         connection.call(MetadataRequest(), 100)
     assert connection.is_lost, "a late answer would pass for that of the next request"
 
 
-def test_an_answer_that_drips_has_an_end_too(peers: list[Peer], connection: BlockingConnection) -> None:
+def test_a_slow_response_times_out(peers: list[Peer], connection: BlockingConnection) -> None:
     peers[0].handlers[ApiKey.METADATA] = lambda request: (1000).to_bytes(4, "big") + b"x"
     with pytest.raises(TimedOut):
         connection.call(MetadataRequest(), 100)
@@ -319,7 +319,7 @@ def test_an_answer_that_drips_has_an_end_too(peers: list[Peer], connection: Bloc
         (8).to_bytes(4, "big") + b"\xff" * 8,  # an answer to another request
     ],
 )
-def test_hostile_answers_end_the_connection_with_one_kind_of_error(
+def test_malformed_responses_close_the_connection(
     peers: list[Peer], connection: BlockingConnection, answer: bytes
 ) -> None:
     peers[0].handlers[ApiKey.METADATA] = lambda request: answer
@@ -328,7 +328,7 @@ def test_hostile_answers_end_the_connection_with_one_kind_of_error(
     assert connection.closed
 
 
-def test_an_answer_that_is_cut_short_is_told(peers: list[Peer], connection: BlockingConnection) -> None:
+def test_a_truncated_response_is_an_error(peers: list[Peer], connection: BlockingConnection) -> None:
     def lie(_request: Any) -> bytes:
         frame = response_prefix(peers[0].asked.index(_request) + 1, True) + b"\x01\x02"
         return len(frame).to_bytes(4, "big") + frame
@@ -338,13 +338,13 @@ def test_an_answer_that_is_cut_short_is_told(peers: list[Peer], connection: Bloc
         connection.call(MetadataRequest(), 1_000)
 
 
-def test_whoever_speaks_another_protocol_is_left(peers: list[Peer]) -> None:
+def test_a_server_of_another_protocol_is_an_error(peers: list[Peer]) -> None:
     peers[0].handlers[ApiKey.API_VERSIONS] = lambda request: b"HTTP/1.1 400 Bad Request\r\n\r\n"
     with pytest.raises(NotSent, match="is this a Kafka listener without TLS"):
         BlockingConnection(Address("127.0.0.1", peers[0].port), "test", 2_000)
 
 
-def test_what_the_peer_does_not_serve_is_not_sent(peers: list[Peer]) -> None:
+def test_an_unsupported_version_is_not_sent(peers: list[Peer]) -> None:
     peers[0].handlers[ApiKey.API_VERSIONS] = lambda request: ApiVersionsResponse(
         api_keys=[ApiVersion(api_key=3, min_version=0, max_version=0)]
     )

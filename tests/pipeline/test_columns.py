@@ -1,4 +1,4 @@
-"""Columns hold what the records hold, one by one: `decode_records` is the judge."""
+"""Columns have the same values as the records that `decode_records` returns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.examples import examples
 from tests.protocol.records.poison import batch_around, zeros
 
 few = settings(max_examples=examples(30))
-"""Each example is many records."""
+"""Few examples, because each has many records."""
 
 Row = tuple[int, int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]
 
@@ -64,7 +64,7 @@ def batch_of_records(draw: st.DrawFn) -> tuple[list[Record], dict[str, Any]]:
 
 @st.composite
 def log_of_batches(draw: st.DrawFn) -> bytes:
-    """Some batches that follow each other in one log."""
+    """Consecutive batches of one log."""
     log, offset = b"", draw(st.sampled_from([0, 7, 1 << 40]))
     for rows, options in draw(st.lists(batch_of_records(), min_size=1, max_size=4)):
         moved = [row._replace(offset=row.offset + offset) for row in rows]
@@ -93,7 +93,7 @@ def rows_of(all_columns: Iterable[Columns]) -> list[Row]:
 
 
 def judged(log: bytes, window: Window = columns.ALL) -> list[Row]:
-    """The rows as the slow way reads them."""
+    """The rows as the record decoder reads them."""
     rows: list[Row] = []
     for place, header in iterate_batches(log):
         if header.is_control:
@@ -146,7 +146,7 @@ def test_a_fetch_may_end_within_a_batch(log: bytes, cut: int) -> None:
 
 @few
 @given(log_of_batches(), st.data())
-def test_a_damaged_batch_is_told(log: bytes, data: st.DataObject) -> None:
+def test_a_damaged_batch_is_an_error(log: bytes, data: st.DataObject) -> None:
     place, header = data.draw(st.sampled_from(list(iterate_batches(log))))
     damaged = bytearray(log)
     # What stands before the CRC may change, and does when a leader writes it.
@@ -157,7 +157,7 @@ def test_a_damaged_batch_is_told(log: bytes, data: st.DataObject) -> None:
 
 @few
 @given(log_of_batches(), st.data())
-def test_hostile_records_behind_a_right_crc_are_told_too(log: bytes, data: st.DataObject) -> None:
+def test_hostile_records_with_a_valid_crc_are_an_error(log: bytes, data: st.DataObject) -> None:
     damaged = bytearray(log)
     [*_, (place, _)] = iterate_batches(log)
     for _ in range(data.draw(st.integers(1, 3))):
@@ -171,8 +171,8 @@ def test_hostile_records_behind_a_right_crc_are_told_too(log: bytes, data: st.Da
     except CorruptBatch:
         return
     if expected is not None:
-        told = [(*row[:5], row[5] and [(as_text(key), value) for key, value in row[5]]) for row in expected]
-        assert rows == told
+        wanted = [(*row[:5], row[5] and [(as_text(key), value) for key, value in row[5]]) for row in expected]
+        assert rows == wanted
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_bomb_is_not_unfolded(bomb: bytes, problem: str) -> None:
 
 
 def as_text(key: str) -> str:
-    """Of a key of a header that is no UTF-8, as Spark can have it."""
+    """A header key as a string, with invalid UTF-8 replaced."""
     return key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -209,7 +209,7 @@ def test_groups_of_batches_are_read_one_after_the_other(monkeypatch: pytest.Monk
 
 
 @pytest.mark.feature("PL-02")
-def test_nothing_of_aborted_transactions_and_of_markers_is_given() -> None:
+def test_aborted_records_and_markers_are_left_out() -> None:
     def data(base: int, producer: int, *, transactional: bool = True) -> bytes:
         rows = [Record(0, 1, None, b"%d" % producer)] * 2
         return build_batch(
@@ -334,20 +334,20 @@ def check_varints(numbers: Sequence[int], read: Callable[[Any, Any], tuple[Any, 
 
 
 @pytest.mark.parametrize("data", [b"\xff" * 5, b"\xff" * 11])
-def test_a_number_that_does_not_end_is_told(data: bytes) -> None:
+def test_an_unterminated_varint_is_an_error(data: bytes) -> None:
     octets = np.frombuffer(data + b"\x00", dtype=np.uint8)
     with pytest.raises(CorruptBatch):
         read_varints(octets, np.array([0]))
 
 
 @pytest.mark.parametrize("records", [b"\x01", b"\xff\xff\xff\xff\xff\x7f", b"\x80", b"\x02\x00\x02", b""])
-def test_records_that_do_not_fill_their_batch_are_told(records: bytes) -> None:
+def test_records_that_do_not_fill_their_batch_are_an_error(records: bytes) -> None:
     with pytest.raises(CorruptBatch):
         RecordPositions().walk(records, 0, len(records), 2)
 
 
-def test_arrow_keeps_nothing_of_what_was_not_chosen() -> None:
-    """A few records out of a large fetch do not hold the memory of all of it."""
+def test_arrow_frees_the_memory_of_other_records() -> None:
+    """A few records of a large fetch must not keep all of its memory."""
     log = build_batch([Record(0, 1, None, b"v" * 1000)] * 1000)
     [read] = decode_columns(log, Window(10, 20))
     assert sum(buffer.size for buffer in read.values.buffers() if buffer) < 20_000

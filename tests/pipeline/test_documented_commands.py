@@ -23,7 +23,7 @@ def commands() -> list[str]:
 
 @pytest.mark.spark
 @pytest.mark.feature("PL-01", "PL-02", "PL-03", "PL-05")
-def test_what_the_page_says_can_be_typed(
+def test_the_documented_commands_work(
     spark: Any,
     barnabas_cluster: BarnabasCluster,
     tmp_path: Path,
@@ -32,15 +32,15 @@ def test_what_the_page_says_can_be_typed(
 ) -> None:
     monkeypatch.setenv("BARNABAS_BOOTSTRAP_SERVER", barnabas_cluster.bootstrap_servers)
     monkeypatch.chdir(tmp_path)
-    said: list[Any] = []
+    accounts: list[Any] = []
     for line in commands():
         words = shlex.split(line)
         assert words[0] == "barnabas"
         code = run([*words[1:], "--json"])
         captured = capsys.readouterr()
         assert code == 0, f"{line}: {captured.err}"
-        said.append(json.loads(captured.out))
-    generated, loaded, again, exported, nothing, streamed, lag, into, minutes, snapshot = said
+        accounts.append(json.loads(captured.out))
+    generated, loaded, again, exported, nothing, streamed, lag, into, minutes, snapshot = accounts
     assert generated["files"] == 4
     assert (loaded["records"], loaded["transactions"], loaded["topic made"]) == (30_000, 2, True)
     assert (again["records"], again["topic made"]) == (0, False)

@@ -1,4 +1,4 @@
-"""Filters of Spark that save fetching, and those that are given back."""
+"""Filters that the source accepts, and those that it returns to Spark."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_topics_and_partitions_are_chosen() -> None:
 
 @pytest.mark.parametrize("micros", [0, 1, 999])
 def test_times_within_a_millisecond_keep_their_meaning(micros: int) -> None:
-    """Records have milliseconds: each filter takes those that it would take of rows."""
+    """Records have milliseconds: each filter selects the same records as it selects rows."""
     time = NOON + timedelta(microseconds=micros)
     for kind, takes in (
         (EqualTo, lambda at: at == time),
@@ -88,7 +88,7 @@ def test_times_within_a_millisecond_keep_their_meaning(micros: int) -> None:
             assert (low <= NOON_MS + delta < high) is takes(at), (kind, delta)
 
 
-def test_what_is_not_understood_is_left_to_spark() -> None:
+def test_unsupported_filters_are_left_to_spark() -> None:
     others = [
         EqualTo(("value",), b"x"),
         EqualTo(("headers", "key"), "x"),

@@ -1,4 +1,4 @@
-"""The same recipe makes the same data, wherever and in whatever parts it is made."""
+"""A recipe gives the same data in any number of parts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIRST_ORDER = {
 }
 ORDERS_OF_SEED_7 = "27216ad6c8056b84ccb631acc0eb081c"
 RECORDS_OF_SEED_7 = "9313b7f8a0eae2cd8227b51c7ff46f99"
-"""Written down once: programs and benchmarks name their data by seed."""
+"""Digests that must not change: programs and benchmarks identify their data by seed."""
 
 
 def whole(recipe: Recipe) -> pa.Table:
@@ -31,14 +31,14 @@ def whole(recipe: Recipe) -> pa.Table:
 
 
 def digest(table: pa.Table) -> str:
-    """Of numbers and texts, whatever Arrow makes of times in Python."""
+    """A digest of numbers and texts, independent of Arrow's Python types for times."""
     plain = [each.cast(pa.int64()) if pa.types.is_timestamp(each.type) else each for each in table.columns]
     rows = zip(*(each.to_pylist() for each in plain), strict=True)
     return hashlib.sha256("\n".join(map(repr, rows)).encode()).hexdigest()[:32]
 
 
 @pytest.mark.feature("PL-07")
-def test_the_data_of_a_seed_is_what_it_always_was() -> None:
+def test_the_data_of_a_seed_never_changes() -> None:
     order = next(orders(Recipe(records=3, seed=7)))
     assert order == Order.model_validate(FIRST_ORDER)
     assert digest(whole(Recipe(records=20_000, seed=7))) == ORDERS_OF_SEED_7

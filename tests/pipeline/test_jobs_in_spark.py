@@ -1,4 +1,4 @@
-"""Jobs as they are typed: restarted, killed in the middle, given what does not fit."""
+"""Commands that are restarted, killed in the middle, or given invalid data."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def recipe(first: datetime | None = None) -> Recipe:
 
 
 class Killed(BaseException):
-    """The driver ends, so to say."""
+    """Stands for the end of the driver."""
 
 
 @pytest.mark.feature("PL-02", "PL-03", "PL-06")
-def test_a_load_goes_on_where_it_was_and_takes_new_files_only(
+def test_a_load_resumes_and_takes_only_new_files(
     pipeline: Pipeline, orders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = tmp_path / "shop"
@@ -117,7 +117,7 @@ def test_an_export_that_is_killed_between_its_files_is_finished_by_the_next(
     assert code == 1 and "is the output of batches" in line
 
 
-def test_a_value_that_does_not_fit_leaves_nothing_and_says_where_it_stands(pipeline: Pipeline, tmp_path: Path) -> None:
+def test_a_value_that_does_not_match_the_schema_leaves_nothing_visible(pipeline: Pipeline, tmp_path: Path) -> None:
     pipeline.cluster.create_topic("mixed", partitions=1)
     with sync.Producer(bootstrap_servers=pipeline.cluster.bootstrap_servers) as producer:
         for value in (b'{"year": 2013}', None, b'{"year": "soon"}', b'{"year": 2014}'):
@@ -132,7 +132,7 @@ def test_a_value_that_does_not_fit_leaves_nothing_and_says_where_it_stands(pipel
 
 
 @pytest.mark.feature("PL-01", "PL-06")
-def test_a_stream_goes_on_behind_its_checkpoint_and_belongs_to_its_topic(
+def test_a_stream_resumes_from_its_checkpoint_which_belongs_to_its_topic(
     pipeline: Pipeline, spark: Any, tmp_path: Path
 ) -> None:
     pipeline.cluster.create_topic("watched", partitions=2)
@@ -161,7 +161,7 @@ def test_a_stream_goes_on_behind_its_checkpoint_and_belongs_to_its_topic(
 
 
 @pytest.mark.feature("PL-02", "PL-05")
-def test_a_replay_that_dies_behind_a_commit_replays_nothing_twice(
+def test_a_replay_that_dies_after_a_commit_replays_nothing_twice(
     pipeline: Pipeline, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline.cluster.create_topic("past", partitions=2)
@@ -169,7 +169,7 @@ def test_a_replay_that_dies_behind_a_commit_replays_nothing_twice(
         for number in range(60):
             producer.enqueue("past", b"%d" % number, key=b"k%d" % number, partition=number % 2, headers=[("n", b"1")])
         producer.flush()
-    words = ["replay", "past", "--ranges", "0:5-25,1:-10", "--into", "past-anew", "--checkpoint", str(tmp_path / "ck")]
+    words = ["replay", "past", "--ranges", "0:5-25,1:-10", "--into", "past-again", "--checkpoint", str(tmp_path / "ck")]
     words += ["--records-per-file", "4"]
     save = Rounds.save
     saved = 0
@@ -187,7 +187,7 @@ def test_a_replay_that_dies_behind_a_commit_replays_nothing_twice(
     monkeypatch.setattr(Rounds, "save", save)
     pipeline(*words)
     assert pipeline(*words)["rounds"] == 0
-    pipeline("export", "past-anew", "--to", str(tmp_path / "lake"))
+    pipeline("export", "past-again", "--to", str(tmp_path / "lake"))
     found = spark.read.parquet(str(tmp_path / "lake")).selectExpr(
         "partition", "cast(value as string) as value", "cast(headers[0].value as string) as header"
     )
@@ -202,7 +202,7 @@ def test_a_replay_that_dies_behind_a_commit_replays_nothing_twice(
 
 
 @pytest.mark.feature("PL-02")
-def test_a_snapshot_is_what_the_producers_last_wrote(pipeline: Pipeline, spark: Any, tmp_path: Path) -> None:
+def test_a_snapshot_has_the_latest_values(pipeline: Pipeline, spark: Any, tmp_path: Path) -> None:
     pipeline.cluster.create_topic("table", partitions=2)
     state: dict[bytes, bytes] = {}
     with sync.Producer(bootstrap_servers=pipeline.cluster.bootstrap_servers) as producer:
@@ -224,7 +224,7 @@ def test_a_snapshot_is_what_the_producers_last_wrote(pipeline: Pipeline, spark: 
     assert [path.name for path in tmp_path.iterdir()] == ["table"]
 
 
-def test_loads_that_cannot_be_are_told_before_anything_is_done(
+def test_invalid_loads_are_errors_before_anything_is_done(
     pipeline: Pipeline, orders: Path, tmp_path: Path
 ) -> None:
     words = ["load", str(orders), "--topic", "never"]
@@ -243,7 +243,7 @@ def test_loads_that_cannot_be_are_told_before_anything_is_done(
     assert code == 1 and line.startswith("nowhere://lake: ") and "scheme" in line
 
 
-def test_numbers_that_spark_would_cut_are_told_and_nothing_is_loaded(
+def test_numbers_out_of_range_are_errors_and_nothing_is_loaded(
     pipeline: Pipeline, spark: Any, tmp_path: Path
 ) -> None:
     columns = {"far": pa.array([0, 2**32]), "late": pa.array([0, 2**62])}
@@ -260,7 +260,7 @@ def test_numbers_that_spark_would_cut_are_told_and_nothing_is_loaded(
     assert by_time == (1, f"--timestamp late: a row has {2**62}, which is no time")
 
 
-def test_what_says_no_zone_is_taken_as_utc(spark: Any) -> None:
+def test_timestamps_without_a_zone_are_utc(spark: Any) -> None:
     zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
@@ -278,7 +278,7 @@ def test_what_says_no_zone_is_taken_as_utc(spark: Any) -> None:
     assert found == [-304_819_200_000, *[1_357_083_000_000] * 3, None]
 
 
-def test_old_records_are_not_given_to_a_topic_that_would_delete_them(pipeline: Pipeline, tmp_path: Path) -> None:
+def test_old_records_are_not_loaded_into_a_topic_that_would_delete_them(pipeline: Pipeline, tmp_path: Path) -> None:
     write_parquet(Recipe(records=10), tmp_path / "old")
     pipeline.cluster.create_topic("young", partitions=1, configs={"retention.ms": "86400000"})
     words = ["load", str(tmp_path / "old"), "--timestamp", "ordered_at"]
@@ -305,7 +305,7 @@ def test_files_of_the_session_are_as_those_of_this_machine(spark: Any, tmp_path:
     folder = str(tmp_path / "state")
 
     def story(files: Any) -> list[Any]:
-        told: list[Callable[[], Any]] = [
+        calls: list[Callable[[], Any]] = [
             lambda: files.read(f"{folder}/a"),
             lambda: files.write(f"{folder}/a", "one"),
             lambda: files.write(f"{folder}/a", "two, größer"),
@@ -319,6 +319,6 @@ def test_files_of_the_session_are_as_those_of_this_machine(spark: Any, tmp_path:
             lambda: files.remove(folder),
             lambda: (files.exists(folder), files.names(folder), files.below(folder)),
         ]
-        return [each() for each in told]
+        return [each() for each in calls]
 
     assert story(SessionFiles(spark)) == story(LocalFiles())

@@ -1,4 +1,4 @@
-"""What the ledger tells, and what follows from it for a batch."""
+"""Entries of the ledger, and the decision about a batch."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_an_entry_is_small_enough_for_an_offset(checkpoint: Any, number: int) ->
 @pytest.mark.parametrize(
     "metadata", [None, "", "{}", "[]", "7", '"batch"', "{", '{"format":2,"batch":5}', entry(4).encode()]
 )
-def test_an_offset_that_no_sink_committed_is_told(metadata: str | None) -> None:
+def test_an_offset_of_another_program_is_an_error(metadata: str | None) -> None:
     with pytest.raises(LedgerError, match="another name"):
         decode_entry(5, metadata)
 
@@ -83,7 +83,7 @@ def test_batches_follow_each_other_and_only_the_last_comes_again(batch_id: int) 
 
 @given(st.none() | st.integers(0, 50), st.integers(0, 50))
 def test_a_batch_is_never_written_twice_and_never_skipped_unwritten(last: int | None, batch_id: int) -> None:
-    """Whatever else stands in the ledger is told: it is neither skipped, which would lose it, nor written."""
+    """With any other entry, the batch is neither skipped, which would lose it, nor written."""
     before = None if last is None else entry(last)
     expected = 0 if last is None else last + 1
     if batch_id == expected:
@@ -95,20 +95,20 @@ def test_a_batch_is_never_written_twice_and_never_skipped_unwritten(last: int | 
             what(before, batch_id)
 
 
-def test_an_empty_ledger_under_a_late_batch_is_told_until_somebody_says_it_is_right() -> None:
+def test_an_empty_ledger_with_a_late_batch_is_an_error_unless_allowed() -> None:
     with pytest.raises(LedgerError, match=r"expired .* begin_late=True"):
         what(None, 7)
     assert what(None, 7, may_begin_late=True) is Verdict.WRITE
     assert what(entry(3), 7, may_begin_late=True) is Verdict.WRITE
 
 
-def test_a_batch_before_the_last_is_told_even_if_it_may_begin_late() -> None:
+def test_a_batch_before_the_last_is_always_an_error() -> None:
     with pytest.raises(LedgerError, match="old copy"):
         what(entry(8), 7, may_begin_late=True)
 
 
-def test_a_new_checkpoint_under_an_old_name_is_told_before_anything_is_lost() -> None:
-    """Its batches begin at 0 again: skipping them would lose what they hold."""
+def test_a_new_checkpoint_with_an_old_name_is_an_error() -> None:
+    """Its batches begin at 0 again: skipping them would lose their rows."""
     with pytest.raises(LedgerError, match="another checkpoint"):
         decide(entry(57, "there"), 0, "here", query="q", may_begin_late=True)
 
@@ -164,6 +164,6 @@ def test_the_entry_of_a_known_topic_is_asked_for_by_its_name() -> None:
     assert (topic.name, topic.partition_indexes) == ("flights", [0])
 
 
-def test_what_the_coordinator_refuses_is_raised() -> None:
+def test_an_error_of_the_coordinator_is_raised() -> None:
     with pytest.raises(KafkaError, match="spark-sink-q"):
         Ledger(ScriptedCluster(committed(code=ErrorCode.GROUP_AUTHORIZATION_FAILED)), "q").last()

@@ -1,5 +1,5 @@
-"""A driver repeats a batch that was committed, and the first broker it asks is a group coordinator that was cut off
-from all nodes and replaced: what that one knows of the ledger is old."""
+"""A driver repeats a committed batch, and the first broker it asks is a group coordinator that was cut off from all
+nodes and replaced, with an outdated ledger."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FIRST, SECOND = "driver1", "driver2"
 
 
 async def coordinators_and_a_query(stage: Stage) -> tuple[str, str]:
-    """(a query, its group's coordinator): that broker leads neither its transactions nor the topic."""
+    """(query, coordinator of its group): not the coordinator of its transactions, nor the leader of the topic."""
     await stage.create_topic(TOPIC)
     for kind, topic in ((0, GROUP_TOPIC), (1, TRANSACTION_TOPIC)):
         await stage.ask(stage.brokers[0], FindCoordinatorRequest(key="x", key_type=kind), host=SECOND, version=2)
@@ -43,7 +43,7 @@ async def coordinators_and_a_query(stage: Stage) -> tuple[str, str]:
 
 
 async def commit_batch(stage: Stage, query: str, number: int) -> None:
-    """The first driver's, by a producer: the records, and the entry of the ledger."""
+    """Write a batch as the first driver would: the records, and the entry of the ledger."""
     async with stage.producer(host=FIRST, transactional_id=group_of(query)) as producer:
         producer.begin_transaction()
         await producer.send(TOPIC, b"batch %d" % number)
@@ -54,7 +54,7 @@ async def commit_batch(stage: Stage, query: str, number: int) -> None:
 
 
 async def told_by(stage: Stage, node: str, query: str) -> int:
-    """The offset that a broker has for the ledger."""
+    """The ledger's offset at one broker."""
     topics = [OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])]
     request = OffsetFetchRequest(group_id=group_of(query), topics=topics, require_stable=True)
     answer = await stage.ask(node, request, host=SECOND, version=7)
@@ -63,7 +63,7 @@ async def told_by(stage: Stage, node: str, query: str) -> int:
 
 
 def repeat(cluster: SimulatedDriver, query: str, number: int) -> Verdict:
-    """The steps of the sink, up to what it decides."""
+    """The steps of the sink up to its decision."""
     transaction = Transaction(cluster, group_of(query), 60_000)
     transaction.begin()
     last = Ledger(cluster, query, TOPIC).last_before(transaction, [TOPIC], LedgerEntry(number, CHECKPOINT))
@@ -76,7 +76,7 @@ def repeat(cluster: SimulatedDriver, query: str, number: int) -> Verdict:
 def test_a_batch_is_skipped_whatever_the_deposed_coordinator_knows(
     seed: int, knows: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if it does not know that it hears nobody: its clock may be slow. The read does not stand on that."""
+    """Also if its clock is so slow that it does not notice the partition: the read does not rely on leases."""
     if not knows:
         monkeypatch.setattr(Shard, "may_be_deposed", property(lambda _: False))
         monkeypatch.setattr("broker.replication.replica.Replica.is_forgotten", lambda *_, **__: False)
@@ -94,7 +94,7 @@ def test_a_batch_is_skipped_whatever_the_deposed_coordinator_knows(
         await stage.until(lambda: stage.leader(GROUP_TOPIC, index) not in ("", old), "another coordinates")
         await commit_batch(stage, query, 8)
         await trio.sleep(10)
-        came_about(stage.replica_of(old, GROUP_TOPIC, index).is_leader, "the old one was not told")
+        came_about(stage.replica_of(old, GROUP_TOPIC, index).is_leader, "the old one knows of its successor")
         if not knows:
             came_about(await told_by(stage, old, query) == 7, "it answers with what it knew")
         bridge = Bridge()

@@ -1,4 +1,4 @@
-"""Where reading begins and ends, and how a stream remembers it."""
+"""Start and end offsets of a read, and the offsets of a stream."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_batch_is_all_there_is_or_a_range_of_offsets_or_of_time() -> None:
     assert between(**{"kafka.isolation.level": "read_committed"})[A0] == (2, 8)
 
 
-def test_a_time_that_no_record_has_is_told_or_means_the_end() -> None:
+def test_a_time_after_all_records_is_an_error_or_means_the_end() -> None:
     with pytest.raises(PipelineError, match="startingTimestamp: a-1 has no record at or after that time"):
         between(startingTimestamp="600")
     late = between(startingTimestamp="600", startingOffsetsByTimestampStrategy="latest")
@@ -86,7 +86,7 @@ def test_topics_are_found_by_name_by_pattern_and_by_partition() -> None:
 
 
 @pytest.mark.feature("PL-04")
-def test_only_the_ends_of_a_log_tell_of_loss() -> None:
+def test_only_the_ends_of_a_log_show_a_loss() -> None:
     cluster = a_cluster()
     fine = [OffsetRange(A0, 2, 10)]
     assert offsets.without_lost(cluster, fine, True, check_ends=True) == fine
@@ -117,6 +117,6 @@ def test_partitions_are_in_the_order_of_their_numbers() -> None:
 
 
 @pytest.mark.parametrize("document", [{"a": 3}, {"a": {"x": 1}}, {"@topicIds": [["a"]]}, {"files": {"0": "x"}}])
-def test_the_offset_of_another_source_is_told(document: dict[str, Any]) -> None:
+def test_the_offset_of_another_source_is_an_error(document: dict[str, Any]) -> None:
     with pytest.raises(PipelineError, match="another checkpointLocation"):
         StreamOffset.from_json(document)

@@ -1,4 +1,4 @@
-"""Planted loss, duplicates and divergent replicas are found by the files alone, and nothing else is."""
+"""Planted losses, duplicates and divergent replicas are found from the files, without false findings."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def audited(directory: Path) -> Account:
 
 
 def rewrite(directory: Path, node: int, segment: int, change: object) -> None:
-    """Has `change` make another list of a segment's batches, in one replica."""
+    """Replace the batches of a segment in one replica by `change` of them."""
     path = sorted((directory / str(node) / "orders-0").glob("*.log"))[segment]
     data = path.read_bytes()
     batches = [data[at : at + header.size_bytes] for at, header in iterate_batches(data)]
@@ -70,7 +70,7 @@ def test_a_healthy_cluster_passes_and_each_offset_is_accounted_for(tmp_path: Pat
     assert account.compared_from == 0 and len(account.digest) == 16
 
 
-def test_what_no_replica_has_is_lost(tmp_path: Path) -> None:
+def test_offsets_that_no_replica_has_are_lost(tmp_path: Path) -> None:
     cluster(tmp_path)
     for node in (1, 2, 3):
         rewrite(tmp_path, node, 1, lambda batches: batches[:2] + batches[3:])
@@ -91,7 +91,7 @@ def test_the_end_may_be_lost_as_well(tmp_path: Path) -> None:
     assert account.behind == {1: 356, 2: 356, 3: 356}
 
 
-def test_what_one_replica_lacks_is_missing_there(tmp_path: Path) -> None:
+def test_a_batch_missing_in_one_replica_is_reported(tmp_path: Path) -> None:
     cluster(tmp_path)
     rewrite(tmp_path, 2, 1, lambda batches: batches[:2] + batches[3:])
     account = audited(tmp_path)
@@ -119,7 +119,7 @@ def test_a_replica_that_stopped_earlier_is_behind_and_no_more(tmp_path: Path) ->
     assert account.kinds == {} and list(account.behind) == [3]
 
 
-def test_a_batch_that_stands_twice_is_a_duplicate_and_one_that_is_left_out_a_hole(tmp_path: Path) -> None:
+def test_a_repeated_batch_is_a_duplicate_and_a_missing_one_a_hole(tmp_path: Path) -> None:
     broker = BrokerLogs(tmp_path / "1", 1)
     broker.append(produced(9, 0, 4), produced(9, 4, 4), produced(9, 8, 4))
     # As a broker that forgot the producer would.
@@ -145,7 +145,7 @@ def test_sequences_go_round(tmp_path: Path) -> None:
     assert audited(tmp_path).kinds == {}
 
 
-def test_what_compaction_took_is_not_lost(tmp_path: Path) -> None:
+def test_compacted_records_are_not_lost(tmp_path: Path) -> None:
     cluster(tmp_path)
     for node in (1, 2, 3):
         # Each broker compacts by itself.
@@ -171,7 +171,7 @@ def test_records_that_were_deleted_are_not_lost(tmp_path: Path) -> None:
     assert account.records + account.aborted + account.markers == 360 - account.start_offset
 
 
-def test_what_was_written_after_the_facts_were_gathered_does_not_count(tmp_path: Path) -> None:
+def test_batches_written_after_the_facts_do_not_count(tmp_path: Path) -> None:
     cluster(tmp_path)
     for node in (1, 2, 3):
         path = tmp_path / str(node) / REPLICATION_OFFSET_CHECKPOINT
@@ -186,7 +186,7 @@ def test_what_was_written_after_the_facts_were_gathered_does_not_count(tmp_path:
     assert account.kinds == {} and account.records + account.aborted + account.markers == 348
 
 
-def test_two_copies_of_one_node_are_told_apart_by_nobody(tmp_path: Path) -> None:
+def test_two_copies_of_one_node_are_an_error(tmp_path: Path) -> None:
     cluster(tmp_path)
     shutil.copytree(tmp_path / "1", tmp_path / "again")
     with pytest.raises(PipelineError, match="two directories have orders-0 on 1; give only one of them"):

@@ -1,4 +1,4 @@
-"""`barnabas pipeline` without Spark: what it costs those who do not want it, and what it says when it cannot begin."""
+"""`barnabas pipeline` without Spark: imports of the command line, and errors before a job begins."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ numbers = itertools.count()
 
 
 def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    """The code, and the one line."""
+    """(exit code, the line on standard error)"""
     code = run(["pipeline", *words])
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1, lines
     return code, lines[0]
 
 
-def test_who_types_barnabas_imports_nothing_of_the_pipeline_and_help_imports_no_spark() -> None:
+def test_the_cli_imports_the_pipeline_lazily_and_help_imports_no_spark() -> None:
     program = (
         "import sys; from barnabas.cli.main import run; run(['--help'])\n"
         f"print(sorted(name for name in {HEAVY!r} if name in sys.modules))\n"
         "for name in ('load', 'export', 'replay', 'snapshot', 'lag', 'generate'): run(['pipeline', name, '--help'])\n"
         "print('pyspark' in sys.modules)"
     )
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert "  pipeline " in said
-    assert "\n[]\n" in said
-    assert said.count("Usage: barnabas pipeline") == 6
-    assert said.strip().splitlines()[-1] == "False"
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert "  pipeline " in output
+    assert "\n[]\n" in output
+    assert output.count("Usage: barnabas pipeline") == 6
+    assert output.strip().splitlines()[-1] == "False"
 
 
 class TestWithoutSpark:
@@ -80,7 +80,7 @@ class TestWithoutSpark:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["export", "t", "--to", "x", "--group", "g"], "--group needs --follow"),
         (["export", "t", "--to", "x", "--follow", "--since", "2013-01-01"], "--since is not allowed with --follow"),
@@ -93,12 +93,12 @@ class TestWithoutSpark:
         (["frobnicate"], "No such command"),
     ],
 )
-def test_wrong_arguments_are_told_before_anything_is_done(
-    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+def test_wrong_arguments_are_errors_before_anything_is_done(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, line = refused(words, capsys)
     assert code in (1, 2)
-    assert told in line
+    assert message in line
 
 
 def test_every_command_is_on_the_page() -> None:
@@ -140,9 +140,9 @@ class TestLag:
         servers = ["-b", barnabas_cluster.bootstrap_servers]
         words = ["pipeline", "lag", *servers, "--group", f"behind-{topic}", "--checkpoint", str(tmp_path), "--json"]
         assert run(words) == 0
-        said = json.loads(capsys.readouterr().out)
-        assert said["lag"] == {f"group behind-{topic}": 2 + 5, str(tmp_path): 0 + 4}
-        assert [each["position"] for each in said["partitions"]] == [3, None, 5, 1]
+        output = json.loads(capsys.readouterr().out)
+        assert output["lag"] == {f"group behind-{topic}": 2 + 5, str(tmp_path): 0 + 4}
+        assert [each["position"] for each in output["partitions"]] == [3, None, 5, 1]
         assert run(words[:-1]) == 0
         assert len(capsys.readouterr().out.splitlines()) == 5
 
@@ -154,7 +154,7 @@ class TestLag:
         assert code == 1
         assert line.startswith("there is no topic nowhere")
 
-    def test_a_cluster_that_is_away_for_a_while_is_waited_for(
+    def test_a_job_waits_for_an_unavailable_cluster(
         self, topic: str, barnabas_cluster: BarnabasCluster, capsys: pytest.CaptureFixture[str]
     ) -> None:
         brokers = ["broker-1", "broker-2", "broker-3"]
@@ -170,7 +170,7 @@ class TestLag:
         assert json.loads(capsys.readouterr().out)["lag"] == {f"group behind-{topic}": 7}
 
 
-def test_a_cluster_that_stays_away_is_one_line(
+def test_an_unavailable_cluster_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from barnabas.pipeline import blocking_cluster
@@ -189,11 +189,11 @@ def test_a_cluster_that_stays_away_is_one_line(
 @pytest.mark.parametrize(
     ("name", "text"), [("flights.csv", "year,month\n1,2\n"), ("flights.csv.zip", "no zip"), ("x.tar.gz", "no tar")]
 )
-def test_what_has_no_flights_is_told_in_one_line(tmp_path: Path, name: str, text: str) -> None:
+def test_a_file_without_flights_is_an_error(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(PipelineError, match=f"{name} cannot be read as flights: ") as told:
+    with pytest.raises(PipelineError, match=f"{name} cannot be read as flights: ") as caught:
         flights.read(tmp_path / name)
-    assert "\n" not in told.value.line
+    assert "\n" not in caught.value.line
 
 
 def test_without_a_package_index_the_flights_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Which tasks are made of offsets, and how much a micro-batch takes."""
+"""Tasks of offset ranges, and the size of micro-batches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ some_ranges = st.lists(st.tuples(st.integers(0, 1000), st.integers(1, 1000)), ma
 )
 
 
-def test_ranges_are_what_lies_between() -> None:
+def test_ranges_between_starts_and_ends() -> None:
     assert ranges_between({A: 0, B: 5, C: 9}, {C: 3, B: 5, A: 2}) == [OffsetRange(A, 0, 2)]
 
 

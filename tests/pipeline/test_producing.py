@@ -1,4 +1,4 @@
-"""What tasks do: which partition, which batches, which sequences; and what they tell instead of raising it."""
+"""The tasks of the sink: partitions, batches, sequences, and reported failures."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ KEYS = st.lists(st.none() | st.binary(max_size=70), max_size=40)
 
 
 class Leader(BlockingCluster):
-    """Takes batches as a leader would, and refuses those that its script says."""
+    """Appends batches as a leader does, with scripted errors."""
 
     def __init__(self, *codes: ErrorCode, max_bytes: int = 1 << 30) -> None:
         super().__init__("127.0.0.1:1")
@@ -251,7 +251,7 @@ def test_a_record_above_max_message_bytes_is_an_error() -> None:
         sending.flush()
 
 
-def test_what_was_written_before_the_answer_was_lost_is_not_written_again() -> None:
+def test_a_retry_after_a_lost_response_does_not_write_twice() -> None:
     sending = writer(Leader(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
     sending.append(rows(5), np.full(5, 60))
     sending.flush()
@@ -276,7 +276,7 @@ def routed(*targets: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"value": [b"%d" % target for target in targets], TARGET: list(targets)})
 
 
-def test_a_task_claims_what_it_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_reports_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
     taken(monkeypatch, Leader(), TaskAttempt(5, 0, 9, 77))
     [reports] = task()([routed(0, 2, 0), routed(2), routed()])
     assert [(each["topic"], each["partition"], each["records"], each["task_id"]) for each in reports.to_pylist()] == [
@@ -300,7 +300,7 @@ def test_rows_that_may_go_anywhere_go_to_one_partition_of_the_task(monkeypatch: 
     assert sorted(places) == [(0, 2), (1, 2), (2, 2)]
 
 
-def test_a_second_attempt_writes_nothing_and_says_that_the_batch_may_be_written_anew(
+def test_a_second_attempt_writes_nothing_and_reports_a_retriable_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = Leader()
@@ -315,10 +315,10 @@ def test_a_second_attempt_writes_nothing_and_says_that_the_batch_may_be_written_
     ("producer_id", "epoch", "last_sequence", "refused"),
     [(40, 3, 7, True), (40, 3, -1, False), (40, 2, 7, False), (41, 3, 7, False)],
 )
-def test_who_finds_rows_of_its_own_epoch_writes_nothing(
+def test_a_task_that_finds_batches_of_its_epoch_writes_nothing(
     monkeypatch: pytest.MonkeyPatch, producer_id: int, epoch: int, last_sequence: int, refused: bool
 ) -> None:
-    """A stage that is run again has first attempts again; a marker, another epoch, another producer are nobody."""
+    """A repeated stage has first attempts again. Markers, other epochs and other producers do not count."""
     cluster = Leader()
     cluster.producers = [ProducerState(producer_id=producer_id, producer_epoch=epoch, last_sequence=last_sequence)]
     taken(monkeypatch, cluster, TaskAttempt(5, 0, 9, 78))

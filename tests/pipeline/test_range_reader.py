@@ -1,4 +1,4 @@
-"""A range of a log is read whole: gaps are no loss, and loss is told or borne, and never read twice."""
+"""A range of a log is read completely: gaps are no loss, losses are errors or accepted, nothing is read twice."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_batch_larger_than_a_fetch_is_read() -> None:
     assert read(cluster, 0, 1, fetch_bytes=70_000) == [0]
 
 
-def test_what_was_asked_ahead_and_did_not_come_is_asked_again() -> None:
+def test_a_failed_fetch_ahead_is_repeated() -> None:
     cluster, _ = a_log(batches=100)
     cluster.fetched_ahead = lambda ahead: None  # type: ignore[method-assign]
     assert read(cluster, 0, 1000, fetch_bytes=10_000) == list(range(1000))
@@ -104,7 +104,7 @@ def test_markers_and_aborted_transactions_are_no_loss() -> None:
 
 
 @pytest.mark.feature("PL-04")
-def test_what_retention_took_is_a_loss_that_may_be_borne(caplog: pytest.LogCaptureFixture) -> None:
+def test_records_deleted_by_retention_are_a_loss_that_may_be_accepted(caplog: pytest.LogCaptureFixture) -> None:
     cluster, log = a_log()
     log.start = 30
     with pytest.raises(PipelineError, match=r"offsets 10 to 29 were deleted.*failOnDataLoss"):
@@ -143,7 +143,7 @@ def test_a_new_leader_that_does_not_know_the_end_yet_is_waited_for() -> None:
     assert read(cluster, 90, 100) == list(range(90, 100))
 
 
-def test_another_topic_of_the_name_and_one_that_is_gone_are_told() -> None:
+def test_a_recreated_and_a_deleted_topic_are_errors() -> None:
     cluster, _ = a_log()
     with pytest.raises(PipelineError, match="was deleted and recreated"):
         read(cluster, 0, 10, topic_id=b"x" * 16)
@@ -153,7 +153,7 @@ def test_another_topic_of_the_name_and_one_that_is_gone_are_told() -> None:
         read(cluster, 0, 10)
 
 
-def test_a_damaged_log_is_told_in_one_line() -> None:
+def test_a_damaged_log_is_an_error() -> None:
     cluster, log = a_log()
     log.batches[3] = log.batches[3][:-1] + b"\xff"
     with pytest.raises(PipelineError, match="flights-0: the CRC of the batch at offset 30 is wrong") as caught:

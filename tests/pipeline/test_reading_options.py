@@ -1,4 +1,4 @@
-"""Options of the source: Spark's own names, and one line for each that cannot be."""
+"""Options of the source: the names of Spark's own source, and a one-line error for an invalid one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def options(*, streaming: bool = False, **given: Any) -> ReadingOptions:
     return read_options({"bootstrap": "127.0.0.1:9092", "subscribe": "flights"} | given, streaming=streaming)
 
 
-def test_a_batch_reads_all_there_is_and_a_stream_what_comes() -> None:
+def test_by_default_a_batch_reads_everything_and_a_stream_new_records() -> None:
     batch, stream = options(), options(streaming=True)
     assert (batch.starting.kind, batch.ending.kind) == (Positions.EARLIEST, Positions.LATEST)
     assert stream.starting.kind is Positions.LATEST
@@ -27,7 +27,7 @@ def test_a_batch_reads_all_there_is_and_a_stream_what_comes() -> None:
 
 @pytest.mark.feature("PL-04")
 def test_names_come_in_whatever_case() -> None:
-    """Spark gives them in small letters."""
+    """Spark passes them in lower case."""
     found = read_options(
         {
             "KAFKA.bootstrap.servers": "127.0.0.1:9092",

@@ -1,4 +1,4 @@
-"""Logs are read from their files, as far as they count, and without what was aborted."""
+"""Logs are read from their files, up to the high watermark and without aborted records."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_the_zeros_at_the_end_of_a_preallocated_index_are_no_entries(logs: Broke
 
 
 def settled_log(logs: BrokerLogs) -> list[int]:
-    """Transactions of two producers, one after the other and side by side; gives what was committed."""
+    """Transactions of two producers, one after another and interleaved; returns the committed values."""
     kept = []
     sequence = 0
     for turn in range(40):
@@ -113,7 +113,7 @@ def settled_log(logs: BrokerLogs) -> list[int]:
     return kept
 
 
-def test_what_was_aborted_is_left_out_also_while_the_broker_has_its_index_in_memory(logs: BrokerLogs) -> None:
+def test_aborted_records_are_left_out_while_the_index_is_in_memory(logs: BrokerLogs) -> None:
     kept = settled_log(logs)
     logs.checkpoint()
     assert read(options_of(logs)) == kept
@@ -124,7 +124,7 @@ def test_what_was_aborted_is_left_out_also_while_the_broker_has_its_index_in_mem
     assert len(indexes) > 3
 
 
-def test_without_any_index_or_snapshot_the_batches_themselves_tell(logs: BrokerLogs) -> None:
+def test_without_index_and_snapshot_the_batches_show_the_transactions(logs: BrokerLogs) -> None:
     kept = settled_log(logs)
     logs.checkpoint()
     for path in [*logs.path().glob("*.txnindex"), *logs.path().glob("*.snapshot"), *logs.path().glob("*.index")]:
@@ -132,7 +132,7 @@ def test_without_any_index_or_snapshot_the_batches_themselves_tell(logs: BrokerL
     assert read(options_of(logs)) == kept
 
 
-def test_an_open_transaction_ends_what_is_committed(logs: BrokerLogs) -> None:
+def test_reading_ends_at_an_open_transaction(logs: BrokerLogs) -> None:
     logs.append(values(5, 0), produced(7, 0, 5, start=5, transactional=True), values(5, 10))
     logs.checkpoint()
     assert read(options_of(logs)) == list(range(5))
@@ -150,15 +150,15 @@ def test_the_files_agree_with_the_broker(logs: BrokerLogs) -> None:
     settled_log(logs)
     log = logs.log()
     for until in (0, 3, 100, 333, log.log_end_offset):
-        told = find_transactions(logs.path(), until, log.segments[-1].base_offset)
+        found = find_transactions(logs.path(), until, log.segments[-1].base_offset)
         expected = [entry for entry in log.aborted_transactions(0, log.log_end_offset) if entry.last_offset < until]
-        assert list(told.aborted) == [(each.producer_id, each.first_offset, each.last_offset) for each in expected]
+        assert list(found.aborted) == [(each.producer_id, each.first_offset, each.last_offset) for each in expected]
 
 
 # Damage, and brokers that go on writing
 
 
-def test_a_torn_tail_is_told(logs: BrokerLogs) -> None:
+def test_a_torn_tail_is_reported(logs: BrokerLogs) -> None:
     filled(logs).checkpoint()
     last = segment_files(logs.path())[-1]
     with last.path.open("r+b") as file:
@@ -172,7 +172,7 @@ def test_a_torn_tail_is_told(logs: BrokerLogs) -> None:
 
 
 @pytest.mark.parametrize("at", [70, 12], ids=["a record", "the length"])
-def test_a_corrupt_batch_is_told_or_skipped(logs: BrokerLogs, at: int) -> None:
+def test_a_corrupt_batch_is_reported_or_skipped(logs: BrokerLogs, at: int) -> None:
     filled(logs).checkpoint()
     segment = segment_files(logs.path())[2]
     _, positions = index_entries(segment)
@@ -183,9 +183,9 @@ def test_a_corrupt_batch_is_told_or_skipped(logs: BrokerLogs, at: int) -> None:
     with pytest.raises(PipelineError, match=rf"{segment.path.name} at byte {place}: (corrupt|torn) from offset"):
         read(options_of(logs))
     faults: list[Fault] = []
-    told = read(replace(options_of(logs), skip_corrupt=True), faults)
+    values = read(replace(options_of(logs), skip_corrupt=True), faults)
     assert [fault.position for fault in faults] == [place]
-    lost = sorted(set(range(500)) - set(told))
+    lost = sorted(set(range(500)) - set(values))
     assert lost[0] == faults[0].offset and lost == list(range(lost[0], lost[-1] + 1))
     assert len(lost) == 5 if at == 70 else lost[-1] + 1 == segment_files(logs.path())[3].base_offset
 
@@ -213,14 +213,14 @@ def test_segments_are_deleted_while_they_are_read(logs: BrokerLogs) -> None:
     filled(logs).checkpoint()
     segments = segment_files(logs.path())
     given = []
-    with pytest.raises(BrokenLog, match=r"gone from offset .* on: older segments were deleted") as told:
+    with pytest.raises(BrokenLog, match=r"gone from offset .* on: older segments were deleted") as caught:
         for chunk in read_batches(logs.path(), 0, 500, chunk_bytes=500):
             given += [batch.header.base_offset for batch in chunk.batches]
             for segment in segments[:5]:
                 segment.path.unlink(missing_ok=True)
     # The one that was open is read to its end.
     assert given == list(range(0, segments[1].base_offset, 5))
-    assert told.value.fault.offset == segments[1].base_offset
+    assert caught.value.fault.offset == segments[1].base_offset
 
     faults: list[Fault] = []
     options = replace(options_of(logs), skip_gone=True)
@@ -332,14 +332,15 @@ def test_directories_that_cannot_be(tmp_path: Path) -> None:
         topic_choice(pattern="(")
 
 
-def test_a_survey_counts_what_readers_are_given_and_tells_what_cannot_be_read(logs: BrokerLogs) -> None:
+def test_a_survey_counts_readable_records_and_reports_faults(logs: BrokerLogs) -> None:
     kept = settled_log(logs)
     logs.checkpoint()
     options = options_of(logs)
     plan = plan_of(options)
-    told = account(plan, [survey(task, options) for task in plan.tasks])
-    [row] = told["partitions"]
-    assert (told["records"], row["aborted"], row["markers"], told["faults"]) == (len(kept), 400 - len(kept), 80, [])
+    summary = account(plan, [survey(task, options) for task in plan.tasks])
+    [row] = summary["partitions"]
+    counts = (summary["records"], row["aborted"], row["markers"], summary["faults"])
+    assert counts == (len(kept), 400 - len(kept), 80, [])
     assert (row["from"], row["until"], row["high_watermark"]) == (0, 480, 480)
 
     last = segment_files(logs.path())[-1]

@@ -1,4 +1,4 @@
-"""Without Spark, or without Java, there is one line that says what to install."""
+"""Without Spark or Java, one line says what to install."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A JAVA_HOME in which there is nothing yet."""
+    """A JAVA_HOME without any files."""
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     return tmp_path
@@ -37,7 +37,7 @@ def pyspark(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", module)
 
 
-def test_no_spark_and_a_wrong_one_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_and_a_wrong_spark_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     pyspark(monkeypatch, None)
     with pytest.raises(PipelineError, match=r"pip install '\.\[pipeline\]'"):
         open_session()
@@ -46,7 +46,7 @@ def test_no_spark_and_a_wrong_one_are_told(monkeypatch: pytest.MonkeyPatch) -> N
         open_session()
 
 
-def test_no_java_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_java_is_an_error(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(PipelineError, match=r"no Java in JAVA_HOME=.*Debian: apt install openjdk-17-jdk-headless"):
         require_java()
     monkeypatch.delenv("JAVA_HOME")
@@ -61,7 +61,7 @@ def test_no_java_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("says", ['openjdk version "11.0.2" 2019', 'java version "1.8.0_292"', "what do you want"])
-def test_an_old_java_is_told(home: Path, says: str) -> None:
+def test_an_old_java_is_an_error(home: Path, says: str) -> None:
     java(home, says)
     with pytest.raises(PipelineError, match=r"is (Java 11|Java 8|no Java); Spark needs a JDK 17"):
         require_java()
@@ -84,7 +84,7 @@ esac
 
 
 @pytest.mark.feature("PL-06")
-def test_who_interrupts_a_start_leaves_no_jvm_behind(home: Path) -> None:
+def test_an_interrupted_start_leaves_no_jvm(home: Path) -> None:
     pytest.importorskip("pyspark")
     program = home / "bin" / "java"
     program.write_text(JAVA_THAT_ONLY_STARTS)
@@ -92,13 +92,13 @@ def test_who_interrupts_a_start_leaves_no_jvm_behind(home: Path) -> None:
     opening = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     opening += "from barnabas.pipeline.session import open_session; open_session()"
     with subprocess.Popen([sys.executable, "-c", opening], cwd=ROOT, stderr=subprocess.PIPE, text=True) as driver:
-        told = home / "bin" / "java.pid"
-        while not told.exists():
+        pid_file = home / "bin" / "java.pid"
+        while not pid_file.exists():
             assert driver.poll() is None, driver.communicate()[1]
             time.sleep(0.02)
         driver.send_signal(signal.SIGINT)
         assert "KeyboardInterrupt" in driver.communicate(timeout=60)[1]
-    assert not Path(f"/proc/{int(told.read_text())}").exists()
+    assert not Path(f"/proc/{int(pid_file.read_text())}").exists()
 
 
 def test_nothing_is_logged_beside_the_one_line(home: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the sink refuses, before and after Spark worked for it; without Spark."""
+"""Checks of the sink before and after the tasks, without Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def report(partition: int, **changes: Any) -> PartitionReport:
     return PartitionReport("flights", partition, 10, 0, 9, 500, 4, partition)._replace(**changes)
 
 
-def test_settings_are_what_was_said() -> None:
+def test_options_become_settings() -> None:
     settings = sink_settings(SERVERS, "flights", "load", compression_type="zstd", transaction_timeout_ms=1000)
     assert settings.producing.compression is Compression.ZSTD
     assert settings.transactional_id == "spark-sink-load"
@@ -62,18 +62,18 @@ def test_tasks_that_each_wrote_their_own_partition_are_trusted() -> None:
 
 
 def test_two_tasks_in_one_partition_are_not() -> None:
-    """Their sequences are the same, so a leader may have taken the second's rows for the first's come again."""
+    """Their sequences are equal, so a leader may have taken the second's batches for duplicates of the first's."""
     with pytest.raises(Untrusted, match="2 tasks wrote to flights-1"):
         check_reports([report(0), report(1), report(1)])
 
 
-def test_what_a_task_refused_for_good_counts_more_than_what_may_be_tried_again() -> None:
+def test_a_final_failure_outweighs_a_retriable_one() -> None:
     again = report(0, refusal="task 0 was retried", retriable=True)
     with pytest.raises(Untrusted, match="was retried"):
         check_reports([again, report(1)])
-    with pytest.raises(PipelineError, match="too large") as told:
+    with pytest.raises(PipelineError, match="too large") as caught:
         check_reports([again, report(1, refusal="too large")])
-    assert not isinstance(told.value, Untrusted)
+    assert not isinstance(caught.value, Untrusted)
 
 
 # ---- Spark
@@ -97,7 +97,7 @@ def test_copies_of_slow_tasks_are_refused() -> None:
 
 
 def test_a_stage_that_was_run_again_is_not_trusted() -> None:
-    """Its tasks are first attempts again, while those of the stage before may still write."""
+    """Its tasks are first attempts again, while those of the first run may still write."""
     refuse_stage_retry(session(attempts={4: 0}), [report(0), report(1)])
     with pytest.raises(Untrusted, match="stage 4 ran 2 times"):
         refuse_stage_retry(session(attempts={4: 1}), [report(0), report(1)])

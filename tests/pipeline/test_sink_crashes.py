@@ -1,9 +1,9 @@
-"""A query whose driver is killed before, in and after EndTxn, paused and overtaken; whose task is tried twice; under
-which a leader dies. Readers of committed records see every row once.
+"""A query whose driver is killed before, during and after EndTxn, or paused and replaced; whose task is retried; whose
+leader dies. Consumers of committed records see every row once.
 
-Drivers that a crash in or after EndTxn ends are processes of their own, killed with their JVM. The one that dies before
-it, and the one that pauses there, are queries of the session of the tests: the cluster cannot tell the difference, and
-each process costs some ten seconds of start.
+Drivers that crash during or after EndTxn are separate processes, killed with their JVM. The one that dies before it and
+the one that pauses are queries in the session of the tests: the cluster sees no difference, and each process takes some
+ten seconds to start.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Query:
-    """One query, and the drivers that run it one after the other."""
+    """One query, and the drivers that run it one after another."""
 
     def __init__(self, cluster: BarnabasCluster, folder: Path) -> None:
         self.cluster = cluster
@@ -71,14 +71,14 @@ class Query:
         return driver
 
     def run(self, batch: int, moment: str, **more: Any) -> list[dict[str, Any]]:
-        """A driver to its end; what it told."""
+        """Wait for a driver's end; returns its lines."""
         driver = self.start(batch, moment, **more)
-        told = self.told(driver)
-        assert driver.returncode == -signal.SIGKILL, (told, self.log())
-        assert told[-1] == {"ends": moment}
-        return told[:-1]
+        lines = self.lines_of(driver)
+        assert driver.returncode == -signal.SIGKILL, (lines, self.log())
+        assert lines[-1] == {"ends": moment}
+        return lines[:-1]
 
-    def told(self, driver: subprocess.Popen[str]) -> list[dict[str, Any]]:
+    def lines_of(self, driver: subprocess.Popen[str]) -> list[dict[str, Any]]:
         output, _ = driver.communicate(timeout=LIMIT_SECONDS)
         return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
 
@@ -105,10 +105,10 @@ def until(reached: Any, what: str) -> None:
 
 
 class DriverHere:
-    """A driver in the session of the tests, that ends or pauses right before EndTxn of a batch."""
+    """A driver in the session of the tests that ends or pauses right before EndTxn of a batch."""
 
     def __init__(self, spark: Any, query: Query, batch: int, *, dies: bool) -> None:
-        self.told: list[dict[str, Any]] = []
+        self.lines: list[dict[str, Any]] = []
         self.paused, self.goes_on = threading.Event(), threading.Event()
         self._sink = sink_of(query.place)
         commit = Transaction.commit
@@ -124,14 +124,14 @@ class DriverHere:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Transaction, "commit", arrives)
-            self._running = start(spark, self._sink, query.place, lambda **told: self.told.append(told))
+            self._running = start(spark, self._sink, query.place, lambda **line: self.lines.append(line))
             if dies:
                 self.ended()
             else:
                 assert self.paused.wait(LIMIT_SECONDS), self._running.exception()
 
     def ended(self) -> str:
-        """Why. As with a dead one nothing is left of its connections."""
+        """The error. Closes the connections, as the death of a process does."""
         with pytest.raises(Exception, match=r".") as caught:
             self._running.awaitTermination()
         self._sink.close()
@@ -159,9 +159,9 @@ def the_story(spark: Any, query: Query, folder: Path) -> None:
     assert query.last_batch() in (0, 1), "nobody knows yet which"
 
     # Its first batch is the one of which the end was unknown; a task of the first that is written is tried twice.
-    told = query.run(2, "after", fail_task=str(folder / "failed-once"))
+    lines = query.run(2, "after", fail_task=str(folder / "failed-once"))
     assert query.last_batch() == 2
-    assert {each["attempts"] for each in told if not each["skipped"]} <= {1, 2}
+    assert {each["attempts"] for each in lines if not each["skipped"]} <= {1, 2}
     assert (folder / "failed-once").exists()
 
     zombie = DriverHere(spark, query, 3, dies=False)
@@ -187,13 +187,13 @@ def overtaken(query: Query, zombie: DriverHere) -> None:
     living = query.start(5, "after")
     until(lambda: query.last_batch() >= 3, query.log())
     cluster.kill(cluster.leader_of(query.topic, 0))
-    told = query.told(living)
-    assert living.returncode == -signal.SIGKILL, (told, query.log())
-    assert told[0]["batch_id"] == 3 and not any(each.get("skipped") for each in told)
+    lines = query.lines_of(living)
+    assert living.returncode == -signal.SIGKILL, (lines, query.log())
+    assert lines[0]["batch_id"] == 3 and not any(each.get("skipped") for each in lines)
     assert query.last_batch() == BATCHES - 1
 
     zombie.goes_on.set()
     zombie.ended()
-    skipped, refused = zombie.told
+    skipped, refused = zombie.lines
     assert (skipped["batch_id"], skipped["skipped"]) == (2, True), "it was committed, and Spark did not know"
     assert refused["kind"] == "Fenced" and "another driver" in refused["refused"]

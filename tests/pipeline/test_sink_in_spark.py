@@ -1,4 +1,4 @@
-"""Batches, writes and streams of Spark that end in topics."""
+"""Batches, writes and streams of Spark into topics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PARTITIONS = 3
 
 
 class Place:
-    """A topic of its own, and sinks and readers for it."""
+    """A topic, and sinks and readers for it."""
 
     def __init__(self, cluster: BarnabasCluster) -> None:
         self.bootstrap = cluster.bootstrap_servers
@@ -41,7 +41,7 @@ class Place:
         return [int(value) for value in read_all(self.bootstrap, topic or self.topic, PARTITIONS)]
 
     def written(self) -> int:
-        """With what was given up."""
+        """Including aborted records."""
         return len(read_all(self.bootstrap, self.topic, PARTITIONS, isolation="read_uncommitted"))
 
     def last_batch(self) -> int | None:
@@ -93,7 +93,7 @@ def test_a_batch_is_written_where_its_keys_belong_and_skipped_when_it_comes_agai
     assert all(partition_for_key(record.key, PARTITIONS) == record.partition for record in keyed if record.key)
 
 
-def test_a_task_that_is_tried_twice_has_the_batch_written_anew(
+def test_a_retried_task_makes_the_batch_be_written_again(
     place: Place, rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     marker = str(tmp_path / "failed-once")
@@ -106,7 +106,7 @@ def test_a_task_that_is_tried_twice_has_the_batch_written_anew(
     assert all_ended(place.bootstrap, place.topic, PARTITIONS)
 
 
-def test_what_a_row_says_of_itself_is_kept(place: Place, rows: Rows) -> None:
+def test_partition_timestamp_and_headers_of_a_row_are_kept(place: Place, rows: Rows) -> None:
     frame = rows(0, 4, key=False).selectExpr(
         "value",
         "cast(value as int) % 3 as partition",
@@ -127,7 +127,7 @@ def test_what_a_row_says_of_itself_is_kept(place: Place, rows: Rows) -> None:
     ]
 
 
-def test_a_row_for_nowhere_is_told_and_nothing_of_its_batch_is_seen(place: Place, rows: Rows) -> None:
+def test_a_row_without_valid_partition_aborts_its_batch(place: Place, rows: Rows) -> None:
     frame = rows(0, 50).selectExpr("key", "value", "cast(value as int) as partition")
     with pytest.raises(PipelineError, match="must be 0 to 2"):
         place.sink()(frame, 0)
@@ -203,7 +203,7 @@ def test_a_stream_is_written_by_its_format(place: Place, spark: Any, tmp_path: P
     assert Counter(place.values()) == Counter(range(120))
     assert place.last_batch() == 1
 
-    # Spark did not hear that it was committed.
+    # Spark does not know that it was committed.
     for file in (tmp_path / "checkpoint" / "commits").glob("*1*"):
         file.unlink()
     run(120, 121)

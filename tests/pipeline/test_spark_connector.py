@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector (spark-sql-kafka-0-10), a program on the JVM, works on our cluster as it does on Kafka.
+"""Spark's own Kafka connector (spark-sql-kafka-0-10, on the JVM) works with this cluster as it does with Apache Kafka.
 
 Its jars come with `tests/pipeline/install.sh`; the session of the tests has them on its path.
 """
@@ -30,10 +30,10 @@ IMPATIENT = {
     "kafka.default.api.timeout.ms": "10000",
     "fetchOffset.numRetries": "10",
 }
-"""What docs/pipeline.md recommends. A stream asks with Kafka's admin client for the ends of its partitions. Has that
-chosen a leader who dies before it is asked, it waits for this very broker until default.api.timeout.ms, a minute unless
-told otherwise, is over; then Spark asks anew. On Apache Kafka 4.3.1 that is so at nearly every kill, because the dead
-one is called the leader for another nine seconds; here the moment is some tens of milliseconds long."""
+"""The options that docs/pipeline.md recommends. A stream asks Kafka's admin client for the ends of its partitions. If a
+leader dies after it was looked up, the admin client waits for it until default.api.timeout.ms (by default a minute) is
+over. On Apache Kafka 4.3.1 this happens at nearly every kill, because the dead broker stays the leader for another nine
+seconds; here that takes some tens of milliseconds."""
 
 
 @pytest.fixture(scope="module")
@@ -109,11 +109,11 @@ def test_a_batch_is_every_record_of_the_topics_that_are_named(
     assert values_of(one) == sorted(f"2:{number}" for number in range(EACH))
 
 
-def test_a_batch_begins_and_ends_where_it_is_told(spark: Any, cluster: ClusterForTests, numbers: str) -> None:
+def test_a_batch_respects_its_start_and_end(spark: Any, cluster: ClusterForTests, numbers: str) -> None:
     # -2 and -1 are the beginning and the end.
     ranges = {"startingOffsets": offsets(numbers, 90, -2, 50), "endingOffsets": offsets(numbers, -1, 10, 60)}
-    told = values_of(read(spark, cluster, subscribe=numbers, **ranges))
-    assert told == sorted(
+    values = values_of(read(spark, cluster, subscribe=numbers, **ranges))
+    assert values == sorted(
         [f"0:{n}" for n in range(90, 100)] + [f"1:{n}" for n in range(10)] + [f"2:{n}" for n in range(50, 60)]
     )
     between = {"startingTimestamp": FIRST_MS + 10_500, "endingTimestamp": FIRST_MS + 20_500}
@@ -121,15 +121,15 @@ def test_a_batch_begins_and_ends_where_it_is_told(spark: Any, cluster: ClusterFo
     by_timestamp = {
         "startingOffsetsByTimestamp": json.dumps({numbers: {str(p): FIRST_MS + 95_000 + 1000 * p for p in range(3)}})
     }
-    told = values_of(read(spark, cluster, subscribe=numbers, **by_timestamp))
-    assert told == sorted(f"{p}:{n}" for p in range(3) for n in range(95 + p, EACH))
+    values = values_of(read(spark, cluster, subscribe=numbers, **by_timestamp))
+    assert values == sorted(f"{p}:{n}" for p in range(3) for n in range(95 + p, EACH))
 
     split = read(spark, cluster, subscribe=numbers, minPartitions=6)
     assert split.rdd.getNumPartitions() == 6
     assert values_of(split) == every(range(EACH))
 
 
-def test_only_what_was_committed_is_read(spark: Any, cluster: ClusterForTests) -> None:
+def test_only_committed_records_are_read(spark: Any, cluster: ClusterForTests) -> None:
     cluster.create_topic("settled")
     options: dict[str, Any] = {"bootstrap_servers": cluster.bootstrap_servers, "transactional_id": "settles"}
     with sync.Producer(**options) as producer:
@@ -151,7 +151,7 @@ def test_only_what_was_committed_is_read(spark: Any, cluster: ClusterForTests) -
         producer.abort_transaction()
 
 
-def test_a_stream_goes_on_where_its_checkpoint_ends(spark: Any, cluster: ClusterForTests, tmp_path: Path) -> None:
+def test_a_stream_resumes_from_its_checkpoint(spark: Any, cluster: ClusterForTests, tmp_path: Path) -> None:
     table, checkpoint = tmp_path / "table", tmp_path / "checkpoint"
     topic = filled(cluster, "streamed", range(50))
     options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 60}
@@ -211,7 +211,7 @@ def test_a_broker_dies_while_a_stream_runs(spark: Any, cluster: ClusterForTests,
 
 
 def until_read(query: Any, rows: int) -> None:
-    """Until the stream has committed so many rows in all."""
+    """Wait until the stream has committed this number of rows."""
     deadline = time.monotonic() + 150
     while True:
         read = {progress["batchId"]: progress["numInputRows"] for progress in query.recentProgress}

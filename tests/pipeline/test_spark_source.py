@@ -1,4 +1,4 @@
-"""Spark reads topics of a real cluster: batches and streams, restarts, failovers, and one line for what is wrong."""
+"""Spark reads topics of a real cluster: batches, streams, restarts, failovers, and one-line errors."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def read(spark: Any, barnabas_cluster: BarnabasCluster) -> Callable[..., Any]:
 
 
 class Query:
-    """A stream, whose batches are kept as they come: the checkpoint is what goes from one run to the next."""
+    """A stream whose batches are recorded. Its runs share a checkpoint."""
 
     def __init__(self, spark: Any, servers: str, checkpoint: Path) -> None:
         self._spark = spark
@@ -88,7 +88,7 @@ class Query:
         self._checkpoint = checkpoint
         self.batches: list[list[str]] = []
         self.after_batch: Callable[[], None] | None = None
-        """Called in the middle of the stream, when a batch was kept."""
+        """Called after each recorded batch."""
 
     def start(self, *, now: bool = False, **options: Any) -> Any:
         def keep(frame: Any, _number: int) -> None:
@@ -101,7 +101,7 @@ class Query:
         return (writer.trigger(availableNow=True) if now else writer.trigger(processingTime="100 milliseconds")).start()
 
     def run(self, **options: Any) -> list[list[str]]:
-        """What is there now, in the batches that were made of it."""
+        """Read to the current end; returns the batches."""
 
         def run_once() -> None:
             running = self.start(now=True, startingOffsets="earliest", **options)
@@ -115,7 +115,7 @@ class Query:
         return self.batches
 
     def follow(self, values: list[str], **options: Any) -> Any:
-        """A stream that runs, once it has seen these."""
+        """A running stream, after it has read these records."""
 
         def start_once() -> Any:
             running = self.start(startingOffsets="earliest", **options)
@@ -125,14 +125,14 @@ class Query:
         return self._in_spite_of_a_busy_machine(start_once)
 
     def see(self, running: Any, values: list[str]) -> None:
-        """Wait until these were read, each once, and nothing else."""
+        """Wait until exactly these records were read, each once."""
         end = time.monotonic() + WAIT_SECONDS
         while self.values != values and time.monotonic() < end:
             running.awaitTermination(0.2)
         assert self.values == values
 
     def _in_spite_of_a_busy_machine(self, act: Callable[[], Any]) -> Any:
-        """Spark gives a Python worker ten seconds to start, which a busy machine may not have for it."""
+        """Retry if a busy machine takes longer than Spark's ten seconds to start a Python worker."""
         for _ in range(ATTEMPTS - 1):
             try:
                 return act()
@@ -142,13 +142,13 @@ class Query:
         return act()
 
     def ended(self, running: Any) -> str:
-        """The line with which a stream ends that ran."""
+        """The error line of a stream that had started."""
         with pytest.raises(Exception, match=r".") as caught:
             running.awaitTermination(WAIT_SECONDS)
         return refusal(caught.value).line
 
     def refused(self, **options: Any) -> str:
-        """The line that ends it."""
+        """The error line of a stream that does not start."""
         with pytest.raises(Exception, match=r".") as caught:
             self.run(**options)
         assert self.batches == []
@@ -196,7 +196,7 @@ def test_a_batch_has_every_record_with_all_that_it_has(flights: str, read: Calla
 
 @pytest.mark.feature("PL-02", "PL-04")
 def test_a_batch_is_cut_into_tasks_and_ranges(flights: str, read: Callable[..., Any]) -> None:
-    """By offsets and by time; what filters do not want is not even planned."""
+    """By offsets and by time; offsets that filters exclude are not even planned."""
     split = read(subscribe=flights, maxRecordsPerPartition=25)
     assert split.rdd.getNumPartitions() == 9
     assert values_of(split) == every(range(EACH))
@@ -227,7 +227,7 @@ def test_it_is_found_without_being_registered_and_filters_need_not_be_pushed(
 
 
 @pytest.mark.feature("PL-02")
-def test_only_what_was_committed_is_read(topics: Topics, read: Callable[..., Any]) -> None:
+def test_only_committed_records_are_read(topics: Topics, read: Callable[..., Any]) -> None:
     name = topics.make("settled", 0, 1)
     with sync.Producer(bootstrap_servers=topics.servers, transactional_id="settled") as producer:
         for number in range(4):
@@ -249,7 +249,7 @@ def test_only_what_was_committed_is_read(topics: Topics, read: Callable[..., Any
 
 
 @pytest.mark.feature("PL-04", "PL-06")
-def test_a_stream_takes_no_more_than_it_may_and_goes_on_where_it_was(topics: Topics, query: Query) -> None:
+def test_a_stream_respects_its_limit_and_resumes(topics: Topics, query: Query) -> None:
     name = topics.make("taken-in-turns", 20)
     options = {"subscribe": name, "maxOffsetsPerTrigger": 25, "groupId": "board"}
     batches = query.run(**options)
@@ -263,8 +263,8 @@ def test_a_stream_takes_no_more_than_it_may_and_goes_on_where_it_was(topics: Top
     assert query.values == sorted([*every(range(20, 30)), *every(range(5), range(3, 4))])
     with topics.admin() as admin:
         committed = admin.list_consumer_group_offsets("board")["board"]
-    told = {partition.partition: each.offset for partition, each in committed.items() if each is not None}
-    assert told == {0: 30, 1: 30, 2: 30, 3: 5}, "lag is seen from outside"
+    offsets_of_group = {partition.partition: each.offset for partition, each in committed.items() if each is not None}
+    assert offsets_of_group == {0: 30, 1: 30, 2: 30, 3: 5}, "lag is seen from outside"
     assert query.run(**options) == [], "there is nothing more"
 
 
@@ -283,8 +283,8 @@ def test_a_running_stream_survives_its_leader_and_sees_new_partitions(
 
 
 @pytest.mark.feature("PL-04", "PL-06")
-def test_lost_offsets_end_a_stream_or_are_stepped_over(topics: Topics, query: Query) -> None:
-    """Never is anything read again."""
+def test_lost_offsets_are_an_error_or_skipped(topics: Topics, query: Query) -> None:
+    """Nothing is read twice."""
     name = topics.make("short", 30, 1)
 
     def lose() -> None:
@@ -304,21 +304,23 @@ def test_lost_offsets_end_a_stream_or_are_stepped_over(topics: Topics, query: Qu
 
 
 @pytest.mark.feature("PL-04", "PL-06")
-def test_a_topic_that_vanished_or_is_another_one_now_is_told(topics: Topics, query: Query) -> None:
-    name = topics.make("anew", 10, 1)
+def test_a_deleted_or_recreated_topic_is_an_error(topics: Topics, query: Query) -> None:
+    name = topics.make("recreated", 10, 1)
     running = query.follow(every(range(10), range(1)), subscribe=name)
     with topics.admin() as admin:
         admin.delete_topics([name])
     line = query.ended(running)
-    assert "topic anew was deleted before" in line or "there is no anew-0" in line, "whichever question met it first"
+    # Which one depends on the request that met it first.
+    assert "topic recreated was deleted before" in line or "there is no recreated-0" in line
     line = query.refused(subscribe="flights")
     assert line == (
-        "the checkpoint is of a query that reads anew, and this one reads flights; give it another checkpointLocation"
+        "the checkpoint belongs to a query that reads recreated, but this one reads flights; give it another"
+        " checkpointLocation"
     )
     wait_until_gone(topics, name)
     topics.make(name, 3, 1)
     line = query.refused(subscribe=name)
-    assert "topic anew was deleted and recreated" in line and "checkpointLocation" in line
+    assert "topic recreated was deleted and recreated" in line and "checkpointLocation" in line
     query.run(subscribe=name, failOnDataLoss="false")
     assert query.values == every(range(3), range(1)), "the new one, from its beginning"
 
@@ -335,7 +337,7 @@ def wait_until_gone(topics: Topics, name: str) -> None:
 
 
 def test_no_worker_could_import_an_event_loop(spark: Any) -> None:
-    """All else that is shown in this session is shown without one."""
+    """Proves that no other test of this session uses one."""
 
     def tried(_: int) -> str:
         try:

@@ -1,4 +1,4 @@
-"""What a stream answers to Spark's questions, without a Spark that runs: logs in memory, and the answers as JSON."""
+"""A stream reader without Spark: logs in memory, and offsets as JSON."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def reader(cluster: LogCluster, **given: Any) -> Any:
 
 
 def latest(made: Any, start: dict[str, Any], limit: int | None = None) -> dict[str, Any]:
-    """As Spark asks, which has it all as text in between."""
+    """Calls the reader like Spark, which keeps offsets as text."""
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
     asked = ReadAllAvailable() if limit is None else ReadMaxRows(limit)
@@ -61,7 +61,7 @@ def test_batches_follow_each_other_up_to_the_end() -> None:
     assert tasks(made, second, second) == []
 
 
-def test_a_stream_begins_with_what_comes_unless_told_otherwise() -> None:
+def test_a_stream_begins_with_new_records_by_default() -> None:
     cluster = LogCluster({"a": [log_of(10)]})
     assert reader(cluster, startingOffsets="latest").initialOffset()["a"] == {"0": 10}
     assert reader(cluster, startingOffsets='{"a": {"0": 3}}').initialOffset()["a"] == {"0": 3}
@@ -76,7 +76,7 @@ def test_new_partitions_are_read_from_their_beginning_and_a_batch_that_is_run_ag
     end = latest(made, start)
     assert tasks(made, start, end) == [("a", 1, 4, 9)]
     cluster.logs[A1].append(b"more")
-    assert tasks(reader(cluster), start, end) == [("a", 1, 4, 9)], "a driver that starts anew plans the same"
+    assert tasks(reader(cluster), start, end) == [("a", 1, 4, 9)], "a restarted driver plans the same"
     after = latest(made, end)
     assert tasks(made, end, after) == [("a", 1, 9, 10)]
 
@@ -91,7 +91,7 @@ def test_a_pattern_takes_in_topics_as_they_are_made() -> None:
 
 
 @pytest.mark.feature("PL-04")
-def test_available_now_ends_with_what_was_there_when_it_began() -> None:
+def test_available_now_ends_at_the_offsets_of_its_start() -> None:
     cluster = LogCluster({"a": [log_of(10)]})
     made = reader(cluster)
     start = made.initialOffset()
@@ -106,7 +106,7 @@ def test_available_now_ends_with_what_was_there_when_it_began() -> None:
 
 
 @pytest.mark.feature("PL-04")
-def test_what_is_lost_is_told_or_stepped_over_and_nothing_is_read_again() -> None:
+def test_lost_offsets_are_an_error_or_skipped_and_nothing_is_read_again() -> None:
     cluster = LogCluster({"a": [log_of(10)]})
     made, brave = reader(cluster), reader(cluster, failOnDataLoss="false")
     start = made.initialOffset()
@@ -120,7 +120,7 @@ def test_what_is_lost_is_told_or_stepped_over_and_nothing_is_read_again() -> Non
 
 
 @pytest.mark.feature("PL-06")
-def test_a_topic_that_is_another_one_now_is_told_or_read_from_its_beginning() -> None:
+def test_a_recreated_topic_is_an_error_or_read_from_its_beginning() -> None:
     cluster = LogCluster({"a": [log_of(10)]})
     made, brave = reader(cluster), reader(cluster, failOnDataLoss="false")
     start = made.initialOffset()
@@ -129,16 +129,16 @@ def test_a_topic_that_is_another_one_now_is_told_or_read_from_its_beginning() ->
     for ask in (lambda: latest(made, end), lambda: made.partitions(start, end)):
         with pytest.raises(PipelineError, match="topic a was deleted and recreated"):
             ask()
-    anew = latest(brave, end)
-    assert tasks(brave, end, anew) == [("a", 0, 0, 3)]
-    assert latest(brave, anew) == anew
+    recreated = latest(brave, end)
+    assert tasks(brave, end, recreated) == [("a", 0, 0, 3)]
+    assert latest(brave, recreated) == recreated
     del cluster.logs[A0]
     with pytest.raises(PipelineError, match="topic a was deleted before"):
         latest(made, end)
     assert tasks(brave, start, end) == []
 
 
-def test_the_checkpoint_of_another_query_is_told() -> None:
+def test_the_checkpoint_of_another_query_is_an_error() -> None:
     cluster = LogCluster({"a": [log_of(1)], "b": [log_of(1)]})
     made = reader(cluster)
     of_b = {"b": {"0": 1}}

@@ -1,4 +1,4 @@
-"""The steps of a transaction against coordinators that answer from a script."""
+"""The steps of a transaction against scripted coordinators."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def features(transaction_version: int) -> ApiVersionsResponse:
 
 
 def begun(*answers: Any, timeout_ms: int = 60_000, retry_timeout_ms: int = 5_000) -> tuple[Transaction, Any]:
-    """A transaction with an epoch and a partition; `answers` is what comes next."""
+    """A transaction with an epoch and a partition; `answers` are the next responses."""
     cluster = ScriptedCluster(given(), added(), *answers, retry_timeout_ms=retry_timeout_ms)
     transaction = Transaction(cluster, "spark-sink-q", timeout_ms)
     transaction.begin()
@@ -77,7 +77,7 @@ def begun(*answers: Any, timeout_ms: int = 60_000, retry_timeout_ms: int = 5_000
     return transaction, cluster
 
 
-def test_the_first_epoch_is_asked_for_without_an_id_and_later_ones_with_it() -> None:
+def test_only_the_first_init_producer_id_has_no_producer_id() -> None:
     cluster = ScriptedCluster(given(40, 5), given(40, 6))
     transaction = Transaction(cluster, "spark-sink-q", 60_000)
     assert transaction.begin() == ProducerId(40, 5)
@@ -97,7 +97,7 @@ def test_the_first_epoch_is_asked_for_without_an_id_and_later_ones_with_it() -> 
         ErrorCode.NOT_COORDINATOR,
     ],
 )
-def test_what_passes_is_waited_for_at_every_step(passing: ErrorCode) -> None:
+def test_retriable_errors_are_retried_at_every_step(passing: ErrorCode) -> None:
     cluster = ScriptedCluster(
         given(code=passing),
         given(40, 1),
@@ -133,7 +133,7 @@ def test_a_coordinator_that_dies_at_any_step_is_looked_for_again() -> None:
 
 
 @pytest.mark.parametrize(("finalised", "version"), [(0, 3), (1, 3), (2, 5), (3, 5)])
-def test_only_where_it_is_finalised_the_end_bumps_the_epoch(finalised: int, version: int) -> None:
+def test_the_end_bumps_the_epoch_only_if_finalized(finalised: int, version: int) -> None:
     end = EndTxnResponse(producer_id=40, producer_epoch=1) if version == 5 else EndTxnResponse()
     transaction, cluster = begun(AddOffsetsToTxnResponse(), offsets_taken(), features(finalised), end)
     transaction.commit("spark-sink-q", OFFSETS)
@@ -157,7 +157,7 @@ def test_the_offsets_are_committed_by_the_same_producer() -> None:
     "code", [ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING]
 )
 @pytest.mark.parametrize("step", ["begin", "add", "offsets", "end"])
-def test_a_driver_that_was_replaced_hears_so_at_every_step(step: str, code: ErrorCode) -> None:
+def test_a_replaced_driver_is_fenced_at_every_step(step: str, code: ErrorCode) -> None:
     with pytest.raises(Fenced, match="another driver"):
         if step == "begin":
             transaction, _ = begun(given(code=code))
@@ -174,7 +174,7 @@ def test_a_driver_that_was_replaced_hears_so_at_every_step(step: str, code: Erro
             transaction.commit("spark-sink-q", OFFSETS)
 
 
-def test_a_batch_that_took_too_long_is_told_from_another_driver() -> None:
+def test_a_timeout_is_not_taken_for_another_driver() -> None:
     fenced = EndTxnResponse(error_code=ErrorCode.PRODUCER_FENCED)
     transaction, _ = begun(AddOffsetsToTxnResponse(), offsets_taken(), features(2), fenced, timeout_ms=1)
     while transaction.open_ms < 1:
@@ -183,13 +183,13 @@ def test_a_batch_that_took_too_long_is_told_from_another_driver() -> None:
         transaction.commit("spark-sink-q", OFFSETS)
 
 
-def test_a_timeout_that_brokers_do_not_allow_is_told() -> None:
+def test_a_timeout_above_the_brokers_limit_is_an_error() -> None:
     cluster = ScriptedCluster(given(code=ErrorCode.INVALID_TRANSACTION_TIMEOUT))
     with pytest.raises(TransactionError, match=r"transaction\.max\.timeout\.ms"):
         Transaction(cluster, "spark-sink-q", 10**9).begin()
 
 
-def test_no_answer_to_the_end_leaves_it_unknown_and_the_next_epoch_is_asked_for_by_the_same_id() -> None:
+def test_without_response_to_end_txn_the_outcome_is_unknown_and_the_id_is_kept() -> None:
     silence = [TimedOut("silent")] * 50
     transaction, cluster = begun(
         AddOffsetsToTxnResponse(), offsets_taken(), features(2), *silence, retry_timeout_ms=300
@@ -202,7 +202,7 @@ def test_no_answer_to_the_end_leaves_it_unknown_and_the_next_epoch_is_asked_for_
     assert (cluster.asked[-1].producer_id, cluster.asked[-1].producer_epoch) == (40, 0)
 
 
-def test_what_was_never_begun_needs_no_abort() -> None:
+def test_an_abort_without_begin_sends_nothing() -> None:
     cluster = ScriptedCluster(given())
     transaction = Transaction(cluster, "spark-sink-q", 60_000)
     transaction.begin()
@@ -210,7 +210,7 @@ def test_what_was_never_begun_needs_no_abort() -> None:
     assert len(cluster.asked) == 1
 
 
-def test_an_abort_says_so() -> None:
+def test_an_abort_sends_end_txn() -> None:
     transaction, cluster = begun(features(2), EndTxnResponse(producer_id=41, producer_epoch=0))
     transaction.abort()
     assert cluster.asked[-1].committed is False

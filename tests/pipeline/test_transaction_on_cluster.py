@@ -1,4 +1,4 @@
-"""Batches on a real cluster, by drivers that die at every step, come back late, or race each other."""
+"""Batches on a real cluster, by drivers that die at any step, return late, or race each other."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ STEPS: dict[str, tuple[type[Message], int]] = {
     "TxnOffsetCommit": (TxnOffsetCommitRequest, 2),
     "EndTxn": (EndTxnRequest, 1),
 }
-"""What a batch asks of the cluster, in order: the request, and which one of its kind it is."""
+"""The requests of a batch in order: (request, its number among those of its kind)."""
 
 
 class Died(BaseException):
@@ -57,11 +57,11 @@ class Died(BaseException):
 
 
 class MortalCluster(BlockingCluster):
-    """Dies before the request of one kind is sent, with the request on its way, or when it is answered."""
+    """Dies before a certain request is sent, while it is in flight, or after the response."""
 
     fatal: tuple[type[Message], str] | None = None
     spared: int = 0
-    """So many of that kind pass."""
+    """This number of requests of the kind succeed."""
 
     def call(self, node_id: int | None, request: Message, *, version: int | None = None) -> Any:
         if self.fatal is None or not isinstance(request, self.fatal[0]):
@@ -83,7 +83,7 @@ class MortalCluster(BlockingCluster):
 
 
 class Driver:
-    """The steps of the sink, with this process in the place of Spark."""
+    """The steps of the sink in this process, without Spark."""
 
     def __init__(self, bootstrap: str, topic: str, query: str) -> None:
         self.cluster = MortalCluster(bootstrap, retry_timeout_ms=20_000)
@@ -93,7 +93,7 @@ class Driver:
         self.targets = Targets({topic: PARTITIONS})
 
     def begin(self, batch_id: int) -> ProducerId | None:
-        """None if the batch is there already."""
+        """None if the batch is already committed."""
         producer = self.transaction.begin()
         last = self.ledger.last_before(self.transaction, [self.topic], LedgerEntry(batch_id, "checkpoint"))
         if decide(last, batch_id, "checkpoint", query=self.query) is Verdict.SKIP:
@@ -103,7 +103,7 @@ class Driver:
         return producer
 
     def produce(self, producer: ProducerId, values: Sequence[bytes]) -> None:
-        """Two tasks, each owns a partition."""
+        """Two tasks, each with one partition."""
         settings = ProducingSettings(self.cluster.bootstrap, batch_bytes=400)
         task = ProduceTask(settings, self.targets, self.transaction.transactional_id, producer)
         for number in range(PARTITIONS):
@@ -132,7 +132,7 @@ def batches(*numbers: int) -> list[bytes]:
 
 @pytest.fixture
 def place(barnabas_cluster: BarnabasCluster) -> Iterator[tuple[str, str, str]]:
-    """Bootstrap servers, a topic, and the name of a query."""
+    """(bootstrap servers, topic, query id)"""
     topic = barnabas_cluster.create_topic(f"sink-{next(NAMES)}", partitions=PARTITIONS)
     yield barnabas_cluster.bootstrap_servers, topic, f"query-{topic}"
 
@@ -163,7 +163,7 @@ def test_a_driver_that_dies_at_any_step_leaves_nothing_half_and_nothing_twice(
     assert all_ended(bootstrap, topic, PARTITIONS), "nobody has to wait for what the dead driver left"
 
 
-def test_a_zombie_is_refused_at_every_step_and_the_living_does_not_notice(place: tuple[str, str, str]) -> None:
+def test_a_zombie_is_refused_at_every_step_without_effect_on_its_successor(place: tuple[str, str, str]) -> None:
     bootstrap, topic, _ = place
     zombie, living = Driver(*place), Driver(*place)
     stale = zombie.begin(0)
@@ -190,8 +190,8 @@ def test_a_zombie_is_refused_at_every_step_and_the_living_does_not_notice(place:
     zombie.cluster.close()
 
 
-def test_a_task_that_still_runs_cannot_write_behind_an_abort(place: tuple[str, str, str]) -> None:
-    """Neither before the next transaction has begun nor within it."""
+def test_a_task_that_still_runs_cannot_write_after_an_abort(place: tuple[str, str, str]) -> None:
+    """Neither before the next transaction begins nor during it."""
     bootstrap, topic, _ = place
     driver = Driver(*place)
     late = driver.begin(0)
@@ -210,7 +210,7 @@ def test_a_task_that_still_runs_cannot_write_behind_an_abort(place: tuple[str, s
     assert sorted(read_all(bootstrap, topic, PARTITIONS)) == batches(0)
 
 
-def test_two_tasks_of_one_epoch_are_told_apart_by_the_leader(place: tuple[str, str, str]) -> None:
+def test_the_leader_detects_two_tasks_of_one_epoch(place: tuple[str, str, str]) -> None:
     bootstrap, topic, _ = place
     driver = Driver(*place)
     producer = driver.begin(0)
@@ -223,7 +223,7 @@ def test_two_tasks_of_one_epoch_are_told_apart_by_the_leader(place: tuple[str, s
 
 
 def test_drivers_that_race_write_each_batch_once(place: tuple[str, str, str]) -> None:
-    """Each takes over from the others again and again, and does what a restarted query would do."""
+    """Each takes over from the others repeatedly, and does what a restarted query would do."""
     bootstrap, topic, _ = place
     until, lost = 6, [0, 0, 0]
 
@@ -250,8 +250,8 @@ def test_drivers_that_race_write_each_batch_once(place: tuple[str, str, str]) ->
     assert sorted(read_all(bootstrap, topic, PARTITIONS)) == batches(*range(until))
 
 
-def test_how_a_commit_ended_is_looked_up(place: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end was carried out, and all that was heard of it was silence."""
+def test_the_outcome_of_a_commit_is_looked_up(place: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """EndTxn is executed, but its response is lost."""
     bootstrap, topic, _ = place
     driver = Driver(*place)
     producer = driver.begin(0)

@@ -1,4 +1,4 @@
-"""`barnabas pipeline` as it is typed, on one cluster; here, in the session of the tests."""
+"""Runs `barnabas pipeline` commands in this process, on one cluster and in the Spark session of the tests."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from barnabas_pytest import BarnabasCluster
 
 ATTEMPTS = 5
 BUSY = "the machine is too busy"
-"""Then the line asks for the same command once more."""
+"""If this is in the error, the command is run once more."""
 
 
 class Typed:
-    """The command, with the cluster that it works on."""
+    """Runs commands on a cluster."""
 
     def __init__(self, bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
         self.bootstrap = bootstrap
         self._capsys = capsys
 
     def __call__(self, *words: str) -> Any:
-        """Its account."""
-        code, said, told = self._typed(words)
-        assert code == 0, told
-        return json.loads(said)
+        """The account of a successful command."""
+        code, output, errors = self._typed(words)
+        assert code == 0, errors
+        return json.loads(output)
 
     def refused(self, *words: str) -> tuple[int, str]:
-        """The code, and the one line."""
-        code, _, told = self._typed(words)
-        lines = told.strip().splitlines()
+        """(exit code, the line on standard error)"""
+        code, _, errors = self._typed(words)
+        lines = errors.strip().splitlines()
         assert len(lines) == 1, lines
         return code, lines[0]
 
     def _typed(self, words: tuple[str, ...]) -> tuple[int, str, str]:
-        """The code, what was said, and what was told on standard error."""
+        """(exit code, standard output, standard error)"""
         for _ in range(ATTEMPTS):
             code = run(["pipeline", *words, "-b", self.bootstrap, "--json"])
-            said = self._capsys.readouterr()
-            if BUSY not in said.err:
+            captured = self._capsys.readouterr()
+            if BUSY not in captured.err:
                 break
-        return code, said.out, said.err
+        return code, captured.out, captured.err
 
 
 class Pipeline(Typed):
-    """On the cluster of the tests."""
+    """Runs commands on the cluster of the tests."""
 
     def __init__(self, cluster: BarnabasCluster, capsys: pytest.CaptureFixture[str]) -> None:
         super().__init__(cluster.bootstrap_servers, capsys)

@@ -128,9 +128,9 @@ def test_a_node_that_does_not_know_our_handshake_is_asked_again(play) -> None:
 
 def test_versions_that_do_not_meet(play) -> None:
     async def act(scene, channel, nursery) -> None:
-        with pytest.raises(UnsupportedVersion, match=r"Metadata 90-91, not 0-"):
+        with pytest.raises(UnsupportedVersion, match=r"Metadata 90-91, wanted 0-"):
             await channel.call(MetadataRequest(), timeout_ms=5000)
-        with pytest.raises(UnsupportedVersion, match="not 3-3"):
+        with pytest.raises(UnsupportedVersion, match="wanted 3-3"):
             await channel.call(MetadataRequest(), timeout_ms=5000, version=3)
         with pytest.raises(UnsupportedVersion):
             await channel.call(FetchRequest(), timeout_ms=5000)
@@ -500,7 +500,7 @@ def test_a_server_of_another_protocol_is_reported_at_once(play) -> None:
                 async with trio.open_nursery() as calls:
 
                     async def call() -> None:
-                        with pytest.raises(NotSent, match="does not speak the Kafka protocol"):
+                        with pytest.raises(NotSent, match="the server answers in HTTP"):
                             await channel.call(MetadataRequest(), timeout_ms=30_000)
 
                     calls.start_soon(call)

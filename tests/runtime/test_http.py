@@ -206,6 +206,16 @@ def test_slow_connections_never_shut_out_a_readiness_check() -> None:
     play(act)
 
 
+def test_bytes_of_another_protocol_are_refused_at_once() -> None:
+    async def act(site: Site, nursery: trio.Nursery) -> None:
+        visitor = await site.visitor()
+        await visitor.send(b"\x00\x00\x00\x20\x00\x12")
+        with trio.fail_after(1):
+            assert (await visitor.receive()).startswith(b"HTTP/1.1 400")
+
+    play(act)
+
+
 def test_a_head_that_does_not_come_to_its_end_is_not_waited_for() -> None:
     async def act(site: Site, nursery: trio.Nursery) -> None:
         visitor = await site.visitor()

@@ -103,7 +103,7 @@ def test_an_owner_in_its_session_is_counted_in_whoever_else_has_answered_it_sinc
     group.heard("A", by=1)
     group.heard("B", by=2)
     group.takes_on("B")
-    assert "B takes it on, A has it, and was heard 5010 ms ago" in group.findings.broken[0]
+    assert "B takes it on, A has it, accepted 5010 ms ago" in group.findings.broken[0]
 
 
 def test_while_nobody_leads_who_led_last_is_the_coordinator() -> None:
@@ -114,7 +114,7 @@ def test_while_nobody_leads_who_led_last_is_the_coordinator() -> None:
     group.now += 6.0
     group.heard("A", by=1)
     group.takes_on("B")
-    assert "B takes it on, A has it, and was heard 10 ms ago" in group.findings.broken[0]
+    assert "B takes it on, A has it, accepted 10 ms ago" in group.findings.broken[0]
 
 
 def test_what_a_deposed_coordinator_gives_is_nobodys() -> None:
@@ -181,7 +181,7 @@ def test_a_commit_that_was_acknowledged_and_lost(findings: Findings) -> None:
     promises.committed(PLACE, 5)
     promises.commits(PLACE, "A", 9)  # nobody answers
     promises.begins_at(PLACE, "B", 4)
-    assert "5 was committed, and B is told 4" in findings.broken[0]
+    assert "5 was committed, and B gets 4" in findings.broken[0]
 
 
 def test_a_commit_that_only_the_next_owner_heard_of(findings: Findings) -> None:
@@ -209,7 +209,7 @@ def test_a_commit_that_only_the_next_owner_heard_of_and_lost(findings: Findings)
     promises.commits(PLACE, "A", 9)  # nobody answers
     promises.begins_at(PLACE, "B", 9)
     promises.begins_at(PLACE, "C", 5)
-    assert "9 was committed, and C is told 5" in findings.broken[0]
+    assert "9 was committed, and C gets 5" in findings.broken[0]
 
 
 def test_a_late_commit_of_the_same_owner_may_win(findings: Findings) -> None:
@@ -231,7 +231,7 @@ def test_a_commit_of_an_earlier_owner(findings: Findings) -> None:
     promises.committed(PLACE, 8)
     promises.commits(PLACE, "A", 6)
     promises.begins_at(PLACE, "C", 5)
-    assert "8 was committed, and C is told 5" in findings.broken[0]
+    assert "8 was committed, and C gets 5" in findings.broken[0]
 
 
 @pytest.mark.parametrize(

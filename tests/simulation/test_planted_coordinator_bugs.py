@@ -17,7 +17,7 @@ from plants.catalogue import find
 from plants.plant import planted
 from runtime.simulated.chance import make_stream
 from simulation.seed import run_seed
-from simulation.swarm import USUAL_FAULTS, GroupPlan, Plan, TopicPlan, draw_plan
+from simulation.swarm import PLAIN, USUAL_FAULTS, GroupPlan, Plan, TopicPlan, draw_plan
 
 SEEDS = 20
 
@@ -52,7 +52,7 @@ def is_found(name: str, plans: Iterator[tuple[int, Plan]]) -> bool:
     with planted(find(name)):
         for seed, plan in islice(plans, SEEDS):
             changed = ("groups", "transactions", "fault_weights", "topics", "brokers", "controllers")
-            changes = {name: getattr(plan, name) for name in changed}
+            changes = PLAIN | {name: getattr(plan, name) for name in changed}
             if not run_seed(seed, changes=changes).passed:
                 return True
     return False

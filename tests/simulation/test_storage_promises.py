@@ -160,4 +160,4 @@ def test_what_was_aborted(disk: Disk) -> None:
     disk.promises.check_aborted(KEY, 1, history(), [Aborted(7, 4)])
     assert disk.findings.broken == []
     disk.promises.check_aborted(KEY, 1, history(), [])
-    assert "lists (producer, first offset) [] as aborted, its markers say [(7, 4)]" in disk.findings.broken[0]
+    assert "lists (producer, offset) [] as aborted, by its markers it is [(7, 4)]" in disk.findings.broken[0]

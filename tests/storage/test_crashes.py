@@ -232,7 +232,7 @@ class Workload:
 
 
 def is_part(found: list[bytes], history: list[bytes]) -> bool:
-    """Whether `found` is a contiguous part of `history`."""
+    """True if `found` is a contiguous part of `history`."""
     if not found:
         return True
     return found[0] in history and history[history.index(found[0]) :][: len(found)] == found

@@ -155,7 +155,7 @@ class ClassicGroupDescription:
     state: GroupState
     protocol: str
     protocol_data: str
-    """What the members agreed on: for consumers the assignor."""
+    """Protocol that the members agreed on: for consumers the assignor."""
     members: tuple[ClassicMember, ...]
     coordinator: Node | None
     authorized_operations: tuple[AclOperation, ...] | None

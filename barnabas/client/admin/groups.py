@@ -1,4 +1,4 @@
-"""Groups of every kind: listed, described, emptied and removed. Their offsets are in `group_offsets.py`."""
+"""Groups of all types: listed, described, emptied and deleted. Their offsets are in `group_offsets.py`."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 REASON = "removed by an administrator"
 NOT_MODERN = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
-"""ConsumerGroupDescribe says so of classic groups; a broker without the API knows only those."""
+"""Errors of ConsumerGroupDescribe for classic groups; a broker without the API has only those."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberToRemove:
-    """A static member by its `group_instance_id`, or any by its member id."""
+    """A static member by its `group_instance_id`, or any member by its member id."""
 
     group_instance_id: str | None = None
     member_id: str = ""
@@ -48,7 +48,7 @@ class MemberToRemove:
 
 
 class Groups(Part):
-    """What an administrator does with groups."""
+    """Methods for groups."""
 
     async def list_groups(
         self,
@@ -57,9 +57,9 @@ class Groups(Part):
         types: Iterable[GroupType | str] = (),
         protocol_types: Iterable[str] | None = None,
     ) -> list[GroupListing]:
-        """The groups of all brokers, in the order of their ids; those of some states, types or protocols only if they
-        are named ("" is the protocol of groups without members). UnsupportedVersionException if an old broker cannot
-        tell states or types. If one broker does not answer, that is the error: the rest would not be all.
+        """Groups of all brokers, by id; only those of the given states, types or protocols, if any ("" is the protocol
+        of groups without members). UnsupportedVersionException if an old broker has no states or types. If one broker
+        does not answer, that is the error: the list would be incomplete.
         """
         states_filter = [str(state) for state in names_in(states)]
         types_filter = [str(kind) for kind in names_in(types)]
@@ -79,7 +79,7 @@ class Groups(Part):
                             it.group_id,
                             it.protocol_type,
                             GroupState(it.group_state),
-                            # Brokers that tell no type know only one.
+                            # Brokers that report no type have classic groups only.
                             GroupType(it.group_type or "classic"),
                             broker,
                         )
@@ -89,7 +89,7 @@ class Groups(Part):
 
         answers = await ask_all_brokers(self._calls, Question("the groups of broker", ask, read))
         wanted = None if protocol_types is None else names_in(protocol_types)
-        # A group that moved while brokers were asked may be told of twice.
+        # A group that moved meanwhile may be listed twice.
         found = {
             it.group_id: it for answer in answers.values() for it in answer if wanted is None or it.protocol in wanted
         }
@@ -98,15 +98,15 @@ class Groups(Part):
     async def list_consumer_groups(
         self, *, states: Iterable[GroupState | str] = (), types: Iterable[GroupType | str] = ()
     ) -> list[GroupListing]:
-        """Groups of consumers, classic or KIP-848, and those that have nothing but offsets."""
+        """Groups of consumers, classic or KIP-848, and groups that have only offsets."""
         listed = await self.list_groups(states=states, types=types, protocol_types=(CONSUMER_PROTOCOL, ""))
         return [it for it in listed if it.type in (GroupType.CLASSIC, GroupType.CONSUMER, GroupType.UNKNOWN)]
 
     async def describe_consumer_groups(
         self, group_ids: Iterable[str] | str, *, include_authorized_operations: bool = False
     ) -> Results[str, ConsumerGroupDescription]:
-        """Groups of consumers with members and what each has, by id; of either protocol. GroupIdNotFoundException;
-        InconsistentGroupProtocolException for a group of something else.
+        """Groups of consumers, of either protocol, with members and assignments, by id. GroupIdNotFoundException;
+        InconsistentGroupProtocolException for a group of another protocol.
         """
         ids = names_in(group_ids)
         calls = self._calls.together()
@@ -182,8 +182,8 @@ class Groups(Part):
         return await self._calls.ask(names_in(group_ids), route, Question("group", ask, read))
 
     async def delete_groups(self, group_ids: Iterable[str] | str, *, raise_errors: bool = True) -> Results[str, None]:
-        """Remove groups of any kind that have no members, and their offsets. GroupNotEmptyException,
-        GroupIdNotFoundException (which may be due to a first try whose answer was lost).
+        """Delete groups of any type that have no members, with their offsets. GroupNotEmptyException,
+        GroupIdNotFoundException (possibly because of a first attempt whose response was lost).
         """
 
         def ask(some: list[str], _: int) -> DeleteGroupsRequest:
@@ -207,8 +207,8 @@ class Groups(Part):
         reason: str = REASON,
         raise_errors: bool = True,
     ) -> Results[MemberToRemove, None]:
-        """Put members out of a classic group: static ones by their instance id (a text is one), others by member id,
-        or all that it has. Who lives joins again. UnknownMemberIdException, FencedInstanceIdException.
+        """Remove members from a classic group: static ones by instance id (as a string), others by member id, or all. A
+        member that is alive joins again. UnknownMemberIdException, FencedInstanceIdException.
         """
         calls = self._calls.together()
         if members is None:
@@ -220,7 +220,7 @@ class Groups(Part):
         def ask(some: list[MemberToRemove], _: int) -> leaving.LeaveGroupRequest:
             identities = [
                 leaving.MemberIdentity(
-                    # A static member is known by its instance: its member id may have changed since.
+                    # A static member is identified by its instance: its member id may have changed since.
                     member_id="" if it.group_instance_id else it.member_id,
                     group_instance_id=it.group_instance_id,
                     reason=reason,
@@ -259,7 +259,7 @@ async def _describe_classic(
         for it in response.groups:
             error = refusal(it.error_code, it.error_message, f"group {it.group_id}")
             if error is None and it.group_state == GroupState.DEAD:
-                # So brokers before 4.0 say that there is none.
+                # Brokers before 4.0 report a missing group like this.
                 error = KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {it.group_id}")
             yield it.group_id, error or classic_group(it, route.found.get(it.group_id))
 
@@ -274,7 +274,7 @@ def _as_consumers(group: ClassicGroupDescription) -> ConsumerGroupDescription | 
     if group.protocol not in (CONSUMER_PROTOCOL, ""):
         return KafkaError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-            f"group {group.group_id} is one of {group.protocol}, not of consumers",
+            f"group {group.group_id} must have protocol consumer; got {group.protocol}",
         )
     try:
         return consumers_of_classic(group)

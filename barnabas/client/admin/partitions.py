@@ -28,10 +28,10 @@ ISOLATION_LEVELS: Mapping[IsolationLevel, int] = {"read_uncommitted": 0, "read_c
 
 @dataclass(frozen=True, slots=True)
 class OffsetSpec:
-    """Which offset to look up; see its class methods."""
+    """An offset to look up; see the class methods."""
 
     timestamp: int
-    """As in the protocol: milliseconds, or a negative number with a special meaning."""
+    """Value in the protocol: milliseconds, or a negative number with a special meaning."""
 
     @classmethod
     def earliest(cls) -> OffsetSpec:

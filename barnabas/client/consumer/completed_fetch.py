@@ -38,7 +38,7 @@ class FetchPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Unpacking:
-    """How records are made from bytes."""
+    """Rules for making records from bytes."""
 
     check_crcs: bool = True
     key_deserializer: Deserialize | None = None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import deque
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from types import TracebackType
@@ -16,24 +15,25 @@ from typing import Self, Unpack
 
 import trio
 
-from barnabas.client.cluster import Cluster, NoBrokerAvailable
+from barnabas.client.cluster import Cluster
 from barnabas.client.consumer.consumer_coordinator import ConsumerCoordinator
 from barnabas.client.consumer.listener import RebalanceListener
+from barnabas.client.consumer.metrics import consumer_metrics
 from barnabas.client.consumer.partition_reader import PartitionReader
+from barnabas.client.consumer.read_ahead import ReadAhead
 from barnabas.client.consumer.record import ConsumerRecord
 from barnabas.client.consumer.reset_policy import FROM_EARLIEST, FROM_LATEST
 from barnabas.client.consumer.settings import ConsumerOptions, ConsumerSettings
 from barnabas.client.errors import IllegalStateException, InvalidGroupIdException
 from barnabas.client.groups.membership import ConsumerGroupMetadata, Leaving
 from barnabas.client.groups.participant import Participant, Wanted
-from barnabas.client.groups.topic_directory import TopicDirectory, ask_topics
+from barnabas.client.groups.topic_directory import find_topics
 from barnabas.client.interceptors import ConsumerInterceptors
 from barnabas.client.metadata import PartitionInfo, TopicPartition
 from barnabas.client.offset_lookup import EARLIEST, LATEST
 from barnabas.client.offsets import OffsetAndMetadata, OffsetAndTimestamp
 from barnabas.client.session import first_failure, open_cluster
 from protocol.errors import ErrorCode, KafkaError
-from runtime.channel import ChannelError
 from runtime.world import World
 
 CLOSE_TIMEOUT_MS = 30_000
@@ -80,7 +80,7 @@ class Consumer:
         self._wanted: Wanted | None = None
         self._group: ConsumerCoordinator | None = None
         self._reading: trio.CancelScope | None = None
-        self._ahead: deque[ConsumerRecord] = deque()
+        self._ahead = ReadAhead()
         """Records that `async for` has polled and not returned yet."""
         self._done: dict[TopicPartition, OffsetAndMetadata] = {}
         """Positions at the begin of the last poll: records before them are processed."""
@@ -244,7 +244,7 @@ class Consumer:
         known = dict.fromkeys(self._reader.assigned)
         gone = [partition for partition in known if partition not in wanted]
         new = [partition for partition in wanted if partition not in known]
-        self._drop(gone)
+        self._ahead.drop(gone)
         if self._group is not None:
             self._group.forget(gone)
             self._group.start_by_hand(new)
@@ -303,7 +303,7 @@ class Consumer:
         with self._one_task():
             if self._ahead:
                 await trio.lowlevel.checkpoint()
-                records = [self._ahead.popleft() for _ in range(min(len(self._ahead), self.settings.max_poll_records))]
+                records = self._ahead.take(self.settings.max_poll_records)
             else:
                 records = await self._poll(timeout_ms)
             return records
@@ -353,9 +353,9 @@ class Consumer:
     def pause(self, partitions: Partitions) -> None:
         """`poll` returns nothing of these until `resume`. Pausing ends when a rebalance takes the partition away."""
         self._check_open()
-        for partition, place in self._ahead_of(partitions).items():
+        for partition, place in self._ahead.positions(partitions).items():
             self._reader.seek(partition, place)
-        self._drop(partitions)
+        self._ahead.drop(partitions)
         self._reader.pause(partitions)
 
     def resume(self, partitions: Partitions) -> None:
@@ -374,26 +374,26 @@ class Consumer:
         """
         self._check_open()
         self._reader.seek(partition, place)
-        self._drop([partition])
+        self._ahead.drop([partition])
 
     def seek_to_beginning(self, partitions: Partitions = ()) -> None:
         """Continue from the first record that exists; for all partitions if none are given. The offset is looked up at
         the next `poll` or `position`."""
         self._check_open()
         self._reader.reset(partitions or self._reader.assigned, FROM_EARLIEST)
-        self._drop(partitions or self._reader.assigned)
+        self._ahead.drop(partitions or self._reader.assigned)
 
     def seek_to_end(self, partitions: Partitions = ()) -> None:
         """Continue from the end of the log; for read_committed, from the last stable offset. Otherwise as
         `seek_to_beginning`."""
         self._check_open()
         self._reader.reset(partitions or self._reader.assigned, FROM_LATEST)
-        self._drop(partitions or self._reader.assigned)
+        self._ahead.drop(partitions or self._reader.assigned)
 
     async def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
         """The offset of the next record, looked up if it is unknown. TimeoutException if that takes too long."""
         self._check_open()
-        ahead = self._ahead_of([partition])
+        ahead = self._ahead.positions([partition])
         if ahead:
             await trio.lowlevel.checkpoint()
             return ahead[partition].offset
@@ -407,29 +407,14 @@ class Consumer:
         """Known positions of the assigned partitions, in the form for `commit` and `send_offsets_to_transaction`."""
         self._check_open()
         leaving = {} if self._group is None else self._group.leaving_positions
-        return leaving | self._reader.positions() | self._ahead_of(self._reader.assigned)
+        return leaving | self._reader.positions() | self._ahead.positions(self._reader.assigned)
 
     def current_lag(self, partition: TopicPartition) -> int | None:
         """Number of offsets between the position and the end that may be read; None while it is unknown."""
         self._check_open()
         lag = self._reader.lag(partition)
-        ahead = self._ahead_of([partition])
+        ahead = self._ahead.positions([partition])
         return lag if lag is None or not ahead else lag + self._reader.position(partition) - ahead[partition].offset
-
-    def _ahead_of(self, partitions: Partitions) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Positions of partitions with records that `async for` has polled and not returned."""
-        if not self._ahead:
-            return {}
-        wanted = dict.fromkeys(partitions)
-        first = {TopicPartition(each.topic, each.partition): each.offset for each in reversed(self._ahead)}
-        return {partition: OffsetAndMetadata(offset) for partition, offset in first.items() if partition in wanted}
-
-    def _drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget records of these partitions that `async for` has polled."""
-        if self._ahead:
-            gone = dict.fromkeys(partitions)
-            kept = [each for each in self._ahead if TopicPartition(each.topic, each.partition) not in gone]
-            self._ahead = deque(kept)
 
     # ---- offsets of the group
 
@@ -484,7 +469,8 @@ class Consumer:
 
     async def partitions_for(self, topic: str) -> list[PartitionInfo]:
         """Partitions of one topic; [] if it does not exist. With allow_auto_create_topics the call may create it."""
-        directory = await self._ask(topic)
+        self._check_open()
+        directory = await find_topics(self._cluster, [topic], self.settings.default_api_timeout_ms)
         code = directory.errors.get(topic, ErrorCode.NONE)
         if code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
             raise KafkaError(code, f"topic {topic}")
@@ -495,41 +481,10 @@ class Consumer:
         self._check_open()
         return await self._cluster.list_topics(self.settings.default_api_timeout_ms)
 
-    async def _ask(self, topic: str) -> TopicDirectory:
-        self._check_open()
-        backoff, timeout_ms = self._cluster.backoff(), self.settings.default_api_timeout_ms
-        reason = ""
-        with trio.move_on_after(timeout_ms / 1000):
-            while True:
-                try:
-                    return await ask_topics(self._cluster, [topic])
-                except (ChannelError, NoBrokerAvailable) as error:
-                    reason = str(error)
-                await trio.sleep(backoff.next_ms() / 1000)
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"topic {topic}: no metadata within {timeout_ms} ms: {reason}")
-
     def metrics(self) -> dict[str, float]:
         """Metrics under Kafka's names, as far as Kafka has them; totals since the consumer was opened."""
         self._check_open()
-        fetches, participant = self._reader.fetch_metrics, self.membership
-        lags = [lag for partition in self._reader.assigned if (lag := self._reader.lag(partition)) is not None]
-        metrics: dict[str, float] = {
-            "records-consumed-total": self._reader.records_given,
-            "bytes-consumed-total": fetches.bytes,
-            "fetch-total": fetches.fetches,
-            "fetch-latency-avg": fetches.latency_ms / fetches.fetches if fetches.fetches else 0.0,
-            "fetch-latency-max": fetches.latency_max_ms,
-            "fetch-throttle-time-total": fetches.throttle_ms,
-            "assigned-partitions": len(self._reader.assigned),
-            "records-lag-max": max(lags, default=0),
-        }
-        if self._group is not None:
-            metrics["commit-total"] = self._group.commits
-        if participant is not None:
-            metrics["rebalance-total"] = participant.rebalances
-            metrics["heartbeat-total"] = participant.heartbeats
-            metrics["last-heartbeat-seconds-ago"] = participant.unheard_ms() / 1000
-        return metrics
+        return consumer_metrics(self._reader, self._group)
 
     # ---- inside
 

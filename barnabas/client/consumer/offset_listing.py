@@ -61,7 +61,9 @@ async def find_offsets(
     missing = ", ".join(
         f"{p} ({failed.get(p, ErrorCode.REQUEST_TIMED_OUT).name})" for p in timestamps if p not in found
     )
-    raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no offsets within {timeout_ms} ms: {missing}")
+    raise KafkaError(
+        ErrorCode.REQUEST_TIMED_OUT, f"no offsets within {timeout_ms} ms: {missing}{cluster.last_failure()}"
+    )
 
 
 async def ask_once(

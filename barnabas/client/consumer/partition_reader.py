@@ -22,7 +22,7 @@ from barnabas.client.offsets import OffsetAndMetadata
 from protocol.errors import ErrorCode, KafkaError
 
 Start = int | OffsetAndMetadata | None
-"""Where to begin: an offset, an offset with the leader epoch before it, or None: not known yet."""
+"""First offset to read: an offset, one with the leader epoch before it, or None: not known yet."""
 
 NO_LIMIT = 2**31 - 1
 

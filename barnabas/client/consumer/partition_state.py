@@ -44,7 +44,7 @@ class Truncation(NamedTuple):
 
     position: FetchPosition
     divergent: FetchPosition | None
-    """Where the logs diverge; None if the leader does not know."""
+    """Position at which the logs diverge; None if the leader does not know."""
 
 
 class Waits(Protocol):

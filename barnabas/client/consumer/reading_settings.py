@@ -17,7 +17,7 @@ class ReadingSettings:
 
     isolation: Isolation = Isolation.READ_UNCOMMITTED
     reset: ResetPolicy = NO_RESET
-    """Where to continue if an offset is out of range, or the log was truncated."""
+    """Position to continue from if an offset is out of range, or the log was truncated."""
     fetch_min_bytes: int = 1
     fetch_max_bytes: int = 52_428_800
     """Limit of one response, and of all fetched data that waits for `poll`."""
@@ -28,5 +28,5 @@ class ReadingSettings:
     client_rack: str = ""
     """Rack of a replica to prefer, if the brokers allow it (KIP-392)."""
     metadata_max_age_ms: int = 300_000
-    """How long to read from a replica before the leader is asked again."""
+    """Time to read from a replica before the leader is asked again."""
     unpacking: Unpacking = field(default_factory=Unpacking)

@@ -1,4 +1,4 @@
-"""Core: where reading begins without an offset (auto.offset.reset). Knows no partitions."""
+"""Core: the position of a reader without an offset (auto.offset.reset). Knows no partitions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ResetPolicy:
     name: str
     """earliest, latest, none or by_duration."""
     duration_ms: int = 0
-    """How far back from now, for by_duration (KIP-1106)."""
+    """Distance back from now, for by_duration (KIP-1106)."""
 
     @classmethod
     def parse(cls, text: str) -> ResetPolicy:

@@ -71,7 +71,7 @@ class Subscription(NamedTuple):
 
 
 class ChangeKind(Enum):
-    """What the application has to do with some partitions."""
+    """Action of the application for some partitions."""
 
     ASSIGN = "assign"
     """Start reading: they are assigned."""
@@ -108,7 +108,7 @@ class ConsumerGroupMetadata(NamedTuple):
 
 
 class Leaving(Enum):
-    """What happens to the membership when a consumer closes (KIP-1092)."""
+    """End of the membership when a consumer closes (KIP-1092)."""
 
     DEFAULT = "default"
     """A dynamic member leaves, a static one stays and is expected back."""

@@ -128,7 +128,8 @@ class GroupOffsets:
                 await trio.sleep(backoff.next_ms() / 1000)
         raise KafkaError(
             ErrorCode.REQUEST_TIMED_OUT,
-            f"offsets of group {group_id}: no result within {timeout_ms} ms; last error: {last.name}",
+            f"offsets of group {group_id}: no result within {timeout_ms} ms; last error: {last.name}"
+            f"{self._cluster.last_failure()}",
         )
 
     def _commit_request(

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from barnabas.client.cluster import Cluster
+import trio
+
+from barnabas.client.cluster import Cluster, NoBrokerAvailable
 from barnabas.client.metadata import PartitionInfo, nodes_of, partitions_of
-from protocol.errors import ErrorCode, error_code
+from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from runtime.channel import ChannelError
 
 
 @dataclass(slots=True)
@@ -73,3 +76,18 @@ async def ask_topic_ids(cluster: Cluster, topic_ids: Sequence[bytes]) -> TopicDi
 async def ask_all_topics(cluster: Cluster) -> TopicDirectory:
     """Raises as `Cluster.call_any`."""
     return TopicDirectory.of(await cluster.call_any(MetadataRequest(topics=None, allow_auto_topic_creation=False)))
+
+
+async def find_topics(cluster: Cluster, names: Sequence[str], timeout_ms: int) -> TopicDirectory:
+    """As `ask_topics`, retried until a broker answers. KafkaError with REQUEST_TIMED_OUT after `timeout_ms`."""
+    backoff = cluster.backoff()
+    reason = ""
+    with trio.move_on_after(timeout_ms / 1000):
+        while True:
+            try:
+                return await ask_topics(cluster, names)
+            except (ChannelError, NoBrokerAvailable) as error:
+                reason = str(error)
+            await trio.sleep(backoff.next_ms() / 1000)
+    message = f"topic {', '.join(names)}: no metadata within {timeout_ms} ms: {reason}"
+    raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, message)

@@ -147,7 +147,7 @@ class FutureRecordMetadata:
         return Unknown(error) if self.maybe_written else Failed(error)
 
     def metadata(self) -> RecordMetadata:
-        """What is known so far: without an offset if it was not delivered."""
+        """The metadata known so far: without an offset if it was not delivered."""
         last = self._last
         result = last._result
         base_offset, append_time = result.base_offset, result.log_append_time_ms

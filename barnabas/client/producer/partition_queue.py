@@ -97,7 +97,7 @@ class PartitionQueue:
         """A new epoch of the last producer id does not suffice."""
         self.last_producer: ProducerId | None = None
         self.turn = 0
-        """When a batch was last taken: the queue that waits longest is served first."""
+        """Turn in which a batch was last taken: the queue that waits longest is served first."""
         self._settings = settings
         self._split = split
         self._on_decided = on_decided

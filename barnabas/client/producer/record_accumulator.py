@@ -60,7 +60,7 @@ class ReadyCheckResult:
 
 
 class BatchListener(Protocol):
-    """Is told by `RecordAccumulator` how batches end."""
+    """Called by `RecordAccumulator` for batches that end or are split."""
 
     def decided(self, batch: ProducerBatch) -> None: ...
     def split(self, batch: ProducerBatch) -> None: ...

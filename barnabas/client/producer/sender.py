@@ -55,9 +55,9 @@ class _Node:
     """Number of requests without a response."""
     connecting: bool = False
     ready_ms: int = 0
-    """When there was last something to send."""
+    """Last time at which there was something to send."""
     drained_ms: int = 0
-    """When something was last sent."""
+    """Time of the last request."""
 
 
 @dataclass(slots=True)

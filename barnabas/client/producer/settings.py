@@ -118,7 +118,7 @@ class ProducerSettings(ClientSettings):
 
     @property
     def required_acks(self) -> int:
-        """As in the protocol: -1 for all."""
+        """Value in the protocol: -1 for all."""
         return -1 if self.acks == "all" else int(self.acks)
 
     @property

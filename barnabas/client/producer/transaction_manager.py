@@ -89,6 +89,7 @@ ABORTABLE = frozenset(
 """Errors that an abort resolves; any other error that is not retriable is fatal for the producer."""
 ELSEWHERE = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
+
 class TransactionManager:
     """The state of one transactional id."""
 

@@ -225,7 +225,8 @@ class Transactions:
                     link.forget()
                 await trio.sleep(backoff.next_ms() / 1000)
         raise KafkaError(
-            ErrorCode.REQUEST_TIMED_OUT, f"{self.manager!r}: no response to {asked} within {self._max_block_ms} ms"
+            ErrorCode.REQUEST_TIMED_OUT,
+            f"{self.manager!r}: no response to {asked} within {self._max_block_ms} ms{self._cluster.last_failure()}",
         )
 
 

@@ -1,4 +1,4 @@
-"""Core: what a hostile client may ask, and whose things it may name. The one table of it.
+"""Core: the requests that a hostile client may send, and the names that it may use. The only table of them.
 
 It must not do what any client may do and what would break other clients' promises: delete their topics, commit their
 groups' offsets, take their transactional ids, write into their logs. All else it may.
@@ -13,21 +13,21 @@ from types import MappingProxyType
 from protocol.api_keys import ApiKey
 
 OWN_PREFIX = "hostile-"
-"""How all topics, groups and ids of a hostile client begin."""
+"""Prefix of all topics, groups and ids of a hostile client."""
 
 JUDGED_PREFIX = "judged-"
-"""How the topics begin whose order a hostile client judges. Its random requests change none of them."""
+"""Prefix of the topics whose order a hostile client judges. Its random requests do not change them."""
 
 
 class Aim(Enum):
-    """Whose topics, groups and ids a request names."""
+    """Owner of the topics, groups and ids that a request names."""
 
     EVERYBODY = "everybody's"
     """It reads."""
     OWN = "the hostile client's own"
     """It changes something. Names that nobody can have are own, too."""
     STRANGER = "everybody's, with members, producers, brokers and clusters that do not exist"
-    """It would change something if whoever sends it were known, and has to be refused."""
+    """It would change something if its sender were known, and has to be refused."""
 
 
 _OWN = (

@@ -20,7 +20,7 @@ BROKERS = (1, 2, 3)
 LONG_STRING = "l" * 32_767
 """The longest that a classic string can be."""
 TOO_LONG_STRING = "m" * 40_000
-"""Only compact strings can be so long."""
+"""Length that only compact strings can have."""
 ODD_STRINGS = ("", ".", "..", "a/b", "\n", "\x00", "é" * 130, "n" * 250, OWN_PREFIX + "o" * 300)
 """No topic can have such a name."""
 TOPIC_CONFIGS = (
@@ -48,7 +48,7 @@ class Place:
     is_flexible: bool
     """Strings may be longer than 32,767 bytes."""
     wire_type: str
-    """Of the field, or of the elements of its array."""
+    """Type of the field, or of the elements of its array."""
 
 
 class Arguments:

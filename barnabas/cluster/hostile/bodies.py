@@ -1,4 +1,4 @@
-"""Core: batches with a valid head and CRC. Their bodies are what they say, or are not."""
+"""Core: batches with a valid head and CRC. Their bodies agree with the head, or do not."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def draw_body(chance: Stream, now_ms: int, producer: tuple[int, int]) -> Body:
         case "folded noise":
             return Body(_batch(compress(_ZSTD, b"\xff" * 30), count, now_ms, _ZSTD), True)
         case _:
-            # All of them say that they are the first record.
+            # All of them have the offset delta of the first record.
             return Body(_batch(compress(_ZSTD, _RECORD * _SMALL_BOMB), _SMALL_BOMB, now_ms, _ZSTD), True)
 
 

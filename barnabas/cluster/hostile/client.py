@@ -1,4 +1,4 @@
-"""A hostile client: one after the other it opens connections and behaves badly on them, as its chance says.
+"""A hostile client: it opens one connection after the other and misbehaves on them, by chance.
 
 It reports what no node may do to anybody: acknowledge poison, answer nonsense, mix up the order of requests.
 """
@@ -46,7 +46,7 @@ class HostileClient:
     nodes: Mapping[str, Sequence[Address]]
     """By listener: "broker" and "controller"."""
     report: Callable[[str], None]
-    """Told of each promise that is broken."""
+    """Called with each broken promise."""
     pause_seconds: float = 0.1
     """Mean time between two requests."""
     counts: Counter[str] = field(default_factory=Counter)
@@ -78,7 +78,7 @@ class HostileClient:
             if listener not in self.knowledge.served:
                 versions = Drawn.of(ApiVersionsRequest(), 0)
                 with trio.fail_after(PATIENCE_SECONDS):
-                    self.knowledge.hear_versions(listener, await connection.call(versions))
+                    self.knowledge.learn_versions(listener, await connection.call(versions))
             await behave(self, connection, listener)
         except (ConnectionLost, DialFailed, trio.TooSlowError):
             self.counts["connections that ended early"] += 1
@@ -112,7 +112,7 @@ class HostileClient:
         self.counts["requests"] += 1
         return drawn
 
-    async def hear(self, connection: HostileConnection, drawn: Drawn) -> None:
+    async def take_answer(self, connection: HostileConnection, drawn: Drawn) -> None:
         """The answer to it, if it has one."""
         if drawn.api is ApiKey.PRODUCE and getattr(drawn.message, "acks", -1) == 0:
             connection.expects_nothing()
@@ -120,7 +120,7 @@ class HostileClient:
         with trio.fail_after(PATIENCE_SECONDS):
             answer = await connection.answer(drawn)
         self.counts["answers"] += 1
-        self.knowledge.hear(drawn.api, answer)
+        self.knowledge.learn(drawn.api, answer)
         if getattr(answer, "error_code", 0) == ErrorCode.UNKNOWN_SERVER_ERROR:
             self.report(f"{drawn} was answered UNKNOWN_SERVER_ERROR: {drawn.message!r:.2000}")
         if drawn.is_poison:
@@ -140,7 +140,7 @@ class HostileClient:
         for _ in range(self.chance.choice((1, 5, 30))):
             drawn = self.draw(listener)
             await connection.send(connection.frame(drawn))
-            await self.hear(connection, drawn)
+            await self.take_answer(connection, drawn)
             await self.pause()
 
     async def learn(self, connection: HostileConnection, listener: str) -> None:
@@ -148,7 +148,7 @@ class HostileClient:
         known = [self.draw(listener, api) for api in _LEARNED_FROM[listener]]
         for drawn in [*(_foundations(self.knowledge) if listener == "broker" else ()), *known]:
             await connection.send(connection.frame(drawn))
-            await self.hear(connection, drawn)
+            await self.take_answer(connection, drawn)
             await self.pause()
 
     async def pipeline(self, connection: HostileConnection, listener: str) -> None:
@@ -156,7 +156,7 @@ class HostileClient:
         drawn = [self.draw(listener) for _ in range(self.chance.choice(PIPELINE))]
         await connection.pipeline(drawn)
         for each in drawn:
-            await self.hear(connection, each)
+            await self.take_answer(connection, each)
 
     async def repeat(self, connection: HostileConnection, listener: str) -> None:
         """One request, the same again, and then others that contradict it."""
@@ -165,7 +165,7 @@ class HostileClient:
         self.counts["requests"] += len(drawn) - 1
         await connection.pipeline(drawn)
         for each in drawn:
-            await self.hear(connection, each)
+            await self.take_answer(connection, each)
 
     async def abandon(self, connection: HostileConnection, listener: str) -> None:
         """Many at once, and the connection is closed."""
@@ -195,7 +195,7 @@ class HostileClient:
         for start in range(0, len(frame), step):
             await connection.send(frame[start : start + step])
             await self.pause(0.3)
-        await self.hear(connection, drawn)
+        await self.take_answer(connection, drawn)
 
     async def say_nothing(self, _connection: HostileConnection, _listener: str) -> None:
         await self.pause(20.0)
@@ -249,4 +249,4 @@ _BEHAVIOURS: Mapping[Behaviour, float] = {
     HostileClient.reorder: 0.3,
     HostileClient.transact: 1.0,
 }
-"""How often each is chosen."""
+"""Weight of each."""

@@ -1,4 +1,4 @@
-"""Core: what a hostile client has heard of the cluster: names, ids, epochs and offsets to make arguments of."""
+"""Core: what a hostile client knows of the cluster: names, ids, epochs and offsets for arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from protocol.api_keys import ApiKey
 from protocol.schema import Struct
 
 MOST_REMEMBERED = 64
-"""Of each kind."""
+"""Maximum number of each kind."""
 
 
 class Pool:
@@ -59,14 +59,14 @@ class Knowledge:
         self.sessions = Pool(0)
         self.client_instances = Pool()
         self.served: dict[str, tuple[ApiKey, ...]] = {}
-        """By listener, what its nodes say that they serve."""
+        """Served versions by listener, as its nodes report them."""
 
-    def hear_versions(self, listener: str, answer: Any) -> None:
+    def learn_versions(self, listener: str, answer: Any) -> None:
         keys = {each.api_key for each in answer.api_keys}
         self.served[listener] = tuple(key for key in ApiKey if key in keys)
 
-    def hear(self, api: ApiKey, answer: Struct) -> None:
-        """Keeps what may be an argument later. Only answers to own requests tell of members and producers."""
+    def learn(self, api: ApiKey, answer: Struct) -> None:
+        """Keeps what may be an argument later. Members and producers are known from answers to own requests only."""
         if api in {ApiKey.JOIN_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.STREAMS_GROUP_HEARTBEAT}:
             self.own_members.add(getattr(answer, "member_id", None) or "")
         if api is ApiKey.INIT_PRODUCER_ID and not getattr(answer, "error_code", 1):

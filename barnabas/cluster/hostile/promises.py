@@ -38,7 +38,7 @@ SET = 0
 
 async def order_is_kept(client: HostileClient, connection: HostileConnection) -> None:
     """Changes of one config that one connection pipelines: the last one holds. A later change of another config, on
-    another connection, shows that a broker has heard of all of them.
+    another connection, shows that a broker has received all of them.
 
     Raises ConnectionLost, DialFailed, TooSlowError: then nothing is known.
     """

@@ -17,7 +17,7 @@ from protocol.schema import FieldSpec, Message, Struct, decode, encode, parse_ve
 from runtime.simulated.chance import Stream
 
 MOST_BYTES = 256 << 10
-"""Of a request."""
+"""Maximum size of a request."""
 MANY = 300
 """Elements of the rare array that is long: one of them, again and again."""
 
@@ -30,7 +30,7 @@ class Drawn:
     version: int
     message: Message
     body: bytes
-    """Of the frame, behind its header."""
+    """Body of the frame, after its header."""
     is_poison: bool = False
     """A Produce of nothing but a batch that no leader may take."""
 
@@ -113,7 +113,7 @@ class Requests:
     def _may_be_null(self, api: ApiKey, version: int, spec: FieldSpec) -> bool:
         if not spec.nullable or version not in _range(spec.nullable) or self._chance.random() >= 0.2:
             return False
-        # Null often means everything, or is the cluster's own: only what reads may say that.
+        # Null often means everything, or is the cluster's own: only requests that read may have it.
         return AIMS[api] is Aim.EVERYBODY or spec.name in {"replicas", "transactional_id", "name", "reason", "rack_id"}
 
     def _array(self, api: ApiKey, version: int, struct: Struct, spec: FieldSpec) -> list[Any]:

@@ -39,7 +39,7 @@ async def transact(client: HostileClient) -> None:
     connection = await client.dial_at(coordinator)
     try:
         producer = await in_time(connection.call(Drawn.of(begin, 4)))
-        client.knowledge.hear(ApiKey.INIT_PRODUCER_ID, producer)
+        client.knowledge.learn(ApiKey.INIT_PRODUCER_ID, producer)
         if producer.error_code != ErrorCode.NONE:
             return
     finally:
@@ -61,6 +61,6 @@ async def transact(client: HostileClient) -> None:
     connection = await client.dial_at(group_coordinator)
     try:
         await connection.send(connection.frame(commit))
-        await client.hear(connection, commit)
+        await client.take_answer(connection, commit)
     finally:
         connection.close()

@@ -1,4 +1,4 @@
-"""`python -P -m barnabas.cluster.proxy`: one proxy, told what to do by lines of JSON.
+"""`python -P -m barnabas.cluster.proxy`: one proxy, controlled by lines of JSON.
 
 The first line is `{"nodes": {NAME: PORT}, "open_to_clients": [NAME], "seed": NUMBER}`; the answer has our ports,
 `{"value": {"SOURCE>TARGET": PORT}}`. Each later line is `{"call": NAME, "arguments": {...}}` and is answered by
@@ -24,7 +24,7 @@ _MOST_LINE_BYTES = 1 << 20
 
 
 def calls_of(proxy: Proxy) -> dict[str, Callable[..., Any]]:
-    """What may be called, by name."""
+    """The calls by name."""
     faults = proxy.faults
 
     def set_link(source: str, target: str, **state: Any) -> None:
@@ -59,8 +59,8 @@ def _known(proxy: Proxy, source: str, target: str) -> None:
 
 
 async def main() -> None:
-    async with trio.lowlevel.FdStream(os.dup(0)) as told:
-        lines = _Lines(told)
+    async with trio.lowlevel.FdStream(os.dup(0)) as commands:
+        lines = _Lines(commands)
         first = await lines.next()
         if first is None:
             return
@@ -79,7 +79,7 @@ async def main() -> None:
 
 
 class _Lines:
-    """Of JSON, one after the other."""
+    """Lines of JSON, one after the other."""
 
     def __init__(self, stream: trio.abc.ReceiveStream) -> None:
         self._stream = stream
@@ -108,12 +108,12 @@ def _say(answer: Mapping[str, Any]) -> None:
     try:
         os.write(1, json.dumps(answer).encode() + b"\n")
     except BrokenPipeError:
-        # Nobody listens any more: the input ends, too.
+        # The parent is gone: the input ends, too.
         return
 
 
 if __name__ == "__main__":
-    # Ctrl-C is for whoever runs the cluster; the end of the input is for us.
+    # Ctrl-C is for the parent; the end of the input ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     name_process("proxy")
     allow_many_files()

@@ -1,4 +1,4 @@
-"""The proxy's process, as whoever runs a cluster has it. Blocks; may be used from any thread."""
+"""The handle of a proxy process. Blocks; may be used from any thread."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ class ProxyProcess:
         self._one_at_a_time = threading.Lock()
         self._states: dict[Pair, LinkState] = {}
         try:
-            told = self._exchange({"nodes": dict(nodes), "open_to_clients": list(open_to_clients), "seed": seed})
+            ports = self._exchange({"nodes": dict(nodes), "open_to_clients": list(open_to_clients), "seed": seed})
         except BaseException:
             self.close()
             raise
         self.ports: dict[Pair, int] = {}
         """By (source, target); clients are `client`."""
-        for pair, port in told.items():
+        for pair, port in ports.items():
             source, _arrow, target = pair.partition(">")
             self.ports[source, target] = port
 
     def link(self, source: str, target: str) -> LinkState:
-        """As it was set."""
+        """The state that was set."""
         return self._states.get((source, target), LinkState())
 
     def set_link(self, source: str, target: str, state: LinkState) -> None:
@@ -66,16 +66,16 @@ class ProxyProcess:
         return number
 
     def clear_rule(self, number: int) -> int:
-        """What was held goes on; gives how many messages the rule met."""
+        """Removes a rule; messages that it held go on. Returns the number of messages that it met."""
         struck: int = self._call("clear_rule", number=number)
         return struck
 
     def asked(self) -> dict[Way, int]:
-        """How many requests went each way since the beginning."""
+        """Number of requests from each source to each target since the beginning."""
         return {Way(api_key, source, target): count for api_key, source, target, count in self._call("asked")}
 
     def heal(self) -> None:
-        """Nothing is wrong any more."""
+        """Takes back all faults."""
         self._call("heal")
         self._states.clear()
 
@@ -98,11 +98,11 @@ class ProxyProcess:
     def _call(self, name: str, **arguments: Any) -> Any:
         return self._exchange({"call": name, "arguments": arguments})
 
-    def _exchange(self, told: Mapping[str, Any]) -> Any:
+    def _exchange(self, call: Mapping[str, Any]) -> Any:
         assert self._process.stdin is not None and self._process.stdout is not None
         with self._one_at_a_time:
             try:
-                self._process.stdin.write(json.dumps(told) + "\n")
+                self._process.stdin.write(json.dumps(call) + "\n")
                 self._process.stdin.flush()
                 line = self._process.stdout.readline()
             except (BrokenPipeError, ValueError):

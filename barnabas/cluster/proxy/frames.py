@@ -1,8 +1,8 @@
-"""Where messages begin and end in the two directions of a connection, and of which API they are.
+"""Core: finds messages in the two directions of a connection, and the API of each.
 
-A request says its API itself; an answer says only whose answer it is, so both directions share a `Conversation`. Reads
-heads alone: bodies pass in whatever pieces they come. What is no Kafka frame passes as one endless message of no API.
-A core: no sockets, no time.
+A request has its API key; a response only has a correlation id, so both directions share a `Conversation`. It reads
+heads alone: bodies pass in the pieces in which they arrive. Bytes that are no Kafka frame pass as one endless message
+without API.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import deque
 from typing import NamedTuple
 
 NO_API = -1
-"""Of bytes that are no frame, and of answers to nothing."""
+"""API of bytes that are no frame, and of responses without a request."""
 _REQUEST_HEAD = struct.Struct(">ihhi")
 _RESPONSE_HEAD = struct.Struct(">ii")
 _SIZE_BYTES = 4
@@ -49,7 +49,7 @@ class Conversation:
         self._asked.append(message)
 
     def answered(self, correlation_id: int) -> Message:
-        """Whose answer that is. Requests before it will have none: they wanted none, or were dropped."""
+        """The request of a response. Requests before it get none: they wanted none, or were dropped."""
         while self._asked:
             asked = self._asked.popleft()
             if asked.correlation_id == correlation_id:
@@ -78,7 +78,7 @@ class Frames:
 
     @property
     def kept_bytes(self) -> int:
-        """Of a head that is not whole."""
+        """Bytes of a head that is not complete."""
         return len(self._head)
 
     @property
@@ -87,7 +87,7 @@ class Frames:
         return self._left > 0 or bool(self._head)
 
     def feed(self, data: bytes) -> list[Piece]:
-        """What these bytes are. A head is kept back until it is whole."""
+        """Splits bytes into pieces of messages. A head is kept back until it is complete."""
         pieces: list[Piece] = []
         position, end = 0, len(data)
         while position < end:
@@ -109,7 +109,7 @@ class Frames:
         return pieces
 
     def rest(self) -> bytes:
-        """What was kept back of a head that will never be whole."""
+        """The bytes of a head that will never be complete."""
         rest = bytes(self._head)
         self._head.clear()
         return rest

@@ -1,6 +1,6 @@
-"""What is wrong with links, and with messages of some API: a table that all connections look at.
+"""Core: faults of links, and of messages of some API: a table that all connections read.
 
-A core: chance comes from outside, and nobody waits.
+Chance comes from outside, and nothing waits.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from barnabas.cluster.proxy.frames import Message
 from runtime.world import Chance
 
 CLIENT = "client"
-"""The name of whoever is no node."""
+"""The name of all hosts that are no node."""
 
 Action = Literal["hold", "drop", "delay", "reset"]
 
 
 @dataclass(frozen=True, slots=True)
 class LinkState:
-    """How one direction between two names is. All zero: whole."""
+    """State of one direction between two names. All zero: no fault."""
 
     cut: bool = False
-    """Nothing passes, and nobody is told."""
+    """Nothing passes, and neither end notices."""
     latency_ms: float = 0.0
     jitter_ms: float = 0.0
     """On top of the latency, at most; order stays."""
@@ -32,9 +32,9 @@ class LinkState:
     loss: float = 0.0
     """Probability that a burst waits until TCP would have sent it again: 200 ms, and twice as long each time."""
     half_open: bool = False
-    """As if cut, but new connections are taken."""
+    """Like a cut, but new connections are accepted."""
     reset_after_bytes: int = 0
-    """A connection ends in the middle of a frame after so many more bytes."""
+    """Number of bytes after which a connection is reset, in the middle of a frame; 0: never."""
 
     @property
     def carries(self) -> bool:
@@ -46,7 +46,7 @@ WHOLE = LinkState()
 
 @dataclass(frozen=True, slots=True)
 class MessageRule:
-    """What happens to requests of an API, or to their answers."""
+    """A fault of requests of an API, or of their responses."""
 
     api_key: int
     direction: Literal["request", "response"]
@@ -55,9 +55,9 @@ class MessageRule:
     `reset` the connection after a request was carried, or instead of an answer."""
     delay_ms: float = 0.0
     source: str | None = None
-    """Who asks, whichever direction it is: a node, or `CLIENT`; None: anybody."""
+    """Sender of the request, for either direction: a node, or `CLIENT`; None: any."""
     target: str | None = None
-    """Who is asked."""
+    """Receiver of the request: a node."""
     probability: float = 1.0
 
     def is_about(self, message: Message, source: str, target: str) -> bool:
@@ -70,13 +70,13 @@ class MessageRule:
 
 
 class Way(NamedTuple):
-    """Of requests of one API."""
+    """The path of requests of one API."""
 
     api_key: int
     source: str
-    """Who asks: a node, or `CLIENT`."""
+    """Sender of the request: a node, or `CLIENT`."""
     target: str
-    """Who is asked."""
+    """Receiver of the request: a node."""
 
 
 @dataclass(slots=True)
@@ -90,9 +90,9 @@ class Faults:
     _rules: dict[int, MessageRule] = field(default_factory=dict)
     _last_rule: int = 0
     struck: dict[int, int] = field(default_factory=dict)
-    """How many messages each rule met."""
+    """Number of messages that each rule met."""
     asked: dict[Way, int] = field(default_factory=dict)
-    """How many requests went each way since the beginning, whatever became of them; healing changes nothing of it."""
+    """Number of requests on each path since the beginning, also of those that faults met; healing does not reset it."""
 
     def link(self, source: str, target: str) -> LinkState:
         return self._links.get((source, target), WHOLE)
@@ -112,20 +112,20 @@ class Faults:
         return self._last_rule
 
     def clear_rule(self, number: int) -> int:
-        """What was held goes on; gives how many messages it met."""
+        """Removes a rule; messages that it held go on. Returns the number of messages that it met."""
         self._rules.pop(number, None)
         self._changed()
         return self.struck.pop(number, 0)
 
     def heal(self) -> None:
-        """Nothing is wrong any more."""
+        """Takes back all faults."""
         self._links.clear()
         self._rules.clear()
         self.struck.clear()
         self._changed()
 
     def holds(self, number: int) -> bool:
-        """Whether the rule that held a message is still there."""
+        """True if the rule that held a message still exists."""
         return number in self._rules
 
     def rule_for(self, message: Message, source: str, target: str, chance: Chance) -> tuple[int, MessageRule] | None:

@@ -4,8 +4,9 @@ Every way has its own port, so that the proxy knows who asks whom. A port refuse
 refused dial is evidence of death to a cluster: when a dial to the target is refused, its ports stop listening, and they
 listen again when it takes connections. The ports stay ours all the time.
 
-To nodes the proxy says one byte before anything else, so that their dial ends when the target has answered, and not
-when the proxy has: `CONNECTED` or `REFUSED`. Over a cut way no byte comes. Clients are told nothing, being any program.
+The proxy sends nodes one byte before anything else, so that their dial ends when the target has answered, and not when
+the proxy has: `CONNECTED` or `REFUSED`. Over a cut link no byte comes. Clients get no such byte, since they may be any
+program.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from runtime.world import Connection, ConnectionLost, DialFailed, DialRefused
 CONNECTED, REFUSED = b"+", b"-"
 LOOPBACK = "127.0.0.1"
 PROBE_SECONDS = 0.02
-"""How often a target that refuses is dialled."""
+"""Pause before a target that refuses is dialled again."""
 MOST_BUFFERED_BYTES = 4 << 20
-"""Of one direction of one connection; whoever sends more waits."""
+"""Buffer of one direction of one connection; a sender of more waits."""
 _RECEIVE_BYTES = 128 << 10
 _BACKLOG = 512
 _PORTS = (10_000, 20_000)
@@ -92,7 +93,7 @@ class Gate:
             self._socket.listen(_BACKLOG)
             self._opened.set()
         elif not is_open and self._opened.is_set():
-            # Who dials is refused from now on, and whoever waits in the backlog is reset.
+            # New dials are refused from now on, and connections in the backlog are reset.
             self._opened = trio.Event()
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -170,7 +171,7 @@ class Proxy:
         except ConnectionLost:
             pass
         finally:
-            # A node was told REFUSED, which a reset would take back.
+            # A node got REFUSED, which a reset would take back.
             if was_reset or (far is None and gate.source == CLIENT):
                 accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             near.close()
@@ -179,20 +180,20 @@ class Proxy:
 
     async def _connect(self, gate: Gate, near: Connection) -> Connection | None:
         """To the target, once both ways carry; None if it refuses."""
-        told = False
+        announced = False
         while not self._carries(gate):
-            if not told and self._only_half_open(gate) and gate.source != CLIENT:
+            if not announced and self._only_half_open(gate) and gate.source != CLIENT:
                 await _send(near, CONNECTED)
-                told = True
+                announced = True
             await self._changed.wait()
         try:
             far = await self._network.dial(LOOPBACK, gate.target.port)
         except DialFailed:
             gate.target.doubted.set()
-            if gate.source != CLIENT and not told:
+            if gate.source != CLIENT and not announced:
                 await _send(near, REFUSED)
             return None
-        if gate.source != CLIENT and not told:
+        if gate.source != CLIENT and not announced:
             try:
                 await _send(near, CONNECTED)
             except BaseException:
@@ -315,7 +316,7 @@ class _Way:
         both.cancel()
 
     def _forget(self, sent: int) -> None:
-        """So many bytes are out."""
+        """Forgets bytes that were sent."""
         while sent:
             first = self._unsent[0]
             if sent < len(first):

@@ -1,4 +1,4 @@
-"""One direction of one connection: bytes come in as they arrive, and may leave when links and rules let them.
+"""Core: one direction of one connection: bytes come in as they arrive, and leave when links and rules let them.
 
 Order stays, as in TCP: what waits keeps back what came after it. A core: the time is an argument, in seconds.
 """
@@ -14,7 +14,7 @@ from barnabas.cluster.proxy.rules import Faults, LinkState, MessageRule
 from runtime.world import Chance
 
 RESEND_SECONDS = 0.2
-"""How long a lost burst waits for the first time; each time it is lost again it waits twice as long."""
+"""First wait of a lost burst; it doubles each time it is lost again."""
 _MOST_RESENDS = 6
 _SLICE_SECONDS = 0.05
 """On a narrow link bytes leave in portions of what it carries in this time."""
@@ -29,7 +29,7 @@ class _Item:
     due: float
     """Not before."""
     delay: float = 0.0
-    """Of `due`, what a rule has added: it stays when the link gets better."""
+    """The part of `due` that a rule has added: it stays when the link gets better."""
     held_by: int = 0
 
 
@@ -42,7 +42,7 @@ class Ends:
 
 
 class Stream:
-    """Of the requests, or of the answers, of one connection."""
+    """The requests, or the responses, of one connection."""
 
     def __init__(
         self, ends: Ends, conversation: Conversation, faults: Faults, chance: Chance, *, is_request: bool
@@ -75,7 +75,7 @@ class Stream:
 
     @property
     def kept_bytes(self) -> int:
-        """Of what arrived and was not dropped, those that have not left."""
+        """Bytes that arrived, were not dropped, and have not left."""
         return self.buffered + self._frames.kept_bytes
 
     def feed(self, data: bytes, now: float) -> None:
@@ -112,7 +112,7 @@ class Stream:
         return taken
 
     def next_due(self, now: float) -> float | None:
-        """When to look again; None: not before something changes."""
+        """Time of the next look; None: not before something changes."""
         self._look(now)
         if not self._queue or not self._link.carries or self._is_held(self._queue[0]):
             return None
@@ -136,7 +136,7 @@ class Stream:
             item.due = self._paced(now + item.delay, len(item.data))
 
     def _arrival(self, now: float) -> float:
-        """When a burst that sets out now is there."""
+        """Time of arrival of a burst that is sent now."""
         link = self._link
         due = now
         if link.latency_ms or link.jitter_ms:

@@ -1,4 +1,4 @@
-// The announcer: says changes to who listens to the page, politely, never more than one sentence a second.
+// Announces changes to screen readers, at most one sentence per second.
 
 import { setText } from "./element.js";
 

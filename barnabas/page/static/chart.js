@@ -10,14 +10,14 @@ const RIGHT = 14;
 const BANDS_TOP = 2;
 const RATE = { top: 56, bottom: 184 };
 const LATENCY = { top: 214, bottom: 292 };
-/** The rate has the place of both where nothing is known of latency. */
+/** The layout without latency: the rate takes the place of both. */
 const RATE_ALONE = { top: 56, bottom: 292 };
 const LANES_TOP = 308;
 const LANE = 22;
 const AXIS = LANES_TOP + LANES.length * LANE + 4;
 const HEIGHT = AXIS + 24;
 const MARK_PX = 17;
-/** About the width of one, in the names of faults. */
+/** Approximate width of a character in the names of faults. */
 const LETTER = 6.6;
 const STEMMED = new Set(["faults", "elections"]);
 
@@ -25,11 +25,11 @@ const line1 = (attributes) => drawing("line", attributes);
 const words = (attributes, text = "") => drawing("text", attributes, text);
 
 export class Chart {
-  /** `open(mark)` shows why. */
+  /** `open(mark)` shows the cause. */
   constructor(root, history, marks, open) {
     Object.assign(this, { history, marks, open });
     this.width = 0;
-    /** Nothing is known of latency. */
+    /** The page is read-only and knows no latency. */
     this.looksOn = false;
     const group = (name, ...children) => drawing("g", { class: name }, ...children);
     const paths = {};
@@ -76,7 +76,7 @@ export class Chart {
     );
   }
 
-  /** Draws the stretch of time; `hoverMs` is where the reader points, or null. */
+  /** Draws a period; `hoverMs` is the time under the pointer, or null. */
   draw(fromMs, toMs, hoverMs) {
     const width = this.width;
     if (width < LEFT + RIGHT + 40) return;
@@ -89,7 +89,7 @@ export class Chart {
     this.right = right;
     this.x = linear(fromMs, toMs, LEFT, right);
     const samples = this.history.samplesBetween(fromMs, toMs);
-    // Who reads what was written long ago reads fast for a moment: that may leave the plot.
+    // A consumer that catches up reads fast for a moment: its line may leave the plot.
     const ackedTop = highest(samples, ["acked"], 10);
     const rateTop = Math.min(highest(samples, ["acked", "read"], 10), 2 * ackedTop);
     const latencyTop = Math.max(100, decadeAbove(highest(samples, ["p50", "p99"], 1)));
@@ -106,7 +106,7 @@ export class Chart {
     this.#drawCross(hoverMs);
   }
 
-  /** The time under a place of the pointer, or null. */
+  /** The time at a position of the pointer, or null. */
   timeAt(clientX) {
     if (!this.x) return null;
     const at =
@@ -131,12 +131,12 @@ export class Chart {
       this.svg,
       "aria-label",
       newest
-        ? `From ${clock(this.fromMs)} to ${clock(this.toMs)}: ${this.#told(newest)} at the end`
-        : "No load in this time",
+        ? `From ${clock(this.fromMs)} to ${clock(this.toMs)}: ${this.#values(newest)} at the end`
+        : "No load in this period",
     );
   }
 
-  #told(sample) {
+  #values(sample) {
     if (this.looksOn) return `${count(sample.acked)} records committed per second`;
     return `${count(sample.acked)} records acked and ${count(sample.read)} read per second, latency p99 ${duration(sample.p99)}`;
   }
@@ -188,7 +188,7 @@ export class Chart {
     setAttribute(row.root, "width", Math.max(1.5, this.#inside(band.toMs ?? this.toMs) - from).toFixed(1));
   }
 
-  /** Names of faults stand in two lines, and do not run into each other if it can be helped. */
+  /** Places names of faults in two lines, without overlap where possible. */
   #placeBandWords(bands) {
     const endOf = [-Infinity, -Infinity];
     return bands

@@ -1,4 +1,4 @@
-// The connection: how the page's own feed is, and whether the cluster answers. Always shown, never a blank page.
+// State of the page's feed, and whether the cluster answers. Always shown; the page never goes blank.
 
 import { setAttribute, setText } from "./element.js";
 import { askFrame } from "./frame.js";
@@ -49,19 +49,19 @@ export class Connection {
 
   #problem(seconds) {
     if (this.state === "waiting") {
-      const last = this.begun ? "What you see is the last that was known. " : "";
+      const last = this.begun ? "The page shows the last known state. " : "";
       return [
         "bad",
         "The page's server does not answer.",
         `${last}Trying again ${seconds > 0 ? `in ${seconds} s` : "now"}.`,
       ];
     }
-    if (this.state === "silent") return ["warn", "The page's server has said nothing for some seconds.", ""];
+    if (this.state === "silent") return ["warn", "The page's server has sent nothing for some seconds.", ""];
     if (this.state === "live" && this.away)
       return [
         "bad",
         "No node of the cluster answers.",
-        "What you see is the last that was known; the page goes on asking.",
+        "The page shows the last known state and keeps polling.",
       ];
     return ["calm", "", ""];
   }

@@ -1,5 +1,5 @@
-// Control: what the page may do to the cluster, with the token that the command printed.
-// The token comes in the fragment of the address, which no server sees, and stays with this tab.
+// Actions on the cluster, with the token that the command printed.
+// The token comes in the fragment of the URL, which is not sent to a server, and stays in this tab.
 
 const KEY = "barnabas-token";
 
@@ -17,7 +17,7 @@ function readToken(kept) {
 }
 
 export class Control {
-  /** `failed(line)` is told what was refused. */
+  /** `failed(line)` gets the text of a refusal. */
   constructor(failed) {
     this.failed = failed;
     this.token = "";
@@ -25,7 +25,7 @@ export class Control {
     this.takeToken();
   }
 
-  /** From the address, where it is now. */
+  /** The token in the URL. */
   takeToken() {
     this.token = readToken(this.token);
     this.refused = false;
@@ -35,17 +35,17 @@ export class Control {
     return this.faultsAllowed && this.token !== "" && !this.refused;
   }
 
-  /** Why there are no buttons, or nothing. */
+  /** Why there are no buttons; may be empty. */
   get hint() {
     if (!this.faultsAllowed) return "Read-only: the page was started without --allow-faults.";
     if (this.refused)
-      return "Read-only: this page's token is not the server's (was it started anew?). Open the address that barnabas page printed.";
+      return "Read-only: the server has another token (was it restarted?). Open the URL that barnabas page printed.";
     if (!this.token)
-      return "Read-only: to kill, pause and cut, open the address with #token=… that barnabas page printed.";
+      return "Read-only: to inject faults, open the URL with #token=… that barnabas page printed.";
     return "";
   }
 
-  /** True if it was done. Who asks sees to it that it is not asked twice. */
+  /** True if the action succeeded. The caller prevents double clicks. */
   async post(path, body) {
     let response;
     try {
@@ -74,7 +74,7 @@ export class Control {
   }
 }
 
-/** A button that is busy while what it does is under way. */
+/** Marks a button as busy during its action. */
 export function whileBusy(button, action) {
   button.addEventListener("click", async () => {
     if (button.getAttribute("aria-busy") === "true") return;

@@ -1,4 +1,4 @@
-// Elements of the document: made with text as text, and changed only where something changed.
+// DOM helpers: text is never parsed as HTML, and only differences are written.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -8,17 +8,17 @@ function filled(node, attributes, children) {
   return node;
 }
 
-/** An HTML element; children are elements, or texts that stay texts whatever is in them. */
+/** An HTML element; children are elements or plain texts. */
 export function element(tag, attributes = {}, ...children) {
   return filled(document.createElement(tag), attributes, children);
 }
 
-/** The same for SVG. */
+/** An SVG element. */
 export function drawing(tag, attributes = {}, ...children) {
   return filled(document.createElementNS(SVG, tag), attributes, children);
 }
 
-/** null or false take the attribute away, true sets it without a value. */
+/** null or false remove the attribute, true sets it without a value. */
 export function setAttribute(node, name, value) {
   if (value === null || value === undefined || value === false) {
     if (node.hasAttribute(name)) node.removeAttribute(name);
@@ -28,7 +28,7 @@ export function setAttribute(node, name, value) {
   if (node.getAttribute(name) !== text) node.setAttribute(name, text);
 }
 
-/** True if the text is another one now. */
+/** Returns whether the text changed. */
 export function setText(node, text) {
   const wanted = String(text);
   if (node.textContent === wanted) return false;
@@ -36,18 +36,18 @@ export function setText(node, text) {
   return true;
 }
 
-/** A length or a share that the style sheet reads. */
+/** Sets a custom property of the style sheet. */
 export function setStyle(node, property, value) {
   if (node.style.getPropertyValue(property) !== value) node.style.setProperty(property, value);
 }
 
-/** A gentle flash. Still where less motion is wanted (the style sheet sees to it). */
+/** A short flash; the style sheet suppresses it for prefers-reduced-motion. */
 export function flash(node) {
   node.classList.remove("flash");
   requestAnimationFrame(() => node.classList.add("flash"));
 }
 
-/** The options of a select, rebuilt only when they are others; keeps the chosen one. `pairs` are [value, text]. */
+/** Sets the options of a select if they differ; keeps the selection. `pairs` are [value, text]. */
 export function setOptions(select, pairs, chosen) {
   const wanted = JSON.stringify(pairs);
   if (select.dataset.options !== wanted) {
@@ -57,7 +57,7 @@ export function setOptions(select, pairs, chosen) {
   if (chosen !== undefined && select.value !== chosen) select.value = chosen;
 }
 
-/** Children of one parent, each under a key: made once, refreshed, moved and removed, never rebuilt. */
+/** Keyed children of one parent: made once, then refreshed, moved and removed. */
 export class Rows {
   constructor(parent, make, refresh) {
     this.parent = parent;
@@ -66,7 +66,7 @@ export class Rows {
     this.rows = new Map();
   }
 
-  /** `items` in order; what `make` gave for a key is given to `refresh` again. Its `root` is in the document. */
+  /** Updates to `items` in order; `refresh` gets what `make` returned for the key, whose `root` is in the document. */
   update(items, keyOf) {
     const gone = new Set(this.rows.keys());
     let place = this.parent.firstChild;

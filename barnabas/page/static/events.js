@@ -1,4 +1,4 @@
-// The list of events, newest first; each opens why it happened.
+// The list of events, newest first; each opens its cause.
 
 import { Rows, element, setAttribute, setOptions, setText } from "./element.js";
 import { askFrame } from "./frame.js";
@@ -8,7 +8,7 @@ import { KIND_NAMES, icon, markLook } from "./shapes.js";
 const MOST_ROWS = 150;
 
 export class Events {
-  /** `open(mark)` shows why. */
+  /** `open(mark)` shows the cause. */
   constructor(root, kind, subject, total, marks, open) {
     Object.assign(this, { root, kind, subject, total, marks, open });
     setOptions(kind, [["", "all kinds"], ...KIND_NAMES.map((name) => [name, name])]);
@@ -22,7 +22,7 @@ export class Events {
     );
   }
 
-  /** Shows only what is about a subject. */
+  /** Shows only events about a subject. */
   showSubject(subject) {
     this.kind.value = "";
     this.subject.value = subject;
@@ -32,17 +32,25 @@ export class Events {
   draw() {
     const found = this.marks.newest(this.kind.value, this.subject.value);
     this.rows.update(found.slice(0, MOST_ROWS), (mark) => mark.key);
+    this.#keepOneTabStop();
     const all = this.marks.byTime.length;
     setText(this.total, found.length === all ? count(all) : `${count(found.length)} of ${count(all)}`);
     setAttribute(
       this.root,
       "data-empty",
-      found.length ? null : all ? "No event fits the filter." : "Nothing has happened yet.",
+      found.length ? null : all ? "No event fits the filter." : "No events yet.",
     );
   }
 
   focusFirst() {
     this.root.querySelector("button")?.focus();
+  }
+
+  /** The list is one tab stop; the arrow keys move within it. */
+  #keepOneTabStop() {
+    const buttons = [...this.root.querySelectorAll("button")];
+    const stop = buttons.find((button) => button === document.activeElement) ?? buttons[0];
+    for (const button of buttons) setAttribute(button, "tabindex", button === stop ? "0" : "-1");
   }
 
   #make(mark) {
@@ -68,5 +76,6 @@ export class Events {
     if (place < 0 || !(event.key in steps)) return;
     event.preventDefault();
     buttons[Math.min(buttons.length - 1, Math.max(0, place + steps[event.key]))].focus();
+    this.#keepOneTabStop();
   }
 }

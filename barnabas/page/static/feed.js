@@ -1,5 +1,5 @@
-// The feed: one stream of events from the page's server, taken up again when it breaks.
-// Knows no display: tells what came, and how the connection is.
+// The feed: one stream of events from the page's server, reconnected when it breaks.
+// Reports events and the state of the connection; knows no display.
 
 export const KINDS = ["hello", "cluster", "partitions", "load", "mark", "tour"];
 
@@ -20,11 +20,11 @@ export class Feed {
     this.heardAt = 0;
     this.state = "";
     setInterval(() => this.#watch(), 1000);
-    // A browser that knows of no network says so at once; a wait of seconds may end early.
+    // The browser reports when the network is back: the wait may end early.
     addEventListener("online", () => this.state === "waiting" && this.open());
   }
 
-  /** Opens, or opens anew for another topic. */
+  /** Connects, or reconnects for another topic. */
   open(topic = this.topic) {
     this.#close();
     this.topic = topic;
@@ -55,7 +55,7 @@ export class Feed {
     const waitMs = this.waitMs;
     this.waitMs = Math.min(waitMs * 2, LONGEST_WAIT_MS);
     this.#become("waiting", waitMs);
-    // Many pages of one server do not come back in the same moment.
+    // Jitter: many pages of one server do not reconnect at once.
     this.timer = setTimeout(() => this.open(), waitMs * (0.8 + 0.4 * Math.random()));
   }
 

@@ -1,5 +1,5 @@
-// One animation frame: displays ask to be drawn, and are drawn once, whatever came in between.
-// A page that nobody sees gets no frames, and draws nothing.
+// One animation frame: displays that asked are drawn once per frame.
+// A hidden page gets no frames and draws nothing.
 
 const asked = new Set();
 let scheduled = false;
@@ -12,7 +12,7 @@ function drawAll() {
     try {
       display.draw();
     } catch (error) {
-      // One display that cannot draw what it was told leaves the others standing.
+      // A display that fails to draw does not affect the others.
       console.error(error);
     }
   }

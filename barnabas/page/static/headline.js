@@ -1,15 +1,15 @@
-// The headline: the load in numbers that can be read across a room.
+// The headline: the load in large numbers.
 
 import { element, setAttribute, setText, flash } from "./element.js";
 import { askFrame } from "./frame.js";
 import { count, duration, isNumber } from "./numbers.js";
 import { FINE, WRONG, icon, setIcon } from "./shapes.js";
 
-/** What must be 0: its number, and words for what it means. */
+/** Numbers that must be 0, with their titles. */
 const MUST_BE_ZERO = [
-  ["lost", "Lost", "acked, then gone"],
+  ["lost", "Lost", "acked but not read"],
   ["duplicated", "Duplicated", "read twice"],
-  ["out_of_order", "Out of order", "read too early"],
+  ["out_of_order", "Out of order", "read before an earlier one"],
 ];
 const FLOWS = [
   ["longest_gap_ms", "Longest gap", "between two acks", duration],
@@ -17,7 +17,7 @@ const FLOWS = [
   ["p99_ms", "Latency, p99", "", duration],
 ];
 
-/** What is shown of a topic that others write, and what it is called then. */
+/** Numbers and titles for a topic with other producers. */
 const LOOKING_ON = new Map([
   ["acked", "Committed"],
   ["acked_per_second", "Committed per second"],
@@ -39,7 +39,7 @@ export class Headline {
     askFrame(this);
   }
 
-  /** Of a topic that others write: what can be known of it. */
+  /** Numbers of a topic with other producers. */
   takeThroughput(flow) {
     this.flow = flow;
     askFrame(this);
@@ -54,7 +54,7 @@ export class Headline {
     setAttribute(this.root, "data-looks-on", looksOn);
     if (looksOn) {
       this.#write("acked", count(this.flow.readable), `committed records in ${this.flow.topic}`);
-      this.#write("acked_per_second", count(this.flow.perSecond), "whoever writes them");
+      this.#write("acked_per_second", count(this.flow.perSecond), "by any producer");
       return;
     }
     const load = this.load ?? {};
@@ -73,8 +73,8 @@ export class Headline {
 
   #ackedNote(load) {
     if (this.load === null) return "no load yet";
-    if (load.running === false) return "the load stands still";
-    return isNumber(load.undecided) && load.undecided > 0 ? `${count(load.undecided)} under way` : "the load runs";
+    if (load.running === false) return "the load is stopped";
+    return isNumber(load.undecided) && load.undecided > 0 ? `${count(load.undecided)} in flight` : "the load is running";
   }
 
   #flowNote(key, load, meaning) {

@@ -1,4 +1,4 @@
-// History: a quarter of an hour of the load, the faults that were on, and the longest gap.
+// History: 15 minutes of the load, the faults, and the longest gap.
 
 import { isNumber } from "./numbers.js";
 import { Ring } from "./ring.js";
@@ -23,7 +23,7 @@ export class History {
     this.nowMs = null;
   }
 
-  /** The newest time that was told; the axis ends there. */
+  /** Time of the newest event; the axis ends there. */
   hear(atMs) {
     if (isNumber(atMs) && (this.nowMs === null || atMs > this.nowMs)) this.nowMs = atMs;
   }
@@ -43,8 +43,8 @@ export class History {
   }
 
   /**
-   * The load tells only how long its longest gap is. While it grows, it goes on; and the first time that it was seen
-   * to grow tells best when it began.
+   * The load reports only the length of its longest gap. While that grows, the gap is current; the first time it grew
+   * is the best estimate of its beginning.
    */
   #measureGap(longestMs, atMs) {
     if (!isNumber(longestMs)) return;
@@ -62,7 +62,7 @@ export class History {
     this.gap = { fromMs: began, toMs: began + longestMs, ms: longestMs };
   }
 
-  /** What is wrong now, by key: [words, name]. */
+  /** Current faults by key: [words, name]. */
   #faults(cluster) {
     const faults = new Map();
     for (const node of named(cluster.nodes)) {
@@ -94,7 +94,7 @@ export class History {
     }
   }
 
-  /** With one before, so that lines reach the edge. */
+  /** Samples of a period, with the one before, so that lines reach the edge. */
   samplesBetween(fromMs, toMs) {
     const found = [];
     let before = null;

@@ -1,11 +1,11 @@
-// The keyboard: shortcuts of one key, where nobody is typing, and the dialog that lists them.
+// Keyboard shortcuts of one key, outside of text fields, and the dialog that lists them.
 
 import { element } from "./element.js";
 
 const KEY = "barnabas-shortcuts";
 
 export class Keyboard {
-  /** `shortcuts` are [key, what it does in words, action]. */
+  /** `shortcuts` are [key, description, action]. */
   constructor(dialog, opener, shortcuts) {
     this.dialog = dialog;
     this.shortcuts = [...shortcuts, ["?", "Show or hide these shortcuts", () => this.toggleHelp()]];
@@ -41,10 +41,10 @@ export class Keyboard {
       write(box.checked ? "on" : "off");
     });
     const also = [
-      ["Tab", "Go through all controls"],
-      ["Enter", "Press the button, open why an event happened"],
-      ["↑ ↓", "Go through the list of events"],
-      ["Esc", "Close what is open"],
+      ["Tab", "Move through all controls"],
+      ["Enter", "Press a button, open the cause of an event"],
+      ["↑ ↓", "Move through the list of events"],
+      ["Esc", "Close the dialog"],
     ];
     const rows = [...this.shortcuts, ...also].map(([key, words]) =>
       element("div", {}, element("dt", {}, element("kbd", {}, key === " " ? "Space" : key)), element("dd", {}, words)),
@@ -55,7 +55,7 @@ export class Keyboard {
         { class: "inside" },
         element("header", {}, element("h2", { id: "help-title" }, "Keyboard"), close),
         element("dl", {}, ...rows),
-        element("label", { class: "switch" }, box, "Shortcuts of one key are on"),
+        element("label", { class: "switch" }, box, "Single-key shortcuts"),
       ),
     );
   }
@@ -73,6 +73,6 @@ function write(value) {
   try {
     localStorage.setItem(KEY, value);
   } catch {
-    // it lasts as long as this page
+    // without storage the choice lasts as long as the page
   }
 }

@@ -50,7 +50,7 @@ export class Links {
       if (cell.isCut !== isCut) {
         if (cell.isCut !== null) {
           flash(cell.button);
-          this.announce(`The link between ${one} and ${other} is ${isCut ? "cut" : "whole"}`);
+          this.announce(`The link between ${one} and ${other} is ${isCut ? "cut" : "up"}`);
         }
         cell.isCut = isCut;
         setAttribute(cell.button, "data-tone", isCut ? "bad" : "calm");
@@ -58,16 +58,16 @@ export class Links {
         setAttribute(
           cell.button,
           "title",
-          `${one} to ${other}: ${isCut ? "cut; press to heal" : "whole; press to cut"}`,
+          `${one} to ${other}: ${isCut ? "cut; press to heal" : "up; press to cut"}`,
         );
         setIcon(cell.icon, isCut ? CUT : WHOLE);
       }
       setAttribute(cell.button, "disabled", !mayAct);
     }
-    // A page that only looks on shows links when there is something to see.
+    // A read-only page shows links only if one is cut.
     setAttribute(this.panel, "hidden", !this.possible && this.cut.size === 0);
     const count = this.cut.size;
-    const state = count === 0 ? "all whole" : `${count} cut`;
+    const state = count === 0 ? "all up" : `${count} cut`;
     setText(this.told, this.possible ? state : `${state}; this cluster's links cannot be cut`);
   }
 

@@ -1,4 +1,4 @@
-// Marks: what happened, by time. Bounded, and each of them once, though a feed that is taken up again tells them anew.
+// Marks by time: bounded, and without duplicates after a reconnection of the feed.
 
 import { isNumber } from "./numbers.js";
 
@@ -34,10 +34,10 @@ export class Marks {
     this.keys = new Set();
   }
 
-  /** The mark as it is kept, or null if it was here before or has no time. */
-  add(told) {
-    if (!isNumber(told.at_ms)) return null;
-    const mark = clean(told);
+  /** Returns the stored mark, or null for a duplicate or a mark without time. */
+  add(event) {
+    if (!isNumber(event.at_ms)) return null;
+    const mark = clean(event);
     if (this.keys.has(mark.key)) return null;
     let place = this.byTime.length;
     while (place > 0 && this.byTime[place - 1].atMs > mark.atMs) place--;
@@ -47,19 +47,19 @@ export class Marks {
     return mark;
   }
 
-  /** Those from one time to another, oldest first. */
+  /** Marks of a period, oldest first. */
   between(fromMs, toMs) {
     return this.byTime.filter((mark) => mark.atMs >= fromMs && mark.atMs <= toMs);
   }
 
-  /** Newest first, of a kind (or any), about a subject (or anything). */
+  /** Marks of a kind and subject, newest first; an empty filter matches all. */
   newest(kind, subject) {
     const wanted = plain(subject);
     const fits = (mark) => (!kind || mark.kind === kind) && (!wanted || mark.about.includes(wanted));
     return this.byTime.filter(fits).reverse();
   }
 
-  /** The newest fault about a node within a stretch of time. */
+  /** The newest fault of a node within a period. */
   faultOf(name, fromMs, toMs) {
     const wanted = plain(name);
     const fits = (mark) => mark.kind === "fault" && (mark.about.includes(wanted) || plain(mark.text).includes(wanted));

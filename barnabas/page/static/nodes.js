@@ -1,4 +1,4 @@
-// The nodes: one card each, with state, epoch, its metadata log against the quorum's, and what may be done to it.
+// The nodes: a card each with state, epoch, the metadata log compared with the quorum's, and buttons.
 
 import { Rows, element, flash, setAttribute, setStyle, setText } from "./element.js";
 import { askFrame } from "./frame.js";
@@ -7,7 +7,7 @@ import { icon, setIcon, stateLook } from "./shapes.js";
 import { whileBusy } from "./control.js";
 
 const SHORTEST_SPAN = 50;
-/** Nodes are asked one after the other: so much may have been written meanwhile. */
+/** Nodes are polled one after the other: a difference of so many offsets is no lag. */
 const IN_STEP = 2;
 const WORDS = { kill: "Kill", start: "Start", pause: "Pause", resume: "Resume" };
 
@@ -30,7 +30,7 @@ function actionsOf(state) {
 }
 
 export class Nodes {
-  /** `announce(text)` is told changes of state, for who does not see them. */
+  /** `announce(text)` gets changes of state, for screen readers. */
   constructor(root, control, announce) {
     this.control = control;
     this.announce = announce;
@@ -113,7 +113,7 @@ export class Nodes {
       setIcon(row.icon, look);
       setText(row.word, state);
     }
-    setText(row.epoch, isNumber(node.epoch) ? `epoch ${count(node.epoch)}` : "");
+    setText(row.epoch, isNumber(node.epoch) ? `epoch ${node.epoch}` : "");
     this.#refreshOffsets(row, node);
     if (setText(row.told, node.told ?? "")) setAttribute(row.told, "title", node.told || null);
     actionsOf(state).forEach(([action, possible], index) => {
@@ -148,7 +148,7 @@ export class Nodes {
   }
 }
 
-/** Those of a list that have a name, whatever else they lack. */
+/** The nodes of a list that have a name. */
 export function named(nodes) {
   return Array.isArray(nodes) ? nodes.filter((node) => node && typeof node.name === "string") : [];
 }

@@ -1,9 +1,9 @@
-// Numbers as people read them. What is missing is a dash, never "NaN" or "null".
+// Formatting of numbers. Missing values are a dash, never "NaN" or "null".
 
 const WHOLE = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 export const NOTHING = "–";
 
-/** True for a number that can be drawn. */
+/** True for a finite number. */
 export function isNumber(value) {
   return typeof value === "number" && Number.isFinite(value);
 }
@@ -30,13 +30,13 @@ export function clock(atMs, withMs = false) {
   return withMs ? `${text}.${String(date.getMilliseconds()).padStart(3, "0")}` : text;
 }
 
-/** The next of 1, 2, 5, 10, 20, 50 … that is not below `value`. */
+/** The smallest of 1, 2, 5, 10, 20, 50 … that is at least `value`. */
 export function niceAbove(value) {
   const power = 10 ** Math.floor(Math.log10(Math.max(value, 1)));
   return [1, 2, 5, 10].map((step) => step * power).find((nice) => nice >= value * 0.999999);
 }
 
-/** Short for axes: 1,500 is 1.5k. */
+/** Short form for axes: 1,500 is 1.5k. */
 export function short(value) {
   if (value >= 1e6) return `${+(value / 1e6).toFixed(1)}M`;
   if (value >= 1e3) return `${+(value / 1e3).toFixed(1)}k`;

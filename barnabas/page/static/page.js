@@ -1,4 +1,4 @@
-// The page: everything is wired here. Events come from the feed, go to the displays, and are drawn in the next frame.
+// Wires the page: events come from the feed, go to the displays, and are drawn in the next frame.
 
 import { Announcer } from "./announcer.js";
 import { Connection } from "./connection.js";
@@ -64,7 +64,7 @@ const feed = new Feed(
   (state, waitMs) => connection.change(state, waitMs),
 );
 
-/** What the buttons of the page itself depend on. */
+/** State of the page's own buttons. */
 const now = { running: false, hasTour: false, touring: false, topic: null, chosen: false, topics: "" };
 
 function showControls() {
@@ -76,7 +76,7 @@ function showControls() {
   for (const display of [nodes, links, connection]) askFrame(display);
 }
 
-/** A page that looks on has no load of its own: what others write is the load, as far as the topic tells. */
+/** A read-only page has no load of its own: it shows the records of all producers of the topic. */
 function takeThroughput(told) {
   if (control.faultsAllowed || headline.load !== null) return;
   const flow = throughput.take(told);
@@ -169,9 +169,9 @@ new Keyboard(at("help"), at("help-open"), [
   ["e", "Go to the events", () => events.focusFirst()],
   ["/", "Filter the events by subject", () => at("subject").focus()],
   ["c", "Choose the topic", () => at("topic").focus()],
-  ["f", "Freeze the time axis, or let it go on", () => axis.toggle()],
+  ["f", "Freeze the time axis, or go live", () => axis.toggle()],
   ["[", "Ten seconds back in time", () => axis.shift(-1)],
-  ["]", "Ten seconds forth", () => axis.shift(1)],
+  ["]", "Ten seconds forward", () => axis.shift(1)],
   ["l", "Start or stop the load", press("load")],
   ["t", "Start the tour", press("tour-start")],
   ["d", "Light or dark colours", () => theme.toggle()],

@@ -1,4 +1,4 @@
-// The partitions of one topic: each replica as a bar of its last records, so that lag can be seen.
+// The partitions of one topic: each replica as a bar of its last records, which shows lag.
 
 import { Rows, element, flash, setAttribute, setOptions, setStyle, setText } from "./element.js";
 import { askFrame } from "./frame.js";
@@ -42,7 +42,7 @@ export class Partitions {
     for (const [kind, text] of [
       ["committed", "committed: up to the high watermark"],
       ["end", "written: up to the log end"],
-      ["none", "not there yet, or deleted"],
+      ["none", "not written yet, or deleted"],
     ]) {
       legend.append(element("li", {}, element("i", { class: `key ${kind}`, "aria-hidden": "true" }), text));
     }
@@ -69,7 +69,7 @@ export class Partitions {
     setAttribute(
       this.root,
       "data-empty",
-      known.length === 0 ? `${topic ? `The topic ${topic} has` : "There are"} no partitions that can be shown.` : null,
+      known.length === 0 ? `${topic ? `The topic ${topic} has` : "There are"} no partitions to show.` : null,
     );
     const chosen = this.select.value === "all" ? "the whole log" : `the last ${count(this.span)} records`;
     setText(this.scale, known.length ? `each bar: ${chosen}` : "");
@@ -89,7 +89,7 @@ export class Partitions {
         if (isNumber(replica.log_end_offset)) lag = Math.max(lag, end - replica.log_end_offset);
     }
     const wanted = Math.min(MOST_SPAN, Math.max(LEAST_SPAN, niceAbove(lag * 1.3)));
-    // It grows at once, and shrinks only when it has been too long for a while: bars that jump cannot be compared.
+    // The scale grows at once and shrinks late: bars that jump cannot be compared.
     if (wanted >= this.span) {
       this.span = wanted;
       this.smallerSince = null;
@@ -136,7 +136,7 @@ export class Partitions {
     row.inSync = told;
     setText(row.leaderText, leader === null ? "no leader" : `leader ${leader}`);
     setAttribute(row.root, "data-tone", leader === null ? "bad" : inSync.length < replicas.length ? "warn" : "good");
-    setText(row.epoch, `epoch ${count(partition.leader_epoch)}`);
+    setText(row.epoch, `epoch ${isNumber(partition.leader_epoch) ? partition.leader_epoch : "–"}`);
     setText(row.isr, told);
     row.end = endOf(replicas);
     row.from = this.select.value === "all" ? startOf(replicas) : row.end - this.span;

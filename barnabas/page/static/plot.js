@@ -1,16 +1,16 @@
-// Plots: scales, lines and their ticks, as numbers and path strings. Knows no document.
+// Plots: scales, lines and ticks, as numbers and path strings, without the DOM.
 
 import { isNumber, niceAbove } from "./numbers.js";
 
 const BROKEN_AFTER_MS = 2600;
 
-/** From one stretch of numbers to another. */
+/** Linear scale. */
 export function linear(from, to, low, high) {
   const factor = (high - low) / (to - from || 1);
   return (value) => low + (value - from) * factor;
 }
 
-/** Tenfold steps have equal heights. */
+/** Logarithmic scale. */
 export function logarithmic(from, to, low, high) {
   const scale = linear(Math.log10(from), Math.log10(to), low, high);
   return (value) => scale(Math.log10(Math.max(value, from)));
@@ -23,12 +23,12 @@ export function highest(samples, keys, least) {
   return niceAbove(most);
 }
 
-/** The least power of ten that is not below. */
+/** The smallest power of ten that is at least the value. */
 export function decadeAbove(value) {
   return 10 ** Math.ceil(Math.log10(Math.max(value, 1)) - 1e-9);
 }
 
-/** Runs of samples that have a number, broken where nothing was told. */
+/** Runs of samples with a number, split at missing ones. */
 function runs(samples, key) {
   const all = [];
   let run = null;
@@ -53,7 +53,7 @@ export function line(samples, key, x, y) {
     .join("");
 }
 
-/** The same, closed down to a base. */
+/** The area below the line, down to a base. */
 export function area(samples, key, x, y, base) {
   return runs(samples, key)
     .map((run) => {
@@ -63,14 +63,14 @@ export function area(samples, key, x, y, base) {
     .join("");
 }
 
-/** Whole multiples of a step within a stretch. */
+/** Multiples of a step within a range. */
 export function steps(from, to, step) {
   const found = [];
   for (let value = Math.ceil(from / step) * step; value <= to; value += step) found.push(value);
   return found;
 }
 
-/** Marks of one lane that would lie on each other, together: [[first, …], …]. */
+/** Groups the marks of one lane that would overlap: [[first, …], …]. */
 export function clusters(marks, widthMs) {
   const found = [];
   for (const mark of marks) {

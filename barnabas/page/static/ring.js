@@ -1,4 +1,4 @@
-// A ring: the newest so many of something; the memory of an hour is that of a quarter of one.
+// A ring buffer of the newest items, with bounded memory.
 
 export class Ring {
   constructor(capacity) {

@@ -1,4 +1,4 @@
-// Shapes that say what colour says, too: states of nodes, kinds of events.
+// Icons for states of nodes and kinds of events, so that nothing depends on colour alone.
 
 import { drawing } from "./element.js";
 
@@ -73,13 +73,13 @@ export function kindLook(kind) {
   return { path, tone, lane };
 }
 
-/** What must be 0 is, or is not. */
+/** Icons for numbers that must be 0. */
 export const FINE = { path: CHECK, tone: "good" };
 export const WRONG = { path: CROSS, tone: "bad" };
 
 const MENDED = /is started|is healed|goes on|is resumed/;
 
-/** The look of one event: a fault that ends is no fault, and a load that begins or ends is none. */
+/** The look of one event. The end of a fault and the start or stop of the load are no faults. */
 export function markLook(mark) {
   const look = kindLook(mark.kind);
   if (mark.kind === "fault" && mark.subject === "load") return { ...look, path: SQUARE, tone: "calm" };

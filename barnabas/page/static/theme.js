@@ -1,4 +1,4 @@
-// Light or dark: as the machine says, until somebody says otherwise.
+// Light or dark colours: the system's preference until the user chooses.
 
 import { setAttribute, setText } from "./element.js";
 
@@ -12,7 +12,7 @@ export class Theme {
     try {
       this.chosen = localStorage.getItem(KEY);
     } catch {
-      // a browser that keeps nothing
+      // without storage
     }
     this.preferred.addEventListener("change", () => this.#show());
     button.addEventListener("click", () => this.toggle());
@@ -28,7 +28,7 @@ export class Theme {
     try {
       localStorage.setItem(KEY, this.chosen);
     } catch {
-      // it lasts as long as this page
+      // without storage the choice lasts as long as the page
     }
     this.#show();
   }

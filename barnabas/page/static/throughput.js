@@ -1,8 +1,8 @@
-// The throughput of a topic as its partitions tell it: for clusters whose load is somebody else's.
+// Throughput of a topic, computed from the high watermarks of its partitions.
 
 import { isNumber } from "./numbers.js";
 
-/** Over so long the rate is taken: nodes tell at different moments. */
+/** Period of the rate; nodes are polled at different times. */
 const WINDOW_MS = 3000;
 
 export class Throughput {
@@ -11,7 +11,7 @@ export class Throughput {
     this.#begin(null);
   }
 
-  /** Takes an event `partitions`; gives what is readable, and committed records a second (null: not known yet). */
+  /** Takes an event `partitions`; returns readable records, and committed records per second (null if unknown). */
   take(told) {
     if (told.topic !== this.topic) this.#begin(told.topic);
     let readable = null;
@@ -21,7 +21,7 @@ export class Throughput {
       readable = (readable ?? 0) + Math.max(0, end - (start ?? 0));
       const before = this.ends.get(partition.index);
       if (before !== undefined && end > before) this.committed += end - before;
-      // A leader that is behind for a moment has taken nothing back; one that begins anew has.
+      // A leader whose high watermark lags for a moment has lost nothing; a new topic of the same name starts again.
       if (before === undefined || end > before || end < before / 2) this.ends.set(partition.index, end);
     }
     return { topic: this.topic, readable, perSecond: isNumber(told.at_ms) ? this.#rate(told.at_ms) : null };
@@ -42,7 +42,7 @@ export class Throughput {
   }
 }
 
-/** Where a partition's log begins, and what of it is committed, by its leader, else by whoever has most. */
+/** Log start and high watermark of a partition, from its leader, else the highest of all replicas. */
 function extent(partition) {
   const replicas = Array.isArray(partition?.replicas) ? partition.replicas : [];
   const known = replicas.filter((replica) => isNumber(replica?.high_watermark));

@@ -1,4 +1,4 @@
-// The time axis: the last two minutes, or a stretch further back; frozen while somebody reads.
+// The time axis: the last two minutes, or an earlier period; can be frozen.
 
 import { element, setAttribute, setText } from "./element.js";
 import { askFrame } from "./frame.js";
@@ -23,7 +23,7 @@ export class TimeAxis {
     this.chart = new Chart(root, history, marks, open);
     this.frozenMs = null;
     this.hoverMs = null;
-    /** The load is somebody else's: only what is committed can be known. */
+    /** The page is read-only: only committed records are known. */
     this.looksOn = false;
     this.values = LEGEND.map(([name, title, format]) => {
       const value = element("dd");
@@ -49,12 +49,12 @@ export class TimeAxis {
     return this.history.nowMs ?? Date.now();
   }
 
-  /** Stops the axis, or lets it run with the time again. */
+  /** Freezes the axis, or goes live. */
   toggle() {
     this.#endAt(this.frozenMs === null ? this.nowMs : null);
   }
 
-  /** Moves the stretch that is shown by so many steps of ten seconds. */
+  /** Moves the shown period by steps of ten seconds. */
   shift(steps) {
     const endMs = (this.frozenMs ?? this.nowMs) + steps * STEP_MS;
     this.#endAt(endMs >= this.nowMs ? null : endMs);

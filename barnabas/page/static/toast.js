@@ -1,4 +1,4 @@
-// A toast: one line about what was refused, for some seconds.
+// A toast: shows a refusal for some seconds.
 
 import { setText } from "./element.js";
 

@@ -1,4 +1,4 @@
-// The tour: its steps as they happen, and at its end what was lost, and how long the gaps were beside Apache Kafka's.
+// The tour: its lines as they arrive, and at its end the verdict and the gaps beside those of Apache Kafka.
 
 import { Rows, element, setAttribute, setText } from "./element.js";
 import { askFrame } from "./frame.js";
@@ -31,7 +31,7 @@ export class Tour {
   take(tour) {
     const step = isNumber(tour.step) ? tour.step : 0;
     const before = this.last;
-    if (before && (step < before.step || (before.finished && tour.finished !== true))) this.told = []; // it began anew
+    if (before && (step < before.step || (before.finished && tour.finished !== true))) this.told = []; // a new tour
     if (tour.finished !== true) this.hidden = false;
     const text = typeof tour.text === "string" ? tour.text : "";
     this.last = { step, of: tour.of, finished: tour.finished === true, summary: tour.summary ?? null };
@@ -47,7 +47,7 @@ export class Tour {
     this.panel.hidden = this.last === null || this.hidden;
     if (this.last === null) return;
     const { step, of, finished, summary } = this.last;
-    setText(this.progress, finished ? "finished" : isNumber(of) ? `step ${step} of ${of}` : "under way");
+    setText(this.progress, finished ? "finished" : isNumber(of) ? `step ${step} of ${of}` : "running");
     setAttribute(this.panel, "data-finished", finished);
     this.hide.hidden = !finished;
     this.rows.update(this.told, (line) => line.key);
@@ -104,7 +104,7 @@ function windows(summary) {
   const head = element(
     "tr",
     {},
-    ...["Fault", "Barnabas: longest gap", "Apache Kafka: the same"].map((title) =>
+    ...["Fault", "Barnabas: longest gap", "Apache Kafka: longest gap"].map((title) =>
       element("th", { scope: "col" }, title),
     ),
   );
@@ -120,7 +120,7 @@ function windows(summary) {
   return element(
     "table",
     { class: "windows" },
-    element("caption", { class: "unseen" }, "Longest gap for each fault"),
+    element("caption", { class: "unseen" }, "Longest gap by fault"),
     element("thead", {}, head),
     element("tbody", {}, ...body),
   );

@@ -1,4 +1,4 @@
-// Why: the decision behind an event, with its cause, epochs and offsets, and the story of what it is about.
+// The decision behind an event, with its cause, epochs and offsets, and the story of its subject.
 
 import { element } from "./element.js";
 import { clock, isNumber, NOTHING, count } from "./numbers.js";
@@ -52,14 +52,14 @@ export class Why {
     );
     if (!this.dialog.open) this.dialog.showModal();
     this.dialog.scrollTop = 0;
-    if (subjects.length) this.#tell(subjects[0], mark);
+    if (subjects.length) this.#showStory(subjects[0], mark);
   }
 
-  /** What was decided; the cause has a line of its own. */
+  /** The decision without its cause, which has a line of its own. */
   #headline({ text, decision, subject }) {
-    const told = text || subject || "What happened is not told.";
+    const line = text || subject || "The event has no text.";
     const cause = typeof decision?.cause === "string" ? decision.cause : "";
-    return cause && told.endsWith(cause) ? told.slice(0, -cause.length).replace(/:\s*$/, "") : told;
+    return cause && line.endsWith(cause) ? line.slice(0, -cause.length).replace(/:\s*$/, "") : line;
   }
 
   #cause(decision) {
@@ -98,33 +98,33 @@ export class Why {
 
   #chip(subject, mark) {
     const chip = element("button", { type: "button", class: "chip" }, subject);
-    chip.addEventListener("click", () => this.#tell(subject, mark));
+    chip.addEventListener("click", () => this.#showStory(subject, mark));
     return chip;
   }
 
-  async #tell(subject, mark) {
+  async #showStory(subject, mark) {
     const mine = ++this.asked;
     for (const chip of this.dialog.querySelectorAll(".chip"))
       chip.setAttribute("aria-pressed", chip.textContent === subject ? "true" : "false");
     this.storyTitle.textContent = `The story of ${subject}`;
-    this.story.replaceChildren(element("li", { class: "plain" }, "asking the nodes …"));
+    this.story.replaceChildren(element("li", { class: "plain" }, "loading …"));
     let rows;
     try {
       const response = await fetch(`/why?subject=${encodeURIComponent(subject)}`);
       if (!response.ok) throw new Error((await response.text()).trim().slice(0, 200) || `refused (${response.status})`);
-      const told = await response.json();
-      rows = this.#story(Array.isArray(told.decisions) ? told.decisions : [], mark);
+      const answer = await response.json();
+      rows = this.#story(Array.isArray(answer.decisions) ? answer.decisions : [], mark);
     } catch (error) {
-      rows = [element("li", { class: "plain" }, `The story could not be had: ${error.message}`)];
+      rows = [element("li", { class: "plain" }, `The story could not be loaded: ${error.message}`)];
     }
-    if (mine !== this.asked) return; // another one was asked for meanwhile
+    if (mine !== this.asked) return; // another story was requested meanwhile
     this.story.replaceChildren(...rows);
     this.story.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" });
   }
 
   #story(decisions, mark) {
     const known = decisions.filter((decision) => decision && typeof decision === "object");
-    if (!known.length) return [element("li", { class: "plain" }, "No node remembers a decision about it.")];
+    if (!known.length) return [element("li", { class: "plain" }, "No node has a decision about it.")];
     const isThis = (decision) =>
       mark.decision && decision.number === mark.decision.number && decision.node === mark.decision.node;
     return known.map((decision) =>

@@ -60,7 +60,7 @@ def surveyed(session: Any, options: SegmentOptions) -> tuple[SegmentPlan, list[S
 
 
 def account(plan: SegmentPlan, surveys: Sequence[Survey]) -> dict[str, Any]:
-    """Of each partition, and of all together; JSON values."""
+    """Counts by partition and in total, as JSON values."""
     by_partition: dict[tuple[str, int], list[Survey]] = {}
     for each in surveys:
         by_partition.setdefault((each.task.topic, each.task.partition), []).append(each)

@@ -27,7 +27,7 @@ class GroupSpec(NamedTuple):
 
     @property
     def is_homogeneous(self) -> bool:
-        """Whether all members subscribe to the same topics."""
+        """True if all members subscribe to the same topics."""
         first = next(iter(self.members.values()), None)
         return first is None or all(member.topics == first.topics for member in self.members.values())
 

@@ -1,4 +1,4 @@
-"""Names and records that want to steer the terminal of whoever looks at them."""
+"""Names and records with control characters for the terminal."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ import trio.testing
 from barnabas.cli.consume import Extent, Look
 from barnabas.cli.produce import Input
 from barnabas.cli.record_text import Outgoing, WrongText
-from barnabas.cli.source import pieces
 from barnabas.cli.start_offsets import Place, Span
+from barnabas.cli.stdin import pieces
 from barnabas.client.consumer.record import ConsumerRecord, TimestampType
 from barnabas.cluster.errors import WrongArgument
 

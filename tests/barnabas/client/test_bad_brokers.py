@@ -102,6 +102,30 @@ def test_it_is_no_broker(do: Do, treat: Callable[[Connection], Any]) -> None:
     play(start, scenario)
 
 
+@pytest.mark.parametrize(
+    ("treat", "reason"),
+    [
+        (None, "b1:9092: connection refused"),
+        (_says(b"HTTP/1.1 400 Bad Request\r\n"), "the server answers in HTTP; use the port of a Kafka listener"),
+        (_silent, "b1:9092"),
+    ],
+)
+@pytest.mark.parametrize("do", CLIENTS)
+def test_the_error_names_the_address_and_the_reason(
+    do: Do, treat: Callable[[Connection], Any] | None, reason: str
+) -> None:
+    def start(universe: Universe, nursery: trio.Nursery) -> None:
+        if treat is not None:
+            nursery.start_soon(universe.run_node, "b1", lambda world: listen_badly(world, "b1", treat))
+
+    async def scenario(world: World) -> None:
+        with pytest.raises((KafkaError, NoBrokerAvailable)) as failure:
+            await do(world)
+        assert reason in str(failure.value)
+
+    play(start, scenario)
+
+
 def _old_broker() -> PlainNode:
     """Knows `t`, and serves nothing but Metadata."""
     return PlainNode({ApiKey.METADATA: lambda _: metadata({1: "b1"}, {"t": 1})})

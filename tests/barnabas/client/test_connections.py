@@ -148,8 +148,8 @@ def test_a_cancelled_dial_is_taken_over_by_who_waits() -> None:
 
 @pytest.mark.feature("CL-01")
 def test_connect_waits_for_a_handshake_that_a_call_began() -> None:
-    """A call that lost the connection opens it again by itself. Whoever was told then that there is one would find that
-    nothing can be asked yet, and connect again, and again, without a pause."""
+    """A call that lost the connection opens it again by itself. A `connect` that returned before the handshake would be
+    followed by a call that fails, another `connect`, and so on without a pause."""
 
     async def scenario(scene: Scene) -> None:
         await scene.start()
@@ -355,12 +355,19 @@ def test_no_listener_makes_a_call_hang(treat: Callable[[Connection], Any], secon
     stage(scenario)
 
 
-def test_another_protocol_is_recognized() -> None:
+@pytest.mark.parametrize(
+    ("first_bytes", "hint"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the server answers in HTTP; use the port of a Kafka listener"),
+        (b"\x15\x03\x03\x00\x02\x02\x16", "does not speak the Kafka protocol, or not in plaintext"),
+    ],
+)
+def test_another_protocol_is_recognized(first_bytes: bytes, hint: str) -> None:
     async def scenario(scene: Scene) -> None:
-        treat = _says(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        treat = _says(first_bytes)
         scene.nursery.start_soon(scene.universe.run_node, "b1", lambda world: listen_badly(world, "b1", treat))
         await trio.sleep(0.01)
-        with pytest.raises(NotSent, match="does not speak the Kafka protocol"):
+        with pytest.raises(NotSent, match=hint):
             await scene.ask()
 
     stage(scenario)

@@ -148,7 +148,7 @@ def test_a_cluster_that_does_not_get_ready_is_told_with_what_a_node_says(tmp_pat
     cluster.up()
     try:
         cluster.wait_for_log("broker-1", "something is wrong")
-        with pytest.raises(ClusterError, match=r"not ready after 0 s: .*; broker-1 says: .*something is wrong"):
+        with pytest.raises(ClusterError, match=r"not ready after 0 s: .*; broker-1 logged: .*something is wrong"):
             cluster.wait_ready(timeout_seconds=0.1)
     finally:
         cluster.down()

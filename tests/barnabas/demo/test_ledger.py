@@ -13,13 +13,13 @@ from barnabas.demo.ledger import Ledger, Verdict
 
 @dataclass
 class History:
-    """What became of the records of one partition: outcomes in the order of sending, and the log that is read."""
+    """The records of one partition: outcomes in the order of sending, and the log."""
 
     outcomes: list[str]
     log: list[int]
     """Numbers by offset."""
 
-    def tell(self, ledger: Ledger, partition: int, read: list[tuple[int, int]] | None = None) -> None:
+    def replay(self, ledger: Ledger, partition: int, read: list[tuple[int, int]] | None = None) -> None:
         """All of it; `read` (offset, number) takes the place of reading the log once."""
         values = {}
         for outcome in self.outcomes:
@@ -36,7 +36,7 @@ class History:
 
 @st.composite
 def histories(draw: st.DrawFn) -> History:
-    """What an honest cluster does: acked records are there, failed ones are not, others may be."""
+    """A history of a correct cluster: acked records are in the log, failed ones are not, others may be."""
     kinds = draw(st.lists(st.sampled_from(["acked", "acked", "acked", "failed", "there", "not there"]), max_size=30))
     log = [number for number, kind in enumerate(kinds) if kind in ("acked", "there")]
     return History([kind if kind in ("acked", "failed") else "unknown" for kind in kinds], log)
@@ -45,7 +45,7 @@ def histories(draw: st.DrawFn) -> History:
 def ledger_of(*all_histories: History) -> Ledger:
     ledger = Ledger("run", len(all_histories), began_ms=0)
     for partition, history in enumerate(all_histories):
-        history.tell(ledger, partition)
+        history.replay(ledger, partition)
     return ledger
 
 
@@ -67,7 +67,7 @@ def test_each_loss_is_found(history: History, data: st.DataObject) -> None:
     acked = [number for number, outcome in enumerate(history.outcomes) if outcome == "acked"]
     lost = data.draw(st.sets(st.sampled_from(acked)) if acked else st.just(set()))
     ledger = Ledger("run", 1, began_ms=0)
-    history.tell(ledger, 0, [(offset, number) for offset, number in enumerate(history.log) if number not in lost])
+    history.replay(ledger, 0, [(offset, number) for offset, number in enumerate(history.log) if number not in lost])
     assert faults(ledger.verdict()) == (len(lost), 0, 0, 0)
     assert ledger.verdict().clean is not bool(lost)
 
@@ -76,7 +76,7 @@ def test_each_loss_is_found(history: History, data: st.DataObject) -> None:
 def test_each_duplicate_is_found(history: History, data: st.DataObject) -> None:
     again = data.draw(st.lists(st.sampled_from(history.log), max_size=5) if history.log else st.just([]))
     ledger = Ledger("run", 1, began_ms=0)
-    history.tell(ledger, 0, list(enumerate([*history.log, *again])))
+    history.replay(ledger, 0, list(enumerate([*history.log, *again])))
     assert faults(ledger.verdict()) == (0, len(again), 0, 0)
 
 
@@ -88,7 +88,7 @@ def test_each_record_out_of_order_is_found(history: History, data: st.DataObject
         any(earlier > number for earlier in shuffled.log[:offset]) for offset, number in enumerate(shuffled.log)
     )
     ledger = Ledger("run", 1, began_ms=0)
-    shuffled.tell(ledger, 0)
+    shuffled.replay(ledger, 0)
     assert faults(ledger.verdict()) == (0, 0, after_later_ones, 0)
 
 
@@ -222,8 +222,8 @@ def test_settled_records_are_removed_and_the_verdict_stays_the_same(
     for partition, history in enumerate(all_histories):
         entries = list(enumerate(history.log))
         read = data.draw(st.lists(st.sampled_from(entries), max_size=40)) if entries else []
-        history.tell(kept, partition, read)
-        history.tell(forgetting, partition, [])
+        history.replay(kept, partition, read)
+        history.replay(forgetting, partition, [])
         for moment, (offset, number) in enumerate(read):
             if moment in moments:
                 forgetting.accounts[partition].settle()

@@ -71,11 +71,11 @@ async def test_seed_and_settings_can_be_chosen(barnabas_simulated_cluster: Clust
 
 async def test_impossible_calls_are_refused(barnabas_simulated_cluster: Cluster) -> None:
     cluster = barnabas_simulated_cluster
-    with pytest.raises(ClusterError, match="there is no node broker-9; there are broker-1"):
+    with pytest.raises(ClusterError, match=r"the node must be one of broker-1, .*; got broker-9"):
         cluster.kill("broker-9")
     with pytest.raises(ClusterError, match="two words: INVALID_TOPIC_EXCEPTION"):
         await cluster.create_topic("two words")
-    with pytest.raises(ClusterError, match="nobody leads t-0"):
+    with pytest.raises(ClusterError, match="t-0 has no leader"):
         await cluster.leader_of("t")
 
 

@@ -55,7 +55,7 @@ def test_a_killed_leader_is_the_cause_of_the_election() -> None:
             f"{name} is fenced, its heartbeat connection ended and dialling {victim}"
         )
         assert f"{other} was first in sync among replicas" in moved.cause
-        assert heir in [it["node"] for it in moved.seen_by], "and it tells from which offset it leads"
+        assert heir in [it["node"] for it in moved.seen_by], "the new leader reports its start offset"
         cluster.start(victim)
         await cluster.wait_ready()
         with trio.fail_after(60):

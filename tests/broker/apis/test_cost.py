@@ -14,6 +14,7 @@ from broker.apis import coordinator_reads
 from broker.groups.limits import (
     MOST_ASSIGNMENTS,
     MOST_ELEMENTS_READ,
+    MOST_METADATA_BYTES,
     MOST_OWNED_PARTITIONS,
     MOST_PROTOCOLS,
     MOST_TOPICS,
@@ -491,13 +492,15 @@ async def test_a_member_that_says_very_much(rig: Rig) -> None:
     await coordinated(rig)
     refused = await joined(rig, MOST_PROTOCOLS + 1, b"")
     assert refused.error_code == ErrorCode.INVALID_REQUEST
-    member = await joined(rig, MOST_PROTOCOLS, subscription(MOST_ELEMENTS_READ))
+    refused = await joined(rig, 2, bytes(MOST_METADATA_BYTES // 2 + 1))
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    member = await joined(rig, 2, subscription(MOST_ELEMENTS_READ))
     assert member.error_code == ErrorCode.NONE
     (group,) = [
         shard.machine.classic.find("g") for shard in rig.broker(1).groups.shards if shard.machine.classic.find("g")
     ]
     assert len(group.subscription or ()) == MOST_ELEMENTS_READ
-    again = await joined(rig, MOST_PROTOCOLS, subscription(MOST_ELEMENTS_READ + 1), member.member_id)
+    again = await joined(rig, 2, subscription(MOST_ELEMENTS_READ + 1), member.member_id)
     assert again.generation_id == 2
     assert group.subscription is None, "to read it all would take too long"
     assert group.is_subscribed_to("any")

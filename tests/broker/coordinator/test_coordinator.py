@@ -4,6 +4,7 @@ nodes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 
 from broker.coordinator.coordinator import CoordinatedTopic, Coordinator, java_hash, partition_for
 from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply
-from broker.coordinator.shard import ShardState, ShardTimers
+from broker.coordinator.shard import ANSWERS_IN_ONE_STEP, ShardState
+from broker.coordinator.shard_timers import ShardTimers
 from broker.replication.partition import Partition
 from kraft.metadata.delta import MetadataDelta
 from protocol.errors import ErrorCode, KafkaError
@@ -58,6 +60,9 @@ class Counter:
     def wait(self, reply: Reply, _now: Now) -> Outcome:
         self.waiting.append(reply)
         return Outcome()
+
+    def answer_all(self, replies: Sequence[Reply], _now: Now) -> Outcome:
+        return Outcome(answers=[(reply, number) for number, reply in enumerate(replies)])
 
     def count_later(self, name: str, reply: Reply, delay_ms: int, now: Now) -> Outcome:
         self.timers.schedule(name, now.monotonic_ms + delay_ms, partial(self.count, name, reply, None))
@@ -201,6 +206,30 @@ async def test_waiting_requests_are_refused_when_the_partition_moves(rig: Rig) -
     late = answers.reply("late")
     shard.run(partial(shard.machine.look, "a", late), late)
     assert answers.got["late"] == ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.feature("CG-03", "RP-02")
+@pytest.mark.parametrize("moves", [False, True])
+@on_cluster(brokers=1)
+async def test_the_answers_to_a_large_group_are_sent_in_steps(rig: Rig, moves: bool) -> None:
+    """They are sent even if the shard is given up after the first step: what they say is committed."""
+    coordinator = coordinate(rig, 1)
+    await rig.create(TOPIC, partitions=1, replicas=1)
+    await rig.until(lambda: coordinator.shards and coordinator.shards[0].state is ShardState.ACTIVE)
+    shard = coordinator.shards[0]
+    answers = Answers()
+    count = 3 * ANSWERS_IN_ONE_STEP - 1
+    replies = [answers.reply(f"member {number}") for number in range(count)]
+    shard.run(partial(shard.machine.answer_all, replies), answers.reply("all"))
+    assert len(answers.got) == ANSWERS_IN_ONE_STEP
+    shard.machine.waiting = [answers.reply(f"waits {number}") for number in range(ANSWERS_IN_ONE_STEP + 1)]
+    if moves:
+        shard.give_up()
+        assert len(answers.got) == 2 * ANSWERS_IN_ONE_STEP
+        await rig.until(lambda: len(answers.got) == count + ANSWERS_IN_ONE_STEP + 1)
+        assert answers.got[f"waits {ANSWERS_IN_ONE_STEP}"] is ErrorCode.NOT_COORDINATOR
+    await rig.until(lambda: f"member {count - 1}" in answers.got)
+    assert [answers.got[f"member {number}"] for number in range(count)] == list(range(count))
 
 
 @pytest.mark.feature("CG-03")

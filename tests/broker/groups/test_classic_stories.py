@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.groups import classic_group, classic_groups
 from broker.groups.classic_rebalance import PENDING_JOIN_WAIT_MS
 from protocol.errors import ErrorCode
 from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue
@@ -501,9 +502,11 @@ def test_leaving_answers_what_the_leaver_still_waits_for() -> None:
     assert waiting.error is UNKNOWN
 
 
-@pytest.mark.feature("CG-06")
-def test_a_group_has_a_maximum_size() -> None:
-    shell = Shell(group_max_size=2)
+@pytest.mark.feature("CG-06", "RP-02")
+@pytest.mark.parametrize(("setting", "limit"), [(2, 3_000), (1 << 31, 2)])
+def test_a_group_has_a_maximum_size(setting: int, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classic_groups, "MOST_MEMBERS", limit)
+    shell = Shell(group_max_size=setting)
     anna, ben, cleo = Person(shell), Person(shell), Person(shell)
     shell.stable(anna, ben)
     refused = cleo.join_once()
@@ -660,3 +663,18 @@ def test_a_group_ends_with_its_tombstone() -> None:
     assert anna.heartbeat() is UNKNOWN and anna.sync().error is UNKNOWN
     assert anna.leave().response.members[0].error_code == UNKNOWN
     shell.core.replay(tombstone.key, None)
+
+
+@pytest.mark.feature("CG-06")
+def test_the_metadata_of_all_members_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classic_group, "MOST_GROUP_BYTES", 1_000)
+    shell = Shell()
+    anna, ben, carl = (Person(shell, protocols={"range": bytes(400), "sticky": bytes(50)}) for _ in range(3))
+    assert anna.join().waits and ben.join().waits
+    assert carl.join().error is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+    anna.protocols = {"range": bytes(501), "sticky": bytes(50)}
+    assert anna.join_once().error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    anna.protocols = {"range": bytes(10)}
+    assert anna.join_once().waits
+    assert carl.join().waits, "a member that joins again replaces its metadata, and makes room"

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.feature("OB-07")
 
 
 def story(shell: Shell | Rig) -> list[str]:
-    return [it.told for it in shell.decisions.since(0, f"group {GROUP}")]
+    return [it.sentence for it in shell.decisions.since(0, f"group {GROUP}")]
 
 
 # -- classic groups
@@ -117,7 +117,7 @@ def test_only_a_successful_deletion_of_a_group_is_noted() -> None:
     bench = Bench()
     commit(bench, "t", 1, group="etl")
     bench.ask(bench.machine.delete, "etl")
-    assert [it.told for it in bench.decisions.since(0)] == [
+    assert [it.sentence for it in bench.decisions.since(0)] == [
         "group etl is deleted, with its offsets: requested by DeleteGroups"
     ]
     with pytest.raises(KafkaError):
@@ -133,6 +133,6 @@ def test_a_group_whose_last_offsets_expire() -> None:
     value = GroupMetadataValue(protocol_type="consumer", generation=3, current_state_timestamp=bench.now.wall_ms)
     bench.write(GroupMetadataKey(group="g"), value, 3)
     bench.advance(8 * DAY_MS)
-    assert [it.told for it in bench.decisions.since(0, "group g")] == [
+    assert [it.sentence for it in bench.decisions.since(0, "group g")] == [
         "group g is forgotten: it was empty, and the last of its offsets has expired"
     ]

@@ -211,10 +211,10 @@ def test_a_clean_up_whose_write_fails_halfway_starts_again(monkeypatch: pytest.M
         return outcome
 
     bench.run = fails_later  # type: ignore[method-assign]
-    bench.advance(RETENTION_MS)
+    bench.advance(RETENTION_MS + 10)
     assert len(everything(bench)) == 4
     bench.run, bench.broken = run, None  # type: ignore[method-assign]
-    bench.advance(offset_cleanup.RETRY_MS)
+    bench.advance(offset_cleanup.RETRY_MS + 10)
     assert everything(bench) == {}
 
 

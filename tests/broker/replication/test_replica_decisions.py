@@ -17,7 +17,7 @@ __all__ = ["new_cluster"]
 
 
 def story(broker: ShellBroker) -> list[str]:
-    return [it.told for it in broker.decisions.since(0, "orders-0")]
+    return [it.sentence for it in broker.decisions.since(0, "orders-0")]
 
 
 async def test_a_silent_replica_leaves_and_comes_back_with_the_reasons(
@@ -33,8 +33,8 @@ async def test_a_silent_replica_leaves_and_comes_back_with_the_reasons(
         cluster.brokers[3].stuck = False
         await until(lambda: cluster.partitions[0].isr == (1, 2, 3))
     led, shrinks, expands = leader.decisions.since(0, "orders-0")
-    assert led.told == "broker 1 leads orders-0 in epoch 0 from offset 0 on: the metadata log says so"
-    assert shrinks.told.startswith("broker 1, the leader of orders-0, asks for ISR [1, 2] instead of [1, 2, 3]: ")
+    assert led.sentence == "broker 1 leads orders-0 in epoch 0 from offset 0 on: the metadata log says so"
+    assert shrinks.sentence.startswith("broker 1, the leader of orders-0, asks for ISR [1, 2] instead of [1, 2, 3]: ")
     late = re.fullmatch(
         r"replica 3 has not caught up for (\d+) ms, 1000 ms are allowed; it is at offset 0 of 3", shrinks.cause
     )
@@ -104,7 +104,7 @@ async def test_a_failed_disk_and_a_deleted_topic(new_cluster: NewCluster, autoju
         one.partitions.directory_failed(path)
         assert story(one)[-1] == f"the replica of orders-0 on broker 1 is offline: log directory {path} failed"
         (lost,) = one.decisions.since(0, "broker 1")
-        assert lost.told == f"broker 1 lost its log directory {path} with 1 replicas: log directory {path} failed"
+        assert lost.sentence == f"broker 1 lost its log directory {path} with 1 replicas: log directory {path} failed"
         cluster.has_topic = False
         two.learn()
         assert story(two)[-1] == "broker 2 removes its replica of orders-0: the topic was deleted"

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.feature("OB-07")
 
 
 def story(shell: Shell) -> list[str]:
-    return [it.told for it in shell.decisions.since(0, f"transaction {ID}")]
+    return [it.sentence for it in shell.decisions.since(0, f"transaction {ID}")]
 
 
 def test_a_transaction_from_its_producer_to_its_last_marker() -> None:

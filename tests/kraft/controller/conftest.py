@@ -123,7 +123,7 @@ class Cluster:
 
     def story(self, subject: str) -> list[str]:
         """Decisions about a subject."""
-        return [it.told for it in self.decisions.since(0, subject)]
+        return [it.sentence for it in self.decisions.since(0, subject)]
 
     # Brokers
 

@@ -60,7 +60,7 @@ def test_a_killed_broker_is_fenced_on_evidence_and_the_next_in_sync_leads(cluste
     cluster.create_topic("flights", [2, 3, 1])
     cluster.die(2)
     decision = last(cluster, "flights-0")
-    assert decision.told == (
+    assert decision.sentence == (
         "leader of flights-0 moved 2 -> 3 in epoch 1: broker 2 is fenced, its port refuses; "
         "3 was first in sync among replicas [2, 3, 1]"
     )
@@ -72,7 +72,7 @@ def test_a_killed_broker_is_fenced_on_evidence_and_the_next_in_sync_leads(cluste
         "isr": (3, 1),
     }
     assert decision.facts["metadata_offset"] == len(cluster.log) - 1, "the step that was committed"
-    assert cluster.story("broker 2")[-2:] == ["broker 2 is fenced: its port refuses", decision.told]
+    assert cluster.story("broker 2")[-2:] == ["broker 2 is fenced: its port refuses", decision.sentence]
 
 
 def test_a_session_that_expired_is_noted_with_the_time_since_the_last_heartbeat(cluster: Any) -> None:
@@ -89,18 +89,18 @@ def test_a_session_that_expired_is_noted_with_the_time_since_the_last_heartbeat(
     assert f"broker 2 is fenced: {silent}" in cluster.story("broker 2")
     cluster.heartbeat(2)
     unfenced = "broker 2 is unfenced: it asked for it, and has applied the metadata log"
-    assert last(cluster, "broker 2").told.startswith(unfenced)
+    assert last(cluster, "broker 2").sentence.startswith(unfenced)
 
 
 def test_a_controlled_shutdown_moves_leaders_first(cluster: Any) -> None:
     cluster.create_topic("flights", [2, 3, 1])
     cluster.heartbeat(2, want_shut_down=True)
     assert last(cluster, "flights-0").cause.startswith("controlled shutdown of broker 2; 3 was first in sync")
-    assert "broker 2 begins its controlled shutdown" in last_but_one(cluster, "broker 2").told
+    assert "broker 2 begins its controlled shutdown" in last_but_one(cluster, "broker 2").sentence
     for broker_id in (1, 3):
         cluster.heartbeat(broker_id)
     cluster.heartbeat(2, want_shut_down=True)
-    assert last(cluster, "broker 2").told == "broker 2 is fenced: its controlled shutdown is complete"
+    assert last(cluster, "broker 2").sentence == "broker 2 is fenced: its controlled shutdown is complete"
 
 
 def last_but_one(cluster: Any, subject: str) -> Any:
@@ -111,7 +111,7 @@ def test_an_isr_change_names_the_leader_that_asked_for_it(cluster: Any) -> None:
     cluster.create_topic("flights", [2, 3, 1])
     cluster.propose_isr("flights", [2, 3])
     decision = last(cluster, "flights-0")
-    assert (decision.kind, decision.told) == (
+    assert (decision.kind, decision.sentence) == (
         DecisionKind.ISR,
         "ISR of flights-0 changed [2, 3, 1] -> [2, 3] in leader epoch 0: its leader, broker 2, asked for it",
     )
@@ -124,13 +124,13 @@ def test_an_isr_change_names_the_leader_that_asked_for_it(cluster: Any) -> None:
 def test_the_loss_of_the_last_leader_and_its_return_are_noted_with_their_causes(cluster: Any) -> None:
     cluster.create_topic("flights", [2])
     cluster.die(2)
-    assert last(cluster, "flights-0").told == (
+    assert last(cluster, "flights-0").sentence == (
         "flights-0 has no leader since epoch 1: broker 2 is fenced, its port refuses; "
         "no replica of [2] that has all that was committed may lead, ISR [] and ELR [2]"
     )
     cluster.restart(2, clean=True)
     cluster.heartbeat(2)
-    assert last(cluster, "flights-0").told == (
+    assert last(cluster, "flights-0").sentence == (
         "leader of flights-0 is 2 in epoch 2, after there was none: broker 2 is unfenced; "
         "nobody in sync was left; 2 was in the ELR [2], it has all that was committed"
     )
@@ -159,7 +159,7 @@ def test_preferred_leaders_come_back_by_the_clock_or_because_somebody_asks(make_
     for name in ("flights", "clocks"):
         cluster.propose_isr(name, [1, 2])
     assert elect(cluster, "flights", 0) == 0
-    assert last(cluster, "flights-0").told == (
+    assert last(cluster, "flights-0").sentence == (
         "leader of flights-0 moved 2 -> 1 in epoch 2: a preferred election, a client asked for it; "
         "1 was first in sync among replicas [1, 2]"
     )
@@ -179,7 +179,7 @@ def test_a_reassignment_is_noted_from_its_begin_to_its_end(make_cluster: Any) ->
     cluster.start(1, 2, 3, 4)
     cluster.create_topic("flights", [1, 2])
     reassign(cluster, "flights", [3, 4])
-    assert last(cluster, "flights-0").told == (
+    assert last(cluster, "flights-0").sentence == (
         "flights-0 begins to move from brokers [1, 2] to [3, 4]: a client asked for it"
     )
     cluster.propose_isr("flights", [1, 2, 3])
@@ -199,7 +199,7 @@ def test_a_move_that_is_given_up(make_cluster: Any) -> None:
     cluster.create_topic("flights", [1, 2])
     reassign(cluster, "flights", [2, 3])
     reassign(cluster, "flights", None)
-    assert last(cluster, "flights-0").told == (
+    assert last(cluster, "flights-0").sentence == (
         "the move of flights-0 was given up, it stays on [2, 1]: a client cancelled it"
     )
 
@@ -213,7 +213,7 @@ def test_a_restart_is_noted_with_how_the_last_process_ended(cluster: Any) -> Non
     assert last(cluster, "broker 1").cause == f"it restarted; its process of epoch {epoch} ended uncleanly"
     cluster.die(3)
     cluster.send(UnregisterBrokerRequest(broker_id=3))
-    assert last(cluster, "broker 3").told == "broker 3 is unregistered: UnregisterBroker asked for it"
+    assert last(cluster, "broker 3").sentence == "broker 3 is unregistered: UnregisterBroker asked for it"
 
 
 def test_topics_are_made_grown_and_deleted(cluster: Any) -> None:
@@ -245,7 +245,7 @@ def test_very_many_changed_partitions_are_noted_as_a_number(make_cluster: Any) -
     cluster.die(1)
     noted = [it for it in cluster.decisions.since(0, "broker 1") if it.kind is DecisionKind.ELECTION]
     assert len(noted) == MAX_CHANGES_NOTED + 1
-    assert noted[-1].told == "7 more partitions change: broker 1 is fenced, its port refuses"
+    assert noted[-1].sentence == "7 more partitions change: broker 1 is fenced, its port refuses"
 
 
 def test_a_standby_controller_notes_the_decisions_that_it_reads(cluster: Any) -> None:
@@ -259,10 +259,10 @@ def test_a_standby_controller_notes_the_decisions_that_it_reads(cluster: Any) ->
     for delta in cluster.controller.handle_commit(start, 1, cluster.now_ms, records):
         finish(note_replayed(standby, 102, delta))
     fenced, elected = standby.since(0)
-    assert fenced.told == (
+    assert fenced.sentence == (
         "broker 2 is fenced: its process was seen to be gone; controller 102 read it in the metadata log"
     )
-    assert elected.told == (
+    assert elected.sentence == (
         "leader of flights-0 moved 2 -> 3 in epoch 1: broker 2 is fenced, its process was seen to be gone; "
         "controller 102 read it in the metadata log"
     )
@@ -282,12 +282,12 @@ def test_a_changed_config_that_clears_eligible_replicas_is_noted(cluster: Any) -
     cluster.create_topic("healthy", [1, 3])
     assert alter_min_insync_replicas(cluster, (TOPIC_RESOURCE, "flights"), "2") == 0
     decision = last(cluster, "flights-0")
-    assert decision.told == (
+    assert decision.sentence == (
         "eligible leader replicas of flights-0 changed [2] -> []: "
         "min.insync.replicas of topic flights is 2 now, and eligibility depends on it"
     )
     assert (decision.facts["elr"], decision.facts["elr_before"], decision.also) == ((), (2,), ("broker 2",))
-    assert "changed" not in last(cluster, "clocks-0").told
+    assert "changed" not in last(cluster, "clocks-0").sentence
     assert alter_min_insync_replicas(cluster, (BROKER_RESOURCE, ""), "3") == 0
     for name in ("clocks-0", "untouched-0"):
         assert last(cluster, name).cause.startswith("min.insync.replicas of all brokers is 3 now")
@@ -310,7 +310,7 @@ def test_a_second_process_with_the_id_of_a_live_broker_is_noted(cluster: Any) ->
     epoch = cluster.epochs[2]
     assert cluster.register(2).error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
     decision = last(cluster, "broker 2")
-    assert decision.told == (
+    assert decision.sentence == (
         "a process at broker2:9092 may not be broker 2: "
         "DUPLICATE_BROKER_REGISTRATION, another broker 2 sent a heartbeat within 9000 ms"
     )
@@ -333,21 +333,21 @@ def test_repeated_refusals_of_one_broker_are_noted_ever_more_rarely(cluster: Any
     mine = cluster.registration(2)
     for _ in range(40):
         cluster.send(mine)
-    noted = [it for it in cluster.decisions.since(0, "broker 2") if "may not be" in it.told]
+    noted = [it for it in cluster.decisions.since(0, "broker 2") if "may not be" in it.sentence]
     assert [it.facts["times"] for it in noted] == [1, 2, 4, 8, 16, 32]
-    assert noted[2].told.startswith("a process at broker2:9092 may not be broker 2, its attempt 4: ")
+    assert noted[2].sentence.startswith("a process at broker2:9092 may not be broker 2, its attempt 4: ")
 
 
 def test_many_refused_registrations_push_out_no_other_decisions(cluster: Any) -> None:
     cluster.create_topic("flights", [2, 3, 1])
     cluster.die(2)
-    before = [it for it in cluster.decisions.since(0) if not it.told.startswith("a process")]
+    before = [it for it in cluster.decisions.since(0) if not it.sentence.startswith("a process")]
     for _ in range(2 * RING_SIZE):
         cluster.register(1, listeners=[Listener(name="x" * 9, host="h" * 10_000, port=1)] * 3)
     after = cluster.decisions.since(0)
-    assert [it for it in after if not it.told.startswith("a process")] == before
+    assert [it for it in after if not it.sentence.startswith("a process")] == before
     assert len(after) <= RING_SIZE
-    assert all(len(it.told) < 2_000 for it in after)
+    assert all(len(it.sentence) < 2_000 for it in after)
 
 
 def test_only_the_latest_refused_registrations_are_remembered(cluster: Any) -> None:
@@ -356,4 +356,4 @@ def test_only_the_latest_refused_registrations_are_remembered(cluster: Any) -> N
     for _ in range(MAX_KEPT):
         cluster.register(1)
     cluster.send(mine)
-    assert [it.facts["times"] for it in cluster.decisions.since(0, "broker 2") if "may not be" in it.told] == [1, 1]
+    assert [it.facts["times"] for it in cluster.decisions.since(0, "broker 2") if "may not be" in it.sentence] == [1, 1]

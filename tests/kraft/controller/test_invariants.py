@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kraft.metadata.image import NO_LEADER, MetadataImage
+from kraft.metadata.image import EMPTY_IMAGE, NO_LEADER, MetadataImage
 from kraft.metadata.loader import MetadataLoader
-from kraft.metadata.snapshot import image_from_records, image_to_records
+from kraft.metadata.snapshot import image_to_records
 from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -31,6 +31,7 @@ from protocol.messages.unregister_broker import UnregisterBrokerRequest
 from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from protocol.records.metadata import encode_metadata_record
 from tests.examples import examples
+from tests.kraft.metadata.replaying import applied
 
 BROKERS = (1, 2, 3, 4)
 TOPICS = ("a", "b")
@@ -242,9 +243,9 @@ def check_other_ways_to_the_image(cluster: Any, image: MetadataImage) -> None:
         follower.handle_commit(offset, 1, 0, [record])
     assert follower.image.same_content(image)
     whole = [record for record in cluster.log if not isinstance(record, AbortTransactionRecord)]
-    assert image_from_records(whole, 0, 0, 0).same_content(image)
+    assert applied(EMPTY_IMAGE, whole, 0, 0, 0).same_content(image)
     snapshot = image_to_records(image)
-    loaded = image_from_records(snapshot, 0, 0, 0)
+    loaded = applied(EMPTY_IMAGE, snapshot, 0, 0, 0)
     assert loaded.same_content(image)
     written = [encode_metadata_record(it, it.VERSIONS.highest) for it in snapshot]
     again = [encode_metadata_record(it, it.VERSIONS.highest) for it in image_to_records(loaded)]

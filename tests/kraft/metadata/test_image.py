@@ -47,6 +47,7 @@ from protocol.messages.metadata_log import (
     ZkMigrationStateRecord,
 )
 from protocol.schema import Message
+from tests.kraft.metadata import replaying
 
 TOPIC = b"T" * 16
 OTHER = b"O" * 16
@@ -54,7 +55,7 @@ DIRECTORY = b"D" * 16
 
 
 def applied(image: MetadataImage, *records: Message) -> MetadataImage:
-    return image.apply(records, image.offset + len(records), 1, 0)
+    return replaying.applied(image, records, image.offset + len(records), 1, 0)
 
 
 def broker(broker_id: int, epoch: int) -> RegisterBrokerRecord:

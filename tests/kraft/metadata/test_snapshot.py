@@ -17,7 +17,7 @@ from kraft.metadata.features import (
 )
 from kraft.metadata.image import EMPTY_IMAGE, MetadataImage
 from kraft.metadata.loader import MetadataLoader
-from kraft.metadata.snapshot import difference, image_from_records, image_to_records
+from kraft.metadata.snapshot import difference, image_to_records
 from protocol.messages.metadata_log import (
     AccessControlEntryRecord,
     BrokerEndpoint,
@@ -38,6 +38,7 @@ from protocol.messages.metadata_log import (
 )
 from protocol.records.metadata import decode_metadata_record, encode_metadata_record
 from protocol.schema import Message
+from tests.kraft.metadata.replaying import applied
 
 GROUPS: list[list[Message]] = [
     [FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=1)],
@@ -118,17 +119,17 @@ def bytes_of(image: MetadataImage) -> list[bytes]:
 
 def image_of(groups: list[list[Message]]) -> MetadataImage:
     first = FeatureLevelRecord(name="metadata.version", feature_level=30)
-    return image_from_records([first, *(record for group in groups for record in group)], 99, 7, 5)
+    return applied(EMPTY_IMAGE, [first, *(record for group in groups for record in group)], 99, 7, 5)
 
 
 @pytest.mark.feature("MB-06")
 def test_a_snapshot_read_back_is_the_image_it_was_taken_of() -> None:
     image = image_of(GROUPS)
     read = [decode_metadata_record(written)[0] for written in bytes_of(image)]
-    again = image_from_records(read, 99, 7, 5)
+    again = applied(EMPTY_IMAGE, read, 99, 7, 5)
     assert again == image
     assert bytes_of(again) == bytes_of(image)
-    assert image_from_records(image_to_records(EMPTY_IMAGE), -1, -1, -1) == EMPTY_IMAGE
+    assert applied(EMPTY_IMAGE, image_to_records(EMPTY_IMAGE), -1, -1, -1) == EMPTY_IMAGE
 
 
 @given(st.randoms(use_true_random=False))
@@ -182,7 +183,7 @@ def test_a_formatted_cluster_starts_with_the_highest_levels() -> None:
     assert {it.name: it.feature_level for it in records} == production_levels()
     assert records[0].name == "metadata.version"
     assert records[0].feature_level == 30
-    image = EMPTY_IMAGE.apply(records, 1, 1, 0)
+    image = applied(EMPTY_IMAGE, records, 1, 1, 0)
     assert image.features.elr_enabled
     without_elr = {it.name for it in bootstrap_records({"eligible.leader.replicas.version": 0})}
     assert without_elr == production_levels().keys() - {"eligible.leader.replicas.version"}

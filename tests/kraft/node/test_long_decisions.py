@@ -137,13 +137,17 @@ class Line:
         self.errors: list[Exception] = []
 
     def add(self, name: str, steps: int, *, client: int | None = None, **fields: Any) -> None:
+        """A job of a client's connection, or of a node."""
+
         def run() -> Steps:
             for step in range(steps - 1):
                 self.done.append(f"{name}{step}")
                 yield None
             self.done.append(f"{name}{steps - 1}")
 
-        self.queue.add(Job(name, run(), self.errors.append, client=client, **fields))
+        if client is not None:
+            fields |= {"connection": client, "is_of_client": True}
+        self.queue.add(Job(name, run(), self.errors.append, **fields))
 
 
 def in_line(story: Callable[[Line], Any]) -> None:
@@ -170,10 +174,12 @@ def test_jobs_are_not_interleaved_and_nodes_go_before_clients() -> None:
         line.add("a", 9, client=1)
         line.add("b", 2, client=1)
         line.add("c", 2, client=2)
-        line.add("n", 2)
+        line.add("n", 2, connection=7)
+        line.add("o", 1, connection=7)
+        line.add("p", 1, connection=8)
         line.add("d", 1, client=1)
         await trio.sleep(1)
-        assert line.done == [*(f"a{it}" for it in range(9)), "n0", "n1", "b0", "b1", "c0", "c1", "d0"]
+        assert line.done == [*(f"a{it}" for it in range(9)), "n0", "n1", "p0", "o0", "b0", "b1", "c0", "c1", "d0"]
 
     in_line(story)
 

@@ -15,6 +15,7 @@ from kraft.metadata_replica import MetadataReplica, NotLeader
 from kraft.quorum_messages import NodeAddress
 from kraft.replica_config import ReplicaConfig
 from protocol.api_keys import ApiKey
+from protocol.errors import KafkaError
 from protocol.messages.api_versions import ApiVersionsResponse
 from protocol.messages.metadata_log import ConfigRecord
 from protocol.schema import Message
@@ -61,6 +62,21 @@ def setting(name: str, value: str) -> ConfigRecord:
 
 def directory_id(node_id: int) -> bytes:
     return base64.b64decode("AAAAAAAAAAAAAAAAAAAAAA==")[:15] + bytes([node_id])
+
+
+async def committed(leader: MetadataReplica, offset: int) -> None:
+    """Wait until the record at `offset` is committed. Raises NotLeader: it may be committed later, or never."""
+    outcome: list[KafkaError | None] = []
+    settled = trio.Event()
+
+    def settle(error: KafkaError | None) -> None:
+        outcome.append(error)
+        settled.set()
+
+    leader.on_committed(offset, settle)
+    await settled.wait()
+    if outcome[0] is not None:
+        raise outcome[0]
 
 
 class ReplicaCluster:
@@ -179,7 +195,7 @@ class ReplicaCluster:
         while True:
             leader = await self.wait_for_leader()
             try:
-                await leader.wait_committed(leader.append(leader.core.epoch, [setting(name, value)]))
+                await committed(leader, leader.append(leader.core.epoch, [setting(name, value)]))
             except NotLeader:
                 continue  # it may have been committed: the same setting once more does no harm
             return trio.current_time() - began

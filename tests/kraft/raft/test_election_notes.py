@@ -25,7 +25,7 @@ pytestmark = pytest.mark.feature("OB-07")
 def lines_of(notes: Sequence[Note] | Ready) -> list[str]:
     decisions = Decisions("controller-1", lambda: NOW)
     decisions.take(notes.notes if isinstance(notes, Ready) else notes)
-    return [it.told for it in decisions.since(0)]
+    return [it.sentence for it in decisions.since(0)]
 
 
 def refuse_all(raft: Raft, ready: Ready, now_ms: int) -> list[str]:

@@ -14,7 +14,7 @@ from protocol.errors import KafkaError
 from runtime.simulated import NodeKilled, Universe, run_simulation
 from runtime.simulated.store import DiskFault
 from storage.names import SYNC_FAILED_FILE
-from tests.kraft.raft.replica_cluster import ReplicaCluster, setting, small_snapshots
+from tests.kraft.raft.replica_cluster import ReplicaCluster, committed, setting, small_snapshots
 
 Story = Callable[[ReplicaCluster], Awaitable[None]]
 
@@ -81,24 +81,24 @@ def test_a_new_leader_is_reported_only_after_all_earlier_records_were_applied() 
         old = await cluster.wait_for_leader()
         for number in range(50):
             await cluster.write("counter", str(number))
-        applied_when_told: list[str | None] = []
+        applied_before: list[str | None] = []
         for node_id, listener in cluster.listeners.items():
-            tell = listener.handle_leader_change
+            handle = listener.handle_leader_change
 
-            def told(
+            def handle_and_check(
                 leader_id: int | None,
                 epoch: int,
                 node_id: int = node_id,
-                tell: Callable[[int | None, int], None] = tell,
+                handle: Callable[[int | None, int], None] = handle,
             ) -> None:
                 if leader_id == node_id:
-                    applied_when_told.append(cluster.listeners[node_id].values.get("counter"))
-                tell(leader_id, epoch)
+                    applied_before.append(cluster.listeners[node_id].values.get("counter"))
+                handle(leader_id, epoch)
 
-            listener.handle_leader_change = told  # type: ignore[method-assign]
+            listener.handle_leader_change = handle_and_check  # type: ignore[method-assign]
         cluster.kill(old.core.local_id)
         await cluster.wait_for_leader()
-        assert applied_when_told == ["49"]
+        assert applied_before == ["49"]
 
     play(3, story)
 
@@ -136,10 +136,10 @@ def test_a_leader_cut_off_gives_up_and_its_unconfirmed_records_vanish() -> None:
         began = trio.current_time()
         offset = old.append(old.core.epoch, [setting("a", "lost")])
         with pytest.raises(NotLeader):
-            await old.wait_committed(offset)
+            await committed(old, offset)
         assert 2.5 < trio.current_time() - began < 3.5
         new = await cluster.wait_for_leader(other_than=old_id)
-        await new.wait_committed(new.append(new.core.epoch, [setting("a", "kept")]))
+        await committed(new, new.append(new.core.epoch, [setting("a", "kept")]))
         cluster.universe.wires.heal()
         await cluster.wait_until_all_have("a", "kept")
         assert new.is_leader, "a replica that comes back must not disturb the leader"
@@ -186,7 +186,7 @@ def test_a_deposed_leader_truncates_nothing_before_its_sync_has_ended() -> None:
         lost_end = old.log.end_offset
         new = await cluster.wait_for_leader(other_than=old_id)
         while new.log.end_offset < lost_end + 3:
-            await new.wait_committed(new.append(new.core.epoch, [setting("a", "kept")]))
+            await committed(new, new.append(new.core.epoch, [setting("a", "kept")]))
         cluster.universe.wires.heal()
         await cluster.wait_for(lambda: old.core.leader_id == new.core.local_id)
         while trio.current_time() < began + 9.9:
@@ -229,11 +229,11 @@ def test_snapshots_let_the_log_be_cut_and_a_replica_that_lags_downloads_one() ->
         cluster.kill(sleeper)
         for number in range(30):
             await cluster.write(f"key-{number % 7}", "x" * 100 + str(number))
-        assert leader.should_snapshot
+        assert leader.snapshots.is_due
         for _ in range(2):
             await cluster.write("more", "y")
             await snapshot(cluster, leader.core.local_id)
-        assert not leader.should_snapshot
+        assert not leader.snapshots.is_due
         assert leader.log.start_offset > 0
         await cluster.start(sleeper)
         await cluster.write("last", "z")
@@ -295,14 +295,14 @@ def test_damaged_records_before_a_snapshot_are_never_served(damage: str) -> None
 
 
 async def snapshot(cluster: ReplicaCluster, node_id: int) -> None:
-    """The reaction of a node to `should_snapshot`."""
+    """The reaction of a node to `snapshots.is_due`."""
     replica, listener = cluster.replicas[node_id], cluster.listeners[node_id]
     offset = listener.next_offset - 1
     latest = replica.core.latest_snapshot
     if offset < 0 or (latest is not None and latest.offset > offset):
         return  # it started a moment ago
     records = [setting(name, value or "") for name, value in sorted(listener.values.items())]
-    assert await replica.create_snapshot(records, offset, replica.core.log.epoch_of(offset), 1_000)
+    assert await replica.snapshots.create(records, offset, replica.core.log.epoch_of(offset), 1_000)
 
 
 @pytest.mark.feature("KR-10")
@@ -344,7 +344,7 @@ def test_observers_follow_and_never_count(seed: int) -> None:
         cluster.kill(next(n for n in cluster.replicas if n < 100 and n != leader.core.local_id))
         offset = leader.append(leader.core.epoch, [setting("c", "3")])
         with pytest.raises(NotLeader):
-            await leader.wait_committed(offset)
+            await committed(leader, offset)
 
     play(seed, story)
 
@@ -372,7 +372,7 @@ def test_a_leader_whose_disk_fails_resigns_and_stops_and_another_takes_over() ->
         await cluster.wait_for(lambda: old_id in cluster.errors)
         cluster.replicas.pop(old_id)
         new = await cluster.wait_for_leader(other_than=old_id)
-        await new.wait_committed(new.append(new.core.epoch, [setting("a", "3")]))
+        await committed(new, new.append(new.core.epoch, [setting("a", "3")]))
         assert cluster.listeners[new.core.local_id].values["a"] == "3"
 
     play(4, story)
@@ -413,7 +413,7 @@ def test_no_acknowledged_record_is_lost_while_nodes_die_and_links_break(seed: in
                 try:
                     offset = leader.append(leader.core.epoch, [setting(f"key-{number}", "x")])
                     with trio.move_on_after(5):
-                        await leader.wait_committed(offset)
+                        await committed(leader, offset)
                         acknowledged.append(f"key-{number}")
                 except (KafkaError, NodeKilled):  # the node died in this very call
                     continue
@@ -430,7 +430,7 @@ def test_no_acknowledged_record_is_lost_while_nodes_die_and_links_break(seed: in
                 elif fault == "heal":
                     cluster.universe.wires.heal()
                 elif fault == "snapshot":
-                    if victim in cluster.replicas and cluster.replicas[victim].should_snapshot:
+                    if victim in cluster.replicas and cluster.replicas[victim].snapshots.is_due:
                         await snapshot(cluster, victim)
                 else:
                     if fault == "power-at-change":

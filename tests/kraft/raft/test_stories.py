@@ -170,7 +170,7 @@ def test_observers_do_not_wear_out_voters_that_cannot_agree(seed: int) -> None:
     quorum.run_for(10_000)
     assert not followed_by_observers(quorum)
     assert all(0 < count < 150 for count in asked.values()), f"{asked} in 10 s"
-    # And yet they hear of the next leader soon.
+    # And yet they learn of the next leader soon.
     quorum.cut.clear()
     assert quorum.run_until(lambda: led(quorum), 10_000)
     assert quorum.run_until(lambda: followed_by_observers(quorum), 700)

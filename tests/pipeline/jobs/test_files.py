@@ -1,4 +1,4 @@
-"""Small files of a job: whole or not at all, and in one line where the disk refuses."""
+"""State files of a job: atomic writes, and one-line errors of the file system."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from barnabas.pipeline.jobs.export import _named
 from barnabas.pipeline.jobs.replay import Wanted, parse_ranges
 
 
-def test_a_full_disk_leaves_the_old_file_and_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files, path = LocalFiles(), str(tmp_path / "state" / "plan.json")
     files.write(path, "old")
 
@@ -28,7 +28,7 @@ def test_a_full_disk_leaves_the_old_file_and_says_what_to_do(tmp_path: Path, mon
     assert files.names(str(tmp_path / "state")) == ["plan.json"]
 
 
-def test_what_stands_in_the_way_is_told_with_its_name(tmp_path: Path) -> None:
+def test_an_obstacle_is_named_in_the_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PipelineError, match=r"/file.*: Not a directory|/file.*: File exists"):
         LocalFiles().write(str(tmp_path / "file" / "plan.json"), "")
@@ -91,6 +91,6 @@ def test_ranges_as_people_write_them() -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "0:5", "a:1-2", "0:1-b", "0:-1-2", ":1-2"])
-def test_what_is_no_range(text: str) -> None:
+def test_invalid_ranges(text: str) -> None:
     with pytest.raises(WrongUse, match="--ranges must be PARTITION:START-END"):
         parse_ranges(text)

@@ -1,4 +1,4 @@
-"""Where a job goes on is read from what Spark keeps, and from our own plans."""
+"""The next offsets of a job come from Spark's checkpoint or from the plan of a batch job."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def test_a_batch_job_is_where_its_first_round_begins_that_is_not_done(tmp_path: 
     assert positions_of_checkpoint(LocalFiles(), str(tmp_path)) == {("t", 0): 20, ("t", 1): 5}
 
 
-def test_what_is_no_checkpoint(tmp_path: Path) -> None:
+def test_a_directory_that_is_no_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="is no checkpoint"):
         positions_of_checkpoint(LocalFiles(), str(tmp_path))
 
 
-def test_lag_counts_what_is_still_there() -> None:
+def test_lag_counts_existing_offsets() -> None:
     behind = Lag("group a", "t", 0, 3, 10, 25)
     nothing_read = Lag("group a", "t", 1, None, 2, 5)
     ahead = Lag("b", "t", 0, 30, 10, 25)

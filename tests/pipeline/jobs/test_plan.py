@@ -1,4 +1,4 @@
-"""Offsets are cut into rounds, each offset once, and a checkpoint goes on only with the job that made it."""
+"""Offsets are cut into rounds, each offset once, and a checkpoint belongs to one job."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_every_offset_is_in_exactly_one_piece_of_one_round(some: list[Range], si
 
 
 @given(ranges, st.integers(1, 20), st.integers(1, 6))
-def test_a_round_is_one_range_for_each_partition_whose_pieces_can_be_told_by_their_offsets(
+def test_a_round_is_one_range_for_each_partition_with_pieces_of_equal_size(
     some: list[Range], size: int, width: int
 ) -> None:
     for pieces in cut(some, size, width):
@@ -69,12 +69,12 @@ CLAIM = Claim(
 )
 
 
-def test_a_job_goes_on_from_its_own_checkpoint() -> None:
+def test_a_job_resumes_from_its_own_checkpoint() -> None:
     CLAIM.require_same(CLAIM.model_copy(update={"query_id": "another try"}), "/ckpt")
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"job": "load"}, "the checkpoint of job 'export', not of 'load'"),
         ({"topic": "orders"}, "topic flights, not of orders"),
@@ -85,16 +85,16 @@ def test_a_job_goes_on_from_its_own_checkpoint() -> None:
         ({"settings": {"--value-schema": "year INT", "--by-key": "yes"}}, "without --by-key, not with --by-key yes"),
     ],
 )
-def test_what_belongs_to_another_job_is_refused_in_one_line(change: dict[str, object], told: str) -> None:
+def test_the_checkpoint_of_another_job_is_an_error(change: dict[str, object], message: str) -> None:
     with pytest.raises(PipelineError) as refused:
         CLAIM.require_same(CLAIM.model_copy(update=change), "/ckpt")
-    assert told in refused.value.line
+    assert message in refused.value.line
     assert refused.value.line.endswith("give another --checkpoint")
     assert "\n" not in refused.value.line
 
 
 @given(ranges, st.integers(0, 20))
-def test_a_plan_survives_as_a_document_and_forgets_only_what_is_done(some: list[Range], done: int) -> None:
+def test_a_saved_plan_forgets_only_completed_rounds(some: list[Range], done: int) -> None:
     plan = Plan(claim=CLAIM).with_more(cut(some, 7, 2), {0: 9})
     for _ in range(min(done, len(plan.rounds))):
         plan = plan.round_done(5, 2)
@@ -109,7 +109,7 @@ def test_a_plan_survives_as_a_document_and_forgets_only_what_is_done(some: list[
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"rounds": 1}', "[]", '{"claim": {"version": 2}}'])
-def test_a_document_that_is_none_of_ours_is_told_in_one_line(text: str) -> None:
+def test_an_invalid_document_is_an_error(text: str) -> None:
     with pytest.raises(PipelineError, match=r"plan\.json: ") as refused:
         read_document(Plan, text, "plan.json")
     assert "\n" not in refused.value.line

@@ -1,4 +1,4 @@
-"""A job in rounds is killed before and after every touch of the disk; at the end each file is there once, and whole."""
+"""A job in rounds is killed before and after every file operation; in the end each file exists once and is complete."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Killed(BaseException):
 
 
 class DyingFiles(LocalFiles):
-    """Ends the process, so to say, before the touch of that number, or after it."""
+    """Simulates a kill before or after the operation with this number."""
 
     def __init__(self, touches: int, after: bool) -> None:
         self.left = touches
@@ -50,7 +50,7 @@ class DyingFiles(LocalFiles):
 
 
 def attempt(files: LocalFiles, folder: Path) -> Plan:
-    """The job from its start: rounds of two pieces, each piece two files."""
+    """Run the job from its start: rounds of two pieces with two files each."""
     rounds = Rounds(files, f"{folder}/_barnabas", str(folder))
     plan = rounds.open(CLAIM)
     if not plan.rounds:
@@ -74,7 +74,7 @@ def attempt(files: LocalFiles, folder: Path) -> Plan:
 
 
 def seen(folder: Path) -> dict[str, str]:
-    """What readers of the lake see."""
+    """The files that readers of the lake see."""
     found = {}
     for path in folder.rglob("*"):
         inside = path.relative_to(folder)
@@ -85,7 +85,7 @@ def seen(folder: Path) -> dict[str, str]:
 
 @pytest.mark.feature("PL-02", "PL-06")
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_killed_at_any_touch_and_started_again(tmp_path: Path, after: bool) -> None:
+def test_a_job_killed_at_any_file_operation_completes(tmp_path: Path, after: bool) -> None:
     whole = tmp_path / "whole"
     plan = attempt(LocalFiles(), whole)
     assert (plan.done, plan.records, plan.files) == (len(plan.rounds), 20, 6)
@@ -107,7 +107,7 @@ def test_killed_at_any_touch_and_started_again(tmp_path: Path, after: bool) -> N
     assert touches > 15
 
 
-def test_killed_again_and_again_it_comes_to_its_end(tmp_path: Path) -> None:
+def test_a_job_killed_again_and_again_completes(tmp_path: Path) -> None:
     lives = 0
     while True:
         try:
@@ -131,7 +131,7 @@ def test_a_checkpoint_has_one_owner_at_a_time(tmp_path: Path) -> None:
         assert again.query_id == "q"
 
 
-def test_a_checkpoint_of_who_knows_whom_is_left_alone(tmp_path: Path) -> None:
+def test_the_checkpoint_of_another_program_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "offsets").mkdir()
     with (
         pytest.raises(PipelineError, match="the checkpoint of another program; give another --checkpoint"),
@@ -140,7 +140,7 @@ def test_a_checkpoint_of_who_knows_whom_is_left_alone(tmp_path: Path) -> None:
         raise AssertionError("it was taken")
 
 
-def test_a_file_that_somebody_removed_while_it_was_moved_is_missed(tmp_path: Path) -> None:
+def test_a_file_removed_during_the_moves_is_an_error(tmp_path: Path) -> None:
     rounds = Rounds(LocalFiles(), str(tmp_path / "s"), str(tmp_path))
     plan = Plan(claim=CLAIM).with_more([[Range(0, 0, 5)]], {})
     rounds.save(plan)

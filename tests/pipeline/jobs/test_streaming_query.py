@@ -1,4 +1,4 @@
-"""A query that is watched is interrupted between calls to Spark, and stopped before anybody hears of it."""
+"""Signals interrupt a query between calls to Spark, and it is stopped before they are raised."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from barnabas.pipeline.jobs.streaming_query import Streamed, finish
 
 
 class Query:
-    """What we ask of Spark's, by a script: what happens at each look."""
+    """A scripted stand-in for Spark's StreamingQuery."""
 
     def __init__(self, *looks: Any) -> None:
         self._looks = list(looks)
@@ -72,7 +72,7 @@ def test_a_signal_stops_the_query_first(number: signal.Signals, raised: type[Bas
         signal.signal(signal.SIGTERM, before)
 
 
-def test_what_a_query_failed_of_is_one_line() -> None:
+def test_the_failure_of_a_query_is_one_line() -> None:
     from pyspark.errors import StreamingQueryException
 
     query = Query(StreamingQueryException("x\n[USER_RAISED_EXCEPTION] the value of t-0@5 does not fit SQLSTATE: P0001"))

@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.testing.cluster import QUICK_GROUPS
 from running.experiment import NODE_SETTINGS
-from running.patience import ABORTS_EVERY_MS, HEARTBEAT_MS, SESSION_MS, quiet_seconds, session_seconds
+from running.settling_time import ABORTS_EVERY_MS, HEARTBEAT_MS, SESSION_MS, quiet_seconds, session_seconds
 
 pytestmark = pytest.mark.feature("FI-01")
 

@@ -43,14 +43,14 @@ example), the cluster reports it."""
 
 @dataclass(frozen=True, slots=True)
 class WorldOptions:
-    """Of one run."""
+    """Options of the world of one run."""
 
     world: str
     seed: int
     directory: Path
-    """Of the run; the nodes' data and logs go below it."""
+    """Directory of the run, for data and logs of the nodes."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Of all nodes, by Kafka's names."""
+    """Settings of all nodes, by Kafka's names."""
     plant: str | None = None
     """A mistake that is planted into every node; see `plants`."""
     bootstrap: str | None = None

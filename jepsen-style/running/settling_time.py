@@ -1,8 +1,8 @@
-"""How long a cluster takes to give up what clients left behind: nothing can be judged before.
+"""The time in which a cluster gives up what clients left behind: nothing can be judged before.
 
 A transaction that nobody ends is aborted when it is older than its timeout and the coordinator looks, and holds up
-every reader of committed records until then. What a dead member was given is nobody's until its session is over; in
-the classic protocol its client says how long that is, with KIP-848 the brokers do.
+every reader of committed records until then. The partitions of a dead member have no owner until its session is over;
+in the classic protocol its client sets the session timeout, with KIP-848 the brokers do.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ABORTS_EVERY_MS = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 SESSION_MS = "group.consumer.session.timeout.ms"
 HEARTBEAT_MS = "group.consumer.heartbeat.interval.ms"
 KEYS = (ABORTS_EVERY_MS, SESSION_MS, HEARTBEAT_MS)
-"""What has to be known of the brokers' settings."""
+"""Settings of the brokers that have to be known."""
 MARKERS_SECONDS = 1.0
 """From the decision to abort until every partition has its marker."""
 
@@ -28,8 +28,8 @@ def quiet_seconds(asked: float, settings: Mapping[str, str]) -> float:
 
 
 def session_seconds(group_protocol: str, settings: Mapping[str, str]) -> float:
-    """How long a group waits for a member that is gone, at most; with KIP-848 those that are left hear of it with the
-    answers to their heartbeats, to the one what they give up and to the next what they get."""
+    """Maximum time for which a group waits for a member that is gone. With KIP-848 the others learn of it by the
+    answers to their heartbeats: one with the partitions that they give up and the next with those that they get."""
     classic_ms = ClientSettings("", "").session_timeout_ms
     if group_protocol != "consumer":
         return classic_ms / 1000
@@ -37,7 +37,7 @@ def session_seconds(group_protocol: str, settings: Mapping[str, str]) -> float:
 
 
 def _of(key: str, settings: Mapping[str, str]) -> int:
-    """What is not said is as in Kafka."""
+    """A missing setting has Kafka's default."""
     definition = find_broker_key(key)
     assert definition is not None
     assert definition.default is not None

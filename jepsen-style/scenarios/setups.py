@@ -1,9 +1,9 @@
-"""How more than one scenario begins."""
+"""Setups that several scenarios share."""
 
 from __future__ import annotations
 
 from protocol.api_keys import ApiKey
-from scenarios.mail import Letter
+from scenarios.intercepted_messages import Letter
 from scenarios.stage import Stage
 
 

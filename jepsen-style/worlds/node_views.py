@@ -1,4 +1,4 @@
-"""What nodes say of themselves, asked over the protocol and past all faults: views of replicas, who plays which role.
+"""Views of the nodes, over the protocol and past all faults: replicas, leaders, coordinators.
 
 A look at a broker is three questions over one connection: Metadata (leader, epoch and ISR as *it* knows them),
 ListOffsets as a debugger (replica -2: the end of its own log, whoever leads), and Fetch without room for bytes, as a
@@ -47,7 +47,7 @@ Address = tuple[str, int]
 
 
 class Quorum(NamedTuple):
-    """What an active controller says of itself."""
+    """The quorum, as an active controller knows it."""
 
     leader: int
     epoch: int
@@ -64,7 +64,7 @@ class Onlooker:
         brokers: Mapping[str, tuple[int, Address]],
         controllers: Mapping[str, tuple[int, Address]],
     ) -> None:
-        """Of each node its id and where it listens, without a proxy between."""
+        """Id and address of each node, without a proxy between."""
         self._channels = {
             name: Channel(world, nursery, host, port, client_id="onlooker")
             for name, (_id, (host, port)) in [*brokers.items(), *controllers.items()]
@@ -85,7 +85,7 @@ class Onlooker:
             return None
 
     async def views(self, nodes: Sequence[str] | None = None) -> list[ReplicaView]:
-        """Of `nodes`, or of all brokers, asked at once; in the order of nodes, topics and partitions."""
+        """The views of `nodes`, or of all brokers, in the order of nodes, topics and partitions."""
         names = self.brokers if nodes is None else list(nodes)
         found: dict[str, list[ReplicaView]] = {}
 
@@ -127,7 +127,7 @@ class Onlooker:
         ]
 
     async def _log_ends(self, node: str, places: Sequence[Place]) -> dict[Place, int]:
-        """Where the node's own logs end."""
+        """End offsets of the node's own logs."""
         if not places:
             return {}
         request = ListOffsetsRequest(
@@ -176,7 +176,7 @@ class Onlooker:
         }
 
     async def memberships(self, nodes: Sequence[str]) -> list[Membership]:
-        """What each of `nodes` that answers knows of the partitions that it has; a broker answers once it serves."""
+        """The members of partitions, as each of `nodes` that answers and has them knows them."""
         found: dict[str, list[Membership]] = {}
 
         async def look(name: str) -> None:
@@ -188,7 +188,7 @@ class Onlooker:
         return [each for name in nodes for each in found[name]]
 
     async def _memberships_of(self, node: str) -> list[Membership]:
-        own_id, told = self._ids[node], []
+        own_id, found = self._ids[node], []
         cursor: Cursor | None = None
         while True:
             answer: DescribeTopicPartitionsResponse | None = await self.ask(
@@ -196,7 +196,7 @@ class Onlooker:
             )
             if answer is None:
                 return []
-            told += [
+            found += [
                 Membership(
                     node,
                     Place(topic.name or "", each.partition_index),
@@ -209,7 +209,7 @@ class Onlooker:
                 if own_id in each.replica_nodes
             ]
             if answer.next_cursor is None:
-                return told
+                return found
             cursor = Cursor(
                 topic_name=answer.next_cursor.topic_name, partition_index=answer.next_cursor.partition_index
             )
@@ -222,17 +222,17 @@ class Onlooker:
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=place.topic)], allow_auto_topic_creation=False
         )
-        told = [
+        leaders = [
             (each.leader_epoch, each.leader_id)
             for answer in await self._all(self.brokers, request)
             for topic in answer.topics
             for each in topic.partitions
             if each.partition_index == place.partition
         ]
-        return self.name_of(max(told)[1]) if told else None
+        return self.name_of(max(leaders)[1]) if leaders else None
 
     async def quorum(self) -> Quorum | None:
-        """What the active controller of the newest epoch says."""
+        """The quorum, as the active controller of the newest epoch knows it."""
         request = DescribeQuorumRequest(
             topics=[RequestTopicData(topic_name=_METADATA_TOPIC, partitions=[RequestPartitionData(partition_index=0)])]
         )
@@ -273,7 +273,7 @@ class Onlooker:
         return None
 
     async def wait_ready(self, timeout_seconds: float) -> None:
-        """Until every broker tells of every broker and of a leader for each partition, and a controller decides.
+        """Waits until every broker knows every broker and a leader for each partition, and a controller is active.
         Raises ClusterError."""
         missing = "nobody was asked"
         with trio.move_on_after(timeout_seconds):
@@ -287,7 +287,7 @@ class Onlooker:
             alive = await self.ask(name, DescribeClusterRequest(endpoint_type=1))
             if alive is None:
                 return f"{name} does not answer"
-            seen = [told.broker_id for told in alive.brokers]
+            seen = [each.broker_id for each in alive.brokers]
             unseen = [each for each in self.brokers if self._ids[each] not in seen]
             if unseen:
                 return f"{name} does not see {unseen[0]} yet"

@@ -39,7 +39,7 @@ class Letter:
 
     @property
     def message(self) -> Any:
-        """What it says."""
+        """The decoded message."""
         spec = API_SPECS[self.api_key]
         view = memoryview(bytearray(self.frame))
         if self.kind == "request":
@@ -52,19 +52,19 @@ class Letter:
 
 
 class Which(TypedDict, total=False):
-    """Of the letters of an API, which ones; all of them if nothing is said."""
+    """Selects letters of an API; all of them if it is empty."""
 
     sender: str
-    """Of an answer: the node that gave it."""
+    """For a response: the node that sent it."""
     receiver: str
     when: Callable[[Letter], bool]
     limit: int
-    """Of letters; later ones pass."""
+    """Maximum number of letters; later ones pass."""
 
 
 @dataclass(slots=True, eq=False)
 class Rule:
-    """Which letters are read, and whether they are kept back."""
+    """The letters that are read, and whether they are held."""
 
     api_key: ApiKey
     kind: Kind
@@ -76,7 +76,7 @@ class Rule:
     _news: trio.Event = field(default_factory=trio.Event)
 
     async def caught(self, count: int = 1, seconds: float = WAIT_SECONDS) -> list[Letter]:
-        """Waits until there are so many; TooSlowError."""
+        """Waits until there are this many; raises TooSlowError."""
         with trio.fail_after(seconds):
             while len(self.letters) < count:
                 self._news = trio.Event()
@@ -84,7 +84,7 @@ class Rule:
         return self.letters
 
     def release(self) -> None:
-        """What was kept back goes on, and nothing is kept or read any more."""
+        """Lets letters that were held go on; from now on none is held or read."""
         self._over = True
         gates, self._gates = self._gates, []
         for gate in gates:
@@ -148,7 +148,7 @@ class Mail:
 
 @dataclass(slots=True)
 class _Talk:
-    """What both directions of a connection know."""
+    """State of both directions of a connection."""
 
     mail: Mail
     client: str
@@ -170,7 +170,7 @@ class _Gate:
         self._rule: Rule | None = None
 
     def __call__(self, data: bytes) -> bool:
-        """Whether a piece may go."""
+        """True if a piece may pass."""
         if data is not FIN and data is not RST:
             self._unread += data
             while self._rule is None and (frame := self._next_frame()) is not None:

@@ -1,8 +1,8 @@
 """After which errors surely nothing happened, by the names of Kafka's exceptions. A core.
 
-For libraries that tell no more than the error: our own client says itself what may be in the log. Whatever is not here
-leaves it open: a timeout, a disconnect, UnknownServerError, and NotLeaderOrFollower, which may come after the append
-(KAFKA-13574).
+For libraries that return no more than the error: our own client knows itself what may be in the log. An error that is
+not here leaves it open: a timeout, a disconnect, UnknownServerError, and NotLeaderOrFollower, which may come after the
+append (KAFKA-13574).
 """
 
 from __future__ import annotations
@@ -38,4 +38,4 @@ OF_CHANGES = frozenset(
         "TopicDeletionDisabledException",
     }
 )
-"""Of requests that change topics and configurations, where they are sent once."""
+"""Definite errors of requests that change topics and configurations and are sent once."""

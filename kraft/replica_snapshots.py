@@ -1,0 +1,136 @@
+"""Shell: the snapshots of one replica of the metadata log: written from its own image, or downloaded from the leader.
+
+At most one is written or installed at a time. `SnapshotFiles` has the files, the Raft core decides on downloads.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from kraft.raft.history import OffsetAndEpoch
+from kraft.raft.ready import InstallSnapshot, SnapshotStep, StartSnapshot, WriteSnapshotChunk
+from kraft.snapshots import CorruptSnapshotFile
+from protocol.schema import Message
+from runtime.world import File, World
+from storage.shortage import is_shortage
+
+if TYPE_CHECKING:
+    from kraft.metadata_replica import MetadataReplica
+
+log = logging.getLogger(__name__)
+
+SNAPSHOT_PAUSE_MS = 60_000
+"""Pause before another attempt to write a snapshot that did not fit."""
+
+
+class ReplicaSnapshots:
+    """Mutable; owned by one replica."""
+
+    def __init__(self, replica: MetadataReplica, world: World) -> None:
+        self._replica = replica
+        self._world = world
+        self._lock = trio.Lock()
+        self._part: File | None = None
+        """The snapshot that is being downloaded."""
+        self._last_ms = 0
+        self._not_before_ms = 0
+
+    def start(self) -> None:
+        """The log is open: ages count from now on."""
+        self._last_ms = self._replica.now_ms()
+
+    @property
+    def age_ms(self) -> int:
+        """Milliseconds since the newest snapshot was written or downloaded; since the start, if there is none."""
+        return self._replica.now_ms() - self._last_ms
+
+    @property
+    def is_due(self) -> bool:
+        """Enough was appended, or enough time has passed, since the last snapshot (KIP-630)."""
+        grown_bytes = self._replica.log.bytes_since_snapshot
+        waited_ms = self._replica.now_ms() - self._last_ms
+        due = grown_bytes >= self._replica.config.snapshot_after_bytes or (
+            grown_bytes > 0 and waited_ms >= self._replica.config.snapshot_interval_ms
+        )
+        return due and self._replica.now_ms() >= self._not_before_ms
+
+    async def create(self, records: Sequence[Message], offset: int, epoch: int, timestamp_ms: int) -> bool:
+        """Write a snapshot of the state after the record at `offset`, then drop older log segments and
+        snapshots.
+
+        `epoch` and `timestamp_ms` are those of that record's batch: the same arguments give the same bytes on
+        every node. `records` must not change meanwhile. False if there is a snapshot as new already, or no room.
+        """
+        files = self._replica.log.snapshots
+        snapshot = OffsetAndEpoch(offset=offset + 1, epoch=epoch)
+        assert snapshot.offset <= self._replica.high_watermark, "a snapshot holds committed records only"
+        async with self._lock:
+            while self._replica.core.synced_end_offset < snapshot.offset:
+                await self._replica.wait_for_a_sync()
+            latest = self._replica.core.latest_snapshot
+            if latest is not None and latest.offset >= snapshot.offset:
+                return False
+            assert self._replica.core.log.epoch_of(offset) == epoch, "the epoch is not that of the record"
+            try:
+                await self._world.run_blocking(lambda: files.write(snapshot, records, timestamp_ms))
+                self._world.fault_point("raft.snapshot.written")
+                await self._world.run_blocking(lambda: files.publish(snapshot))
+            except OSError as error:
+                if not is_shortage(error):
+                    raise
+                log.warning("node %d writes its snapshot later: %s", self._replica.config.node_id, error)
+                files.remove_part(snapshot)
+                self._not_before_ms = self._replica.now_ms() + SNAPSHOT_PAUSE_MS
+                return False
+            self._world.fault_point("raft.snapshot.published")
+            self._replica.step(lambda: self._published(snapshot))
+            self._last_ms = self._replica.now_ms()
+        return True
+
+    def _published(self, snapshot: OffsetAndEpoch) -> None:
+        start = self._replica.log.snapshot_published(snapshot, self._replica.wall_ms())
+        self._replica.core.snapshot_created(snapshot)
+        if start is not None:
+            self._replica.core.log_started_at(start)
+
+    def take_step(self, step: SnapshotStep, data: memoryview) -> None:
+        """Carry out a step of a download; `data` are the bytes of the answer."""
+        match step:
+            case StartSnapshot():
+                self.close_part()
+                self._part = self._replica.log.snapshots.open_part(step.snapshot)
+            case WriteSnapshotChunk():
+                assert self._part is not None
+                self._part.pwrite(data, step.position)
+            case InstallSnapshot():
+                self.close_part()
+                self._replica.spawn(partial(self._install, step.snapshot))
+
+    def close_part(self) -> None:
+        if self._part is not None:
+            self._part.close()
+            self._part = None
+
+    async def _install(self, snapshot: OffsetAndEpoch) -> None:
+        async with self._lock:
+            installed = True
+            try:
+                await self._world.run_blocking(lambda: self._replica.log.snapshots.verify_part(snapshot))
+                await self._replica.until_it_fits(lambda: self._replica.log.snapshots.publish(snapshot))
+            except CorruptSnapshotFile as error:
+                log.error("node %d drops the downloaded snapshot: %s", self._replica.config.node_id, error)
+                self._replica.log.snapshots.remove_part(snapshot)
+                installed = False
+            self._world.fault_point("raft.snapshot.downloaded")
+            self._replica.step(lambda: self._arrived(snapshot, installed))
+
+    def _arrived(self, snapshot: OffsetAndEpoch, installed: bool) -> None:
+        if installed:
+            self._replica.log.restart_at(snapshot, self._replica.wall_ms())
+            self._last_ms = self._replica.now_ms()
+        self._replica.core.snapshot_installed(snapshot, installed, self._replica.now_ms())
