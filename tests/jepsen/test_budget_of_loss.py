@@ -145,7 +145,7 @@ def test_what_the_last_one_in_sync_lost(name: str) -> None:
     checker, before, after, place, anomalies = OF_A_PARTITION[name]
     verdict = loses(before, after, place=place).judged_by(checker)
     assert legal(verdict) >= anomalies and not bugs(verdict), verdict.findings
-    assert "beyond the budget" in verdict.findings[0].told
+    assert "beyond the budget" in verdict.findings[0].description
 
 
 @pytest.mark.parametrize("how", ["a kill", "another in sync", "another partition"])

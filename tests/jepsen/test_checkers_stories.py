@@ -114,7 +114,7 @@ def test_half_of_a_transaction_of_which_nobody_knows_is_unseen() -> None:
     story.send(0, 4, 1, 0)
     story.poll(99, {4: [(0, 1)]})
     assert bugs(story) == {"unseen"}
-    assert "something else was read" in finding_of(story, "unseen").told
+    assert "something else was read" in finding_of(story, "unseen").description
 
 
 def test_a_whole_transaction_of_which_nobody_knows_may_be_gone() -> None:
@@ -209,7 +209,7 @@ def test_loss_within_the_budget_is_a_bug() -> None:
 def test_loss_is_no_bug_when_everybody_in_sync_had_lost_something() -> None:
     story = lost_after(("broker-1", "broker-2"), [1, 2])
     assert bugs(story) == set()
-    assert "beyond the budget" in finding_of(story, "unseen").told
+    assert "beyond the budget" in finding_of(story, "unseen").description
 
 
 def test_a_broker_that_was_whole_again_has_lost_nothing() -> None:
@@ -475,7 +475,7 @@ def test_reading_one_half_of_a_transaction_before_the_other_is_legal() -> None:
     story = sees_half("assign")
     assert bugs(story) == set() and "G-single" in allowed(story)
     assert finding_of(story, "G-single").operations == [5, 7]
-    assert "polled t0-0 up to 1, which was followed by that of operation 5" in finding_of(story, "G-single").told
+    assert "polled t0-0 up to 1, which was followed by that of operation 5" in finding_of(story, "G-single").description
     assert "G-single" not in allowed(sees_half("assign", all_of_it=True))
     assert "G-single" not in allowed(sees_half("subscribe")), "its position may have been moved"
 
@@ -558,7 +558,7 @@ def test_an_offset_that_was_read_in_two_epochs() -> None:
     assert bugs(story) == {"two-epochs"}
     # Neighbours are one finding.
     [finding] = [each for each in judged(story).findings if not each.legal]
-    assert finding.operations == [first, first + 2] and "offset 1 in epoch 3" in finding.told
+    assert finding.operations == [first, first + 2] and "offset 1 in epoch 3" in finding.description
 
     story = three_sent()
     reads_in(story, 1, [[0, 0, 3], [1, 2, 4]], {0: 1, 1: 2, 2: 3})
@@ -571,7 +571,7 @@ def test_a_higher_epoch_in_front_of_a_lower_one() -> None:
     story = three_sent(unknown=True)
     reads_in(story, 1, [[0, 0, 3], [1, 1, 5], [2, 2, 4]], {0: 1, 1: 2, 2: 3})
     assert bugs(story) == {"epochs-went-back"}
-    assert "offset 1 in epoch 5" in finding_of(story, "epochs-went-back").told
+    assert "offset 1 in epoch 5" in finding_of(story, "epochs-went-back").description
 
     # By two readers, neither of whom can see it.
     story = three_sent(unknown=True)

@@ -105,7 +105,7 @@ def test_what_shows_the_first_finding_is_open_and_the_others_take_a_line(broken:
     evidence = [
         "open" in broken.tags[place - 1][1]
         for place, (tag, _) in enumerate(broken.tags)
-        if tag == "summary" and broken.tags[place - 2][1].get("class") == "told"
+        if tag == "summary" and broken.tags[place - 2][1].get("class") == "description"
     ]
     assert evidence[0] and len(evidence) > 5 and not any(evidence[1:])
 
