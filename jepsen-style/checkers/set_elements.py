@@ -92,7 +92,7 @@ def _unwritten(adds: Sequence[Attempt], logs: Logs) -> list[Finding]:
 
 
 def _staleness(adds: Sequence[Attempt], readings: Sequence[Attempt]) -> tuple[int, int, list[int] | None]:
-    """How many ends of partitions were told to readings that began when an offset at or behind that end had been
+    """Number of partition ends returned to readings that began when an offset at or behind that end had been
     acknowledged; how long before they began at most, and the evidence for that."""
     acks: dict[Place, list[tuple[int, int, int]]] = {}
     for add in adds:
