@@ -63,10 +63,10 @@ def is_found(name: str, plans: Iterator[tuple[int, Plan]]) -> bool:
     ("kind", "name", "first"),
     [
         ("groups", "two-owners", 1),
-        ("groups", "lost-commit", 1),
+        ("groups", "lost-commit", 25),
         ("groups", "deposed-coordinator", 1),
         ("transactions", "marker-skipped", 1),
-        ("transactions", "aborted-offsets-count", 1),
+        ("transactions", "aborted-offsets-count", 12),
         ("transactions", "epoch-kept", 1),
         ("transactions", "no-aborted-list", 1),
         ("transactions", "last-stable-offset-too-high", 1),
@@ -84,7 +84,7 @@ def restless(group: GroupPlan) -> GroupPlan:
 
 
 @pytest.mark.feature("FI-11", "CG-03", "TX-03")
-@pytest.mark.parametrize(("kind", "first"), [("groups", 1), ("transactions", 1)])
+@pytest.mark.parametrize(("kind", "first"), [("groups", 27), ("transactions", 1)])
 def test_answers_before_replication(kind: str, first: int) -> None:
     """Found where a coordinator is cut from its followers, but not from its clients."""
     cut_off = {"partition": 2, "kill-at": 1}
