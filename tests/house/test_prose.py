@@ -1,4 +1,5 @@
-"""Docstrings, comments and messages are plain English: no headless fragments, and none of the words that we overused."""
+"""Docstrings, comments and messages are plain English: no headless fragments, and none of the words that we
+overused."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from tests.house.test_arrows import ROOT
 FRAGMENT = re.compile(r"(?:Core: |Shell: )?(?:Of|What|Who|Whose|Whom|Whoever|So|That|Behind)\b", re.IGNORECASE)
 """Beginnings of a docstring that has no subject: "Of them, open" for "Partitions with an open transaction"."""
 
-WORD = re.compile(r"(?<![a-z\"])(told|tells|anew|whoever)(?![a-z=])", re.IGNORECASE)
+WORD = re.compile(r"(?<![a-z\"'])(told|tells|anew|whoever)(?![a-z=])", re.IGNORECASE)
 """The plain words are: reports, returns, logs; again; a client that. `"told"` is a key of decisions in JSON."""
 
 PLACES = (
