@@ -124,7 +124,7 @@ def test_a_change_seen_during_a_look_causes_another_look() -> None:
 
 @pytest.mark.feature("RP-06")
 def test_completions_may_come_back_to_the_same_key() -> None:
-    """The first one's completion makes the second's fact true, waits anew itself, and asks for the key
+    """The first one's completion makes the second's fact true, waits again itself, and asks for the key
     again."""
     room = Room()
     successors: list[Wait] = []

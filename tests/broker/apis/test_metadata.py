@@ -131,7 +131,7 @@ async def test_the_first_version_is_answered_as_its_clients_expect(rig: Rig) -> 
 @pytest.mark.feature("MB-12")
 @on_cluster(brokers=3)
 async def test_a_dead_broker_is_listed_until_its_session_would_have_ended(rig: Rig) -> None:
-    """As with Kafka, which detects the death only then: clients look for the broker while it is listed, and retry."""
+    """Kafka detects the death only then: clients look for the broker while it is listed, and retry."""
     rig.cluster.kill("broker-3")
     await rig.until(lambda: list(rig.broker(1).metadata.alive_nodes("PLAINTEXT")) == [1, 2])
     died = rig.universe.time.current_time()

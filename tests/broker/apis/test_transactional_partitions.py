@@ -1,4 +1,4 @@
-"""Transactions as their partitions see them: who may begin one, how it ends, and what readers are told of it.
+"""Transactions in their partitions: which batches may begin one, how it ends, and what readers see of it.
 
 Where the coordinator's answer matters in time, `Oracle` stands in for it; the last stories have a real one.
 """

@@ -135,3 +135,16 @@ def test_the_leader_always_reads_what_the_follower_wants(steps: list[tuple[str, 
                 session.lost()
             else:
                 session.answered(response)
+
+
+def test_a_leader_that_keeps_no_session_any_longer_is_asked_for_everything_again() -> None:
+    session = LeaderSession()
+    session.wants(A, at(5))
+    session.wants(B, at(7))
+    session.request(1024)
+    assert session.answered(FetchResponse(session_id=77))
+    session.wants(A, at(6))
+    session.request(1024)
+    assert session.answered(FetchResponse(session_id=0)), "the records of the response count"
+    full = session.request(1024)
+    assert (full.session_id, full.session_epoch, named(full)) == (0, 0, [(A, 6), (B, 7)])
