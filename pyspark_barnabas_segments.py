@@ -4,4 +4,4 @@ from barnabas.pipeline.segment_source import SegmentDataSource
 
 
 class DefaultSource(SegmentDataSource):
-    """What PySpark looks for in a module `pyspark_*`."""
+    """The names that PySpark looks for in a module `pyspark_*`."""

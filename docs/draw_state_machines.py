@@ -103,7 +103,7 @@ def name(state: Enum) -> str:
 
 
 def diagram(machine: Machine) -> Iterator[str]:
-    """As Mermaid draws it. What nothing leads out of is an end."""
+    """Mermaid source of a state machine. A state without outgoing transitions is final."""
     yield "stateDiagram-v2"
     yield f"    [*] --> {name(machine.begin)}"
     for before, after, why in machine.arrows:

@@ -71,9 +71,9 @@ def main() -> None:
             group = row_group
         tests = outcomes.get(row, {})
         total += 1
-        told = state(tests, missing.get(row))
-        works += told == "works"
-        lines.append(f"| {row} | {name} | {told} | {short_names(tests)} |")
+        row_state = state(tests, missing.get(row))
+        works += row_state == "works"
+        lines.append(f"| {row} | {name} | {row_state} | {short_names(tests)} |")
     unknown = sorted(set(outcomes) - known)
     if unknown:
         raise SystemExit(f"tests are marked with rows that docs/features.tsv does not have: {', '.join(unknown)}")

@@ -45,7 +45,7 @@ def press(page: Any, name: str) -> None:
 
 
 def play(page: Any) -> None:
-    """What is to be seen in the pictures."""
+    """State that the pictures show."""
     page.wait_for_selector(".partition")
     page.wait_for_timeout(30_000)
     victim = page.locator("[data-partition='0'] .leader").inner_text().replace("leader ", "broker-")

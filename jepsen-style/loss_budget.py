@@ -1,4 +1,4 @@
-"""Core: what a cluster may lose, and which faults therefore keep every acknowledged record.
+"""Core: the losses that a cluster may suffer, and the faults that must keep every acknowledged record.
 
 Nodes do not sync the records of data partitions, just as Kafka's brokers do not: replication makes a record durable.
 A kill keeps what was written; a power cut takes what was not synced; a wiped or damaged disk takes more. So the model

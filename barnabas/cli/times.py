@@ -1,4 +1,4 @@
-"""Times and durations on the command line."""
+"""Core: times and durations on the command line."""
 
 from __future__ import annotations
 

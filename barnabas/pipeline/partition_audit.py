@@ -84,7 +84,7 @@ class Account:
     batches: int = 0
     producers: int = 0
     digest: str = ""
-    """Digest of all bytes from `compared_from` on, in one replica; a finding tells where others differ."""
+    """Digest of all bytes from `compared_from` on, in one replica; a finding shows where others differ."""
     compared_from: int = 0
     behind: dict[int, int] = field(default_factory=dict)
     """Nodes whose logs end before the high watermark, and their ends: out of sync, or stopped earlier than others."""

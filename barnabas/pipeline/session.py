@@ -73,7 +73,7 @@ def open_session(
     from barnabas.pipeline.segment_source import SegmentDataSource
     from barnabas.pipeline.source import BarnabasDataSource
 
-    # Spark discovers them only with the python3 of PATH, and only where this package is installed, not linked.
+    # Spark discovers them only where this package is installed, not where an editable install links to it.
     for source in (BarnabasDataSource, SegmentDataSource):
         session.dataSource.register(source)
     return session

@@ -1,7 +1,7 @@
 """Core: removal of expired offsets (KIP-211), of offsets of deleted topics, and of groups that have none left.
 
 A partition may have very many offsets. So a clean-up goes through them in steps of bounded work, and reads the state of
-each offset anew when its turn comes.
+each offset again when its turn comes.
 """
 
 from __future__ import annotations

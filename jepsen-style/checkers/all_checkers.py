@@ -1,4 +1,4 @@
-"""Which checkers a run is judged by."""
+"""The checkers that judge a run."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ RECREATES_TOPICS = ("metadata",)
 
 
 def of_workload(run: Mapping[str, Any]) -> Sequence[Checker]:
-    """Those that judge what clients did and saw; `run` is what `run.json` says. ValueError if it names no workload."""
+    """Checkers of what clients did and saw. `run` is the content of `run.json`; ValueError if it names no workload."""
     options = run.get("options") or {}
     if not isinstance(options, Mapping):
         raise ValueError("its options are no object")
 
-    def told(*names: str) -> dict[str, Any]:
+    def given(*names: str) -> dict[str, Any]:
         return {name: options[name] for name in names if name in options}
 
     match run.get("workload"):
@@ -49,12 +49,12 @@ def of_workload(run: Mapping[str, Any]) -> Sequence[Checker]:
         case "txn-eos":
             return (OnceChecker(idempotence=True),)
         case "bank":
-            return (BankChecker(**told("isolation")),)
+            return (BankChecker(**given("isolation")),)
         case "set":
-            return (ElementsChecker(**told("idempotence")),)
+            return (ElementsChecker(**given("idempotence")),)
         case "group":
             protocol = {"protocol": options["group_protocol"]} if "group_protocol" in options else {}
-            return (GroupChecker(**told("idempotence"), **protocol), Commits())
+            return (GroupChecker(**given("idempotence"), **protocol), Commits())
         case "offsets":
             settings = run.get("settings") or {}
             return (RegistersChecker(int(settings.get("broker.session.timeout.ms", SESSION_MS))), Commits())
@@ -67,8 +67,8 @@ def of_workload(run: Mapping[str, Any]) -> Sequence[Checker]:
 
 
 def standard(workload: str) -> Sequence[Checker]:
-    """Of workloads whose operations are sends and polls of keys: `queue` and `list-append`. What is legal under the
-    run's options the checkers read from the history's `run.json`."""
+    """Checkers of workloads that send and poll keys: `queue` and `list-append`. The checkers read from the history's
+    `run.json` what is legal under the run's options."""
     return (
         Offsets(),
         Loss(),
@@ -84,7 +84,7 @@ def standard(workload: str) -> Sequence[Checker]:
 
 
 def of_every_run(run: Mapping[str, Any]) -> Sequence[Checker]:
-    """Of whatever workload: how replicas behaved, how long clients waited, and whether anything was done at all."""
+    """Checkers of any workload: behaviour of replicas, waiting times of clients, and whether anything was done."""
     budgets = run.get("budgets") or {}
     return (
         Replicas(recreated=run.get("workload") in RECREATES_TOPICS),
@@ -108,5 +108,5 @@ def check_one(checker: Checker, history: Any) -> Verdict:
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         at = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(at.filename).name}:{at.lineno}"
-        told = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise HistoryError(f"the checker of {checker.name} cannot read this history: {told} ({where})") from error
+        cause = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise HistoryError(f"the checker of {checker.name} cannot read this history: {cause} ({where})") from error

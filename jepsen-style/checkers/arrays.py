@@ -42,7 +42,7 @@ def ranks_in_runs(starts: Bools) -> Ints:
 
 
 def running_max_in_runs(starts: Bools, values: Ints) -> Ints:
-    """The largest value so far, from each start on anew."""
+    """Running maximum that restarts at each start."""
     if not len(values):
         return values
     # Each run is lifted above the ones before it, so that one pass does for all.
@@ -53,7 +53,7 @@ def running_max_in_runs(starts: Bools, values: Ints) -> Ints:
 
 
 def first_in(sorted_codes: Ints, wanted: Ints) -> Ints:
-    """Where each wanted code stands among sorted ones without doubles; -1 if it is not there."""
+    """Index of each wanted code among sorted unique codes; -1 if it is missing."""
     if not len(sorted_codes):
         return np.full(len(wanted), -1, dtype=np.int64)
     places = np.minimum(np.searchsorted(sorted_codes, wanted), len(sorted_codes) - 1)

@@ -22,7 +22,7 @@ class Attempt(NamedTuple):
     asked: Any
     type: Outcome
     value: Any
-    """Of the completion; of the invocation where the completion says nothing."""
+    """Value of the completion, or of the invocation if the completion has none."""
     began: int
     """The `i` of the invocation."""
     ended: int

@@ -1,8 +1,8 @@
-"""How long clients had to wait: the longest time without an acknowledged write for each fault, and how fast writes came
-back after it; and whether that is within the run's budgets.
+"""Waiting times of clients: the longest time without an acknowledged write for each fault, the time to recover after
+it, and whether both are within the run's budgets.
 
 A fault's time goes from its beginning to the beginning of the next one, or to the end of what was asked of the cluster.
-Whoever asked in vain to the end waited until then: a cluster that never took a write again is no one that had no gap.
+A client whose requests failed to the end waited until then: a cluster that never accepted a write again has a gap.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class Availability:
         waits_ns = _waits_ns(acked_ns, asked_ns)
         gaps: dict[str, list[float]] = {}
         recoveries: dict[str, list[float]] = {}
-        told: list[dict[str, Any]] = []
+        measured: list[dict[str, Any]] = []
         for index, fault in enumerate(faults):
             gap = self._gap(fault, faults[index + 1 :], waits_ns)
             recovery = _recovery(fault, waits_ns)
             gaps.setdefault(fault.kind, []).append(gap)
             if recovery is not None:
                 recoveries.setdefault(fault.kind, []).append(recovery)
-            told.append({"number": fault.number, "kind": fault.kind, "gap": gap, "recovery": recovery})
+            measured.append({"number": fault.number, "kind": fault.kind, "gap": gap, "recovery": recovery})
             for limit, seconds, what in (
                 (self.budgets.get(fault.kind, self.budgets.get("any")), gap, "had no acknowledged write for"),
                 (self.budgets.get("recovery"), recovery, "got the next acknowledged write, after its end, after"),
@@ -70,7 +70,7 @@ class Availability:
                 "longest gap": round(float(whole.max()), 3) if len(whole) else None,
                 "gap by kind": {kind: _quantiles(seconds) for kind, seconds in gaps.items()},
                 "recovery by kind": {kind: _quantiles(seconds) for kind, seconds in recoveries.items()},
-                "faults": told,
+                "faults": measured,
             }
         )
 
@@ -93,8 +93,8 @@ def _recovery(fault: Fault, waits_ns: Ints) -> float | None:
 
 
 def _waits_ns(acked_ns: Ints, asked_ns: Ints) -> Ints:
-    """Between which clients waited: from the first write that was asked for, over all that were acknowledged, to the
-    last one that was asked for in vain. (How long that one waited says nothing: nobody may have asked after it.)"""
+    """Times between which clients waited: the first requested write, all acknowledged ones, and the last request that
+    failed. (The duration of that one means nothing: there may be no request after it.)"""
     first, last = asked_ns[:1], asked_ns[-1:]
     if not len(acked_ns):
         return np.concatenate((first, last))
@@ -103,8 +103,8 @@ def _waits_ns(acked_ns: Ints, asked_ns: Ints) -> Ints:
 
 
 def _writes_ns(history: History) -> tuple[Ints, Ints]:
-    """When writes were acknowledged, and when they were asked for, each in their order. Of workloads without
-    micro-operations: operations."""
+    """Times of acknowledgements and of requests of writes, each in order. In workloads without micro-operations,
+    operations count."""
     operations, micro = history.operations, history.micro
     wrote = np.zeros(len(operations), dtype=np.bool_)
     sent = micro.operation[micro.kind == SEND]

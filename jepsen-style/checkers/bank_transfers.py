@@ -1,6 +1,6 @@
-"""Whether money was made or lost: the workload `bank`.
+"""Checks that money was neither created nor lost: the workload `bank`.
 
-Of every transfer the committed logs hold both legs or none, so that their sum is zero. A reader in the middle of a run
+For every transfer the committed logs hold both legs or none, so that their sum is zero. A reader in the middle of a run
 may have one leg and not yet the other (each partition gets its marker by itself), and this is no anomaly: what is asked
 of it is that it was given a prefix of each committed log without a hole. Both together are why what it saw, and what
 was still on its way to it, sum to zero as well.
@@ -31,8 +31,8 @@ class BankChecker:
         findings = logs.findings + judge(transfers, logs, owned=logs.values)
         total = sum(leg[2] for log in logs.values.values() for leg in log.values())
         if total != 0 and _all_complete(transfers, logs):
-            told = f"the committed logs sum to {total}, and no transfer made or took any"
-            findings.append(Finding("total-changed", "bank", [], told))
+            text = f"the committed logs sum to {total}, and no transfer made or took any"
+            findings.append(Finding("total-changed", "bank", [], text))
         if not self._committed:
             findings = [_excused(finding) for finding in findings]
         figures = {
@@ -46,9 +46,9 @@ class BankChecker:
 
 
 def _excused(finding: Finding) -> Finding:
-    """Who reads uncommitted records sees aborted ones, and half of what is under way."""
+    """A reader of uncommitted records sees aborted transfers, and halves of open ones."""
     legal = finding.anomaly in ("G1a", "torn-transaction", "total-changed")
-    return Finding(finding.anomaly, finding.where, finding.operations, finding.told, legal)
+    return Finding(finding.anomaly, finding.where, finding.operations, finding.description, legal)
 
 
 def _transaction(attempt: Attempt) -> Transaction:
@@ -61,7 +61,7 @@ def _all_complete(transfers: list[Transaction], logs: Logs) -> bool:
 
 
 def _largest_on_its_way(readings: list[Attempt]) -> int:
-    """What one reader saw, summed after each of its readings: so much was visible in one partition only."""
+    """Sum of the values that one reader saw after each of its readings: the amount visible in one partition only."""
     sums: dict[int, int] = {}
     largest = 0
     for reading in readings:

@@ -1,4 +1,5 @@
-"""When a partition may have lost acknowledged records, by the model of `loss_budget`, so that a loss is no bug.
+"""Times at which a partition may have lost acknowledged records, by the model of `loss_budget`, so that a loss is no
+bug.
 
 Views come once a second. If the ISR changed at about the time of a fault, the checker assumes the case that allows the
 loss, so that whatever it calls a bug is one. There are no views of internal topics. The nemesis spares them like all
@@ -79,7 +80,7 @@ def budget_of(history: History) -> BudgetOfLoss:
 
 
 class BudgetOfLoss:
-    """Of one history."""
+    """The budget of one history."""
 
     def __init__(self, history: History) -> None:
         self._losses = losses_of(history)
@@ -97,12 +98,12 @@ class BudgetOfLoss:
         return bool(self._losses)
 
     def place_of_key(self, key: int) -> Place:
-        """As the cluster calls it."""
+        """Name of the partition in the cluster."""
         place = place_of(key)
         return Place(self._prefix + place.topic, place.partition)
 
     def excuses(self, place: Place, t_ns: int) -> bool:
-        """What was known of the partition then may be gone."""
+        """Whether records of the partition from that time may be lost."""
         spent_ns = self.spent_ns(place)
         return spent_ns >= 0 and t_ns <= spent_ns + NEAR_NS
 
@@ -110,7 +111,7 @@ class BudgetOfLoss:
         return bool(self._losses) and self.excuses(self.place_of_key(key), t_ns)
 
     def excuses_keys(self, keys: Ints, t_ns: Ints) -> Bools:
-        """Of many at once."""
+        """`excuses` for many keys."""
         if not self._losses or not len(keys):
             return np.zeros(len(keys), dtype=np.bool_)
         each, places = np.unique(keys, return_inverse=True)
@@ -119,9 +120,12 @@ class BudgetOfLoss:
         return found
 
     def excused(self, findings: Iterable[Finding]) -> list[Finding]:
-        """The same, with those made legal that a loss explains which came after the first that they tell of."""
-        return [replace(each, legal=True, told=f"{each.told.rstrip('.')}. {BEYOND}") if self._explains(each) else each
-                for each in findings]  # fmt: skip
+        """The findings, with those made legal that a later loss explains."""
+        return [self._excuse(each) if self._explains(each) else each for each in findings]
+
+    @staticmethod
+    def _excuse(finding: Finding) -> Finding:
+        return replace(finding, legal=True, description=f"{finding.description.rstrip('.')}. {BEYOND}")
 
     def _explains(self, finding: Finding) -> bool:
         if finding.legal or not self._losses:
@@ -140,8 +144,8 @@ class BudgetOfLoss:
         return -1 if self._spares_internal_topics else self._losses[-1].t_ns
 
     def spent_ns(self, place: Place) -> int:
-        """When everybody who was in sync had lost something, for the last time; -1: never. What was acknowledged before
-        may be gone."""
+        """Last time at which every in-sync replica had lost something; -1: never. Records acknowledged before may be
+        lost."""
         if not self._losses:
             return -1
         if place not in self._known:
@@ -180,7 +184,7 @@ class _Look(NamedTuple):
 
     t_ns: int
     isr: frozenset[int]
-    """As the node of the highest epoch sees it."""
+    """ISR as the node with the highest epoch sees it."""
     whole: frozenset[int]
     """Brokers that run and see themselves in sync: whatever they lost before they have again."""
 

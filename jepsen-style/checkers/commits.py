@@ -1,12 +1,12 @@
 """Committed offsets that went back.
 
 A consumer may commit what is lower than before, after a rebalance gave it back what another had not committed. So two
-things are looked for: an acknowledged commit below an earlier one of the same generation (in which one member has the
-partition, and nobody else), and an offset that the coordinator told and that is below one whose commit was
-acknowledged before it was asked, with nobody who may have committed a lower one since.
+things are looked for: an acknowledged commit below an earlier one of the same generation (in which only one member has
+the partition), and an offset from the coordinator below one whose commit was acknowledged before the request, if no
+lower offset can have been committed since.
 
-The second is legal while faults go on: a coordinator that is cut off from the others goes on answering whom it reaches,
-and does not know of what was committed elsewhere. Once all is healed and quiet (`settled` in the note) nobody is.
+The second is legal during faults: a coordinator that is cut off from the others continues to answer clients that reach
+it, and does not know about commits elsewhere. Once everything is healed and quiet (`settled` in the note) it is a bug.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Commit(NamedTuple):
     i: int
     began: int
     ended: int
-    """NEVER where nobody knows whether and when it took place."""
+    """NEVER if it is unknown whether and when it took place."""
     offset: int
     generation: int
-    """-1 where nobody told."""
+    """-1 if unknown."""
 
 
 class Sight(NamedTuple):
-    """A committed offset, as the coordinator told it; -1: none."""
+    """A committed offset in a response of the coordinator; -1: none."""
 
     i: int
     began: int
@@ -51,7 +51,7 @@ class Sight(NamedTuple):
 
 @dataclass
 class Committed:
-    """Of one partition in one group. Times are places in the history."""
+    """Commits of one partition in one group. Times are indexes in the history."""
 
     commits: list[Commit] = field(default_factory=list)
     sights: list[Sight] = field(default_factory=list)
@@ -93,7 +93,7 @@ class Committed:
 
 @dataclass(frozen=True)
 class Commits:
-    """Finds committed offsets that went back, by what notes say."""
+    """Finds committed offsets that went back, from notes."""
 
     name: str = "commits"
 
@@ -116,13 +116,13 @@ class Commits:
         for (group, name), committed in known.items():
             where = f"{group} {name}".strip()
             for commit, later in committed.steps_back():
-                told = f"in generation {commit.generation} operation {commit.i} committed {commit.offset} of {where}"
-                told += f", and operation {later.i} committed {later.offset} after it"
-                found.append(_finding(where, (commit.i, later.i), told))
+                text = f"in generation {commit.generation} operation {commit.i} committed {commit.offset} of {where}"
+                text += f", and operation {later.i} committed {later.offset} after it"
+                found.append(_finding(where, (commit.i, later.i), text))
             for commit, sight in committed.regressions():
-                told = f"operation {commit.i} committed {commit.offset} of {where}, and operation {sight.i} was told"
-                told += f" {sight.offset} later, which nobody had committed since"
-                found.append(_finding(where, (commit.i, sight.i), told, legal=not sight.settled))
+                text = f"operation {commit.i} committed {commit.offset} of {where}, and operation {sight.i} got"
+                text += f" {sight.offset} later, which was not committed since"
+                found.append(_finding(where, (commit.i, sight.i), text, legal=not sight.settled))
         gathered = Gathered()
         for finding in budget_of(history).excused(found):
             gathered.add(finding)
@@ -134,8 +134,8 @@ class Commits:
         )
 
 
-def _finding(where: str, operations: tuple[int, int], told: str, *, legal: bool = False) -> Finding:
-    return Finding("commit-regress", where, in_order(operations), f"{told[0].upper()}{told[1:]}", legal)
+def _finding(where: str, operations: tuple[int, int], text: str, *, legal: bool = False) -> Finding:
+    return Finding("commit-regress", where, in_order(operations), f"{text[0].upper()}{text[1:]}", legal)
 
 
 def _offsets(note: Mapping[str, Any], name: str) -> Iterable[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""One verdict: what all checkers said, what a simulation found by itself, and whether the run came to its end."""
+"""One verdict: of all checkers, of a simulation's own invariants, and whether the run was complete."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ OF_LOSS = (
 
 
 def conclude(run: Mapping[str, Any], verdicts: Mapping[str, Verdict]) -> Verdict:
-    """By what `run.json` says of the run."""
+    """The verdict of a run with this `run.json`."""
     verdict = merge(verdicts)
     if verdict.valid == "true" and not run.get("final_done", True):
         return replace(verdict, valid="unknown", unknown_because="the run ended before everything was read to its end")
     return verdict
 
 
-def of_promises(run: Mapping[str, Any], told: Mapping[str, Any]) -> Verdict:
-    """`told` is what `promises.json` says."""
+def of_promises(run: Mapping[str, Any], promises: Mapping[str, Any]) -> Verdict:
+    """`promises` is the content of `promises.json`."""
     findings = []
-    for each in told["broken"]:
-        # Who was told to go beyond the budget takes committed records from all who have them.
+    for each in promises["broken"]:
+        # A run beyond the budget destroys all copies of committed records.
         lost = bool(run.get("beyond_budget")) and any(part in each for part in OF_LOSS)
         findings.append(Finding("broken-promise", "simulation", [], each, lost))
-    figures = {name: value for name, value in told.items() if name not in ("broken", "counts")}
+    figures = {name: value for name, value in promises.items() if name not in ("broken", "counts")}
     return Verdict("true" if all(finding.legal for finding in findings) else "false", findings, figures)

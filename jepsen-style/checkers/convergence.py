@@ -1,7 +1,7 @@
-"""Whether a healed cluster became whole again: everybody of one mind about leaders, and all replicas in sync.
+"""Checks that a healed cluster converged: nodes agree about leaders, and all replicas are in sync.
 
-A replica that goes on leading in an old epoch, or follows nobody, loses nothing by itself: who reads elsewhere sees
-nothing of it. But it serves what is old, and the next fault finds a copy too few.
+A replica that leads in an old epoch, or follows no leader, loses nothing by itself, and readers of other replicas do
+not notice. But it serves old data, and the next fault finds one copy less.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ class Convergence:
         rows = np.flatnonzero(views.look == last)
         for place in sorted({int(index) for index in views.place[rows]}):
             of_place = [int(row) for row in rows if views.place[row] == place]
-            told = _apart(views, of_place) or _out_of_sync(views, of_place)
-            if told:
+            text = _apart(views, of_place) or _out_of_sync(views, of_place)
+            if text:
                 where = str(views.places[place])
-                sentence = f"{seconds:.0f} s after the last fault was mended {told}."
+                sentence = f"{seconds:.0f} s after the last fault was mended {text}."
                 gathered.add(Finding("not-whole", where, (), sentence))
         return gathered.verdict(figures)
 
 
 def _apart(views: Views, rows: list[int]) -> str:
-    """Who leads, and since when, by different nodes; nothing if they agree."""
+    """Leaders and epochs by node; empty if the nodes agree."""
     minds = {views.nodes[views.node[row]]: (int(views.leader[row]), int(views.leader_epoch[row])) for row in rows}
     if len(set(minds.values())) < 2:
         return ""
@@ -58,7 +58,7 @@ def _apart(views: Views, rows: list[int]) -> str:
 
 
 def _out_of_sync(views: Views, rows: list[int]) -> str:
-    """Every node that has a replica must be in the ISR, by everybody's words."""
+    """Nodes with a replica that is not in every node's view of the ISR."""
     for row in rows:
         isr = views.isrs[views.isr[row]]
         if len(isr) < len(rows):

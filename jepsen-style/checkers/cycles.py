@@ -1,13 +1,13 @@
-"""Cycles between operations: who wrote before whom (ww), who read whom (wr), who had not come to whom yet (rw), and
-where told who came before whom.
+"""Cycles between operations: write before write (ww), write before read (wr), read before the next write (rw) and, if
+wanted, order in time or of a process.
 
 In Kafka open transactions interleave, so that cycles with ww edges are legal; a cycle of wr edges alone is a bug under
-read_committed, because a reader's own commit comes after what it read was committed. So it is searched both ways. An rw
-edge leads from who polled a key up to some value to the writer of the next one, of consumers by assignment only, whose
-positions nobody moves. Cycles with such edges are told, and legal: a poll may end before the log does, and each
-partition gets a transaction's marker by itself. The order of a process and of time may be added to ww and wr. The order
-of time goes over a frontier: one node for each completion, in their order, instead of an edge for each pair of
-operations.
+read_committed, because a reader's own commit follows the commit of what it read. So the search runs both with and
+without ww. An rw edge leads from a poll of a key up to some value to the writer of the next one, for consumers by
+assignment only, whose positions do not move. Cycles with such edges are reported and legal: a poll may end before the
+log does, and each partition gets a transaction's marker by itself. The order of a process and of time may be added to
+ww and wr. The order of time goes over a frontier: one node for each completion, in their order, instead of an edge for
+each pair of operations.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Order = Literal["", "process", "realtime"]
 STEPS = 3_000_000
 """Edges that the search for short cycles may look at, over all components of one kind."""
 COMPONENTS = 40
-"""Of which a cycle is shown."""
+"""Components for which a cycle is shown."""
 
 WW, WR, RW, PROCESS, BEFORE, FRONTIER = range(6)
 _NAMES = {WW: "ww", WR: "wr", RW: "rw", PROCESS: "process", BEFORE: "time"}
@@ -62,11 +62,11 @@ class Cycles:
                     # One of the writers alone, or no anomaly of reading.
                     continue
                 if ww and anomaly == "G1c" and WW not in kinds_of_it:
-                    # Is told of by the search without ww edges.
+                    # The search without ww edges reports it.
                     continue
                 if self.order and not kinds_of_it & {PROCESS, BEFORE}:
                     continue
-                gathered.add(parts.tell(anomaly + suffix, cycle, how, legal))
+                gathered.add(parts.describe(anomaly + suffix, cycle, how, legal))
         if not self.order:
             found = parts.cycles((WW, WR, RW), self.order)
             figures["G2 by ww and wr and rw: components"] = found.components
@@ -74,7 +74,7 @@ class Cycles:
                 count = sum(kind == RW for kind, _row in cycle)
                 if count:
                     anomaly = "G-single" if count == 1 else "G2"
-                    gathered.add(parts.tell(anomaly, cycle, "ww and wr and rw", is_legal(anomaly, conditions)))
+                    gathered.add(parts.describe(anomaly, cycle, "ww and wr and rw", is_legal(anomaly, conditions)))
         return gathered.verdict(figures)
 
 
@@ -97,7 +97,7 @@ class _Parts:
         self._sources: dict[int, Ints] = {}
         self._targets: dict[int, Ints] = {}
         self._why: dict[int, Ints] = {}
-        """Of ww, wr and rw: the value that stands first."""
+        """For ww, wr and rw edges: the value that comes first."""
         self._ww()
         self._wr()
         self._rw()
@@ -123,34 +123,34 @@ class _Parts:
         cycles = [graph.shortest_cycle(component, steps) for component in components[:COMPONENTS]]
         return _Found(len(components), [[(label % 8, label // 8) for label in cycle] for cycle in cycles if cycle])
 
-    def tell(self, anomaly: str, cycle: list[tuple[int, int]], how: str, legal: bool) -> Finding:
+    def describe(self, anomaly: str, cycle: list[tuple[int, int]], how: str, legal: bool) -> Finding:
         versions = self._versions
-        operations, told, where = [], [], ""
+        operations, steps, where = [], [], ""
         for kind, row in cycle:
             if kind == FRONTIER:
                 continue
             if kind == BEFORE:
                 operations.append(int(self._shown[row]))
-                told.append(f"{int(self._shown[row])} was over before")
+                steps.append(f"{int(self._shown[row])} was over before")
                 continue
             source = int(self._shown[self._sources[kind][row]])
             operations.append(source)
             if kind == PROCESS:
-                told.append(f"{source} is of the same process and before")
+                steps.append(f"{source} is of the same process and before")
                 continue
             value = int(self._why[kind][row])
             place = place_of(int(versions.value_key[value]))
             where = where or str(place)
             if kind == RW:
                 last = int(versions.value[value])
-                told.append(f"{source} polled {place} up to {last}, which was followed by that of")
+                steps.append(f"{source} polled {place} up to {last}, which was followed by that of")
                 continue
             verb = "was followed in the log by" if kind == WW else "was read by"
-            told.append(f"{source} wrote {int(versions.value[value])} to {place}, which {verb}")
-        # It may begin in the middle of the frontier; what came first is told first.
+            steps.append(f"{source} wrote {int(versions.value[value])} to {place}, which {verb}")
+        # It may begin in the middle of the frontier; the earliest operation is shown first.
         first = operations.index(min(operations))
-        operations, told = operations[first:] + operations[:first], told[first:] + told[:first]
-        text = " ".join(f"{step} operation {after};" for step, after in zip(told, _next(operations), strict=True))
+        operations, steps = operations[first:] + operations[:first], steps[first:] + steps[:first]
+        text = " ".join(f"{step} operation {after};" for step, after in zip(steps, _next(operations), strict=True))
         return Finding(anomaly, where, in_order(operations), f"A cycle of {how}: {text[:-1]}.", legal)
 
     def _ww(self) -> None:

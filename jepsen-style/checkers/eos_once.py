@@ -1,16 +1,16 @@
-"""Whether each input is in the committed output exactly once: the workload `txn-eos`.
+"""Checks that each input is in the committed output exactly once: the workload `txn-eos`.
 
-Of the committed logs at the end, read as a whole:
+Findings in the committed logs at the end, read as a whole:
 
 - `lost-output`: an input below the offset that the group committed has no output;
-- `untransformed`: an input that the group did not come to, though it had the time: it is stuck;
+- `untransformed`: an input that the group did not reach, though it had the time: it is stuck;
 - `duplicate-output`: an input has more than one, of different tries or of one;
-- `out-of-order`: two inputs of a partition have their outputs the other way round: the one who transformed the later
-  one had not waited for the end of the transaction with the earlier one (KIP-447);
+- `out-of-order`: the outputs of two inputs of a partition are swapped: the transformer of the later one did not wait
+  for the end of the transaction with the earlier one (KIP-447);
 - `lost-offsets`: a transaction was committed whose offsets the group does not have at the end.
 
-Each feed and each try is a transaction for itself, besides: see `checkers.transactions`, and `checkers.readings` for
-what the transformers were given.
+Each feed and each try is a transaction of its own, too: see `checkers.transactions`, and `checkers.readings` for
+the inputs of the transformers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from operations import Place
 
 
 class OnceChecker:
-    """Of one run's options."""
+    """Checker for the options of one run."""
 
     name = "txn-eos"
 
@@ -103,19 +103,19 @@ def _once(
                 continue
             found = outputs.get(number, ())
             if len(found) > 1:
-                told = f"input {number} of {place} is in the output as {[f'{at}@{where}' for at, where, _ in found]}"
+                text = f"input {number} of {place} is in the output as {[f'{at}@{where}' for at, where, _ in found]}"
                 evidence = [*feed.evidence, *(logs.read_by[at][where] for at, where, _ in found)]
-                findings.append(Finding("duplicate-output", str(place), sorted(set(evidence)), told))
+                findings.append(Finding("duplicate-output", str(place), sorted(set(evidence)), text))
             elif not found and _all_read(logs, place) and committed:
                 group = committed.get(place, 0)
-                told = f"input {number} at {place}@{offset} has no output; the group stands at {group}"
+                text = f"input {number} at {place}@{offset} has no output; the group stands at {group}"
                 anomaly = "lost-output" if offset < group else "untransformed"
-                findings.append(Finding(anomaly, str(place), feed.evidence, told))
+                findings.append(Finding(anomaly, str(place), feed.evidence, text))
     return findings
 
 
 def _all_read(logs: Logs, place: Place) -> bool:
-    """Of all topics the partition of that number: outputs have the partition of their inputs."""
+    """The partition of that number in all topics: outputs have the partition of their inputs."""
     return all(each in logs.complete for each in logs.values if each.partition == place.partition)
 
 
@@ -130,8 +130,8 @@ def _in_order(
                 continue
             at, offset, _ = found[0]
             if offset < latest:
-                told = f"{place} has input {number} behind {before}, and {at} has its output before the other's"
-                findings.append(Finding("out-of-order", str(at), [logs.read_by[at][offset]], told))
+                text = f"{place} has input {number} behind {before}, and {at} has its output before the other's"
+                findings.append(Finding("out-of-order", str(at), [logs.read_by[at][offset]], text))
             else:
                 latest, before = offset, number
     return findings
@@ -147,6 +147,6 @@ def _lost_offsets(tries: Sequence[Attempt], committed: Mapping[Place, int]) -> l
         for topic, partition, _, end, _ in attempt.value["parts"]:
             place = Place(topic, partition)
             if (group := committed.get(place, 0)) < end:
-                told = f"a transaction committed offset {end} of {place}, and at the end it is {group}"
-                findings.append(Finding("lost-offsets", str(place), attempt.evidence, told))
+                text = f"a transaction committed offset {end} of {place}, and at the end it is {group}"
+                findings.append(Finding("lost-offsets", str(place), attempt.evidence, text))
     return findings

@@ -1,9 +1,9 @@
-"""Leaders that took a write after a newer leader had: by the epochs that clients were told, and by what nodes say.
+"""Leaders that accepted a write after a newer leader had, by the epochs in responses and by the nodes' views.
 
-Each batch bears the epoch of the leader that took it, and keeps it for ever, wherever it is copied to; and every leader
-writes behind all that leaders before it had committed. So a consumer is told of one epoch for an offset, always, and of
-epochs that never go back from one offset to the next. Kafka's answer to a producer has no epoch: a record's is the one
-that readers were told of its offset, unless a client knows better.
+Each batch carries the epoch of the leader that appended it, in every copy; and every leader appends after everything
+that leaders before it committed. So an offset always has one epoch, and epochs never go back from one offset to the
+next. Kafka's response to a producer has no epoch: the epoch of a record is the one that readers got for its offset,
+unless a client knows better.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class StaleEpochs:
 
     def check(self, history: History) -> Verdict:
         gathered = Gathered()
-        told = _Told.of(history)
-        self._by_answers(history, told, gathered)
-        self._by_reads(history, told, gathered)
+        claims = _Claims.of(history)
+        self._by_answers(history, claims, gathered)
+        self._by_reads(history, claims, gathered)
         self._by_views(history, gathered)
         figures = {
             "answers with an epoch": len(history.epochs.line),
@@ -39,37 +39,38 @@ class StaleEpochs:
         }
         return gathered.verdict(figures)
 
-    def _by_reads(self, history: History, told: _Told, gathered: Gathered) -> None:
-        """One epoch at each offset, and none that goes back along offsets; be it told by readers or by answers."""
+    def _by_reads(self, history: History, claims: _Claims, gathered: Gathered) -> None:
+        """Each offset has one epoch, and epochs never go back along offsets, in responses to readers and to
+        producers."""
         budget = budget_of(history)
 
         def gone(pair: tuple[int, int]) -> bool:
-            """What was known first was before a loss that nobody has to survive."""
-            first_ns = min(int(history.lines.t_ns[told.line[row]]) for row in pair)
-            return budget.excuses_key(int(told.key[pair[0]]), first_ns)
+            """The first observation was before a loss beyond the budget."""
+            first_ns = min(int(history.lines.t_ns[claims.line[row]]) for row in pair)
+            return budget.excuses_key(int(claims.key[pair[0]]), first_ns)
 
-        def tell(anomaly: str) -> Callable[[tuple[int, int], bool], Finding]:
+        def describe(anomaly: str) -> Callable[[tuple[int, int], bool], Finding]:
             def finding(pair: tuple[int, int], allowed: bool) -> Finding:
-                place = str(place_of(int(told.key[pair[0]])))
-                lines = in_order(told.line[list(pair)])
+                place = str(place_of(int(claims.key[pair[0]])))
+                lines = in_order(claims.line[list(pair)])
                 how = " and ".join(
-                    f"offset {int(told.offset[row])} in epoch {int(told.epoch[row])} "
-                    f"({'acknowledged' if told.acked[row] else 'read'} by operation {int(told.line[row])})"
+                    f"offset {int(claims.offset[row])} in epoch {int(claims.epoch[row])} "
+                    f"({'acknowledged' if claims.acked[row] else 'read'} by operation {int(claims.line[row])})"
                     for row in pair
                 )
                 return Finding(anomaly, place, lines, f"{place} has {how}.", allowed)
 
             return finding
 
-        for anomaly, pairs in told.contradictions().items():
+        for anomaly, pairs in claims.contradictions().items():
             excused = gone if budget.any_loss else None
-            gathered.add_apart(anomaly, pairs, tell(anomaly), legal=False, excused=excused)
+            gathered.add_apart(anomaly, pairs, describe(anomaly), legal=False, excused=excused)
 
-    def _by_answers(self, history: History, told: _Told, gathered: Gathered) -> None:
-        """Sent after an acknowledgement of a higher epoch, acknowledged under a lower one: by what the answers said,
-        and by the epoch that readers were told of the offsets which they gave."""
+    def _by_answers(self, history: History, claims: _Claims, gathered: Gathered) -> None:
+        """Writes sent after an acknowledgement in a higher epoch and acknowledged in a lower one, by the epochs in
+        responses and by those that readers got for the offsets."""
         invocation = history.invocations
-        epochs = told.of_answers(history)
+        epochs = claims.of_answers(history)
         acked = np.flatnonzero((history.lines.type[epochs.line] == OK) & (invocation[epochs.line] >= 0))
         # Lines are written in their order of time. Answers of a key in that order, with the highest epoch so far.
         order = acked[np.argsort(pair_codes(epochs.key[acked], epochs.line[acked]), kind="stable")]
@@ -95,7 +96,7 @@ class StaleEpochs:
             newest = newest_before(place)
             return budget.excuses_key(int(epochs.key[newest]), int(history.lines.t_ns[epochs.line[newest]]))
 
-        def tell(place: int, allowed: bool) -> Finding:
+        def describe(place: int, allowed: bool) -> Finding:
             row, newest = int(order[place]), newest_before(place)
             where = str(place_of(int(epochs.key[row])))
             lines = [int(epochs.line[newest]), int(epochs.line[row])]
@@ -109,13 +110,13 @@ class StaleEpochs:
             )
 
         excused = gone if budget.any_loss else None
-        gathered.add_apart("stale-epoch-accept", stale.tolist(), tell, legal=False, excused=excused)
+        gathered.add_apart("stale-epoch-accept", stale.tolist(), describe, legal=False, excused=excused)
 
     def _by_views(self, history: History, gathered: Gathered) -> None:
-        """A leader committed what lies behind the end that a newer leader had when it was first seen.
+        """A leader committed offsets above the end that a newer leader had when it was first seen.
 
-        To move its high watermark is not enough: what its followers had told it of their logs while they followed it
-        may have lain in a link that was cut, or before a process that was paused, and all of that the newer leader has.
+        Advancing its high watermark is not enough: fetches of its followers may have been held up in a link or before a
+        paused process, and the newer leader has all of that.
         """
         views = history.views
         if not len(views):
@@ -139,7 +140,7 @@ class StaleEpochs:
         )
         same &= (newest[order[:-1]] > views.leader_epoch[then]) & (views.high_watermark[now] > ends[order[:-1]])
 
-        def tell(row: int) -> Finding:
+        def describe(row: int) -> Finding:
             place, node = views.places[views.place[row]], views.nodes[views.node[row]]
             seconds = views.looked_ns[views.look[row]] / 1e9
             return Finding(
@@ -151,12 +152,12 @@ class StaleEpochs:
                 "whose log ended before that.",
             )
 
-        gathered.add_rows("stale-epoch-accept", now[same].tolist(), tell, legal=False)
+        gathered.add_rows("stale-epoch-accept", now[same].tolist(), describe, legal=False)
 
 
 @dataclass(frozen=True)
-class _Told:
-    """What clients were told: at this offset of this key stands what was taken in this epoch."""
+class _Claims:
+    """Claims of responses: the record at this offset of this key was appended in this epoch."""
 
     key: Ints
     offset: Ints
@@ -167,7 +168,7 @@ class _Told:
     """By the answer to a producer; else by a reader."""
 
     @classmethod
-    def of(cls, history: History) -> _Told:
+    def of(cls, history: History) -> _Claims:
         micro, shown = history.micro, history.operations.shown_by
         reads = np.flatnonzero((micro.kind == POLL) & (micro.leader_epoch >= 0))
         read_line = shown[micro.operation[reads]]
@@ -195,7 +196,7 @@ class _Told:
         first = np.flatnonzero(new_slot)
         last = np.append(first[1:], len(order)) - 1
         low, high = order[first], order[last]
-        # At one offset. Neighbours that are told of alike are one finding.
+        # At one offset. Equal neighbours are one finding.
         torn = self.epoch[low] != self.epoch[high]
         neighbours = np.zeros(len(low), dtype=np.bool_)
         neighbours[1:] = torn[1:] & torn[:-1] & (self.key[low][1:] == self.key[low][:-1])
@@ -233,7 +234,7 @@ class _Told:
         return found
 
     def _goes_back(self, rows: Ints) -> Bools:
-        """Over `rows`: somebody at a lower offset, or at the same one, is of a higher epoch."""
+        """Mask over `rows`: a claim at a lower or equal offset has a higher epoch."""
         order = np.lexsort((-self.epoch[rows], self.offset[rows], self.key[rows]))
         ordered = rows[order]
         highest = running_max_in_runs(starts_of_runs(self.key[ordered]), self.epoch[ordered])
@@ -242,7 +243,7 @@ class _Told:
         return found
 
     def of_answers(self, history: History) -> Epochs:
-        """Under which epoch each send was acknowledged: as it was told, else as its offset was read."""
+        """Epoch in which each send was acknowledged: from its response, else from reads of its offset."""
         micro, shown = history.micro, history.operations.shown_by
         sends = np.flatnonzero(
             (micro.kind == SEND) & (micro.offset != UNKNOWN) & (history.operations.outcome[micro.operation] == OK)
@@ -260,7 +261,7 @@ class _Told:
         line, key = shown[micro.operation[sends]], micro.key[sends]
         seen = at >= 0
         if len(given.line):
-            # Who was told needs no reader.
+            # A response with an epoch needs no reader.
             both = pair_codes(np.concatenate((given.line, line)), np.concatenate((given.key, key)))
             seen &= ~np.isin(both[len(given.line) :], both[: len(given.line)])
         return Epochs(
@@ -271,7 +272,7 @@ class _Told:
 
 
 def _answered(history: History) -> tuple[Ints, Ints]:
-    """(rows of sends, leader epoch) of those whose answer told both offset and epoch."""
+    """(rows of sends, leader epoch) of those whose response had both offset and epoch."""
     micro, epochs, shown = history.micro, history.epochs, history.operations.shown_by
     sends = np.flatnonzero(
         (micro.kind == SEND) & (micro.offset != UNKNOWN) & (history.operations.outcome[micro.operation] == OK)

@@ -1,7 +1,6 @@
-"""Whether a producer did anything after another had taken its transactional id: the workload `fences`.
+"""Checks that a producer did nothing after another had taken its transactional id: the workload `fences`.
 
-From the moment at which InitProducerId was answered to a newer process, of everything that an older one *begins* to do
-nothing may take place:
+Once InitProducerId was answered to a newer process, nothing that an older one *begins* may take place:
 
 - `zombie-commit`: a commit that it asked for later took place: it was acknowledged, or its records were read as
   committed;
@@ -9,10 +8,10 @@ nothing may take place:
   verified by the coordinator (KIP-890), or has seen the newer epoch; or its records stand in a partition's log behind
   the newer process's, whenever they were sent.
 
-What was under way in that moment may still have taken place just before it. Of two processes that took the id at the
-same time nobody knows which one is newer, except by the log, where their records must not alternate.
+An operation in progress at that moment may have taken place just before. If two processes took the id at the same time,
+only the log shows which one is newer; their records must not alternate.
 
-Beside that transactions are what they are elsewhere: see `checkers.transactions`.
+Otherwise transactions are checked as elsewhere: see `checkers.transactions`.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class FencesChecker:
             "transactions": len(appends),
             "committed": sum(transaction.outcome == "ok" for transaction in transactions.values()),
             "unknown": sum(transaction.outcome == "info" for transaction in transactions.values()),
-            "told that they are fenced": sum("Fenced" in (attempt.error or "") for attempt in whole),
+            "fenced": sum("Fenced" in (attempt.error or "") for attempt in whole),
             "begun by zombies": sum(
                 fences.before(attempt) is not None for attempt in whole if attempt.f in ("append", "commit")
             ),
@@ -68,7 +67,7 @@ class FencesChecker:
 
 
 class _Fences:
-    """Who took which id when."""
+    """Processes and the times at which they took each id."""
 
     def __init__(self, inits: Sequence[Attempt]) -> None:
         self._began = {init.process: init.began for init in inits}
@@ -115,12 +114,12 @@ def _commits_of_zombies(
             continue
         seen = [record for record in transactions[number].records if record.value in _values(logs, record.place)]
         if commit.type == "ok" or seen:
-            told = (
+            text = (
                 f"process {commit.process} committed transaction {number}, though process {fence.process} had taken "
                 f"{commit.asked['id']} before"
             )
             evidence = sorted({*fence.evidence, *transactions[number].evidence})
-            findings.append(Finding("zombie-commit", commit.asked["id"], evidence, told))
+            findings.append(Finding("zombie-commit", commit.asked["id"], evidence, text))
     return findings
 
 
@@ -132,12 +131,12 @@ def _appends_of_zombies(fences: _Fences, appends: Sequence[Attempt], logs: Logs)
         for topic, partition, record in append.asked["records"]:
             place = Place(topic, partition)
             if frozen(record) in _values(logs, place):
-                told = (
+                text = (
                     f"process {append.process} began to send {record} to {place}, where it stands, when process "
                     f"{fence.process} had taken {append.asked['id']}"
                 )
                 evidence = sorted({*fence.evidence, *append.evidence})
-                findings.append(Finding("zombie-append", str(place), evidence, told))
+                findings.append(Finding("zombie-append", str(place), evidence, text))
     return findings
 
 
@@ -162,10 +161,10 @@ def _alternating(logs: Logs, appends: Sequence[Attempt], fences: _Fences) -> lis
             over.setdefault(id_, {})[before] = None
             latest[id_] = process
             if process in over[id_] or fences.is_older(process, before):
-                told = (
+                text = (
                     f"offset {offset} of {place} is of process {process}, behind those of {before}, which had fenced it"
                 )
                 evidence = by_number[number].evidence if number in by_number else []
-                findings.append(Finding("zombie-append", str(place), evidence, told))
+                findings.append(Finding("zombie-append", str(place), evidence, text))
                 latest[id_] = before
     return findings

@@ -9,7 +9,7 @@ from typing import Any
 from checkers.verdict import Finding, Verdict
 
 KEPT = 40
-"""Of each anomaly, legal and not: more help nobody, and a run can have a million."""
+"""Findings kept of each anomaly, legal and not: more do not help, and a run can have a million."""
 
 
 class Gathered:
@@ -25,32 +25,32 @@ class Gathered:
         if self._room(finding.anomaly, finding.legal):
             self._keep(finding)
 
-    def add_rows(self, anomaly: str, rows: Sequence[Any], tell: Callable[[Any], Finding], *, legal: bool) -> None:
-        """One finding a row; `tell` is asked only for those that are kept."""
+    def add_rows(self, anomaly: str, rows: Sequence[Any], describe: Callable[[Any], Finding], *, legal: bool) -> None:
+        """One finding per row; `describe` is called only for those that are kept."""
         if not len(rows):
             return
         self._count(anomaly, legal, len(rows))
         for row in rows[: self._room(anomaly, legal)]:
-            self._keep(tell(row))
+            self._keep(describe(row))
 
     def add_apart(
         self,
         anomaly: str,
         rows: Sequence[Any],
-        tell: Callable[[Any, bool], Finding],
+        describe: Callable[[Any, bool], Finding],
         *,
         legal: bool,
         excused: Callable[[Any], bool] | None,
     ) -> None:
-        """Likewise; `excused` says which of them are legal, if they are not all so. `tell` is told that, too."""
+        """As `add_rows`; `excused` marks the legal ones if not all are. `describe` gets that as well."""
         if legal or excused is None:
-            self.add_rows(anomaly, rows, lambda row: tell(row, legal), legal=legal)
+            self.add_rows(anomaly, rows, lambda row: describe(row, legal), legal=legal)
             return
         allowed = [excused(row) for row in rows]
         bugs = [row for row, is_legal in zip(rows, allowed, strict=True) if not is_legal]
-        self.add_rows(anomaly, bugs, lambda row: tell(row, False), legal=False)
+        self.add_rows(anomaly, bugs, lambda row: describe(row, False), legal=False)
         others = [row for row, is_legal in zip(rows, allowed, strict=True) if is_legal]
-        self.add_rows(anomaly, others, lambda row: tell(row, True), legal=True)
+        self.add_rows(anomaly, others, lambda row: describe(row, True), legal=True)
 
     def verdict(self, figures: Mapping[str, Any] | None = None) -> Verdict:
         """False if anything was found that is not legal."""
@@ -76,18 +76,18 @@ def in_order(operations: Iterable[int]) -> list[int]:
 
 
 def counts_of(kept: Iterable[tuple[str, bool]], figures: Mapping[str, Any]) -> dict[tuple[str, bool], int]:
-    """How often each (anomaly, whether it is legal) was found, those included that were not kept: by a merged verdict's
-    figures, and never less than are there."""
+    """Count of each (anomaly, whether it is legal), including findings that were not kept: from a merged verdict's
+    figures, and never less than the kept ones."""
     return {
-        (anomaly, legal): max(count, _told(figures, _counted_as(anomaly, legal)))
+        (anomaly, legal): max(count, _count(figures, _counted_as(anomaly, legal)))
         for (anomaly, legal), count in Counter(kept).items()
     }
 
 
-def _told(figures: Mapping[str, Any], name: str) -> int:
-    """By all checkers together."""
-    told = [each.get(name) for each in figures.values() if isinstance(each, Mapping)]
-    return sum(each for each in told if isinstance(each, int))
+def _count(figures: Mapping[str, Any], name: str) -> int:
+    """Sum over all checkers."""
+    counts = [each.get(name) for each in figures.values() if isinstance(each, Mapping)]
+    return sum(each for each in counts if isinstance(each, int))
 
 
 def _counted_as(anomaly: str, legal: bool) -> str:

@@ -16,7 +16,7 @@ from checkers.arrays import Bools, Ints
 
 @dataclass(frozen=True)
 class Edges:
-    """From `source` to `target`; `label` says which of the caller's edges it is."""
+    """Edges from `source` to `target`; `label` is the index of the caller's edge."""
 
     source: Ints
     target: Ints
@@ -47,7 +47,7 @@ def that_may_cycle(edges: Edges, time: Ints) -> Edges:
     stretch = np.zeros(len(time) + 1, dtype=np.int64)
     stretch[1:] = np.cumsum(~open_ahead)[: len(time)]
     edges = edges.where(stretch[source] == stretch[target])
-    # What nobody leads to, or leads nowhere, lies on no cycle; a few rounds of it take most away.
+    # A node without incoming or outgoing edges lies on no cycle; a few rounds remove most nodes.
     for _ in range(8):
         if not len(edges):
             break
@@ -63,15 +63,15 @@ def that_may_cycle(edges: Edges, time: Ints) -> Edges:
 
 
 class Graph:
-    """Nodes numbered anew from 0, with their edges as adjacent stretches of lists."""
+    """Nodes renumbered from 0, with their edges as adjacent ranges of lists."""
 
     def __init__(self, edges: Edges, costs: Ints | None = None) -> None:
-        """An edge costs 1 if nothing else is said; 0 for those that are no step of their own."""
+        """An edge costs 1 by default, and 0 if it is not a step of its own."""
         nodes, numbers = np.unique(np.concatenate((edges.source, edges.target)), return_inverse=True)
         source, target = numbers[: len(edges)], numbers[len(edges) :]
         order = np.argsort(source, kind="stable")
         self.nodes: list[int] = nodes.tolist()
-        """As the caller calls them."""
+        """The caller's numbers of the nodes."""
         self.targets: list[int] = target[order].tolist()
         self.labels: list[int] = edges.label[order].tolist()
         self.costs: list[int] = [1] * len(edges) if costs is None else costs[order].tolist()

@@ -1,22 +1,21 @@
-"""Whether a group kept its promises to its members: the workload `group`.
+"""Checks that a group kept its promises to its members: the workload `group`.
 
-- `two-owners`: in one generation (KIP-848: member epoch) a partition was two members'. A static member is one member in
-  all its lives. Overlapping in time is legal: a member that the group gave up does not know it yet, and its generation
-  is over.
+- `two-owners`: in one generation (KIP-848: member epoch) two members owned a partition. A static member is one member
+  in all its lives. Overlapping in time is legal: a member that was removed may not know it yet, and its generation is
+  over.
 - `generation-regress`: a member was given partitions in a generation below one it had been in.
-- `gap`: somebody committed an offset, and no member had polled a record before it: not this one, and none before.
+- `gap`: an offset was committed, and no member had polled the record before it.
 - `lost-commit`: a member that was given a partition began below an offset whose commit had been acknowledged before the
   partition became its; or the group's offset at the end is below one.
 - `commit-regress`: within one generation a partition's later commit was lower.
 - `stale-generation`: in the classic protocol a commit was acknowledged in a generation, and began when a later one had
   been given to members already. (With KIP-848 every member has an epoch of its own; and where members keep what they
-  own through a rebalance, nobody is told of its generation.)
-- `unprocessed`: a record is in the log, and nobody was given it, though the group had the time.
+  own through a rebalance, no member learns of its generation.)
+- `unprocessed`: a record is in the log, and no member got it, though the group had the time.
 
-Whoever was given a partition stands where the coordinator says; a coordinator that was deposed gives nobody a
-partition, since it would have to replicate that. So none of this is excused by a stale answer. One thing that Kafka
-does allow would look like a lost commit: a request that a client has given up and sent again over another connection
-may be carried out later than the second one, and than others after it.
+A new owner begins where the coordinator says; a deposed coordinator assigns no partition, since it would have to
+replicate that. So a stale response excuses none of these. One thing that Kafka allows would look like a lost commit: a
+request that a client gave up and sent again over another connection may take effect after the second one.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ from checkers.verdict import Finding, Verdict
 from operations import Place
 
 _SHOWN = 20
-"""Records of one partition that are told one by one."""
+"""Records of one partition that are reported one by one."""
 
 
 class GroupChecker:
-    """Of one run's options."""
+    """Checker for the options of one run."""
 
     name = "group"
 
@@ -56,9 +55,9 @@ class GroupChecker:
         ownership = _Ownership()
         findings: list[Finding] = []
         for attempt in sorted(work, key=lambda attempt: attempt.ended):
-            ownership.hear(attempt)
-            commits.hear(attempt, ownership.generation.get(attempt.process))
-            polled.hear(attempt)
+            ownership.observe(attempt)
+            commits.observe(attempt, ownership.generation.get(attempt.process))
+            polled.observe(attempt)
         written = judge(feeds, logs, owned=logs.values)
         if not self._idempotence:
             written = [_excused(finding) for finding in written]
@@ -89,11 +88,11 @@ def _feed(attempt: Attempt) -> Transaction:
 def _excused(finding: Finding) -> Finding:
     if finding.anomaly != "duplicate":
         return finding
-    return Finding(finding.anomaly, finding.where, finding.operations, finding.told, legal=True)
+    return Finding(finding.anomaly, finding.where, finding.operations, finding.description, legal=True)
 
 
 def _at_end(whole: Sequence[Attempt]) -> dict[Place, tuple[int, Attempt]]:
-    """What the group had committed, as the last who asked was told."""
+    """Committed offsets of the group in the last response to OffsetFetch."""
     offsets: dict[Place, tuple[int, Attempt]] = {}
     for attempt in whole:
         if attempt.f == "committed" and attempt.type == "ok":
@@ -103,7 +102,7 @@ def _at_end(whole: Sequence[Attempt]) -> dict[Place, tuple[int, Attempt]]:
 
 
 def _is_blind(work: Iterable[Attempt]) -> bool:
-    """Somebody may have polled and committed without telling."""
+    """Whether polls and commits may be missing from the history."""
     return any(attempt.type == "info" and "parts" not in attempt.value for attempt in work)
 
 
@@ -119,16 +118,16 @@ class _Tenure:
 
 @dataclass(slots=True)
 class _Ownership:
-    """Whose each partition was."""
+    """Owners of each partition."""
 
     owners: dict[tuple[Place, int], dict[str, Attempt]] = field(default_factory=dict)
     """By partition and generation: members."""
     generation: dict[int, int] = field(default_factory=dict)
-    """Of each process."""
+    """Generation of each process."""
     tenures: list[_Tenure] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     generations: list[tuple[int, int, Attempt]] = field(default_factory=list)
-    """When which was given to a member; in the order of completions."""
+    """Times at which members got each generation, in the order of completions."""
     in_generation: dict[int, int] = field(default_factory=dict)
     """By `began` of an operation, in which its member was at its end."""
     keeps: bool = False
@@ -136,9 +135,9 @@ class _Ownership:
     given: int = 0
     rebalances: int = 0
     _owned: dict[int, dict[Place, _Tenure]] = field(default_factory=dict)
-    _told: set[tuple[Place, int]] = field(default_factory=set)
+    _reported: set[tuple[Place, int]] = field(default_factory=set)
 
-    def hear(self, attempt: Attempt) -> None:
+    def observe(self, attempt: Attempt) -> None:
         """In the order of completions."""
         owned = self._owned.setdefault(attempt.process, {})
         for event in attempt.note.get("rebalances", ()):
@@ -167,18 +166,18 @@ class _Ownership:
         member = attempt.asked["member"]
         before = self.generation.get(attempt.process, generation)
         if before > generation:
-            told = f"{member} was given partitions in generation {generation}, and had been in {before}"
-            self.findings.append(Finding("generation-regress", member, attempt.evidence, told))
+            text = f"{member} was given partitions in generation {generation}, and had been in {before}"
+            self.findings.append(Finding("generation-regress", member, attempt.evidence, text))
         self.generation[attempt.process] = generation
         self.generations.append((attempt.ended, generation, attempt))
         for place in owned:
             members = self.owners.setdefault((place, generation), {})
             members.setdefault(member, attempt)
-            if len(members) > 1 and (place, generation) not in self._told:
-                self._told.add((place, generation))
-                told = f"in generation {generation} {place} was of {' and of '.join(members)}"
+            if len(members) > 1 and (place, generation) not in self._reported:
+                self._reported.add((place, generation))
+                text = f"in generation {generation} {place} was of {' and of '.join(members)}"
                 evidence = sorted({i for other in members.values() for i in other.evidence})
-                self.findings.append(Finding("two-owners", str(place), evidence, told))
+                self.findings.append(Finding("two-owners", str(place), evidence, text))
 
 
 @dataclass(slots=True)
@@ -186,10 +185,10 @@ class _Polled:
     """By members."""
 
     first: dict[Place, dict[int, int]] = field(default_factory=dict)
-    """When (the earliest invocation) each offset was polled first."""
+    """Earliest invocation of a poll of each offset."""
     again: int = 0
 
-    def hear(self, attempt: Attempt) -> None:
+    def observe(self, attempt: Attempt) -> None:
         for topic, partition, _, _, records in attempt.value.get("parts", ()):
             first = self.first.setdefault(Place(topic, partition), {})
             for offset, _ in records:
@@ -208,7 +207,7 @@ class _Commits:
     findings: list[Finding] = field(default_factory=list)
     _latest: dict[tuple[Place, int], tuple[int, Attempt]] = field(default_factory=dict)
 
-    def hear(self, attempt: Attempt, generation: int | None) -> None:
+    def observe(self, attempt: Attempt, generation: int | None) -> None:
         for topic, partition, offset in attempt.value.get("committed") or ():
             place = Place(topic, partition)
             self.acknowledged.setdefault(place, []).append((offset, attempt))
@@ -216,9 +215,9 @@ class _Commits:
                 continue
             before = self._latest.get((place, generation))
             if before is not None and before[0] > offset and before[1].ended < attempt.began:
-                told = f"in generation {generation} {before[0]} was committed of {place}, and later {offset}"
+                text = f"in generation {generation} {before[0]} was committed of {place}, and later {offset}"
                 evidence = sorted({*before[1].evidence, *attempt.evidence})
-                self.findings.append(Finding("commit-regress", str(place), evidence, told))
+                self.findings.append(Finding("commit-regress", str(place), evidence, text))
             if before is None or offset >= before[0]:
                 self._latest[place, generation] = offset, attempt
 
@@ -258,9 +257,9 @@ def _gaps(logs: Logs, polled: _Polled, commits: _Commits, *, blind: bool) -> lis
             if commit is None or first.get(offset, NEVER) < commit.ended or count >= _SHOWN:
                 continue
             count += 1
-            told = f"offset {offset} of {place} was passed by a commit, and no member had polled it"
+            text = f"offset {offset} of {place} was passed by a commit, and no member had polled it"
             evidence = sorted({*commit.evidence, logs.read_by[place][offset]})
-            findings.append(Finding("gap", str(place), evidence, told, legal=blind))
+            findings.append(Finding("gap", str(place), evidence, text, legal=blind))
     return findings
 
 
@@ -274,17 +273,18 @@ def _lost_commits(
             continue
         before = highest[tenure.place].before(tenure.given.began)
         if before is not None and tenure.first < before[0]:
-            told = f"{before[0]} was committed of {tenure.place}, and its next owner began at {tenure.first}"
+            text = f"{before[0]} was committed of {tenure.place}, and its next owner began at {tenure.first}"
             evidence = sorted({*before[1].evidence, *tenure.given.evidence})
-            findings.append(Finding("lost-commit", str(tenure.place), evidence, told))
+            findings.append(Finding("lost-commit", str(tenure.place), evidence, text))
     for place, found in highest.items():
         if not at_end:
             break
-        offset, told_by = at_end.get(place, (0, next(iter(at_end.values()))[1]))
-        before = found.before(told_by.began)
+        offset, answered_by = at_end.get(place, (0, next(iter(at_end.values()))[1]))
+        before = found.before(answered_by.began)
         if before is not None and offset < before[0]:
-            told = f"{before[0]} was committed of {place}, and at the end it is {offset}"
-            findings.append(Finding("lost-commit", str(place), sorted({*before[1].evidence, *told_by.evidence}), told))
+            text = f"{before[0]} was committed of {place}, and at the end it is {offset}"
+            evidence = sorted({*before[1].evidence, *answered_by.evidence})
+            findings.append(Finding("lost-commit", str(place), evidence, text))
     return findings
 
 
@@ -299,9 +299,9 @@ def _stale_generations(ownership: _Ownership, commits: _Commits) -> list[Finding
         if mine is None or not count or int(highest[count - 1]) <= mine:
             continue
         _, later, given = ownership.generations[int(np.searchsorted(highest, mine, side="right"))]
-        told = f"{attempt.asked['member']} committed in generation {mine}, when members had been given {later}"
+        text = f"{attempt.asked['member']} committed in generation {mine}, when members had been given {later}"
         evidence = sorted({*given.evidence, *attempt.evidence})
-        findings.append(Finding("stale-generation", attempt.asked["member"], evidence, told))
+        findings.append(Finding("stale-generation", attempt.asked["member"], evidence, text))
     return findings
 
 
@@ -311,6 +311,6 @@ def _unprocessed(logs: Logs, polled: _Polled, feeds: Sequence[Transaction]) -> l
         [(place, value)] = feed.records
         offset = logs.offset_of.get(place, {}).get(value)
         if offset is not None and offset not in polled.first.get(place, {}):
-            told = f"{value} at offset {offset} of {place} was given to no member"
-            findings.append(Finding("unprocessed", str(place), feed.evidence, told))
+            text = f"{value} at offset {offset} of {place} was given to no member"
+            findings.append(Finding("unprocessed", str(place), feed.evidence, text))
     return findings

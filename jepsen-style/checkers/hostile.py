@@ -1,4 +1,4 @@
-"""What hostile clients of the nemesis saw that no node may do to anybody, and nodes that ended meanwhile."""
+"""Forbidden responses that hostile clients of the nemesis got, and nodes that ended meanwhile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KIND = "hostile"
 
 @dataclass(frozen=True)
 class HostileClients:
-    """Reads the nemesis's lines: each of its hostile clients says at its end what it found."""
+    """Reads the nemesis's lines: each of its hostile clients reports its findings at its end."""
 
     name: str = "hostile clients"
 

@@ -1,6 +1,6 @@
-"""How far behind readers were, and how often they were given the same again. Reported, never judged.
+"""Lag of readers, and repeated records. Reported, never judged.
 
-An offset is *old* from the moment on at which somebody knew of a higher one. A poll whose process last read an offset
+An offset is *old* as soon as a higher one was observed. A poll whose process last read an offset
 that was old when the poll was invoked lags by the time since then, if the process had been at the end of that partition
 once since it was last assigned: a run ends with readings of everything from the beginning, and none of that is late.
 """
@@ -57,10 +57,11 @@ def _lags(history: History, versions: Versions) -> tuple[Ints, Ints]:
     operations = history.operations
     completed_ns = history.lines.t_ns[operations.shown_by]
     # What was known of each key's end, in the order of time.
-    told = (versions.send_offset != UNKNOWN) & (operations.outcome[versions.send_operation] == OK)
-    known_key = np.concatenate((versions.value_key[versions.read_value], versions.value_key[versions.send_value[told]]))
-    known_offset = np.concatenate((versions.read_offset, versions.send_offset[told]))
-    known_ns = np.concatenate((completed_ns[versions.read_operation], completed_ns[versions.send_operation[told]]))
+    known = (versions.send_offset != UNKNOWN) & (operations.outcome[versions.send_operation] == OK)
+    known_values = versions.send_value[known]
+    known_key = np.concatenate((versions.value_key[versions.read_value], versions.value_key[known_values]))
+    known_offset = np.concatenate((versions.read_offset, versions.send_offset[known]))
+    known_ns = np.concatenate((completed_ns[versions.read_operation], completed_ns[versions.send_operation[known]]))
     order = np.lexsort((known_ns, known_key))
     key, at_ns = known_key[order], known_ns[order]
     highest = running_max_in_runs(starts_of_runs(key), known_offset[order])
@@ -71,7 +72,7 @@ def _lags(history: History, versions: Versions) -> tuple[Ints, Ints]:
     by_reader = np.argsort(pair_codes(process, read_key), kind="stable")
     ordered, ordered_key = reads[by_reader], read_key[by_reader]
     operation = versions.read_operation[ordered]
-    # A process that was assigned anew in between may have had something else to read, or begun anew.
+    # A process that was assigned again in between may have had something else to read, or started over.
     begins = starts_of_runs(pair_codes(process, read_key)[by_reader])
     begins[1:] |= np.diff(_assignments(history)[operation]) != 0
 

@@ -1,4 +1,4 @@
-"""What each anomaly is, and under which conditions Kafka allows it: the one place where that is said.
+"""The anomalies, and the conditions under which Kafka allows each of them.
 
 Under conditions that allow it an anomaly is reported and does not make a run invalid.
 """
@@ -14,10 +14,10 @@ Via = Literal["assign", "subscribe"]
 
 
 class Conditions(NamedTuple):
-    """What the table is asked by."""
+    """The conditions that decide what is legal."""
 
     via: Via = "assign"
-    """How the consumer got its partitions."""
+    """The way in which the consumer got its partitions."""
     isolation: str = "read_committed"
     idempotence: bool = True
     ww: bool = False
@@ -25,7 +25,7 @@ class Conditions(NamedTuple):
 
     @classmethod
     def of_run(cls, run: Mapping[str, Any]) -> Conditions:
-        """As `run.json` says; `via` by whether anybody may subscribe."""
+        """Conditions of a run; `via` is a subscription if any consumer may subscribe."""
         options = run.get("options") or {}
         return cls(
             "subscribe" if options.get("subscribe", True) else "assign",
@@ -36,7 +36,7 @@ class Conditions(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Of one anomaly."""
+    """Description and legality of one anomaly."""
 
     meaning: str
     legal_when: tuple[Mapping[str, Any], ...] = ()
@@ -62,7 +62,7 @@ ANOMALIES: Mapping[str, Rule] = {
     "precommitted-read": Rule(
         "a transaction polled a value that it was still to commit", (_UNCOMMITTED,), "readers ask for anything"
     ),
-    "unexpected-read": Rule("a value was read that nobody sent"),
+    "unexpected-read": Rule("a value was read that was never sent"),
     "int-poll-skip": Rule("inside one operation a poll went past a value"),
     "int-nonmonotonic-poll": Rule("inside one operation a poll went back"),
     "poll-skip": Rule(
@@ -85,7 +85,7 @@ ANOMALIES: Mapping[str, Rule] = {
     "G1c-realtime": Rule("G1c, with the order of time", _CYCLES, _WW),
     "G-single": Rule("a cycle with one reader that had not come to its writer yet", _ALWAYS, _LAGS),
     "G2": Rule("a cycle with several readers that had not come to their writers yet", _ALWAYS, _LAGS),
-    "commit-regress": Rule("the committed offset of a group went back, though nobody committed a lower one"),
+    "commit-regress": Rule("the committed offset of a group went back, though no lower one was committed"),
     "stale-epoch-accept": Rule("a leader took a write after one of a higher epoch had taken one"),
     "two-epochs": Rule("one offset of a partition was read in batches of two leader epochs"),
     "epochs-went-back": Rule("a lower offset of a partition was read in a batch of a higher leader epoch"),
@@ -95,10 +95,10 @@ ANOMALIES: Mapping[str, Rule] = {
     "two-leaders": Rule("one leader epoch of a partition had two leaders"),
     "not-whole": Rule("long after the last fault was mended, nodes were not of one mind, or replicas not in sync"),
     "nonlinearizable": Rule("no order of the operations on an object explains what they gave"),
-    "hostile": Rule("a hostile client was given what nobody may be, or ended a node"),
+    "hostile": Rule("a hostile client got a forbidden response, or ended a node"),
     "budget": Rule("clients waited longer than the run allows"),
 }
-"""By their names, in the order in which they are told. Workloads have names of their own beside these."""
+"""Rules by anomaly, in the order of reports. Workloads have further anomalies of their own."""
 
 
 def is_legal(anomaly: str, conditions: Conditions) -> bool:
@@ -127,6 +127,6 @@ def printed() -> str:
     """The table, for people."""
     lines = [f"{'via':10}{'isolation':18}{'idempotence':13}{'ww edges':10}legal"]
     for conditions, names in table():
-        told = ("on" if conditions.idempotence else "off", "on" if conditions.ww else "off")
-        lines.append(f"{conditions.via:10}{conditions.isolation:18}{told[0]:13}{told[1]:10}{' '.join(names)}")
+        text = ("on" if conditions.idempotence else "off", "on" if conditions.ww else "off")
+        lines.append(f"{conditions.via:10}{conditions.isolation:18}{text[0]:13}{text[1]:10}{' '.join(names)}")
     return "\n".join(lines)

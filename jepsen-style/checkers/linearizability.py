@@ -1,8 +1,8 @@
-"""Whether some order of operations, each at one moment between its invocation and its completion, explains what they
-gave: the search of Wing and Gong with Lowe's memory of what was tried.
+"""Searches an order of operations, each at one moment between its invocation and its completion, that explains their
+results: the algorithm of Wing and Gong with Lowe's cache of tried configurations.
 
-Generic over a model of one object. A history is cut into objects, which are searched one by one. Operations of which
-nobody knows whether they took place stay open to the end, and may never have. The search is exponential at worst, so it
+Generic over a model of one object. A history is cut into objects, which are searched one by one. Operations with an
+unknown outcome stay open to the end, and may never have taken place. The search is exponential at worst, so it
 has a limit of steps, at which the answer is `unknown` and never `true`.
 """
 
@@ -19,9 +19,9 @@ from operations import Operation
 STEPS = 500_000
 """Tried moments, for each object; some seconds."""
 MOST_STATES = 8
-"""Of an object, that are told."""
+"""States of an object that are reported."""
 NEVER = 1 << 62
-"""When a call completes of which nobody knows."""
+"""Completion of a call with an unknown outcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Call:
     f: str
     asked: Any
     given: Any
-    """What it gave; None where nobody knows."""
+    """Its result; None if unknown."""
     known: bool
     """It surely took place, and gave that."""
     invoked: int
@@ -46,10 +46,10 @@ State = TypeVar("State", bound=Hashable)
 
 
 class Model(Protocol[State]):
-    """Of one object, one operation after the other."""
+    """Sequential model of one object."""
 
     def initial(self, name: str) -> State:
-        """Of the object of that name."""
+        """Initial state of the object of that name."""
 
     def step(self, state: State, call: Call) -> Iterable[State]:
         """The states in which the object may be after `call`, in an order that is always the same; none if the object
@@ -58,7 +58,7 @@ class Model(Protocol[State]):
 
 @dataclass(frozen=True, slots=True)
 class Searched(Generic[State]):
-    """What came of one object."""
+    """Result of the search for one object."""
 
     valid: Valid
     steps: int
@@ -76,7 +76,7 @@ def search(calls: Sequence[Call], model: Model[State], initial: State, limit: in
 
 
 class _Place(NamedTuple):
-    """How far an order has come: which calls are in it. Says the same for all orders of the same calls."""
+    """Progress of an order: the set of calls in it, equal for all orders of the same calls."""
 
     first: int
     """The first of the known calls that is not; all before it are."""
@@ -99,7 +99,7 @@ class _Step(NamedTuple, Generic[State]):
     state: State
     order: _Order | None
     after: Iterator[tuple[_Place, State, int]]
-    """What may come next and was not tried."""
+    """Calls that may come next and were not tried."""
 
 
 class _Best(Generic[State]):
@@ -166,8 +166,8 @@ class _Search(Generic[State]):
         return found[::-1]
 
     def _is_new(self, place: _Place, state: State) -> bool:
-        """Whether this was not tried with the same unknown calls, or with fewer: whatever comes after more of them can
-        come after fewer as well.
+        """Whether this was not tried with the same unknown calls, or with fewer: everything that can follow more of
+        them can follow fewer as well.
         """
         tried = self._tried.setdefault((place.first, place.known, state), [])
         if any(unknown & place.unknown == unknown for unknown in tried):
@@ -233,7 +233,7 @@ class Linearizability(Generic[State]):
             if searched.valid == "unknown":
                 unknown.append(f"{name}: no order found in {self.limit} steps")
             elif searched.valid == "false":
-                gathered.add(_tell(name, searched))
+                gathered.add(_describe(name, searched))
         verdict = gathered.verdict({"objects": len(objects), "steps": steps})
         if unknown and verdict.valid == "true":
             return Verdict("unknown", verdict.findings, verdict.figures, "; ".join(unknown))
@@ -272,14 +272,14 @@ def calls_of(
     return {name: sorted(calls, key=lambda call: call.invoked) for name, calls in found.items()}
 
 
-def _tell(name: str, searched: Searched[Any]) -> Finding:
+def _describe(name: str, searched: Searched[Any]) -> Finding:
     last = searched.explained[-3:]
     done = "; ".join(f"{call.f} {call.asked!r} gave {call.given!r}" if call.known else call.f for call in last)
     state = " or ".join(repr(state) for state in searched.states[:3])
     stuck = "; ".join(f"{call.f} {call.asked!r} gave {call.given!r}" for call in searched.stuck[:4])
-    told = f"No order of the operations on {name} explains what they gave."
+    text = f"No order of the operations on {name} explains their results."
     if done:
-        told += f" At most {len(searched.explained)} can be put in order, the last ones: {done}."
-    told += f" Then it is {state}, and none of these can come next: {stuck}."
+        text += f" At most {len(searched.explained)} can be put in order, the last ones: {done}."
+    text += f" Then it is {state}, and none of these can come next: {stuck}."
     operations = sorted({call.i for call in (*last, *searched.stuck)})
-    return Finding("nonlinearizable", name, operations, told)
+    return Finding("nonlinearizable", name, operations, text)

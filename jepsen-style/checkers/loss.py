@@ -1,4 +1,4 @@
-"""What was acknowledged and is gone: overtaken by what was read after it, or never seen to the end."""
+"""Acknowledged records that are lost: overtaken by later reads, or never seen until the end."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from histories.history import OK, UNKNOWN, History
 from operations import place_of
 
 POINTS = 200
-"""Of the curve of what is unseen."""
+"""Points of the curve of unseen values."""
 WHY_UNKNOWN = "the run ended before everything was read to its end"
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Finds lost writes and what is unseen, and says which of it the faults excuse."""
+    """Finds lost and unseen writes, and marks those that the faults excuse."""
 
     name: str = "loss"
 
@@ -29,7 +29,7 @@ class Loss:
         versions = versions_of(history)
         gathered = Gathered()
         budget = budget_of(history)
-        # Without the final reads nobody knows what would have been read.
+        # Without the final reads it is unknown what would have been read.
         complete = history.run.get("final_done") is not False
         found = (("lost-write", _lost(history, versions)), ("unseen", _unseen(versions)))
         for anomaly, values in found:
@@ -44,10 +44,10 @@ class Loss:
                 excused, bugs = excused + bugs, []
             for legal, chosen in ((False, bugs), (True, excused)):
 
-                def tell(value: int, anomaly: str = anomaly, legal: bool = legal) -> Finding:
-                    return _tell(history, versions, anomaly, value, legal and complete)
+                def describe(value: int, anomaly: str = anomaly, legal: bool = legal) -> Finding:
+                    return _describe(history, versions, anomaly, value, legal and complete)
 
-                gathered.add_rows(anomaly, chosen, tell, legal=legal)
+                gathered.add_rows(anomaly, chosen, describe, legal=legal)
         verdict = gathered.verdict(
             {"acknowledged": int(_acknowledged(history, versions).sum()), "unseen over time": _curve(history, versions)}
         )
@@ -102,21 +102,21 @@ def _curve(history: History, versions: Versions) -> list[list[float]]:
     return [[round(t / 1e9, 3), int(count)] for t, count in zip(times.tolist(), unseen.tolist(), strict=True)]
 
 
-def _tell(history: History, versions: Versions, anomaly: str, value: int, excused: bool) -> Finding:
+def _describe(history: History, versions: Versions, anomaly: str, value: int, excused: bool) -> Finding:
     key = int(versions.value_key[value])
     shown = history.operations.shown_by
     operations = [int(shown[versions.writer[value]])]
-    told = f"Value {int(versions.value[value])} of {place_of(key)}"
+    text = f"Value {int(versions.value[value])} of {place_of(key)}"
     acked = history.operations.outcome[versions.writer[value]] == OK
-    told += " was acknowledged" if acked else " is of an operation of which something else was read"
+    text += " was acknowledged" if acked else " is of an operation of which something else was read"
     if anomaly == "lost-write":
         behind = (versions.value_key == key) & versions.read & (versions.first >= versions.last[value])
         later = int(np.flatnonzero(behind)[0])
         reads = versions.read_operation[(versions.read_value == later) & versions.read_ok]
         operations.append(int(shown[reads[0]]))
-        told += f", value {int(versions.value[later])} behind it was read, and it never was."
+        text += f", the later value {int(versions.value[later])} was read, and this one never was."
     else:
-        told += ", and nobody ever polled it."
+        text += ", and was never polled."
     if excused:
-        told += f" {BEYOND}"
-    return Finding(anomaly, str(place_of(key)), in_order(operations), told, excused)
+        text += f" {BEYOND}"
+    return Finding(anomaly, str(place_of(key)), in_order(operations), text, excused)

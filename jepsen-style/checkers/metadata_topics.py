@@ -1,21 +1,21 @@
-"""Whether topics are what administrators made of them: the workload `metadata`.
+"""Checks the operations of administrators on topics: the workload `metadata`.
 
-What is linearizable in Kafka, and what is not:
+The guarantees of Kafka, linearizable and not:
 
 - A change that was acknowledged is in the metadata log, decided by its one active controller: the changes of a topic
   have an order that agrees with time, and each was possible where it stands (`create` where there is no topic, `delete`
   where there is one, partitions only more).
-- A refusal ("it exists", "nobody knows it", "it has that many") is the word of a controller, and mostly belongs into
-  that order, too. Kafka does not promise it: a controller that was deposed refuses by what it knows until it finds out
-  (by its quorum's silence, if it is not paused); and a broker that lost the answer to a request which it forwarded
-  sends it again, and is refused because of what the first one did. So all is asked to fit as it is; where it does not,
-  a refusal may be about a moment up to `STALE_NS` before it was asked for, or be told of a success. Where it fits then,
-  that is told as `refusal-out-of-order`, and legal.
+- A refusal ("exists", "unknown", "has that many") comes from a controller, and mostly belongs into that order, too.
+  Kafka does not promise it: a controller that was deposed refuses by what it knows until it finds out (by its quorum's
+  silence, if it is not paused); and a broker that lost the answer to a request which it forwarded sends it again, and
+  is refused because of the first one. So first everything has to fit as it is; if it does not, a refusal may refer to a
+  moment up to `STALE_NS` before its request, or follow a success. If the history fits then, that is reported as
+  `refusal-out-of-order`, and legal.
 - Reads are answered by any broker from its own image of the metadata, which may be late without limit: no read in the
   middle of a run belongs into the order. A broker's image never goes back, however (`metadata-went-back`, where
-  the node that answered is known), holds nothing that nobody had asked for (`unexpected-read`), and nothing of what
+  the node that answered is known), holds nothing that was never requested (`unexpected-read`), and nothing that
   surely failed (`G1a`).
-- At the end, when all was healed and quiet, every broker has everything: what is seen then belongs into the order.
+- At the end, when everything is healed and quiet, every broker has everything: reads then belong into the order.
 
 No order: `nonlinearizable`.
 """
@@ -37,15 +37,15 @@ _EXISTS = "TopicExistsException"
 _UNKNOWN = "UnknownTopicOrPartitionException"
 _TOO_FEW = "InvalidPartitionsException"
 _REFUSALS = (_EXISTS, _UNKNOWN, _TOO_FEW)
-_SAID_OF_A_SUCCESS = {"create": _EXISTS, "delete": _UNKNOWN, "partitions": _TOO_FEW}
-"""When it is asked for again."""
+_REFUSAL_AFTER_SUCCESS = {"create": _EXISTS, "delete": _UNKNOWN, "partitions": _TOO_FEW}
+"""Refusals of a request that is sent again after it succeeded."""
 _DONE = "done"
 UNSEEN = "unseen"
-"""In place of configs that nobody ever saw."""
+"""Stands for configs that were never observed."""
 STALE_NS = 15_000_000_000
-"""So long a controller may be deposed without knowing, paused meanwhile, say."""
+"""Time for which a controller may be deposed without knowing it, for example while it is paused."""
 _SHOWN = 12
-"""Calls that are told of a history without an order."""
+"""Calls that are reported of a history without an order."""
 
 
 class Topic(NamedTuple):
@@ -59,9 +59,9 @@ State = Topic | None
 
 
 class TopicModel:
-    """One topic's name. With `strict` refusals say what they say; else they may hide a success.
+    """The model of one topic name. With `strict`, refusals are taken literally; otherwise they may hide a success.
 
-    A config that no look ever saw is as good as any other such: states that differ only in it are one.
+    Configs that were never observed are equal: states that differ only in them are one.
     """
 
     def __init__(self, calls: Iterable[Call], *, strict: bool) -> None:
@@ -80,12 +80,12 @@ class TopicModel:
             return (state,) if refusal is not None else (self._changed(state, call), state)
         if call.given == _DONE:
             return () if refusal is not None else (self._changed(state, call),)
-        if refusal is None and not self._strict and call.given == _SAID_OF_A_SUCCESS.get(call.f):
+        if refusal is None and not self._strict and call.given == _REFUSAL_AFTER_SUCCESS.get(call.f):
             return (self._changed(state, call),)
         return (state,) if refusal == call.given else ()
 
     def _changed(self, state: State, call: Call) -> State:
-        """Where nothing speaks against it."""
+        """The state after the change, if it is possible."""
         if call.f == "create":
             return Topic(call.asked["partitions"], self._config(call))
         if call.f == "delete" or state is None:
@@ -100,7 +100,7 @@ class TopicModel:
 
 
 def _refusal(state: State, call: Call) -> str | None:
-    """What the controller says in this state; None: it does it."""
+    """The controller's refusal in this state; None if it carries out the change."""
     if call.f == "create":
         return _EXISTS if state is not None else None
     if state is None:
@@ -135,11 +135,11 @@ class MetadataChecker:
             wider = self._search_wider(calls, times)
             taken += wider.steps
             if wider.valid == "false":
-                gathered.add(_tell(topic, wider))
+                gathered.add(_describe(topic, wider))
             elif wider.valid == "unknown" or searched.valid == "unknown":
                 unknown.append(f"{topic}: no order was found in {self._steps} steps")
             else:
-                gathered.add(_tell_refusal(topic, searched))
+                gathered.add(_describe_refusal(topic, searched))
         for finding in _judge_reads(whole):
             gathered.add(finding)
         figures = {
@@ -195,25 +195,25 @@ def _earlier(calls: Sequence[Call], times: Sequence[tuple[int, int]]) -> list[Ca
     ]
 
 
-def _tell(topic: str, searched: Searched[State]) -> Finding:
+def _describe(topic: str, searched: Searched[State]) -> Finding:
     last = searched.explained[-3:]
     stuck = "; ".join(f"{call.f} {call.asked} gave {call.given}" for call in searched.stuck[:4])
     states = " or ".join(str(state) for state in searched.states[:3])
-    told = (
+    text = (
         f"no order of the changes of {topic} explains what came of them: {len(searched.explained)} can be in one, "
         f"then it is {states}, and none of these can come next: {stuck}"
     )
     evidence = sorted({call.i for call in (*last, *searched.stuck[:_SHOWN])})
-    return Finding("nonlinearizable", topic, evidence, told)
+    return Finding("nonlinearizable", topic, evidence, text)
 
 
-def _tell_refusal(topic: str, searched: Searched[State]) -> Finding:
+def _describe_refusal(topic: str, searched: Searched[State]) -> Finding:
     stuck = searched.stuck[:_SHOWN]
-    told = (
+    text = (
         f"the changes of {topic} have an order, but not together with all that was refused: "
         f"{'; '.join(f'{call.f} {call.asked} gave {call.given}' for call in stuck[:4])}"
     )
-    return Finding("refusal-out-of-order", topic, [call.i for call in stuck], told, legal=True)
+    return Finding("refusal-out-of-order", topic, [call.i for call in stuck], text, legal=True)
 
 
 # Reads
@@ -227,27 +227,28 @@ def _judge_reads(whole: Sequence[Attempt]) -> list[Finding]:
         topic, config = read.asked["topic"], read.value["config"]
         write = writes.get(config)
         if write is None or write.asked["topic"] != topic or write.began > read.ended:
-            told = f"{topic} was said to have {config}, which nobody had asked for"
-            findings.append(Finding("unexpected-read", topic, read.evidence, told))
+            text = f"{topic} was reported with {config}, which was never requested"
+            findings.append(Finding("unexpected-read", topic, read.evidence, text))
             continue
         if write.type == "fail" and write.error not in _REFUSALS:
-            told = f"{topic} was said to have {config}, which had failed"
-            findings.append(Finding("G1a", topic, sorted({*write.evidence, *read.evidence}), told))
+            text = f"{topic} was reported with {config}, which had failed"
+            findings.append(Finding("G1a", topic, sorted({*write.evidence, *read.evidence}), text))
             continue
         if read.node is None:
             continue
         before = newest.get((read.node, topic))
         if before is not None and _over(write) < before[0].began and before[1].ended < read.began:
-            told = f"{read.node} said that {topic} has {config}, and before {before[0].asked['config']}, a later one"
+            later = before[0].asked["config"]
+            text = f"{read.node} reported {config} for {topic}, and before that {later}, a later one"
             evidence = sorted({*before[1].evidence, *read.evidence})
-            findings.append(Finding("metadata-went-back", f"{read.node} {topic}", evidence, told))
+            findings.append(Finding("metadata-went-back", f"{read.node} {topic}", evidence, text))
         elif before is None or _over(before[0]) < write.began:
             newest[read.node, topic] = write, read
     return findings
 
 
 def _over(write: Attempt) -> int:
-    """From when on it can take place no more: one of which nobody knows may be on its way still."""
+    """Time from which it can no longer take place; one with an unknown outcome may still be in flight."""
     return NEVER if write.type == "info" else write.ended
 
 

@@ -1,4 +1,4 @@
-"""What stands at which offset: one value for each, and each value once."""
+"""Checks that each offset holds one value, and that each value is there once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Offsets:
         budget = budget_of(history)
 
         def gone(operations: Ints, key: int) -> bool:
-            """The first of these was before a loss that nobody has to survive."""
+            """The first of these was before a loss beyond the budget."""
             first_ns = int(history.lines.t_ns[history.operations.shown_by[operations]].min())
             return budget.excuses_key(key, first_ns)
 
@@ -49,22 +49,22 @@ class Offsets:
             )
             return gone(operations, int(versions.value_key[value]))
 
-        def tell_crowded(slot: int, allowed: bool) -> Finding:
+        def describe_crowded(slot: int, allowed: bool) -> Finding:
             values = versions.held_value[versions.held_slot == slot].tolist()
             key, offset = int(versions.slot_key[slot]), int(versions.slot_offset[slot])
-            told = ", ".join(str(int(versions.value[value])) for value in values)
+            text = ", ".join(str(int(versions.value[value])) for value in values)
             return Finding(
                 "inconsistent-offsets",
                 str(place_of(key)),
                 in_order(i for value in values for i in witnesses(history, versions, value, offset)),
-                f"Offset {offset} of {place_of(key)} held the values {told}.",
+                f"Offset {offset} of {place_of(key)} held the values {text}.",
                 allowed,
             )
 
         gathered.add_apart(
             "inconsistent-offsets",
             crowded.tolist(),
-            tell_crowded,
+            describe_crowded,
             legal=False,
             excused=slot_gone if budget.any_loss else None,
         )
@@ -73,7 +73,7 @@ class Offsets:
         again = ~starts_of_runs(versions.held_value[order])
         legal = is_legal("duplicate", conditions)
 
-        def tell_duplicate(value: int, allowed: bool) -> Finding:
+        def describe_duplicate(value: int, allowed: bool) -> Finding:
             slots = versions.held_slot[versions.held_value == value]
             offsets = versions.slot_offset[slots].tolist()
             place = place_of(int(versions.value_key[value]))
@@ -87,20 +87,24 @@ class Offsets:
 
         doubles = np.unique(versions.held_value[order][again])
         gathered.add_apart(
-            "duplicate", doubles.tolist(), tell_duplicate, legal=legal, excused=value_gone if budget.any_loss else None
+            "duplicate",
+            doubles.tolist(),
+            describe_duplicate,
+            legal=legal,
+            excused=value_gone if budget.any_loss else None,
         )
         return gathered.verdict({"values": len(versions.value), "offsets with a value": len(versions.slot_key)})
 
 
 def _operations_at(versions: Versions, key: int, offset: int) -> Ints:
-    """Those that say what stands there."""
+    """Operations that show the value at an offset."""
     sent = (versions.send_offset == offset) & (versions.value_key[versions.send_value] == key)
     read = (versions.read_offset == offset) & (versions.value_key[versions.read_value] == key)
     return np.concatenate((versions.send_operation[sent], versions.read_operation[read]))
 
 
 def witnesses(history: History, versions: Versions, value: int, offset: int, most: int = 3) -> list[int]:
-    """The `i` of operations that say that the value stands there; the sender first."""
+    """The `i` of operations that show the value there; the sender first."""
     sent = versions.send_operation[(versions.send_value == value) & (versions.send_offset == offset)]
     read = versions.read_operation[(versions.read_value == value) & (versions.read_offset == offset)]
     rows = np.concatenate((sent, read))[:most]

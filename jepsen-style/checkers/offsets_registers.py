@@ -1,20 +1,20 @@
-"""Whether committed offsets stay committed: the workload `offsets`.
+"""Checks that committed offsets stay committed: the workload `offsets`.
 
 Each register, a partition's offset of a group, is written by one thread after the other of its operations, with numbers
-that grow, so that every number read says how old it is:
+that grow, so that every number shows its age:
 
 - `lost-commit`: at the end, when the cluster was healed, a register is older than a commit that had been acknowledged;
 - `stale-commit`: the same in the middle of a run. It is legal for as long as a lease lasts: a coordinator that is cut
-  off from the others goes on answering who reaches it, until it has heard nobody for a session. What was really lost is
-  lost at the end as well, as a register is soon left alone;
+  off from the others continues to answer clients until it has been isolated for a session. What is really lost is lost
+  at the end as well, since a register is soon left alone;
 - `deposed-coordinator`: the same, while nothing is wrong with any link but that a broker is cut off from all nodes, and
   has been for two sessions: it has to know that others may coordinate, and the others do know;
-- `late-commit`: it is older, and has the number of a commit of which nobody knew. Legal: commits of a group without
+- `late-commit`: it is older, and has the number of a commit with an unknown outcome. Legal: commits of a group without
   members carry no generation and no sequence, so that one that was on its way still may overtake;
-- `unexpected-offset`: a number that nobody had tried to commit yet, or only a commit that surely failed.
+- `unexpected-offset`: a number that was never committed, or only by a commit that surely failed.
 
-One thing that Kafka does allow would look like a lost commit: a request that a client has given up and sent again over
-another connection may be carried out later than the second one, and than others after it.
+One thing that Kafka allows would look like a lost commit: a request that a client gave up and sent again over another
+connection may take effect after the second one.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from nemeses.kinds import names
 from operations import Place
 
 _NONE = 0
-"""What a register reads before its first commit."""
+"""Value of a register before its first commit."""
 
 
 SESSION_MS = 9_000
 """Kafka's broker.session.timeout.ms."""
 LEASES = 2
 DISTURBING = names(disturbs=True)
-"""Kinds of faults under which a broker may hear some, and not know that it was deposed."""
+"""Kinds of faults under which a broker may be partly connected and not know that it was deposed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class RegistersChecker:
     """Pure."""
 
     session_ms: int = SESSION_MS
-    """Of brokers."""
+    """Session timeout of brokers."""
 
     name: ClassVar[str] = "offsets"
 
@@ -76,7 +76,7 @@ class RegistersChecker:
 
 @dataclass(slots=True)
 class _Register:
-    """What was written to it."""
+    """Writes to one register."""
 
     group: str
     place: Place
@@ -89,20 +89,20 @@ class _Register:
         newest = self.acknowledged[index - 1][1] if index else _NONE
         write = self.by_number.get(number)
         if number != _NONE and (write is None or write.type == "fail" or write.began > fetch.ended):
-            told = f"{self.group} has {number} for {self.place}, which nobody had committed"
-            return Finding("unexpected-offset", f"{self.group} {self.place}", self._evidence(fetch, write), told)
+            text = f"{self.group} has {number} for {self.place}, which was never committed"
+            return Finding("unexpected-offset", f"{self.group} {self.place}", self._evidence(fetch, write), text)
         if number >= newest:
             return None
-        told = f"{self.group} has {number} for {self.place}, and {newest} had been committed"
+        text = f"{self.group} has {number} for {self.place}, and {newest} had been committed"
         evidence = self._evidence(fetch, write, self.by_number[newest])
         where = f"{self.group} {self.place}"
         if write is not None and write.type == "info":
-            return Finding("late-commit", where, evidence, told, legal=True)
+            return Finding("late-commit", where, evidence, text, legal=True)
         if fetch.asked["final"]:
-            return Finding("lost-commit", where, evidence, told)
+            return Finding("lost-commit", where, evidence, text)
         if any(began <= fetch.began_ns and fetch.ended_ns <= ended for began, ended in times):
-            return Finding("deposed-coordinator", where, evidence, told)
-        return Finding("stale-commit", where, evidence, told, legal=True)
+            return Finding("deposed-coordinator", where, evidence, text)
+        return Finding("stale-commit", where, evidence, text, legal=True)
 
     @staticmethod
     def _evidence(fetch: Attempt, *writes: Attempt | None) -> Sequence[int]:
@@ -110,8 +110,7 @@ class _Register:
 
 
 def _surely_known(faults: Iterable[Fault], lease_ns: int) -> list[tuple[int, int]]:
-    """When brokers that are cut off have been so for a lease, and nothing else was wrong with links since: (began,
-    ended)."""
+    """Periods (began, ended) in which brokers had been cut off for a lease and no other fault of links held."""
     faults = list(faults)
     found = []
     for fault in faults:

@@ -61,10 +61,10 @@ class PollOrder:
                 (legal if allowed else illegal).append((row, next_row))
             for allowed, found in ((False, illegal), (True, legal)):
 
-                def tell(pair: tuple[int, int], allowed: bool = allowed) -> Finding:
-                    return _tell_polls(history, versions, anomaly, pair, allowed)
+                def describe(pair: tuple[int, int], allowed: bool = allowed) -> Finding:
+                    return _describe_polls(history, versions, anomaly, pair, allowed)
 
-                gathered.add_rows(anomaly, found, tell, legal=allowed)
+                gathered.add_rows(anomaly, found, describe, legal=allowed)
 
         note("int-poll-skip", inside & (distance > 1), True)
         note("int-nonmonotonic-poll", inside & (distance < 1), True)
@@ -76,7 +76,7 @@ class PollOrder:
 
 @dataclass(frozen=True)
 class SendOrder:
-    """Successive sends of a process to a key, and everybody's sends in time."""
+    """Order of successive sends of a process to a key, and of all sends in time."""
 
     name: str = "send order"
 
@@ -90,19 +90,19 @@ class SendOrder:
         conditions, budget = Conditions.of_run(history.run), budget_of(history)
 
         def gone(pair: tuple[int, int]) -> bool:
-            """The first was acknowledged before a loss that nobody has to survive: the other may stand before it."""
+            """The first was acknowledged before a loss beyond the budget: the other may precede it."""
             sent = int(versions.send_operation[pair[0]])
             return budget.excuses_key(int(versions.value_key[versions.send_value[pair[0]]]), _ended_ns(history, sent))
 
         excused = gone if budget.any_loss else None
 
-        def tell(anomaly: str) -> Callable[[tuple[int, int], bool], Finding]:
-            return lambda pair, legal: _tell_sends(history, versions, anomaly, pair, legal)
+        def describe(anomaly: str) -> Callable[[tuple[int, int], bool], Finding]:
+            return lambda pair, legal: _describe_sends(history, versions, anomaly, pair, legal)
 
         def note(anomaly: str, chosen: Bools) -> None:
             pairs = list(zip(rows[chosen].tolist(), next_rows[chosen].tolist(), strict=True))
             allowed = is_legal(anomaly, conditions)
-            gathered.add_apart(anomaly, pairs, tell(anomaly), legal=allowed, excused=excused)
+            gathered.add_apart(anomaly, pairs, describe(anomaly), legal=allowed, excused=excused)
 
         note("nonmonotonic-send", ~inside & (distance < 0))
         note("int-nonmonotonic-send", inside & (distance < 0))
@@ -120,10 +120,10 @@ class SendOrder:
         rest = np.setdiff1d(found, bugs)
         for allowed, places, pairs in ((False, bugs, bug_of), (True, rest, pair_of)):
 
-            def tell_overtaken(place: int, allowed: bool = allowed, pairs: PairOf = pairs) -> Finding:
-                return _tell_sends(history, versions, "reordered-send", pairs(place), allowed)
+            def describe_overtaken(place: int, allowed: bool = allowed, pairs: PairOf = pairs) -> Finding:
+                return _describe_sends(history, versions, "reordered-send", pairs(place), allowed)
 
-            gathered.add_rows("reordered-send", places.tolist(), tell_overtaken, legal=allowed)
+            gathered.add_rows("reordered-send", places.tolist(), describe_overtaken, legal=allowed)
         return gathered.verdict()
 
 
@@ -134,8 +134,7 @@ def _overtaken(versions: Versions, placed: Ints, acked: Ints, sent: Ints) -> tup
     """(places in the order of the logs, a place to rows of sends): a send, and one that stands behind it in the log and
     was acknowledged before it was sent.
 
-    Going from the end of a key's log, the earliest acknowledgement of those before says it; two at one place say
-    nothing of each other.
+    It compares each with the earliest acknowledgement of those behind it in the log; two at one place prove nothing.
     """
     key, index = versions.value_key[versions.send_value[placed]], versions.send_index[placed]
     order = np.lexsort((-index, key))
@@ -169,7 +168,7 @@ def _successive(history: History, chosen: Ints, operation: Ints, key: Ints) -> t
     return rows, next_rows, operation[rows] == operation[next_rows]
 
 
-def _tell_polls(history: History, versions: Versions, anomaly: str, pair: tuple[int, int], legal: bool) -> Finding:
+def _describe_polls(history: History, versions: Versions, anomaly: str, pair: tuple[int, int], legal: bool) -> Finding:
     row, next_row = pair
     key = int(versions.value_key[versions.read_value[row]])
     values = [int(versions.value[versions.read_value[each]]) for each in pair]
@@ -196,7 +195,7 @@ def _tell_polls(history: History, versions: Versions, anomaly: str, pair: tuple[
     )
 
 
-def _tell_sends(history: History, versions: Versions, anomaly: str, pair: tuple[int, int], legal: bool) -> Finding:
+def _describe_sends(history: History, versions: Versions, anomaly: str, pair: tuple[int, int], legal: bool) -> Finding:
     rows = versions.send_operation[list(pair)]
     key = int(versions.value_key[versions.send_value[pair[0]]])
     values = [int(versions.value[versions.send_value[each]]) for each in pair]
@@ -213,7 +212,7 @@ def _tell_sends(history: History, versions: Versions, anomaly: str, pair: tuple[
 
 
 class _Consumers:
-    """What is known of how processes got their partitions; asked only where something looks wrong."""
+    """How processes got their partitions, as far as known; used only if something looks wrong."""
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -226,13 +225,13 @@ class _Consumers:
         self._default: Via = "assign"
 
     def via_between(self, process: int, key: int, earlier: int, later: int) -> Via | None:
-        """How the process held the key from one operation to the other; None if nobody knows, or if its position may
-        have been another in the meantime."""
+        """How the process held the key from one operation to the other; None if unknown, or if its position may have
+        changed in the meantime."""
         changes = self._changes.get(process, [])
         low, high = bisect_right(changes, earlier), bisect_left(changes, later)
         via = self._change(changes[low - 1])[0] if low else self._default
         if low and self._history.operations.outcome[changes[low - 1]] != OK:
-            # Nobody knows whether it had it by that, or by what was before.
+            # It is unknown whether it had the key by this assignment or by the one before.
             return None
         for row in changes[low:high]:
             next_via, kept = self._change(row)
@@ -247,7 +246,7 @@ class _Consumers:
         return any(key in _keys(rebalance.get("places") or ()) for rebalance in rebalances)
 
     def _change(self, row: int) -> tuple[Via, frozenset[int] | None]:
-        """What kind, and the keys whose positions it keeps; None: none is sure to be kept."""
+        """The kind of change, and the keys whose positions it keeps; None if none is sure to be kept."""
         if row not in self._read:
             operations = self._history.operations
             invoked, completed = int(operations.invoked[row]), int(operations.completed[row])
@@ -271,7 +270,7 @@ class _Consumers:
 
 
 def _keys(places: Any) -> frozenset[int]:
-    """Of keys, of `[topic, partition]`, of `topic-partition` and of topics."""
+    """Keys from keys, `[topic, partition]`, `topic-partition` and topics."""
     keys = set()
     for place in places:
         if isinstance(place, int):

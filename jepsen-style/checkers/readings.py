@@ -1,10 +1,10 @@
-"""What readers saw of partitions: one log for each, put together from all readings, and where readings contradict it.
+"""Logs of partitions as readers saw them: one per partition, merged from all readings, with contradictions.
 
 A reading's value is `{"parts": [[topic, partition, from, to, [[offset, value], ...]], ...], "end": ...}`: everything
 that the reader was given of the offsets `from` up to `to`, `to` left out. A read_committed reader is given nothing that
 is still undecided, so that a record which one reader saw is missing in no other reading that went past it. `end` is
-true where every part went to the end that the broker named, `"quiet"` where the library does not tell that it passed
-the last offsets (a transaction's marker) and nothing came any more. `ends` are those that the broker named.
+true if every part reached the end that the broker named, `"quiet"` if the library does not report that it passed the
+last offsets (a transaction's marker) and no more records came. `ends` are those that the broker named.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from histories.history import History
 from operations import Place
 
 _SHOWN = 20
-"""Findings of one kind and partition that are told one by one."""
+"""Findings of one kind and partition that are reported one by one."""
 
 
 @dataclass(slots=True)
@@ -31,9 +31,9 @@ class Logs:
     """By partition; values are JSON's, with tuples for lists."""
 
     values: dict[Place, dict[int, Any]] = field(default_factory=dict)
-    """What stands at an offset, as far as anyone was given it; in the order of offsets."""
+    """Values by offset, as far as any reader got them; in the order of offsets."""
     others: dict[Place, list[tuple[int, Any]]] = field(default_factory=dict)
-    """What else somebody was given at an offset of these; each is a finding."""
+    """Other values that readers got at these offsets; each is a finding."""
     read_by: dict[Place, dict[int, int]] = field(default_factory=dict)
     """The first reading (its last `i`) that was given it."""
     offset_of: dict[Place, dict[Any, int]] = field(default_factory=dict)
@@ -60,8 +60,8 @@ def frozen(value: Any) -> Any:
 
 
 def gather(readings: Iterable[Attempt]) -> Logs:
-    """Of readings of one isolation (see `readings_of`), in the order of their invocations, of whatever outcome: what
-    was given is real."""
+    """Merge readings of one isolation (see `readings_of`), in the order of their invocations, whatever their
+    outcome."""
     logs = Logs()
     parts: list[tuple[Attempt, Place, int, int, Sequence[Any]]] = []
     covered: dict[tuple[int, Place], int] = {}
@@ -116,7 +116,7 @@ def _take(
 
 def _find_holes(logs: Logs, parts: Sequence[tuple[Attempt, Place, int, int, Sequence[Any]]]) -> None:
     known = {place: np.fromiter(log, np.int64, len(log)) for place, log in logs.values.items()}
-    told: dict[Place, int] = {}
+    shown: dict[Place, int] = {}
     for reading, place, start, end, records in parts:
         offsets = known[place]
         low, high = (int(bound) for bound in np.searchsorted(offsets, (start, end)))
@@ -125,9 +125,9 @@ def _find_holes(logs: Logs, parts: Sequence[tuple[Attempt, Place, int, int, Sequ
             continue
         missing = np.setdiff1d(offsets[low:high], given, assume_unique=True)
         for offset in missing.tolist():
-            if (count := told.get(place, 0)) >= _SHOWN:
+            if (count := shown.get(place, 0)) >= _SHOWN:
                 break
-            told[place] = count + 1
+            shown[place] = count + 1
             logs.findings.append(
                 Finding(
                     "skipped-record",
@@ -139,8 +139,8 @@ def _find_holes(logs: Logs, parts: Sequence[tuple[Attempt, Place, int, int, Sequ
 
 
 def _not_given(logs: Logs, reading: Attempt, place: Place, end: int) -> list[int]:
-    """Offsets of records that somebody was given, and not who came to `end` only, though the broker named a later one
-    as the partition's: he is stuck, and says nothing about the log behind."""
+    """Offsets of records that other readers got after `end`, where this reader stopped although the broker named a
+    later end: it is stuck, and proves nothing about the log after it."""
     if reading.value.get("end") != "quiet":
         return []
     named = next((at for topic, index, at in reading.value.get("ends", ()) if Place(topic, index) == place), end)
@@ -150,14 +150,14 @@ def _not_given(logs: Logs, reading: Attempt, place: Place, end: int) -> list[int
 def _find_unseen(logs: Logs, last: Sequence[tuple[Attempt, Place, int]]) -> None:
     for reading, place, end in last:
         if missing := _not_given(logs, reading, place, end):
-            told = f"a reader was given nothing from offset {end} of {place} on, and others {len(missing)} records"
+            text = f"a reader got nothing from offset {end} of {place} on, and others {len(missing)} records"
             evidence = sorted({logs.read_by[place][missing[0]], reading.evidence[-1]})
-            logs.findings.append(Finding("unseen", str(place), evidence, told))
+            logs.findings.append(Finding("unseen", str(place), evidence, text))
 
 
 def _find_vanished(logs: Logs, parts: Sequence[tuple[Attempt, Place, int, int, Sequence[Any]]]) -> None:
     """Read once, and behind the end of a log that was read to its end later."""
-    told: set[tuple[Place, int]] = set()
+    reported: set[tuple[Place, int]] = set()
     for reading, place, _, end, _ in parts:
         if place not in logs.complete or reading.type != "ok" or not reading.value.get("end"):
             continue
@@ -170,8 +170,8 @@ def _find_vanished(logs: Logs, parts: Sequence[tuple[Attempt, Place, int, int, S
             if offset in stuck:
                 continue
             read_by = logs.read_by[place][offset]
-            if read_by < reading.began and (place, offset) not in told:
-                told.add((place, offset))
+            if read_by < reading.began and (place, offset) not in reported:
+                reported.add((place, offset))
                 sentence = f"{value} was read at offset {offset} of {place}, whose log ends at {end}"
                 evidence = sorted({read_by, reading.evidence[-1]})
                 logs.findings.append(Finding("lost-write", str(place), evidence, sentence))
@@ -187,9 +187,9 @@ def concluded(
     verdict = gathered.verdict(figures)
     if complete or verdict.valid == "false":
         return verdict
-    return replace(verdict, valid="unknown", unknown_because="nobody came to the end of everything")
+    return replace(verdict, valid="unknown", unknown_because="no reader reached every end")
 
 
 def readings_of(whole: Iterable[Attempt]) -> list[Attempt]:
-    """What is a reading among a history's attempts, and was completed."""
+    """Completed readings among a history's attempts."""
     return [attempt for attempt in whole if isinstance(attempt.value, dict) and "parts" in attempt.value]

@@ -1,4 +1,4 @@
-"""What was read that should not have been: aborted, not yet committed, or never sent."""
+"""Forbidden reads: aborted, not yet committed, or never sent values."""
 
 from __future__ import annotations
 
@@ -28,21 +28,22 @@ class Reads:
         rows = np.flatnonzero(versions.read_ok)
         writer = versions.writer[versions.read_value[rows]]
 
-        def teller(anomaly: str, why: str, legal: bool) -> None:
-            def tell(row: int) -> Finding:
+        def describer(anomaly: str, why: str, legal: bool) -> None:
+            def describe(row: int) -> Finding:
                 value = versions.read_value[row]
                 reader, sender = versions.read_operation[row], versions.writer[value]
                 place = place_of(int(versions.value_key[value]))
-                told = f"Value {int(versions.value[value])} of {place} was read at offset {versions.read_offset[row]}"
+                text = f"Value {int(versions.value[value])} of {place} was read at offset {versions.read_offset[row]}"
                 ops = [int(shown[reader])] if sender == UNKNOWN else [int(shown[sender]), int(shown[reader])]
-                return Finding(anomaly, str(place), in_order(ops), f"{told}, {why}.", legal)
+                return Finding(anomaly, str(place), in_order(ops), f"{text}, {why}.", legal)
 
-            gathered.add_rows(anomaly, chosen.tolist(), tell, legal=legal)
+            gathered.add_rows(anomaly, chosen.tolist(), describe, legal=legal)
 
         chosen = rows[(writer != UNKNOWN) & (operations.outcome[writer] == FAIL)]
-        teller("G1a", "whose writer surely failed", is_legal("G1a", conditions))
+        describer("G1a", "whose writer surely failed", is_legal("G1a", conditions))
         chosen = rows[writer == versions.read_operation[rows]]
-        teller("precommitted-read", "by the operation that was to commit it", is_legal("precommitted-read", conditions))
+        is_early_legal = is_legal("precommitted-read", conditions)
+        describer("precommitted-read", "by the operation that was to commit it", is_early_legal)
         chosen = rows[writer == UNKNOWN]
-        teller("unexpected-read", "which nobody sent", False)
+        describer("unexpected-read", "which was never sent", False)
         return gathered.verdict({"reads": int(versions.read_ok.sum())})

@@ -1,4 +1,4 @@
-"""What nodes said of their replicas: watermarks and epochs that went back, epochs with two leaders."""
+"""Nodes' views of their replicas: watermarks and epochs that went back, epochs with two leaders."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Replicas:
                 found["high-watermark-regress"].append((earlier, later))
         budget = budget_of(history)
         for anomaly, pairs in found.items():
-            # Whoever follows a leader that lost its tail cuts his own log.
+            # A follower of a leader that lost its tail truncates its own log.
             excused = [
                 pair
                 for pair in pairs
@@ -63,10 +63,10 @@ class Replicas:
             ]
             for legal, chosen in ((False, [pair for pair in pairs if pair not in excused]), (True, excused)):
 
-                def tell(pair: tuple[int, int], anomaly: str = anomaly, legal: bool = legal) -> Finding:
-                    return _tell(views, anomaly, pair, legal)
+                def describe(pair: tuple[int, int], anomaly: str = anomaly, legal: bool = legal) -> Finding:
+                    return _describe(views, anomaly, pair, legal)
 
-                gathered.add_rows(anomaly, chosen, tell, legal=legal)
+                gathered.add_rows(anomaly, chosen, describe, legal=legal)
         if not self.recreated:
             self._two_leaders(views, gathered)
         return gathered.verdict({"looks": len(views.looked_ns), "replicas": int(same.size - same.sum()) + 1})
@@ -78,7 +78,7 @@ class Replicas:
         two = (views.place[then] == views.place[now]) & (views.leader_epoch[then] == views.leader_epoch[now])
         two &= views.leader[then] != views.leader[now]
 
-        def tell(pair: tuple[int, int]) -> Finding:
+        def describe(pair: tuple[int, int]) -> Finding:
             place = views.places[views.place[pair[0]]]
             nodes = [views.nodes[views.node[row]] for row in pair]
             leaders = [int(views.leader[row]) for row in pair]
@@ -86,15 +86,15 @@ class Replicas:
                 "two-leaders",
                 str(place),
                 (),
-                f"In leader epoch {int(views.leader_epoch[pair[0]])} of {place} {nodes[0]} says that {leaders[0]} "
+                f"In leader epoch {int(views.leader_epoch[pair[0]])} of {place} {nodes[0]} reports that {leaders[0]} "
                 f"leads, and {nodes[1]} that {leaders[1]} does.",
             )
 
         pairs = list(zip(then[two].tolist(), now[two].tolist(), strict=True))
-        gathered.add_rows("two-leaders", pairs, tell, legal=False)
+        gathered.add_rows("two-leaders", pairs, describe, legal=False)
 
 
-def _tell(views: Views, anomaly: str, pair: tuple[int, int], legal: bool) -> Finding:
+def _describe(views: Views, anomaly: str, pair: tuple[int, int], legal: bool) -> Finding:
     earlier, later = pair
     place, node = views.places[views.place[later]], views.nodes[views.node[later]]
     column = views.leader_epoch if anomaly == "epoch-regress" else views.high_watermark
@@ -111,7 +111,7 @@ def _tell(views: Views, anomaly: str, pair: tuple[int, int], legal: bool) -> Fin
 
 
 class _Lives:
-    """Whether a node surely lived on from one look to another."""
+    """Whether a node surely did not restart between two samples."""
 
     def __init__(self, history: History) -> None:
         self._views = history.views

@@ -1,15 +1,15 @@
-"""What became of each element that was added: the workload `set`.
+"""Checks the fate of each added element: the workload `set`.
 
 An element is *known* from its acknowledgement on, or from the first reading that has it. It is
 
 - lost if it is known and a reading to the end, after the cluster was healed, does not have it: `unseen` if no reading
   ever had it (it was only acknowledged), else `lost-write`;
-- stale if a reading that began after it was acknowledged was told of an end before it, and a later one had it:
-  `stale-read`. That is legal: a leader that was cut off from its cluster goes on answering readers, and a new one may
-  know of less until its followers have told it (KIP-207); the figures tell for how long;
+- stale if a reading that began after its acknowledgement ended before it, and a later one had it: `stale-read`. That is
+  legal: a leader that was cut off from its cluster continues to answer readers, and a new one may know a lower high
+  watermark until its followers have fetched (KIP-207); the figures show for how long;
 - `duplicate` if it stands in the log twice; a bug if producers are idempotent;
 - `skipped-record` and `inconsistent-offsets`: see `checkers.readings`;
-- `G1a` if it was read though its adding surely failed, `unexpected-read` if nobody added it.
+- `G1a` if it was read although adding it surely failed, `unexpected-read` if it was never added.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from operations import Place
 class ElementsChecker:
     name = "set"
 
-    """Of one run's options."""
+    """Checker for the options of one run."""
 
     def __init__(self, *, idempotence: bool = True) -> None:
         self._idempotence = idempotence
@@ -51,22 +51,22 @@ class ElementsChecker:
                 )
             if offsets and add.type == "fail":
                 readers = [logs.read_by[place][offset] for offset in offsets]
-                told = f"{value} was read from {place}, though adding it failed"
-                findings.append(Finding("G1a", str(place), sorted({*add.evidence, *readers}), told))
+                text = f"{value} was read from {place}, though adding it failed"
+                findings.append(Finding("G1a", str(place), sorted({*add.evidence, *readers}), text))
             if len(offsets) > 1:
                 duplicates += 1
-                told = f"{value} is in {place} at the offsets {offsets}"
+                text = f"{value} is in {place} at the offsets {offsets}"
                 readers = [logs.read_by[place][offset] for offset in offsets]
                 evidence = sorted({*add.evidence, *readers})
-                findings.append(Finding("duplicate", str(place), evidence, told, legal=not self._idempotence))
+                findings.append(Finding("duplicate", str(place), evidence, text, legal=not self._idempotence))
             acknowledged = add.value.get("offset") if add.type == "ok" else None
             if offsets and acknowledged is not None and acknowledged not in offsets:
-                told = f"{value} was acknowledged at offset {acknowledged} of {place}, and is at {offsets}"
-                findings.append(Finding("inconsistent-offsets", str(place), add.evidence, told))
+                text = f"{value} was acknowledged at offset {acknowledged} of {place}, and is at {offsets}"
+                findings.append(Finding("inconsistent-offsets", str(place), add.evidence, text))
         stale, longest_ns, worst = _staleness(adds, readings)
         if worst is not None:
-            told = f"{stale} readings ended before elements that were known; the longest {longest_ns / 1e9:.3f} s later"
-            findings.append(Finding("stale-read", "set", worst, told, legal=True))
+            text = f"{stale} readings ended before elements that were known; the longest {longest_ns / 1e9:.3f} s later"
+            findings.append(Finding("stale-read", "set", worst, text, legal=True))
         places = {Place(*add.asked["place"]) for add in adds}
         figures = {
             "added": sum(add.type == "ok" for add in adds),
@@ -92,7 +92,7 @@ def _unwritten(adds: Sequence[Attempt], logs: Logs) -> list[Finding]:
 
 
 def _staleness(adds: Sequence[Attempt], readings: Sequence[Attempt]) -> tuple[int, int, list[int] | None]:
-    """How many ends of partitions were told to readings that began when an offset at or behind that end had been
+    """Number of partition ends returned to readings that began when an offset at or behind that end had been
     acknowledged; how long before they began at most, and the evidence for that."""
     acks: dict[Place, list[tuple[int, int, int]]] = {}
     for add in adds:
@@ -114,7 +114,7 @@ def _staleness(adds: Sequence[Attempt], readings: Sequence[Attempt]) -> tuple[in
 
 
 class _Acks:
-    """Of one partition, in the order in which they came."""
+    """Acknowledgements of one partition, in order of arrival."""
 
     def __init__(self, found: list[tuple[int, int, int]]) -> None:
         found.sort()

@@ -1,4 +1,4 @@
-"""How many operations of each kind succeeded. A run in which one never did proves nothing."""
+"""Counts of successful operations by kind. A run in which one kind never succeeded proves nothing."""
 
 from __future__ import annotations
 

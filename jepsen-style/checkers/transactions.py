@@ -1,4 +1,4 @@
-"""Whether transactions left all of their records in the committed logs, or none, and only if they may be committed.
+"""Checks that transactions left all of their records in the committed logs or none, and only if they may be committed.
 
 Kafka promises atomicity, not snapshots: a reader may see one partition's part before another's, since each partition
 gets its marker by itself. So this looks at logs that were read to the end after the cluster was healed; only a record
@@ -17,7 +17,7 @@ from operations import Outcome, Place
 
 
 class Record(NamedTuple):
-    """What a transaction wrote; its value is unique in the run."""
+    """A record of a transaction; its value is unique in the run."""
 
     place: Place
     value: Any
@@ -29,14 +29,14 @@ class Transaction:
 
     name: str
     outcome: Outcome
-    """`info`: its commit was asked for, and nobody knows."""
+    """`info`: its commit was requested, and its outcome is unknown."""
     evidence: Sequence[int]
     records: Sequence[Record]
 
 
 def judge(transactions: Iterable[Transaction], logs: Logs, *, owned: Iterable[Place]) -> list[Finding]:
     """`G1a`, `torn-transaction`, `lost-write`, `duplicate`, `unexpected-read`, in the logs of the partitions `owned`,
-    into which nobody else writes."""
+    which have no other writers."""
     findings: list[Finding] = []
     found = logs.found()
     known: set[tuple[Place, Any]] = set()
@@ -46,8 +46,8 @@ def judge(transactions: Iterable[Transaction], logs: Logs, *, owned: Iterable[Pl
     for place in owned:
         for offset, value in logs.values.get(place, {}).items():
             if (place, value) not in known:
-                told = f"offset {offset} of {place} is {value}, which nobody wrote there"
-                findings.append(Finding("unexpected-read", str(place), [logs.read_by[place][offset]], told))
+                text = f"offset {offset} of {place} is {value}, which was never written there"
+                findings.append(Finding("unexpected-read", str(place), [logs.read_by[place][offset]], text))
     return findings
 
 
@@ -57,8 +57,8 @@ def _judge_one(transaction: Transaction, found: dict[tuple[Place, Any], list[int
     gone = [record for record in transaction.records if record not in found and record.place in logs.complete]
     name, evidence = transaction.name, list(transaction.evidence)
 
-    def add(anomaly: str, place: Place, more: Sequence[int], told: str) -> None:
-        findings.append(Finding(anomaly, str(place), sorted({*evidence, *more}), told))
+    def add(anomaly: str, place: Place, more: Sequence[int], text: str) -> None:
+        findings.append(Finding(anomaly, str(place), sorted({*evidence, *more}), text))
 
     for record in there:
         offsets = found[record]
@@ -71,8 +71,8 @@ def _judge_one(transaction: Transaction, found: dict[tuple[Place, Any], list[int
         add("G1a", place, [reader], f"{name} was aborted, and its {value} was read from {place}")
     elif there and gone:
         readers = [logs.read_by[record.place][found[record][0]] for record in there[:1]]
-        told = f"of {name}, {there[0].value} is in {there[0].place}, and {gone[0].value} is not in {gone[0].place}"
-        add("torn-transaction", gone[0].place, readers, told)
+        text = f"{name}: {there[0].value} is in {there[0].place}, and {gone[0].value} is not in {gone[0].place}"
+        add("torn-transaction", gone[0].place, readers, text)
     elif gone and transaction.outcome == "ok":
         add("lost-write", gone[0].place, [], f"{name} was committed, and {gone[0].value} is not in {gone[0].place}")
     return findings

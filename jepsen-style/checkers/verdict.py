@@ -1,4 +1,4 @@
-"""What a checker says of a history."""
+"""Findings and verdicts of checkers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Finding:
     """Partition, group or node."""
     operations: Sequence[int]
     """The `i` of the operations that show it, in their order."""
-    told: str
+    description: str
     """One sentence for people."""
     legal: bool = False
     """Kafka allows it under this run's options: it is reported, and does not make the run invalid."""
@@ -29,7 +29,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Of one checker, or of all of them together."""
+    """The verdict of one checker, or of all together."""
 
     valid: Valid
     findings: Sequence[Finding] = ()

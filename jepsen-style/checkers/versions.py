@@ -1,8 +1,8 @@
-"""From a history to the order of each partition's values, as far as there is evidence of it.
+"""Derives the order of each partition's values from a history, as far as there is evidence.
 
 Evidence that a value stands at an offset are all polls, whatever became of their operation (a poller must only ever be
-given safe data), and sends of operations that must have committed: those that are ok, and those of which nobody knows
-but of which some value was read by an ok operation. (To have read what may not be committed proves nothing of the
+given safe data), and sends of operations that must have committed: those that are ok, and those with an unknown
+outcome of which some value was read by an ok operation. (To have read what may not be committed proves nothing of the
 rest.) Offsets without a value are normal (control records, aborted data): an *index* counts only offsets that hold one.
 """
 
@@ -24,10 +24,10 @@ class Versions:
     value_key: Ints
     value: Ints
     writer: Ints
-    """Row of the operations that sent it first; of those that surely failed only if there is no other. UNKNOWN if
-    nobody did."""
+    """Row of the operation that sent it first; one that surely failed only if there is no other. UNKNOWN if it was
+    never sent."""
     first: Ints
-    """Lowest index that it has; UNKNOWN if nobody knows its offset."""
+    """Lowest index that it has; UNKNOWN if its offset is unknown."""
     last: Ints
     polled: Bools
     """By anyone."""
@@ -38,7 +38,7 @@ class Versions:
     send_value: Ints
     send_offset: Ints
     send_index: Ints
-    """Of the value; UNKNOWN if it has no place in the order."""
+    """Index of the value; UNKNOWN if it has no place in the order."""
 
     read_operation: Ints
     """All polls."""
@@ -56,7 +56,7 @@ class Versions:
     slot_offset: Ints
     slot_index: Ints
     held_slot: Ints
-    """Which value each slot holds, in order; more than one for a slot is an anomaly."""
+    """Values of each slot, in order; more than one in a slot is an anomaly."""
     held_value: Ints
 
 
@@ -91,9 +91,9 @@ def _work_out(history: History) -> Versions:
         committed[proven[outcome[proven] == INFO]] = True
 
     # All evidence, each (slot, value) once.
-    told = (send_offset != UNKNOWN) & committed[send_operation]
-    evidence_value = np.concatenate((read_value, send_value[told]))
-    evidence_offset = np.concatenate((read_offset, send_offset[told]))
+    known = (send_offset != UNKNOWN) & committed[send_operation]
+    evidence_value = np.concatenate((read_value, send_value[known]))
+    evidence_offset = np.concatenate((read_offset, send_offset[known]))
     evidence_key = value_key[evidence_value]
     order = np.lexsort((evidence_value, evidence_offset, evidence_key))
     key, offset, held = evidence_key[order], evidence_offset[order], evidence_value[order]
@@ -144,7 +144,7 @@ def _changes(key: Ints, offset: Ints) -> Bools:
 
 
 def offset_at(versions: Versions, key: int, index: int) -> int:
-    """Of an index of a key."""
+    """Offset of an index of a key."""
     start = int(np.searchsorted(versions.slot_key, key))
     return int(versions.slot_offset[start + index])
 

@@ -95,7 +95,7 @@ def _tell_story(name: str, world: str, seed: int, store: Path, plant: str | None
         print(error, file=sys.stderr)
         return 2
     for finding in found:
-        print(f"{finding.anomaly} {finding.where}: {finding.told}")
+        print(f"{finding.anomaly} {finding.where}: {finding.description}")
     print(f"{'INVALID' if found else 'VALID'} | {directory}")
     return 1 if found else 0
 

@@ -52,7 +52,7 @@ class Band:
     refused: bool
     """The world could not do it."""
     how: str
-    """What distinguishes it from others of its kind: a partition's shape, the message, the fault point."""
+    """Details that distinguish it from others of its kind: a partition's shape, the message, the fault point."""
     text: str
     """The rest of its value, or the error of it."""
 

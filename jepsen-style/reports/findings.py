@@ -51,7 +51,7 @@ class Found:
     anomaly: str
     where: str
     operations: tuple[int, ...]
-    told: str
+    description: str
     legal: bool
 
 
@@ -80,7 +80,7 @@ def found(verdict: Mapping[str, Any] | None) -> list[Found]:
             str(each.get("anomaly", "?")),
             str(each.get("where", "")),
             tuple(i for i in each.get("operations", ()) if isinstance(i, int)),
-            str(each.get("told", "")),
+            str(each.get("description", "")),
             bool(each.get("legal", False)),
         )
         for number, each in enumerate(listed if isinstance(listed, list) else (), 1)
@@ -210,7 +210,7 @@ def _article(facts: Facts, finding: Found, around: Around, has_room: bool, *, un
             element("span", "legal here" if finding.legal else "anomaly", class_="badge"),
             element("code", finding.where) if finding.where else None,
         ),
-        element("p", shorten(finding.told, 1_200), class_="told"),
+        element("p", shorten(finding.description, 1_200), class_="description"),
         element(
             "details",
             element("summary", "Operations, order" + (", processes and nodes' logs" if moments and has_room else "")),
@@ -355,7 +355,7 @@ def _list(others: Sequence[Found]) -> Markup | None:
     if not others:
         return None
     items = (
-        element("li", element("b", each.anomaly), " ", element("code", each.where), " ", shorten(each.told, 240))
+        element("li", element("b", each.anomaly), " ", element("code", each.where), " ", shorten(each.description, 240))
         for each in others[:MOST_LISTED]
     )
     beyond = len(others) - MOST_LISTED

@@ -86,7 +86,7 @@ def _summary(facts: Facts, findings: Sequence[Found], faults: Sequence[Band]) ->
         )
     if verdict.get("valid") == "unknown":
         return f"{ran} {shorten(verdict.get('unknown_because', '') or 'No checker gave a reason.', 600)}"
-    first = next((each.told for each in findings if not each.legal), "")
+    first = next((each.description for each in findings if not each.legal), "")
     return f"{ran} {shorten(first, 300)}"
 
 

@@ -178,7 +178,7 @@ def _fewer_operations(best: Best) -> Tries:
 
     def without(_left: Sequence[int], gone: Sequence[int]) -> tuple[str, dict[str, Any]]:
         numbers = {*gone, *(number for each in ranges_of(best().plan.without_operations) for number in each)}
-        texts = tuple(told_ranges(sorted(numbers)))
+        texts = tuple(shown_ranges(sorted(numbers)))
         return f"without {len(numbers)} operations", {"without_operations": texts}
 
     yield from _fewer(best, done, without)
@@ -247,7 +247,7 @@ PASSES = (_shorter, _fewer_faults, _simpler, _fewer_processes, _fewer_nodes, _fe
 """In this order: what makes each later run cheaper comes first."""
 
 
-def told_ranges(numbers: Sequence[int]) -> Iterator[str]:
+def shown_ranges(numbers: Sequence[int]) -> Iterator[str]:
     """`7`, `10-19`: of numbers in their order."""
     first = last = -1
     for number in (*numbers, -1):

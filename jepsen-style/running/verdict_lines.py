@@ -18,7 +18,7 @@ def print_verdict(verdict: Verdict) -> None:
     for finding in verdict.findings:
         printed[finding.anomaly] += not finding.legal
         if not finding.legal and printed[finding.anomaly] <= MOST_OF_A_KIND:
-            typer.echo(f"{finding.anomaly} {finding.where}: {finding.told}")
+            typer.echo(f"{finding.anomaly} {finding.where}: {finding.description}")
     counts = counts_of(((finding.anomaly, finding.legal) for finding in verdict.findings), verdict.figures)
     for (anomaly, legal), count in counts.items():
         if count > MOST_OF_A_KIND and not legal:

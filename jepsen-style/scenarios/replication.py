@@ -25,7 +25,7 @@ from protocol.messages.offset_for_leader_epoch import (
 from protocol.messages.produce import PartitionProduceResponse
 from runtime.channel import ChannelError
 from scenarios.intercepted_messages import Letter
-from scenarios.setups import leader_dies_before_it_tells
+from scenarios.setups import leader_dies_before_followers_know
 from scenarios.stage import Stage, batch_of, came_about, fetch_request, holds, produce_request, values_in
 
 TOPIC = "t"
@@ -144,7 +144,7 @@ async def two_leaders_in_a_row_die(stage: Stage) -> None:
     await stage.create_topic(TOPIC)
     first = stage.leader(TOPIC)
     second, third = stage.followers(TOPIC)
-    acked = await leader_dies_before_it_tells(stage, TOPIC, of_followers=1)
+    acked = await leader_dies_before_followers_know(stage, TOPIC, of_followers=1)
     await _another_leads(stage, first)
     came_about(stage.leader(TOPIC) == second, "the second leads")
     epoch = stage.image(TOPIC).leader_epoch

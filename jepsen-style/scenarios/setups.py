@@ -7,7 +7,7 @@ from scenarios.intercepted_messages import Letter
 from scenarios.stage import Stage
 
 
-async def leader_dies_before_it_tells(stage: Stage, topic: str, of_followers: int) -> dict[int, bytes]:
+async def leader_dies_before_followers_know(stage: Stage, topic: str, of_followers: int) -> dict[int, bytes]:
     """Two records are committed; one follower has the second and does not know that, when the leader dies.
 
     `of_followers` is its place among them. The followers cannot speak to each other from then on. Gives what was

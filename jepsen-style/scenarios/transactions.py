@@ -18,7 +18,7 @@ from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from runtime.channel import ChannelError
 from scenarios.intercepted_messages import Rule
-from scenarios.setups import leader_dies_before_it_tells
+from scenarios.setups import leader_dies_before_followers_know
 from scenarios.stage import (
     NotBroughtAbout,
     Stage,
@@ -115,7 +115,7 @@ async def elected_and_not_current(stage: Stage) -> None:
     await stage.create_topic(TOPIC)
     first = stage.leader(TOPIC)
     second, _third = stage.followers(TOPIC)
-    await leader_dies_before_it_tells(stage, TOPIC, of_followers=0)
+    await leader_dies_before_followers_know(stage, TOPIC, of_followers=0)
     await stage.until(lambda: stage.leader(TOPIC) == second, "the second leads")
     await stage.until(lambda: stage.replica_of(second, TOPIC).is_leader, "and knows it")
     log = stage.log_of(second, TOPIC)

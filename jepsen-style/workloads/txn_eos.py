@@ -59,7 +59,7 @@ class TxnEos:
         self._initialised: dict[int, None] = {}
         self._subscribed: dict[int, None] = {}
         self._readers = LogReaders(self._lives, [*self._inputs, *self._outputs], json.loads)
-        self._told_committed: dict[int, None] = {}
+        self._asked_committed: dict[int, None] = {}
 
     def _is_feeder(self, process: int) -> bool:
         return self._lives.thread(process) % FEEDER == 0
@@ -108,7 +108,7 @@ class TxnEos:
             return None if self._is_feeder(process) else self._transform()
         if not self._finale.waits_for(self._lives.thread(process), now_ns):
             return None
-        return Invocation("read" if process in self._told_committed else "committed", {"final": True})
+        return Invocation("read" if process in self._asked_committed else "committed", {"final": True})
 
     # How it is done
 
@@ -191,7 +191,7 @@ class TxnEos:
         if invocation.f == "transform" and completion.value and completion.value.get("parts"):
             self._drain.see()
         if invocation.f == "committed" and completion.type == "ok":
-            self._told_committed[process] = None
+            self._asked_committed[process] = None
 
     # The end
 

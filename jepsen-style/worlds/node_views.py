@@ -1,9 +1,9 @@
 """Views of the nodes, over the protocol and past all faults: replicas, leaders, coordinators.
 
 A look at a broker is three questions over one connection: Metadata (leader, epoch and ISR as *it* knows them),
-ListOffsets as a debugger (replica -2: the end of its own log, whoever leads), and Fetch without room for bytes, as a
-consumer that may read from followers (KIP-392: its own high watermark). No records travel. Internal topics are left
-out: they have so many partitions. So is a partition that the broker does not serve now.
+ListOffsets as a debugger (replica -2: the end of its own log, independent of the leader), and Fetch without room for
+bytes, as a consumer that may read from followers (KIP-392: its own high watermark). No records travel. Internal topics
+are left out: they have so many partitions. So is a partition that the broker does not serve now.
 """
 
 from __future__ import annotations

@@ -277,8 +277,8 @@ class FakeClient:
 
     def _tell(self, kind: str, places: Sequence[Place], generation: int) -> None:
         now_ns = int(trio.current_time() * 1e9)
-        told = {"kind": kind, "places": [[*place] for place in places], "generation": generation, "t_ns": now_ns}
-        self._rebalances.append(told)
+        rebalance = {"kind": kind, "places": [[*place] for place in places], "generation": generation, "t_ns": now_ns}
+        self._rebalances.append(rebalance)
 
     def _check_generation(self, member: Member | None, generation: int) -> None:
         if member is None or self._kafka.lies_now("any-generation"):

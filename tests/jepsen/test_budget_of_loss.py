@@ -26,7 +26,7 @@ from tests.jepsen.attempt_stories import Story, bugs, legal
 
 pytestmark = pytest.mark.feature("FI-02", "FI-11", "RE-11")
 
-Told = Callable[[Story], None]
+Scene = Callable[[Story], None]
 
 
 def bank_before(story: Story) -> None:
@@ -113,7 +113,7 @@ def fences_after(story: Story) -> None:
     story.read({("fences", 0): []}, process=91, final=True, isolation="read_uncommitted")
 
 
-OF_A_PARTITION: dict[str, tuple[Checker, Told, Told, Place, set[str]]] = {
+OF_A_PARTITION: dict[str, tuple[Checker, Scene, Scene, Place, set[str]]] = {
     "bank": (BankChecker(), bank_before, bank_after, Place("bank", 0), {"torn-transaction", "total-changed"}),
     "set": (
         *(ElementsChecker(), set_before, set_after, Place("set", 0)),
@@ -122,14 +122,14 @@ OF_A_PARTITION: dict[str, tuple[Checker, Told, Told, Place, set[str]]] = {
     "txn-eos": (OnceChecker(), eos_before, eos_after, Place("out", 0), {"lost-output", "lost-write"}),
     "fences": (FencesChecker(), fences_before, fences_after, Place("fences", 0), {"lost-write"}),
 }
-OF_A_GROUP: dict[str, tuple[Checker, Told, Told, set[str]]] = {
+OF_A_GROUP: dict[str, tuple[Checker, Scene, Scene, set[str]]] = {
     "txn-eos": (OnceChecker(), eos_before, eos_group_after, {"lost-offsets"}),
     "group": (GroupChecker(), group_before, group_after, {"lost-commit"}),
     "offsets": (RegistersChecker(), offsets_before, offsets_after, {"lost-commit"}),
 }
 
 
-def loses(before: Told, after: Told, *, f: str = "power", place: Place, isr: tuple[int, ...] = (1,)) -> Story:
+def loses(before: Scene, after: Scene, *, f: str = "power", place: Place, isr: tuple[int, ...] = (1,)) -> Story:
     story = Story()
     story.look(place, isr)
     before(story)
@@ -145,7 +145,7 @@ def test_what_the_last_one_in_sync_lost(name: str) -> None:
     checker, before, after, place, anomalies = OF_A_PARTITION[name]
     verdict = loses(before, after, place=place).judged_by(checker)
     assert legal(verdict) >= anomalies and not bugs(verdict), verdict.findings
-    assert "beyond the budget" in verdict.findings[0].told
+    assert "beyond the budget" in verdict.findings[0].description
 
 
 @pytest.mark.parametrize("how", ["a kill", "another in sync", "another partition"])

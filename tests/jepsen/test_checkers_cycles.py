@@ -90,5 +90,5 @@ def test_the_way_around_a_cycle_in_time_is_told() -> None:
     story.txn(0, [sent(0, 1, 0), polled({2: [(0, 1)]})])
     [finding] = Cycles("realtime").check(story.history()).findings
     assert finding.operations == [1, 5]
-    assert "1 was over before operation 5" in finding.told
-    assert "5 wrote 1 to t0-0, which was read by operation 1" in finding.told
+    assert "1 was over before operation 5" in finding.description
+    assert "5 wrote 1 to t0-0, which was read by operation 1" in finding.description

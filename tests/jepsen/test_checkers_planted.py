@@ -125,14 +125,14 @@ class Spoiler:
 def inconsistent_offsets(spoiler: Spoiler) -> None:
     acked = spoiler.sends("ok")
     known = {(each.key, each.offset) for each in acked}
-    told = [
+    records = [
         (poll, record)
         for poll in spoiler.polls("ok")
         for record in poll.records
         # Somebody else must know what stands there.
         if (poll.key, record[0]) in known
     ]
-    poll, record = spoiler.choose(told)
+    poll, record = spoiler.choose(records)
     record[1] = spoiler.choose([each for each in acked if each.key == poll.key and each.value != record[1]]).value
 
 

@@ -148,7 +148,7 @@ def test_a_stale_read_is_told_with_what_can_come_next() -> None:
     assert verdict.valid == "false"
     [finding] = verdict.findings
     assert finding.anomaly == "nonlinearizable" and finding.where == "x"
-    assert finding.operations == [1, 3] and "read None gave 0" in finding.told
+    assert finding.operations == [1, 3] and "read None gave 0" in finding.description
 
 
 def test_what_nobody_knows_about_may_take_place_late_or_never() -> None:

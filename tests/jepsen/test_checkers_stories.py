@@ -32,7 +32,7 @@ def allowed(story: Story) -> set[str]:
     return {finding.anomaly for finding in judged(story).findings if finding.legal}
 
 
-def told(story: Story, anomaly: str) -> Finding:
+def finding_of(story: Story, anomaly: str) -> Finding:
     return next(finding for finding in judged(story).findings if finding.anomaly == anomaly)
 
 
@@ -51,7 +51,7 @@ def test_an_offset_with_two_values() -> None:
     story.poll(2, {1: [(0, 7)]})
     story.poll(3, {1: [(0, 8)]})
     assert bugs(story) == {"inconsistent-offsets"}
-    finding = told(story, "inconsistent-offsets")
+    finding = finding_of(story, "inconsistent-offsets")
     assert finding.where == "t0-1" and finding.operations == [1, 3, 5, 7]
 
 
@@ -87,7 +87,7 @@ def test_what_was_acknowledged_and_overtaken_is_lost() -> None:
     story.send(0, 0, 3, 2)
     reads_all(story, {0: [(0, 1), (2, 3)]})
     assert {"lost-write", "unseen"} <= bugs(story)
-    assert told(story, "lost-write").operations == [3, 7]
+    assert finding_of(story, "lost-write").operations == [3, 7]
 
 
 def test_a_value_in_doubt_that_was_never_read_is_not_lost() -> None:
@@ -114,7 +114,7 @@ def test_half_of_a_transaction_of_which_nobody_knows_is_unseen() -> None:
     story.send(0, 4, 1, 0)
     story.poll(99, {4: [(0, 1)]})
     assert bugs(story) == {"unseen"}
-    assert "something else was read" in told(story, "unseen").told
+    assert "something else was read" in finding_of(story, "unseen").description
 
 
 def test_a_whole_transaction_of_which_nobody_knows_may_be_gone() -> None:
@@ -209,7 +209,7 @@ def test_loss_within_the_budget_is_a_bug() -> None:
 def test_loss_is_no_bug_when_everybody_in_sync_had_lost_something() -> None:
     story = lost_after(("broker-1", "broker-2"), [1, 2])
     assert bugs(story) == set()
-    assert "beyond the budget" in told(story, "unseen").told
+    assert "beyond the budget" in finding_of(story, "unseen").description
 
 
 def test_a_broker_that_was_whole_again_has_lost_nothing() -> None:
@@ -284,7 +284,7 @@ def test_a_poll_that_goes_past_a_value() -> None:
     story = three(Story())
     story.poll(1, {0: [(0, 1), (2, 3)]})
     assert bugs(story) == {"int-poll-skip"}
-    assert told(story, "int-poll-skip").operations == [3, 9]
+    assert finding_of(story, "int-poll-skip").operations == [3, 9]
 
 
 def test_a_gap_of_offsets_is_no_value() -> None:
@@ -408,7 +408,7 @@ def test_a_send_that_stands_before_one_acknowledged_earlier() -> None:
     story.send(1, 0, 2, 3)
     reads_all(story, {0: [(3, 2), (5, 1)]})
     assert bugs(story) == {"reordered-send"}
-    assert told(story, "reordered-send").operations == [1, 3]
+    assert finding_of(story, "reordered-send").operations == [1, 3]
 
 
 def test_sends_inside_of_a_transaction() -> None:
@@ -438,7 +438,7 @@ def test_writers_that_stand_before_each_other_are_legal() -> None:
     story.line(1, "ok", "txn", [sent(0, 2, 1), sent(2, 2, 0)])
     reads_all(story, {0: [(0, 1), (1, 2)], 2: [(0, 2), (1, 1)]})
     assert bugs(story) == set() and "G0" in allowed(story)
-    assert told(story, "G0").operations == [2, 3]
+    assert finding_of(story, "G0").operations == [2, 3]
 
 
 def test_transactions_that_read_each_other() -> None:
@@ -448,7 +448,7 @@ def test_transactions_that_read_each_other() -> None:
     story.line(0, "ok", "txn", [sent(0, 1, 0), polled({2: [(0, 1)]})])
     story.line(1, "ok", "txn", [sent(2, 1, 0), polled({0: [(0, 1)]})])
     assert bugs(story) == {"G1c"}
-    assert told(story, "G1c").operations == [2, 3]
+    assert finding_of(story, "G1c").operations == [2, 3]
 
 
 def test_a_cycle_of_reading_and_of_standing_before_is_legal() -> None:
@@ -474,8 +474,8 @@ def sees_half(f: str, *, all_of_it: bool = False) -> Story:
 def test_reading_one_half_of_a_transaction_before_the_other_is_legal() -> None:
     story = sees_half("assign")
     assert bugs(story) == set() and "G-single" in allowed(story)
-    assert told(story, "G-single").operations == [5, 7]
-    assert "polled t0-0 up to 1, which was followed by that of operation 5" in told(story, "G-single").told
+    assert finding_of(story, "G-single").operations == [5, 7]
+    assert "polled t0-0 up to 1, which was followed by that of operation 5" in finding_of(story, "G-single").description
     assert "G-single" not in allowed(sees_half("assign", all_of_it=True))
     assert "G-single" not in allowed(sees_half("subscribe")), "its position may have been moved"
 
@@ -525,7 +525,7 @@ def test_an_acknowledgement_of_an_old_leader() -> None:
     story.send(1, 0, 2, 1, leader_epochs={"0": 3})
     reads_all(story, {0: [(0, 1), (1, 2)]})
     assert bugs(story) == {"stale-epoch-accept", "acked-in-other-epoch"}
-    assert told(story, "stale-epoch-accept").operations == [1, 3]
+    assert finding_of(story, "stale-epoch-accept").operations == [1, 3]
 
 
 def test_an_old_leaders_acknowledgement_that_comes_late() -> None:
@@ -558,7 +558,7 @@ def test_an_offset_that_was_read_in_two_epochs() -> None:
     assert bugs(story) == {"two-epochs"}
     # Neighbours are one finding.
     [finding] = [each for each in judged(story).findings if not each.legal]
-    assert finding.operations == [first, first + 2] and "offset 1 in epoch 3" in finding.told
+    assert finding.operations == [first, first + 2] and "offset 1 in epoch 3" in finding.description
 
     story = three_sent()
     reads_in(story, 1, [[0, 0, 3], [1, 2, 4]], {0: 1, 1: 2, 2: 3})
@@ -571,7 +571,7 @@ def test_a_higher_epoch_in_front_of_a_lower_one() -> None:
     story = three_sent(unknown=True)
     reads_in(story, 1, [[0, 0, 3], [1, 1, 5], [2, 2, 4]], {0: 1, 1: 2, 2: 3})
     assert bugs(story) == {"epochs-went-back"}
-    assert "offset 1 in epoch 5" in told(story, "epochs-went-back").told
+    assert "offset 1 in epoch 5" in finding_of(story, "epochs-went-back").description
 
     # By two readers, neither of whom can see it.
     story = three_sent(unknown=True)
@@ -627,7 +627,7 @@ def test_an_old_leader_that_took_a_record_by_what_readers_were_told_of_it() -> N
         return story
 
     assert "stale-epoch-accept" in bugs(sent_in(5, 4))
-    assert told(sent_in(5, 4), "stale-epoch-accept").operations == [1, 3]
+    assert finding_of(sent_in(5, 4), "stale-epoch-accept").operations == [1, 3]
     assert "stale-epoch-accept" not in bugs(sent_in(5, 5))
 
 

@@ -53,12 +53,12 @@ def test_a_suite_that_is_told_to_end_ends_its_run_which_is_judged(number: signal
     histories = "*/*/history.jsonl"
     eventually(lambda: any(path.stat().st_size > 5_000 for path in tmp_path.glob(histories)), PATIENCE_SECONDS)
     suite.send_signal(number)
-    said, told = suite.communicate(timeout=PATIENCE_SECONDS)
+    stdout, stderr = suite.communicate(timeout=PATIENCE_SECONDS)
 
-    assert suite.returncode == 0, told
-    assert said.splitlines()[-1] == f"1 1 {COULD_NOT_RUN}", "the second never began"
-    assert said.startswith("cut short")
-    assert "again ends it at once" in told
+    assert suite.returncode == 0, stderr
+    assert stdout.splitlines()[-1] == f"1 1 {COULD_NOT_RUN}", "the second never began"
+    assert stdout.startswith("cut short")
+    assert "again ends it at once" in stderr
     [directory] = tmp_path.glob("*/*")
     assert (directory / "verdict.json").stat().st_size and (directory / "report.html").stat().st_size
 

@@ -44,7 +44,7 @@ def test_who_does_not_come_round_is_found(tmp_path: Path, mind: tuple[int, int, 
     verdict = judged(tmp_path / "run", WHOLE | {"broker-3": mind}, seconds=20)
     assert verdict.valid == "false"
     assert [finding.anomaly for finding in verdict.findings] == ["not-whole"]
-    assert "broker-3" in verdict.findings[0].told
+    assert "broker-3" in verdict.findings[0].description
 
 
 def test_it_takes_time_and_all_nodes(tmp_path: Path) -> None:

@@ -33,11 +33,11 @@ def node(tmp_path: Path) -> Path:
 
 @pytest.mark.feature("FI-03")
 def test_bits_are_flipped_above_the_recovery_point_only(node: Path) -> None:
-    told = damage_files(node, Damage("flip", "*-*/*.log", probability=1.0), random.Random(1))
+    damaged = damage_files(node, Damage("flip", "*-*/*.log", probability=1.0), random.Random(1))
     size = len(batch(3))
     # Nor where no checksum looks: a batch's base offset and leader epoch.
     metadata = f"__cluster_metadata-0/{NEW}: a bit of each of {2 * (size - 12)} bytes, the first at 8"
-    assert told == [metadata, f"t-0/{NEW}: a bit of each of {size - 12} bytes, the first at {size + 8}"]
+    assert damaged == [metadata, f"t-0/{NEW}: a bit of each of {size - 12} bytes, the first at {size + 8}"]
     data = (node / "t-0" / NEW).read_bytes()
     assert data[:size] == batch(2)
     flipped = [(a ^ b).bit_count() for a, b in zip(data[size:], batch(3), strict=True)]
@@ -51,8 +51,8 @@ def test_bits_are_flipped_above_the_recovery_point_only(node: Path) -> None:
 def test_what_damage_has_left_is_damaged_again_and_what_is_durable_spared(node: Path, left: bytes) -> None:
     path = node / "t-0" / NEW
     path.write_bytes(batch(2) + left)
-    [told] = damage_files(node, Damage("flip", "t-0/*.log", probability=1.0), random.Random(1))
-    assert told.startswith(f"t-0/{NEW}: a bit of each of ")
+    [damaged] = damage_files(node, Damage("flip", "t-0/*.log", probability=1.0), random.Random(1))
+    assert damaged.startswith(f"t-0/{NEW}: a bit of each of ")
     data = path.read_bytes()
     assert data[: len(batch(2))] == batch(2)
     assert data[-1] != left[-1]
@@ -61,12 +61,12 @@ def test_what_damage_has_left_is_damaged_again_and_what_is_durable_spared(node: 
 @pytest.mark.feature("FI-03")
 def test_the_newest_segment_is_cut(node: Path) -> None:
     size = len(batch(2))
-    [told] = damage_files(node, Damage("truncate", "t-0/*.log", bytes_=size + 3), random.Random(1))
-    assert told == f"t-0/{NEW}: {2 * size} bytes, now {size - 3}"
+    [damaged] = damage_files(node, Damage("truncate", "t-0/*.log", bytes_=size + 3), random.Random(1))
+    assert damaged == f"t-0/{NEW}: {2 * size} bytes, now {size - 3}"
     assert (node / "t-0" / NEW).read_bytes() == batch(2)[:-3]
     assert (node / "t-0" / OLD).stat().st_size == 2 * size
-    [told] = damage_files(node, Damage("truncate", "t-0/*.log", bytes_=10_000), random.Random(1))
-    assert told.endswith("now 0")
+    [damaged] = damage_files(node, Damage("truncate", "t-0/*.log", bytes_=10_000), random.Random(1))
+    assert damaged.endswith("now 0")
     assert not damage_files(node, Damage("truncate", "nothing/*", bytes_=1), random.Random(1))
 
 

@@ -125,7 +125,7 @@ def test_what_is_known_late_is_amended(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         (b"nonsense\n", "line 12 is no JSON"),
         (b"[]\n", "line 12 is no operation"),
@@ -140,13 +140,13 @@ def test_what_is_known_late_is_amended(tmp_path: Path) -> None:
         (b'{"i":11,"process":9},{"i":12,"process":9}\n', "line 12 is no JSON"),
     ],
 )
-def test_a_bad_line_is_told_by_its_number(tmp_path: Path, line: bytes, told: str) -> None:
+def test_a_bad_line_is_told_by_its_number(tmp_path: Path, line: bytes, message: str) -> None:
     directory = record(tmp_path / "run", a_story())
     with open(directory / "history.jsonl", "ab") as file:
         file.write(line)
     with pytest.raises(HistoryError) as error:
         History.load(directory)
-    assert told in str(error.value) and "\n" not in str(error.value)
+    assert message in str(error.value) and "\n" not in str(error.value)
 
 
 @given(st.integers(0, 2**32))
@@ -212,7 +212,7 @@ def test_check_of_what_is_no_run_is_one_line(tmp_path: Path) -> None:
     code, lines = checked(tmp_path)
     assert code == 2 and len(lines) == 1 and "is no run: it has no run.json" in lines[0]
     code, lines = checked(record(tmp_path / "run", a_story(), workload="knitting"))
-    assert code == 2 and len(lines) == 1 and "does not say which workload ran" in lines[0]
+    assert code == 2 and len(lines) == 1 and "has no valid workload" in lines[0]
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ PLACE = Place("t", 0)
 Tale = Callable[[LocalWorld, Producer], Awaitable[None]]
 
 
-def tell(directory: Path, tale: Tale, *faults: str) -> None:
+def play(directory: Path, tale: Tale, *faults: str) -> None:
     """On a cluster of its own with a topic and a producer; afterwards no process and no mount is left."""
 
     async def main(cluster: LocalWorld) -> None:
@@ -91,7 +91,7 @@ def test_a_leader_is_seen_held_up_and_killed(tmp_path: Path) -> None:
         with pytest.raises(ClusterError, match=f"{led_by} does not run"):
             await cluster.kill(led_by)
 
-    tell(tmp_path, tale)
+    play(tmp_path, tale)
 
 
 async def all_have(cluster: LocalWorld, end: int) -> bool:
@@ -130,7 +130,7 @@ def test_links_of_real_processes(tmp_path: Path) -> None:
         with pytest.raises(ClusterError, match="there is no node broker-9"):
             await cluster.cut("broker-1", "broker-9")
 
-    tell(tmp_path, tale)
+    play(tmp_path, tale)
 
 
 async def all_in_sync(cluster: LocalWorld) -> bool:
@@ -192,7 +192,7 @@ def test_insides_of_real_nodes(tmp_path: Path) -> None:
 
         await cluster.fill_disk(follower, full=True)
         await send(producer)
-        await until(lambda: said(cluster, follower, "No space left"))
+        await until(lambda: logged(cluster, follower, "No space left"))
         await cluster.fill_disk(follower, full=False)
         # It gives its only directory up, and so itself.
         await until(lambda: is_dead(cluster, follower))
@@ -206,10 +206,10 @@ def test_insides_of_real_nodes(tmp_path: Path) -> None:
         await cluster.unregister(follower)
         await back(follower)
 
-    tell(tmp_path, tale)
+    play(tmp_path, tale)
 
 
-async def said(cluster: LocalWorld, name: str, text: str) -> bool:
+async def logged(cluster: LocalWorld, name: str, text: str) -> bool:
     return text in cluster.log_files()[name].read_text()
 
 
@@ -239,7 +239,7 @@ def test_a_power_cut_forgets_what_was_not_synced(tmp_path: Path) -> None:
         await cluster.start(name)
         await until(lambda: all_have(cluster, 2))
 
-    tell(tmp_path, tale, "power")
+    play(tmp_path, tale, "power")
 
 
 @pytest.mark.feature("FI-03")

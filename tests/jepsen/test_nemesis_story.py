@@ -35,22 +35,22 @@ _fake_cluster = sys.modules["jepsen_fake_cluster"] = importlib.util.module_from_
 _spec.loader.exec_module(_fake_cluster)
 FakeCluster = _fake_cluster.FakeCluster
 
-Told = tuple[float, str, str, dict[str, Any]]
+Report = tuple[float, str, str, dict[str, Any]]
 
 
 class Story:
-    """A nemesis, its cluster, and what it told."""
+    """A nemesis, its cluster, and its reports."""
 
     def __init__(
         self, seed: int, kinds: tuple[str, ...] = FAULTS, options: Mapping[str, Any] | None = None, **more: Any
     ) -> None:
         self.cluster = FakeCluster(**more)
-        self.told: list[Told] = []
+        self.reports: list[Report] = []
         options = NemesisOptions(coordinated=(("group", "g"),), **(options or {}))
-        self.nemesis = Nemesis(self.cluster, kinds, random.Random(seed), 5.0, self._tell, options)
+        self.nemesis = Nemesis(self.cluster, kinds, random.Random(seed), 5.0, self._note, options)
 
-    def _tell(self, type_: str, f: str, value: Mapping[str, Any]) -> None:
-        self.told.append((round(trio.current_time(), 6), type_, f, dict(value)))
+    def _note(self, type_: str, f: str, value: Mapping[str, Any]) -> None:
+        self.reports.append((round(trio.current_time(), 6), type_, f, dict(value)))
 
     async def play(self, seconds: float) -> None:
         with trio.move_on_after(seconds):
@@ -62,7 +62,7 @@ class Story:
 async def test_every_kind_comes_and_the_cluster_is_whole_at_the_end(autojump_clock: trio.abc.Clock) -> None:
     story = Story(1)
     await story.play(1200)
-    begun = Counter(value["kind"] for _at, type_, _f, value in story.told if type_ == "invoke")
+    begun = Counter(value["kind"] for _at, type_, _f, value in story.reports if type_ == "invoke")
     assert set(FAULTS) <= set(begun)
     cluster = story.cluster
     assert set(cluster.state.values()) == {"running"}
@@ -71,24 +71,24 @@ async def test_every_kind_comes_and_the_cluster_is_whole_at_the_end(autojump_clo
     assert not any(cluster.clocks.values())
     # Whatever began to act has acted, in the same number.
     for type_ in ("invoke", "info"):
-        assert [(f, v["number"]) for _at, t, f, v in story.told if t == "invoke"].count(("heal", 0)) == 1, type_
-    assert Counter((f, v["number"]) for _at, t, f, v in story.told if t == "invoke") == Counter(
-        (f, v["number"]) for _at, t, f, v in story.told if t == "info"
+        assert [(f, v["number"]) for _at, t, f, v in story.reports if t == "invoke"].count(("heal", 0)) == 1, type_
+    assert Counter((f, v["number"]) for _at, t, f, v in story.reports if t == "invoke") == Counter(
+        (f, v["number"]) for _at, t, f, v in story.reports if t == "info"
     )
 
 
 @pytest.mark.feature("FI-03")
 def test_the_same_chance_breaks_the_same_things() -> None:
-    def run(seed: int) -> list[Told]:
-        told: list[Told] = []
+    def run(seed: int) -> list[Report]:
+        reports: list[Report] = []
 
         async def main(_universe: Universe) -> None:
             story = Story(seed)
             await story.play(300)
-            told.extend(story.told)
+            reports.extend(story.reports)
 
         run_simulation(1, main)
-        return told
+        return reports
 
     assert run(7) == run(7)
     assert run(7) != run(8)
@@ -124,7 +124,7 @@ async def test_nobody_loses_what_the_budget_keeps(autojump_clock: trio.abc.Clock
 async def test_what_a_world_cannot_do_is_left_out(autojump_clock: trio.abc.Clock) -> None:
     story = Story(3, ("kill", "power", "message"), cannot={"power": "no root", "message": "no proxies"})
     await story.play(100)
-    assert {value["kind"] for *_rest, value in story.told} == {"kill", "all"}
+    assert {value["kind"] for *_rest, value in story.reports} == {"kill", "all"}
     with pytest.raises(ClusterError, match=r"must be one or more of kill, .*; got earthquake"):
         Story(3, ("kill", "earthquake"))
 
@@ -133,9 +133,9 @@ async def test_what_a_world_cannot_do_is_left_out(autojump_clock: trio.abc.Clock
 async def test_a_fault_that_fails_is_told_of_and_mended(autojump_clock: trio.abc.Clock) -> None:
     story = Story(4, ("membership", "kill"), fails="unregister")
     await story.play(100)
-    errors = [value["error"] for _at, _type, f, value in story.told if f == "unregister" and "error" in value]
+    errors = [value["error"] for _at, _type, f, value in story.reports if f == "unregister" and "error" in value]
     assert errors and set(errors) == {"unregister fails"}
-    mended = [value["number"] for _at, type_, f, value in story.told if (type_, f) == ("info", "mend")]
+    mended = [value["number"] for _at, type_, f, value in story.reports if (type_, f) == ("info", "mend")]
     assert len(mended) == len(errors)
     assert set(story.cluster.state.values()) == {"running"}
 
@@ -190,7 +190,7 @@ async def test_a_kind_that_stands_three_times_comes_three_times_as_often(autojum
 async def test_nodes_in_rare_states_are_aimed_at(autojump_clock: trio.abc.Clock) -> None:
     story = Story(8, ("pause",), rare=("broker-3",), options={"aims": True})
     await story.play(200)
-    aimed = [value["targets"] for _at, type_, f, value in story.told if (type_, f) == ("invoke", "pause")
+    aimed = [value["targets"] for _at, type_, f, value in story.reports if (type_, f) == ("invoke", "pause")
              and value["aim"] == "rare state"]  # fmt: skip
     assert len(aimed) > 20 and all(targets == ["broker-3"] for targets in aimed)
 
@@ -222,12 +222,13 @@ async def test_what_is_done_to_messages_is_told_in_full(autojump_clock: trio.abc
     """The history had the API and the node that was asked; whose messages, and how many of them, nobody could tell."""
     story = Story(5, ("message",))
     await story.play(300)
-    told = [value for _at, type_, f, value in story.told if (type_, f) == ("invoke", "message")]
-    assert {"client"} < {value["source"] for value in told}
-    for value in told:
+    reports = [value for _at, type_, f, value in story.reports if (type_, f) == ("invoke", "message")]
+    assert {"client"} < {value["source"] for value in reports}
+    for value in reports:
         assert {"api", "action", "direction", "source", "probability"} <= set(value)
         assert ("delay_ms" in value) == (value["action"] == "delay")
-    for healed in (value for _at, type_, f, value in story.told if (type_, f) == ("info", "heal") and value["number"]):
+    heals = [value for _at, type_, f, value in story.reports if (type_, f) == ("info", "heal")]
+    for healed in (value for value in heals if value["number"]):
         assert healed["met"] == 7, "how many messages the rule met, also of the last one, which the end of the run took"
 
 
@@ -237,7 +238,7 @@ async def test_a_rule_is_for_messages_that_somebody_sends(autojump_clock: trio.a
     story = Story(5, ("message",))
     await story.play(6_000)
     drawn = Counter[tuple[str, bool]]()
-    for value in (value for _at, type_, f, value in story.told if (type_, f) == ("invoke", "message")):
+    for value in (value for _at, type_, f, value in story.reports if (type_, f) == ("invoke", "message")):
         api, source, targets = value["api"], value["source"], value["targets"]
         drawn[api, source == "client"] += 1
         if api in ("PRODUCE", "END_TXN"):
@@ -341,5 +342,5 @@ async def test_who_asked_for_some_messages_has_no_others(autojump_clock: trio.ab
 async def test_a_lonely_broker_asks_no_other(autojump_clock: trio.abc.Clock) -> None:
     story = Story(6, ("message",), brokers=("broker-1",), controllers=("controller-101",))
     await story.play(2_000)
-    told = [value for _at, type_, f, value in story.told if (type_, f) == ("invoke", "message")]
-    assert {value["api"] for value in told if value["source"] != "client"} == {"FETCH", "BROKER_HEARTBEAT"}
+    reports = [value for _at, type_, f, value in story.reports if (type_, f) == ("invoke", "message")]
+    assert {value["api"] for value in reports if value["source"] != "client"} == {"FETCH", "BROKER_HEARTBEAT"}

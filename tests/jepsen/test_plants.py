@@ -97,10 +97,10 @@ def test_a_trial_is_what_the_command_line_says(tmp_path: Path) -> None:
     trial = Trial("bank", ["kill", "pause"], 30.0, settings={"min.insync.replicas": "2"})
     words = arguments(trial, "sim", 7, PLANT, tmp_path)
     assert words[:4] == ["run", "bank", "--cluster", "sim"]
-    told = " ".join(words)
+    line = " ".join(words)
     for expected in ("--seed 7", "--time 30", "--nemesis kill,pause", "--settings min.insync.replicas=2"):
-        assert expected in told
-    assert told.endswith("--plant some")
+        assert expected in line
+    assert line.endswith("--plant some")
     assert "--plant" not in arguments(trial, "sim", 7, None, tmp_path)
 
 
@@ -143,11 +143,11 @@ def test_the_command_lists_plants_and_refuses_what_it_does_not_know() -> None:
     listed = CliRunner().invoke(app)
     assert listed.exit_code == 0
     assert all(name in listed.stdout for name in PLANTS)
-    for words, told in (
+    for words, line in (
         (["--try", "no-dedupe"], "there is no plant no-dedupe"),
         (["--try", "no-dedup", "--cluster", "netns"], "--cluster netns"),
     ):
         refused = CliRunner().invoke(app, words)
         assert refused.exit_code == 2
-        assert told in refused.output
+        assert line in refused.output
         assert len(refused.output.splitlines()) == 1

@@ -47,8 +47,8 @@ def test_without_docker_there_are_no_containers(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.feature("FI-04")
 def test_what_iptables_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-    monkeypatch.setattr("worlds.packets.run", lambda *words: told.append(" ".join(words)))
+    commands: list[str] = []
+    monkeypatch.setattr("worlds.packets.run", lambda *words: commands.append(" ".join(words)))
     packets = Packets(lambda name: ["in", name], {"a": "10.0.0.1", "b": "10.0.0.2", CLIENT: "10.0.0.9"}.__getitem__)
     packets.cut("a", "b", is_cut=True)
     packets.cut("a", "b", is_cut=True)
@@ -56,43 +56,43 @@ def test_what_iptables_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     packets.set_link(CLIENT, "b", LinkFault(loss=0.25))
     drop, to_client = "INPUT -s 10.0.0.1 -p tcp -j DROP", "OUTPUT -d 10.0.0.9 -p tcp -j DROP"
     lossy = "INPUT -s 10.0.0.9 -p tcp -m statistic --mode random --probability 0.2500 -j DROP"
-    assert told == [
+    assert commands == [
         f"in b iptables -w -A {drop}",
         f"in b iptables -w -D {drop}",
         f"in b iptables -w -A {drop}",
         f"in a iptables -w -A {to_client}",
         f"in b iptables -w -A {lossy}",
     ]
-    told.clear()
+    commands.clear()
     packets.renew("b")
-    assert told == [f"in b iptables -w -A {drop}", f"in b iptables -w -A {lossy}"]
-    told.clear()
+    assert commands == [f"in b iptables -w -A {drop}", f"in b iptables -w -A {lossy}"]
+    commands.clear()
     packets.cut("a", "b", is_cut=False)
     packets.heal()
     packets.heal()
-    assert sorted(told) == sorted(
+    assert sorted(commands) == sorted(
         [f"in b iptables -w -D {drop}", f"in a iptables -w -D {to_client}", f"in b iptables -w -D {lossy}"]
     )
 
 
 @pytest.mark.feature("FI-03", "FI-04")
 def test_who_does_not_run_has_no_rules_until_he_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
+    commands: list[str] = []
     alive = {"a": True, "b": True}
 
-    monkeypatch.setattr("worlds.packets.run", lambda *words: told.append(" ".join(words)))
+    monkeypatch.setattr("worlds.packets.run", lambda *words: commands.append(" ".join(words)))
     packets = Packets(
         lambda name: ["in", name] if alive[name] else None, {"a": "10.0.0.1", "b": "10.0.0.2"}.__getitem__
     )
     packets.cut("a", "b", is_cut=True)
     alive["b"] = False
-    told.clear()
+    commands.clear()
     packets.cut("a", "b", is_cut=False)
     packets.cut("a", "b", is_cut=True)
-    assert not told, "its namespace went with it"
+    assert not commands, "its namespace went with it"
     alive["b"] = True
     packets.renew("b")
-    assert told == ["in b iptables -w -A INPUT -s 10.0.0.1 -p tcp -j DROP"]
+    assert commands == ["in b iptables -w -A INPUT -s 10.0.0.1 -p tcp -j DROP"]
 
     def dies(*_words: str) -> None:
         alive["b"] = False
@@ -116,11 +116,11 @@ PLACE = Place("t", 0)
 
 def mentions_of(tag: str) -> str:
     """What the machine still has of one fabric."""
-    told = [
+    commands = [
         subprocess.run(words, capture_output=True, text=True, check=True).stdout
         for words in (("ip", "netns"), ("ip", "-o", "link"), ("iptables", "-S"))
     ]
-    return "\n".join(line for line in "".join(told).splitlines() if tag in line)
+    return "\n".join(line for line in "".join(commands).splitlines() if tag in line)
 
 
 @pytest.mark.slow

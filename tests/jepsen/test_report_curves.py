@@ -194,11 +194,11 @@ def test_a_million_points_become_as_many_as_paper_has_room_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "text"),
     [(0, "0 s"), (3.2e-3, "3.2 ms"), (12e-6, "12 µs"), (59.6, "60 s"), (125, "2 min 5 s"), (7_260, "2 h 1 min")],
 )
-def test_durations_have_the_digits_that_matter(seconds: float, told: str) -> None:
-    assert scales.duration(seconds) == told
+def test_durations_have_the_digits_that_matter(seconds: float, text: str) -> None:
+    assert scales.duration(seconds) == text
 
 
 @settings(max_examples=examples(40))

@@ -105,7 +105,7 @@ def test_what_shows_the_first_finding_is_open_and_the_others_take_a_line(broken:
     evidence = [
         "open" in broken.tags[place - 1][1]
         for place, (tag, _) in enumerate(broken.tags)
-        if tag == "summary" and broken.tags[place - 2][1].get("class") == "told"
+        if tag == "summary" and broken.tags[place - 2][1].get("class") == "description"
     ]
     assert evidence[0] and len(evidence) > 5 and not any(evidence[1:])
 
@@ -174,16 +174,16 @@ def test_notes_and_lists_of_keys_are_named_too() -> None:
 def test_of_somebody_elses_cluster_the_report_says_what_it_cannot_know(tmp_path: Path) -> None:
     run = Sample(seconds=5, rate=20, faults_every_s=0).write(tmp_path / "run")
     (run / "views.jsonl").unlink()
-    told = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps(told | {"world": "bootstrap"}))
+    run_json = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(run_json | {"world": "bootstrap"}))
     assert "the nodes' own views, which are not read here: in-sync replicas" in read(run).text
 
 
 def test_what_is_legal_only_for_those_who_subscribe_is_told_so(tmp_path: Path) -> None:
     """`yes` stood beside a finding that was not legal: its consumer had its partitions by hand."""
     run = Sample(seconds=5, rate=20).write(tmp_path / "run")
-    told = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps(told | {"options": {"subscribe": True}}))
+    run_json = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(run_json | {"options": {"subscribe": True}}))
     text = read(run).text
     assert "of consumers that subscribe: rebalances move positions" in text
     assert "with ww edges: with ww edges" not in text

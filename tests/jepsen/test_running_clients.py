@@ -42,8 +42,8 @@ def test_no_error_that_may_come_after_the_deed_is_definite() -> None:
     ],
 )
 def test_errors_of_java(error: str, sent: bool, is_definite: bool, is_fatal: bool) -> None:
-    told = classified_java({"error": error, "text": "so", "sent": sent}, definite_errors.OF_SENDS)
-    assert (told.name, told.text, told.definite, told.fatal) == (error, "so", is_definite, is_fatal)
+    error_ = classified_java({"error": error, "text": "so", "sent": sent}, definite_errors.OF_SENDS)
+    assert (error_.name, error_.text, error_.definite, error_.fatal) == (error, "so", is_definite, is_fatal)
 
 
 def test_the_end_of_a_transaction_is_never_definite() -> None:
@@ -76,8 +76,8 @@ def test_errors_of_librdkafka(code: str, fatal: bool, name: str, is_definite: bo
     from clients.confluent_errors import classified
 
     error = confluent_kafka.KafkaError(getattr(confluent_kafka.KafkaError, code), "so", fatal)
-    told = classified(error, definite_errors.OF_SENDS)
-    assert (told.name, told.definite, told.fatal) == (name, is_definite, is_fatal)
+    error_ = classified(error, definite_errors.OF_SENDS)
+    assert (error_.name, error_.definite, error_.fatal) == (name, is_definite, is_fatal)
 
 
 def in_simulation(story: Callable[[Any], Any]) -> None:
@@ -118,7 +118,7 @@ def test_our_client_does_what_a_workload_asks() -> None:
             await one.subscribe(["t0"])
             while not one.assignment():
                 await one.poll(100)
-            assert [told["kind"] for told in one.take_rebalances()] == ["assigned"]
+            assert [error_["kind"] for error_ in one.take_rebalances()] == ["assigned"]
             await one.poll(1_000)
             assert (await one.commit_offsets())[here] == await one.position(here)
 

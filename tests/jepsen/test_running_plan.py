@@ -87,7 +87,7 @@ def test_messages_are_chosen_by_words_of_their_own(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("run", "[default: (local)]"),
         ("suite", "[default: (fresh)]"),
@@ -96,12 +96,12 @@ def test_messages_are_chosen_by_words_of_their_own(monkeypatch: pytest.MonkeyPat
         ("shrink", "[default: (the one that is found most)]"),
     ],
 )
-def test_what_is_taken_unless_something_is_said_stands_in_the_help(name: str, told: str) -> None:
+def test_what_is_taken_unless_something_is_said_stands_in_the_help(name: str, message: str) -> None:
     """In brackets of its own it was taken for a style, and not shown."""
     app = typer.Typer()
     app.command()(import_module(f"commands.{name}").command)
     shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).output
-    assert told in " ".join(shown.split())
+    assert message in " ".join(shown.split())
 
 
 def test_options_by_name_are_those_of_the_command_line() -> None:
@@ -125,15 +125,15 @@ def test_a_run_says_at_once_what_it_is_and_where_it_writes(tmp_path: Path, monke
 
     monkeypatch.setattr("running.experiment.carry_out", remember)
     words = ("queue", "--seed", "7", "--time", "120", "--store", str(tmp_path))
-    told = ask(*words, "--nemesis", "kill,pause", "--cluster", "sim").output
-    assert told == f"seed 7: queue on sim for 120 s, nemesis kill,pause | {given[0]}\n"
+    message = ask(*words, "--nemesis", "kill,pause", "--cluster", "sim").output
+    assert message == f"seed 7: queue on sim for 120 s, nemesis kill,pause | {given[0]}\n"
     assert given[0].parent == tmp_path and given[0].name.startswith("queue-sim-7-")
-    told = ask(*words, "--bootstrap", "127.0.0.1:1").output
-    assert told == f"seed 7: queue on 127.0.0.1:1 for 120 s, nothing is broken | {given[1]}\n"
+    message = ask(*words, "--bootstrap", "127.0.0.1:1").output
+    assert message == f"seed 7: queue on 127.0.0.1:1 for 120 s, nothing is broken | {given[1]}\n"
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["quee"], "there is no workload quee; queue?"),
         (["queue", "--cluster", "moon"], "--cluster moon: there is only sim, local"),
@@ -177,11 +177,11 @@ def test_a_run_says_at_once_what_it_is_and_where_it_writes(tmp_path: Path, monke
         (["queue", "--cluster", "bootstrap"], "needs --bootstrap HOST:PORT"),
     ],
 )
-def test_what_cannot_be_is_told_in_one_line(words: list[str], told: str) -> None:
+def test_what_cannot_be_is_told_in_one_line(words: list[str], message: str) -> None:
     result = ask(*words)
     assert result.exit_code == COULD_NOT_RUN
     [line] = result.output.strip().splitlines()
-    assert told in line
+    assert message in line
 
 
 def test_a_cluster_that_nobody_runs_is_told_in_one_line(tmp_path: Path) -> None:

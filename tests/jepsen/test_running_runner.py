@@ -237,4 +237,4 @@ async def test_a_cluster_that_does_not_come_back_is_told(autojump_clock: Any, tm
 async def test_a_cluster_that_takes_no_topics_is_told(autojump_clock: Any, tmp_path: Path) -> None:
     ended, _history = await carry(prepared(Steps(ok), Library(fails=10_000)), tmp_path)
 
-    assert ended.failure is not None and "does not take the topics" in ended.failure
+    assert ended.failure is not None and "does not create the topics" in ended.failure

@@ -69,24 +69,24 @@ def run(*words: str) -> tuple[int, str]:
 
 
 def test_the_list_names_all() -> None:
-    code, told = run("--list")
+    code, output = run("--list")
     assert code == 0
-    assert all(f"{scenario.number:2}  {scenario.name} " in told for scenario in SCENARIOS.values())
+    assert all(f"{scenario.number:2}  {scenario.name} " in output for scenario in SCENARIOS.values())
 
 
 def test_by_name_or_number() -> None:
     assert find("10") is find("acked-too-early") is SCENARIOS["acked-too-early"]
-    code, told = run("acked-too-early", "--seed", "3")
+    code, output = run("acked-too-early", "--seed", "3")
     assert code == 0
-    assert told.splitlines()[-1] == "valid; again: python jepsen-style scenario acked-too-early --seed 3"
+    assert output.splitlines()[-1] == "valid; again: python jepsen-style scenario acked-too-early --seed 3"
 
 
 def test_an_anomaly_is_1_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProducerTracker, "check", lambda *_: None)
-    code, told = run("1", "--seed", "1")
+    code, output = run("1", "--seed", "1")
     assert code == 1
-    assert "does not hold: acked at 2, it was written at 1" in told
-    assert told.splitlines()[-1] == "anomaly; again: python jepsen-style scenario duplicate --seed 1"
+    assert "does not hold: acked at 2, it was written at 1" in output
+    assert output.splitlines()[-1] == "anomaly; again: python jepsen-style scenario duplicate --seed 1"
 
 
 @pytest.mark.parametrize(
@@ -99,6 +99,6 @@ def test_an_anomaly_is_1_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_bad_words_are_2_and_one_line(words: tuple[str, ...], line: str) -> None:
-    code, told = run(*words)
+    code, output = run(*words)
     assert code == 2
-    assert told.startswith(line) and len(told.splitlines()) == 1
+    assert output.startswith(line) and len(output.splitlines()) == 1

@@ -13,7 +13,7 @@ from running.experiment import carry_out as carry_out_plan
 from running.jobs import Job, Tally, carry_out, coverage_of, past_runs, past_seeds, swarm
 from running.plan import Plan, WrongPlan, ranges_of
 from running.processes import ANOMALY, COULD_NOT_RUN, VALID, Done, story_of
-from running.shrinking import NO_CRASHES_SECONDS, Enough, Trial, plan_of, shrink, told_ranges
+from running.shrinking import NO_CRASHES_SECONDS, Enough, Trial, plan_of, shown_ranges, shrink
 from workloads.catalogue import WORKLOADS
 
 PLAN = Plan(
@@ -91,10 +91,10 @@ def test_a_failure_that_needs_certain_processes_nodes_and_operations_keeps_these
 
 @pytest.mark.feature("FI-12")
 def test_numbers_are_told_as_ranges() -> None:
-    assert list(told_ranges([])) == []
-    assert list(told_ranges([0])) == ["0"]
+    assert list(shown_ranges([])) == []
+    assert list(shown_ranges([0])) == ["0"]
     numbers = [0, 1, 2, 7, 9, 10]
-    assert list(told_ranges(numbers)) == ["0-2", "7", "9-10"]
+    assert list(shown_ranges(numbers)) == ["0-2", "7", "9-10"]
     assert [number for each in ranges_of(["0-2", "7", "9-10"]) for number in each] == numbers
     for wrong in ("", "a", "3-", "-3", "9-8", "1-2-3"):
         with pytest.raises(WrongPlan):

@@ -50,8 +50,8 @@ def test_a_seed_gives_the_same_history_byte_for_byte_whatever_the_hash_seed(tmp_
     assert (tmp_path / "b" / "history.jsonl").read_bytes() == first
     for name in ("views.jsonl", "coverage.json", "logs/broker-1.log"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-    told = [json.loads(line) for line in first.decode().splitlines()]
-    assert sum(each["type"] == "ok" for each in told) > 20
+    found = [json.loads(line) for line in first.decode().splitlines()]
+    assert sum(each["type"] == "ok" for each in found) > 20
     promises = json.loads((tmp_path / "a" / "promises.json").read_text())
     assert promises["kept"] and promises["nodes_struck"] > 8, promises
     cells = json.loads((tmp_path / "a" / "coverage.json").read_text())["cells"]
@@ -163,19 +163,19 @@ def test_a_coordinator_is_frozen_between_its_decision_and_the_markers(tmp_path: 
 
 @pytest.mark.feature("FI-05")
 def test_a_promise_that_a_node_breaks_is_told_at_once_and_written_down(tmp_path: Path) -> None:
-    told: list[str] = []
+    found: list[str] = []
 
     async def story(cluster: SimCluster) -> None:
-        cluster.on_broken = told.append
+        cluster.on_broken = found.append
         cluster.cluster.on_failure and cluster.cluster.on_failure("broker-1", ValueError("a mistake"))
-        assert told
+        assert found
         known: ClusterUnderTest = cluster
         assert all(kind in FAULTS for kind in known.cannot)
 
     in_sim(tmp_path, story)
     promises = json.loads((tmp_path / "promises.json").read_text())
     assert not promises["kept"]
-    assert "broker-1 ended by itself: ValueError: a mistake" in promises["broken"][0] == told[0]
+    assert "broker-1 ended by itself: ValueError: a mistake" in promises["broken"][0] == found[0]
 
 
 @pytest.mark.feature("FI-05")
@@ -283,7 +283,7 @@ def test_faults_of_messages_meet_some_whatever_clients_do(tmp_path: Path, worklo
     outcome = carry_out(plan, lambda _told: None)
     assert outcome.exit_code == VALID, outcome.summary
     lines = (outcome.directory / "history.jsonl").read_text().splitlines()
-    values = [told["value"] for told in map(json.loads, lines) if told["f"] == "heal" and told["type"] == "info"]
+    values = [found["value"] for found in map(json.loads, lines) if found["f"] == "heal" and found["type"] == "info"]
     # Those that had their time, and not the last ones.
     met = [value["met"] for value in values if "api" in value]
     # Two faults at a time: what one holds up the other may wait for in vain.

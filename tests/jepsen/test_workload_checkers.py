@@ -173,7 +173,7 @@ def test_a_reader_who_is_stuck_says_nothing_about_what_is_behind(story: Story) -
     story.read({("set", 0): []}, process=91, named={("set", 0): 2}, final=True)
     verdict = story.judged_by(ElementsChecker())
     assert bugs(verdict) == {"unseen"}
-    assert "given nothing from offset 0 of set-0 on, and others 2 records" in verdict.findings[0].told
+    assert "a reader got nothing from offset 0 of set-0 on, and others 2 records" in verdict.findings[0].description
 
 
 def test_who_did_not_pass_the_last_marker_has_read_everything(story: Story) -> None:

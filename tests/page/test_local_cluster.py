@@ -127,7 +127,7 @@ def test_nodes_that_lost_their_links_are_restarted(tmp_path: Path) -> None:
     lost = open_for_faults(data, free_base_port(), {}, lambda text: None)
     assert lost.links is not None and lost._lock is not None
     before = {node.name: node.pid for node in lost.cluster.processes()}
-    # As if its page had been killed: the ways are gone, and so is its lock.
+    # The state after a kill of its page: no proxies, and no lock.
     lost.links.close()
     lost.release_lock()
     lost.cluster.kill("broker-1")
@@ -136,7 +136,7 @@ def test_nodes_that_lost_their_links_are_restarted(tmp_path: Path) -> None:
     answer: list[str] = []
     side = open_for_faults(data, None, {}, answer.append)
     try:
-        assert "has lost its links" in answer[0]
+        assert "lost its links" in answer[0]
         now = {node.name: node.pid for node in side.cluster.processes()}
         assert not set(before.values()) & set(now.values())
         assert side.cluster.layout.base_port == lost.cluster.layout.base_port
@@ -147,12 +147,12 @@ def test_nodes_that_lost_their_links_are_restarted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--bootstrap", "127.0.0.1:1", "--allow-faults"], "are for the cluster in --data"),
-        (["--bootstrap", "nonsense"], "not HOST:PORT"),
-        (["--tour"], "that needs --allow-faults"),
-        (["--load"], "that needs --allow-faults"),
-        (["--base-port", "20000"], "for a cluster that this command starts"),
-        (["--set", "num.partitions=3"], "for a cluster that this command starts"),
+        (["--bootstrap", "127.0.0.1:1", "--allow-faults"], "need the local cluster"),
+        (["--bootstrap", "nonsense"], "must be HOST:PORT"),
+        (["--tour"], "need --allow-faults"),
+        (["--load"], "need --allow-faults"),
+        (["--base-port", "20000"], "for a cluster that the page starts"),
+        (["--set", "num.partitions=3"], "for a cluster that the page starts"),
         (["--port", "70000"], "--port"),
     ],
 )

@@ -105,7 +105,7 @@ def test_a_cluster_is_sound_after_kills_and_has_all_acknowledged_records(
 ) -> None:
     found = audit_jobs.audit(spark, options_of(cluster), str(acks))
     assert found.findings == () and found.is_sound
-    assert found.acks == audit_jobs.Acks(told=900, found=900)
+    assert found.acks == audit_jobs.Acks(acknowledged=900, found=900)
     for account in found.accounts:
         total = account.records + account.aborted + account.markers + account.compacted + account.lost
         assert total == account.end_offset - account.start_offset > 0
@@ -120,7 +120,7 @@ def test_a_missing_acknowledged_record_is_found(
     lying = tmp_path / "lying.jsonl"
     lying.write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = audit_jobs.audit(spark, options_of(cluster), str(lying))
-    assert found.acks == audit_jobs.Acks(told=50, found=48, lost=1, changed=1) and not found.is_sound
+    assert found.acks == audit_jobs.Acks(acknowledged=50, found=48, lost=1, changed=1) and not found.is_sound
     assert {(finding.kind, finding.offset) for finding in found.findings} == {
         ("changed", rows[10]["offset"]),
         ("lost", 5000),
@@ -133,7 +133,7 @@ def test_the_files_of_a_stopped_cluster_are_enough(
     cluster.down()
     options = replace(options_of(cluster), bootstrap="", subscribe=f"{TOPIC},{OF_RUN}")
     found = audit_jobs.audit(spark, options, str(acks.with_name("run")))
-    assert found.is_sound and found.acks == audit_jobs.Acks(told=10, found=10)
+    assert found.is_sound and found.acks == audit_jobs.Acks(acknowledged=10, found=10)
 
     broken = next(Path(cluster.layout.data).glob(f"broker-2/data/{TOPIC}-0/*.log"))
     data = bytearray(broken.read_bytes())

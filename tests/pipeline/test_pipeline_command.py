@@ -86,7 +86,7 @@ class TestWithoutSpark:
         (["export", "t", "--to", "x", "--follow", "--since", "2013-01-01"], "--since is not allowed with --follow"),
         (["export", "t", "--to", "x", "--follow", "--available-now", "--trigger", "1 minute"], "exclude each other"),
         (["export", "t"], "--to"),
-        (["snapshot", "t", "--to", "x", "--conf", "nonsense"], "--conf nonsense: not NAME=VALUE"),
+        (["snapshot", "t", "--to", "x", "--conf", "nonsense"], "--conf must be NAME=VALUE; got 'nonsense'"),
         (["generate", "x", "--kind", "ships"], "--kind must be orders or records; got ships"),
         (["lag"], "--group GROUP or --checkpoint DIR is missing"),
         (["lag", "--group", "g", "-b", "nowhere"], "must be HOST:PORT"),

@@ -149,12 +149,12 @@ def test_a_run_that_does_not_meet_what_it_must_names_the_pair(
     pairs = tmp_path / "pairs.txt"
     pairs.write_text("is starting | *\nloads a snapshot | clock  # nothing of the kind in one seed\n")
     assert run_command("3", jobs=1, must_meet=pairs) == 1
-    told = capsys.readouterr().out
-    assert "never met: loads a snapshot | clock" in told and "every promise was kept" in told
+    output = capsys.readouterr().out
+    assert "never met: loads a snapshot | clock" in output and "every promise was kept" in output
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "output"),
     [
         ("is active, kill", "pairs.txt:1: a line must be `state | fault`; got 'is active, kill'"),
         ("is asleep | kill", "pairs.txt:1: unknown state 'is asleep'"),
@@ -162,12 +162,12 @@ def test_a_run_that_does_not_meet_what_it_must_names_the_pair(
     ],
 )
 def test_a_pair_that_nothing_can_meet_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, told: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, output: str
 ) -> None:
     pairs = tmp_path / "pairs.txt"
     pairs.write_text(line)
     assert run_command("3", must_meet=pairs) == 2
-    assert told in capsys.readouterr().err
+    assert output in capsys.readouterr().err
 
 
 @pytest.mark.feature("FI-05")

@@ -1,9 +1,9 @@
 """Core: the state of one partition being read: position, waiting batches, and lookups that come first.
 
-        INITIALIZING      no position yet; needs a seek or a reset
-        AWAIT_RESET       the leader has to resolve the reset policy to an offset
-        AWAIT_VALIDATION  the leader changed; the new one has to confirm that its log has what was read (KIP-320)
-        FETCHING          the position is valid: records are fetched and returned
+    INITIALIZING      no position yet; needs a seek or a reset
+    AWAIT_RESET       the leader has to resolve the reset policy to an offset
+    AWAIT_VALIDATION  the leader changed; the new one has to confirm that its log has what was read (KIP-320)
+    FETCHING          the position is valid: records are fetched and returned
 
 Each request to a broker is a `Flight`. Only the response to the partition's current flight counts: a seek, or a change
 of the leader, ends the flight, and a response that comes later is ignored.

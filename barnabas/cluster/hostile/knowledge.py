@@ -1,4 +1,4 @@
-"""Core: what a hostile client knows of the cluster: names, ids, epochs and offsets for arguments."""
+"""Core: the knowledge of a hostile client about the cluster: names, ids, epochs and offsets for arguments."""
 
 from __future__ import annotations
 

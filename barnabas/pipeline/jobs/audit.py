@@ -39,7 +39,7 @@ _MAX_ATTEMPTS = 3
 class Acks:
     """Counts of acknowledged records by what was found of them."""
 
-    told: int = 0
+    acknowledged: int = 0
     """All acknowledged records."""
     expired: int = 0
     """Below the log start offset, so that they cannot be checked."""

@@ -3,7 +3,7 @@
 - What lies below any high watermark is committed: the same bytes on every replica that has it, for ever.
 - Every member of the ISR and every eligible leader replica holds all that is committed (KIP-966), wherever the
   metadata quorum says that it is a member; so nothing is lost while one of them lives (RE-10).
-- A replica never cuts what it shares with the committed log, whoever leads (KIP-101, KIP-279).
+- A replica never cuts what it shares with the committed log, under any leader (KIP-101, KIP-279).
 - A leader's high watermark is at most the least log end of its maximal ISR, and never falls in its epoch.
 - One leader in a leader epoch. Leader-epoch histories rise, and agree below the high watermark.
 - Where a topic is compacted, a replica may lack what a later record of the same key has made void, and nothing else.

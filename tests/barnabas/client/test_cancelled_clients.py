@@ -17,7 +17,7 @@ from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.producer.producer import Producer
 from barnabas.client.producer.transaction_manager import TransactionState
 from barnabas.testing.simulated import SimulatedClusterForTests
-from tests.barnabas.client.cancelling import cancel_in_a_row
+from tests.barnabas.client.cancel_points import cancel_in_a_row
 
 CLIENT_CODE = ("/barnabas/client/",)
 T0 = TopicPartition("t", 0)

@@ -16,6 +16,7 @@ import trio.testing
 from broker.coordinator.outcome import Now, ProducerStamp
 from broker.coordinator.shard import ShardState
 from broker.timing_wheel import TimingWheel
+from broker.transactions import markers
 from broker.transactions.machine import EndedTransaction
 from broker.transactions.markers import FIRST_RETRY_MS, LAST_RETRY_MS, MarkerWriter
 from broker.transactions.transaction import TopicPartition
@@ -190,6 +191,28 @@ async def test_markers_that_arrive_during_a_request_go_with_the_next(writer: Wri
     await writer.settle()
     assert [[marker.producer_id for marker in request.markers] for request in broker.requests] == [[1], [2, 3, 4]]
     assert len(writer.shard.completed) == 4
+
+
+@pytest.mark.feature("TX-07")
+async def test_a_request_has_room_for_a_limited_number_of_partitions(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Except for a single transaction, which is never divided."""
+    monkeypatch.setattr(markers, "PARTITIONS_PER_REQUEST", 3)
+    broker = writer.brokers[1]
+    broker.hangs = trio.Event()
+    writer.write(A, producer_id=1)
+    await writer.settle()
+    many = [("orders", index) for index in (0, 2, 4, 6)]
+    writer.lead(dict.fromkeys([*many, C], 1) | {B: 2})
+    for producer_id, partitions in ((2, [A, C]), (3, [A, C]), (4, [A]), (5, many)):
+        writer.write(*partitions, producer_id=producer_id)
+    await writer.settle()
+    broker.hangs.set()
+    await writer.settle()
+    sent = [[marker.producer_id for marker in request.markers] for request in broker.requests]
+    assert sent == [[1], [2, 4], [3], [5]]
+    assert len(writer.shard.completed) == 5
 
 
 async def test_a_transaction_without_partitions_is_done_at_once(writer: Writer) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from kraft.controller.controller import QuorumController
 from kraft.controller.state import ControllerResult
+from kraft.metadata.features import ELR_VERSION
 from kraft.metadata.image import LEADER_RECOVERED, LEADER_RECOVERING, NO_LEADER
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import AlterPartitionRequest
@@ -19,6 +20,7 @@ from protocol.messages.incremental_alter_configs import (
 )
 from protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from protocol.messages.metadata_log import PartitionChangeRecord
+from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 
 def set_config(cluster: Any, resource_type: int, name: str, key: str, value: str) -> int:
@@ -241,6 +243,26 @@ def test_of_those_that_restarted_uncleanly_the_one_that_was_eligible_last_is_wai
     online = cluster.partition("t")
     assert (online.leader, online.isr, online.leader_recovery_state) == (2, (2,), LEADER_RECOVERING)
     assert online.last_known_elr == ()
+
+
+@pytest.mark.feature("MB-15")
+def test_the_last_in_sync_replica_from_before_eligible_replicas_is_not_forgotten(make_cluster: Any) -> None:
+    """Without ELR an offline partition keeps the last member of its ISR. Once ELR is enabled and that member restarts
+    uncleanly, the ISR is empty, and the partition waits for this very replica."""
+    cluster = make_cluster(levels={ELR_VERSION: 0})
+    cluster.start(1, 2)
+    cluster.create_topic("alone", [1])
+    cluster.die(1)
+    offline = cluster.partition("alone")
+    assert (offline.leader, offline.isr, offline.last_known_elr) == (NO_LEADER, (1,), ())
+    update = FeatureUpdateKey(feature=ELR_VERSION, max_version_level=1, upgrade_type=1)
+    assert cluster.send(UpdateFeaturesRequest(feature_updates=[update])).error_code == ErrorCode.NONE
+    cluster.restart(1, clean=False)
+    waiting = cluster.partition("alone")
+    assert (waiting.leader, waiting.isr, waiting.elr, waiting.last_known_elr) == (NO_LEADER, (), (), (1,))
+    cluster.heartbeat(1)
+    online = cluster.partition("alone")
+    assert (online.leader, online.isr, online.last_known_elr) == (1, (1,), ())
 
 
 @pytest.mark.feature("MB-15", "ST-17")

@@ -32,9 +32,9 @@ from protocol.api_keys import ApiKey
 from protocol.errors import KafkaError
 from protocol.messages import delete_groups
 from runtime.simulated import Universe
-from tests.barnabas.client.admin.scripted import ScriptedCluster
+from tests.barnabas.client.admin.scripted_cluster import ScriptedCluster
 from tests.barnabas.client.admin.stories import NO_SUCH_ID
-from tests.barnabas.client.cancelling import (
+from tests.barnabas.client.cancel_points import (
     Scene,
     cancel_each_life,
     cancel_in_a_row,

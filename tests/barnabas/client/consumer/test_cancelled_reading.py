@@ -15,8 +15,8 @@ from barnabas.client.consumer import FROM_EARLIEST, LATEST, PartitionReader, ope
 from barnabas.client.metadata import TopicPartition
 from runtime.simulated import Universe, make_world
 from runtime.world import World
-from tests.barnabas.client.cancelling import Scene, cancel_each_call, cancel_each_life
-from tests.barnabas.client.consumer.reading_brokers import ReadingBrokers, fill
+from tests.barnabas.client.cancel_points import Scene, cancel_each_call, cancel_each_life
+from tests.barnabas.client.consumer.scripted_brokers import ReadingBrokers, fill
 from tests.barnabas.client.fake_cluster import PORT, SETTINGS
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

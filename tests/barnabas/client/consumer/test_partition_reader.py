@@ -42,7 +42,7 @@ from protocol.records.builder import build_batch
 from protocol.records.control import EndTxn, build_end_txn_batch
 from protocol.records.record import Record
 from runtime.simulated import run_simulation
-from tests.barnabas.client.consumer.reading_brokers import ReadingBrokers, fill, with_reader
+from tests.barnabas.client.consumer.scripted_brokers import ReadingBrokers, fill, with_reader
 from tests.protocol.records.poison import poisons
 
 T0 = TopicPartition("t", 0)

@@ -34,7 +34,7 @@ from protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPar
 from protocol.messages.metadata import MetadataResponse
 from protocol.messages.renew_delegation_token import RenewDelegationTokenResponse
 from protocol.schema import Message
-from tests.barnabas.client.admin.scripted import Answer, ScriptedCluster, play
+from tests.barnabas.client.admin.scripted_cluster import Answer, ScriptedCluster, play
 
 pytestmark = pytest.mark.feature("CL-04")
 

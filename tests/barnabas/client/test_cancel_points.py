@@ -15,7 +15,7 @@ from barnabas.client.settings import ClientSettings
 from protocol.messages.metadata import MetadataRequest
 from runtime.simulated import Universe, make_world
 from runtime.world import World
-from tests.barnabas.client.cancelling import Cut, Scene, cancel_each_call, cancel_each_life, tasks_of
+from tests.barnabas.client.cancel_points import Cut, Scene, cancel_each_call, cancel_each_life, tasks_of
 from tests.barnabas.client.fake_cluster import FakeCluster
 
 BOOTSTRAP = "b1:9092,b2:9092,b3:9092"
@@ -137,7 +137,7 @@ def test_the_harness_sees_tasks_that_are_left() -> None:
         nursery.start_soon(left_behind)
         yield
 
-    code = ("test_cancelling.py",)
+    code = ("test_cancel_points.py",)
     scene = Scene(place, leaking, lambda _: trio.sleep(1), lambda _: trio.sleep(0), code=code)
     with pytest.raises(AssertionError, match=r"tasks are left: .*left_behind"):
         cancel_each_call(scene)
