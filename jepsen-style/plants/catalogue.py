@@ -20,6 +20,7 @@ from kraft.quorum_state import QuorumStateFile
 from plants import coordinating, producing, quorum, replication, serving
 from plants.plant import Patch, Plant, Trial
 from runtime.background import Background
+from runtime.meter import Meter
 from runtime.server_connection import ServerConnection
 from storage.log import PartitionLog
 from storage.producers import ProducerStates
@@ -240,6 +241,12 @@ _ALL = (
         "forwarded-in-any-order",
         "requests that one connection sends to the controller overtake each other",
         [Patch(Forwarding, "forward", serving.forward_all_at_once)],
+        ["hostile"],
+    ),
+    Plant(
+        "requests-in-one-step",
+        "a request is served in one step of the event loop, however much it names",
+        [Patch(Meter, "step_ends", serving.never_end_a_step)],
         ["hostile"],
     ),
 )

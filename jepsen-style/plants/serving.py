@@ -15,6 +15,7 @@ from protocol.errors import EncodeError
 from protocol.records.record_check import ProduceLimits
 from runtime.background import Background, Failed, Task
 from runtime.dispatch import Call
+from runtime.meter import Meter
 from runtime.server_connection import ServerConnection
 
 LONG_ID = 200
@@ -79,3 +80,12 @@ def forward_all_at_once(_original: Any) -> Any:
         self._ports.background.spawn(forwarding.forward_one, self._ports, call)
 
     return forward
+
+
+def never_end_a_step(_original: Any) -> Any:
+    """Handlers do not pause between the items of a request."""
+
+    def step_ends(self: Meter, items: int = 1) -> bool:
+        return False
+
+    return step_ends

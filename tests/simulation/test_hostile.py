@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from barnabas.cluster.hostile import requests
 from barnabas.cluster.hostile.aims import AIMS, OWN_PREFIX, Aim
 from barnabas.cluster.hostile.knowledge import Knowledge, structs_of
 from barnabas.cluster.hostile.requests import Drawn, Requests
@@ -18,6 +19,7 @@ from protocol.api_keys import API_SPECS, ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from runtime.simulated.chance import make_stream
+from simulation import seed
 from simulation.seed import run_seed
 from simulation.swarm import draw_plan
 
@@ -102,6 +104,16 @@ def versions_of(key: ApiKey) -> range:
 def test_hostile_clients_find_a_planted_mistake(name: str) -> None:
     with planted(find(name)):
         assert any(not run_seed(seed, hostile=True).passed for seed in SEEDS)
+
+
+@pytest.mark.feature("FI-05", "FI-11")
+def test_long_requests_find_handlers_that_never_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work is counted in few seeds, because that is slow, and only a very long request exceeds the budget of a step."""
+    monkeypatch.setattr(seed, "COUNTED_SHARE", 1.0)
+    monkeypatch.setattr(requests, "MANY", 2_000)
+    with planted(find("requests-in-one-step")):
+        broken = run_seed(6, hostile=True).broken
+    assert any("one step of WriteTxnMarkers makes" in line for line in broken)
 
 
 @pytest.mark.feature("FI-05")
