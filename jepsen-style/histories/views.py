@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from barnabas.cluster.hostile.aims import OWN_PREFIX
 from histories.recorder import HistoryError
 from operations import Place
 
@@ -78,7 +79,9 @@ class Views:
 
     @classmethod
     def of(cls, looks: Iterable[Mapping[str, Any]]) -> Views:
-        """Views from the parsed lines."""
+        """Views from the parsed lines, without the topics of hostile clients: they delete and create these at will,
+        and a view has a name but no topic id.
+        """
         rows: list[tuple[int, ...]] = []
         nodes: dict[str, int] = {}
         places: dict[Place, int] = {}
@@ -89,6 +92,8 @@ class Views:
             states.append(line.get("states") or {})
             controllers.append(line.get("controller"))
             for node, topic, partition, *numbers, isr in line["views"]:
+                if topic.startswith(OWN_PREFIX):
+                    continue
                 high_watermark, log_end_offset, leader_epoch, leader = numbers
                 rows.append(
                     (

@@ -15,6 +15,7 @@ from commands import check
 from histories.history import INFO, OK, POLL, SEND, UNKNOWN, History
 from histories.recorder import HistoryError, Recorder
 from histories.synthetic import LegalOptions, Story, legal_history, polled, sent
+from histories.views import Views
 from operations import NEMESIS, Place
 from tests.examples import examples
 from worlds.cluster import ReplicaView
@@ -229,3 +230,11 @@ def test_what_no_workload_records_is_one_line(tmp_path: Path, workload: str, f: 
     story.line(0, "ok", f, value)
     code, lines = checked(record(tmp_path / "run", story, workload=workload))
     assert code == 2 and len(lines) == 1 and "cannot read this history: " in lines[0]
+
+
+def test_views_leave_out_topics_of_hostile_clients() -> None:
+    """Such a topic is deleted and created again, and a view has no topic id that would show it."""
+    view = ("broker-1", "orders", 0, 5, 5, 1, 1, [1])
+    hostile = ("broker-1", "hostile-t0", 0, 1, 2, 0, 1, [1])
+    views = Views.of([{"t_ns": 0, "views": [view, hostile]}])
+    assert [place.topic for place in views.places] == ["orders"]
