@@ -187,7 +187,7 @@ def test_what_cannot_be_is_told_in_one_line(words: list[str], message: str) -> N
 def test_a_cluster_that_nobody_runs_is_told_in_one_line(tmp_path: Path) -> None:
     result = ask("queue", "--bootstrap", "127.0.0.1:nine", "--store", str(tmp_path))
     assert result.exit_code == COULD_NOT_RUN
-    assert "127.0.0.1:nine is not host:port" in result.output
+    assert "must be host:port; got '127.0.0.1:nine'" in result.output
     assert "again: python jepsen-style run queue" in result.output.strip().splitlines()[-1]
 
 

@@ -80,7 +80,7 @@ def test_a_refusal_that_repeats_a_foreign_topic_id_makes_it_nobodys_own() -> Non
     name = OWN_PREFIX + "t0"
     refusal = MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=name, topic_id=foreign)
     described = MetadataResponseTopic(error_code=ErrorCode.NONE, name=name, topic_id=own)
-    knowledge.hear(ApiKey.METADATA, MetadataResponse(topics=[refusal, described]))
+    knowledge.learn(ApiKey.METADATA, MetadataResponse(topics=[refusal, described]))
     assert knowledge.own_topic_ids.values == [own]
     assert set(knowledge.topic_ids.values) == {own, foreign}
 

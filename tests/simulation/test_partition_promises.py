@@ -331,6 +331,14 @@ def test_an_isr_change_that_comes_late(partition: Partition) -> None:
     assert "[3] came into the ISR, its leader asked for []" in partition.broken
 
 
+def test_a_leader_with_a_full_disk_lets_a_replica_in_and_another_is_elected(partition: Partition) -> None:
+    """Both happen in the change for its AlterPartition."""
+    partition.changes(isr=(1, 2))
+    partition.leads(1, asks_for=(3,))
+    partition.changes(isr=(1, 2, 3), leader=2, leader_epoch=2)
+    assert partition.broken == ""
+
+
 def test_an_election_of_one_who_is_not_eligible(partition: Partition) -> None:
     partition.changes(isr=(1,), elr=(2,))
     partition.changes(isr=(3,), elr=(), leader=3, leader_epoch=2)

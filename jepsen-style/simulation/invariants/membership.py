@@ -110,10 +110,10 @@ class MembershipPromises:
         new = set(image.isr) - set(before.isr)
         if not new:
             return
+        # An AlterPartition of a leader whose disk is full lets a replica in, and elects another leader in the same change.
+        asked = self._wishes.get(key, {}).get((before.leader_epoch, before.partition_epoch), frozenset())
         if image.leader_epoch > before.leader_epoch:
-            asked: frozenset[int] = frozenset({image.leader})
-        else:
-            asked = self._wishes.get(key, {}).get((before.leader_epoch, before.partition_epoch), frozenset())
+            asked |= {image.leader}
         self._findings.check(
             new <= asked,
             lambda: f"{key}: {sorted(new)} came into the ISR, its leader asked for {sorted(asked)}: {before}, {image}",

@@ -88,7 +88,7 @@ def test_every_node_tells_how_it_is(shell: Shell) -> None:
 def test_records_survive_a_killed_leader_and_a_restart_of_everything(shell: Shell) -> None:
     out = shell("cluster up", "--base-port", str(free_base_port()))
     assert out.startswith("ready after")
-    assert shell("topics create", "events", "-p", "2", "-r", "3") == "created events: 2 partitions, 3 replicas each\n"
+    assert shell("topics create", "events", "-p", "2", "-r", "3") == "created events: 2 partitions, replication factor 3\n"
     shell("produce", "events", "-k", ":", stdin=lines_of(0, 50))
     before = shell.status()
     assert before["quorum"]["leader"] in (101, 102, 103)
@@ -113,7 +113,7 @@ def test_records_survive_a_killed_leader_and_a_restart_of_everything(shell: Shel
 def test_a_refused_command_is_told_in_one_line(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
     shell("cluster up", "--base-port", str(free_base_port()))
     for words, told in (
-        (["topics", "delete", "nothing"], "there is no topic nothing"),
+        (["topics", "delete", "nothing"], "nothing: there is no such topic"),
         (["topics", "create", "two words"], "INVALID_TOPIC_EXCEPTION"),
         (["consume", "nothing", "-n", "1"], "there is no topic nothing"),
         (["produce", "nothing"], "there is no topic nothing"),

@@ -161,7 +161,7 @@ def test_topics_from_their_making_to_their_end(any_cluster: AnyCluster, shell: S
     assert shell.json("topics offsets", f"{second}:0")[0]["first"] == 2
     shell("topics delete", first, second)
     shell("topics delete", first, expect=1)
-    assert f"there is no topic {first}" in shell.told
+    assert f"{first}: there is no such topic" in shell.told
 
 
 @pytest.mark.feature("TO-02")
