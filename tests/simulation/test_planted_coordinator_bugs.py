@@ -17,7 +17,7 @@ from plants.catalogue import find
 from plants.plant import planted
 from runtime.simulated.chance import make_stream
 from simulation.seed import run_seed
-from simulation.swarm import PLAIN, USUAL_FAULTS, GroupPlan, Plan, TopicPlan, draw_plan
+from simulation.swarm import CUT_OFF, PLAIN, USUAL_FAULTS, GroupPlan, Plan, TopicPlan, draw_plan
 
 SEEDS = 20
 
@@ -28,9 +28,11 @@ def plans(kind: str, first: int = 9) -> Iterator[tuple[int, Plan]]:
     for seed in count(first):
         plan = draw_plan(partial(make_stream, seed))
         weights = {kind: weight for kind, weight in plan.fault_weights.items() if kind in USUAL_FAULTS}
+        if kind == "groups that are cut off":
+            weights = {CUT_OFF: 1}
         topics = tuple(on_three(topic) for topic in plan.topics)
         plan = replace(plan, fault_weights=weights, topics=topics, brokers=3, controllers=3)
-        if kind == "groups" and plan.groups:
+        if kind.startswith("groups") and plan.groups:
             yield seed, replace(plan, groups=(classic(plan.groups[0]),))
         if kind == "transactions" and plan.transactions is not None:
             transform = classic(plan.transactions.transform)
@@ -64,7 +66,7 @@ def is_found(name: str, plans: Iterator[tuple[int, Plan]]) -> bool:
     [
         ("groups", "two-owners", 1),
         ("groups", "lost-commit", 25),
-        ("groups", "deposed-coordinator", 1),
+        ("groups that are cut off", "deposed-coordinator", 1),
         ("transactions", "marker-skipped", 1),
         ("transactions", "aborted-offsets-count", 12),
         ("transactions", "epoch-kept", 1),
