@@ -88,7 +88,8 @@ def test_every_node_tells_how_it_is(shell: Shell) -> None:
 def test_records_survive_a_killed_leader_and_a_restart_of_everything(shell: Shell) -> None:
     out = shell("cluster up", "--base-port", str(free_base_port()))
     assert out.startswith("ready after")
-    assert shell("topics create", "events", "-p", "2", "-r", "3") == "created events: 2 partitions, replication factor 3\n"
+    created = shell("topics create", "events", "-p", "2", "-r", "3")
+    assert created == "created events: 2 partitions, replication factor 3\n"
     shell("produce", "events", "-k", ":", stdin=lines_of(0, 50))
     before = shell.status()
     assert before["quorum"]["leader"] in (101, 102, 103)
