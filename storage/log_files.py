@@ -145,7 +145,13 @@ class LogFiles:
     def delete_first(self, count: int, due_ms: int) -> None:
         """Remove the oldest segments: their files are renamed at once, and removed by `removal_work` at `due_ms`."""
         deleted = self.segments.take_first(count)
-        for segment in deleted:
+        # Recovery finishes a deletion up to the last segment that has a renamed file. So one durable rename in the last
+        # of these segments moves the log start to the offset whose snapshot `prepare_start_at` made durable. It must
+        # precede all other renames and the removal of snapshots. If a power cut kept only some of those, the log would
+        # start at a lower offset without a durable snapshot, and forget transactions that are open there.
+        deleted[-1].mark_deleted(EXPIRED_SUFFIX)
+        self.folder.disk.sync_directory(self.folder.path)
+        for segment in deleted[:-1]:
             segment.mark_deleted(EXPIRED_SUFFIX)
         self._removals.condemn(deleted, due_ms)
         self.flusher.forget(deleted)

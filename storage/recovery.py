@@ -219,6 +219,9 @@ class LogLoader:
             self._remove(name)
         if revived:
             self._note(f"finished the deletion of the segments up to {last}")
+        if expired:
+            # Even if no file had to be removed: after a kill, the renames may not be durable. A power cut that keeps
+            # the removals below, but loses a rename, would restore a segment and start the log there.
             self._disk.sync_directory(self._folder.path)
         for name in expired:
             self._remove(name)
