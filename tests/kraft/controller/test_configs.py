@@ -117,7 +117,7 @@ def test_an_unknown_broker_config_is_accepted_and_noted_as_without_effect(cluste
         {} if name else {"min.insync.replicas": "2"}
     )
     (noted,) = [it for it in cluster.story(f"broker {name}" if name else "all brokers") if "configs" in it]
-    assert "log.cleaner.threadzz is no broker config and has no effect; did you mean log.cleaner.threads?" in noted
+    assert "log.cleaner.threadzz is not a broker config and has no effect; did you mean log.cleaner.threads?" in noted
     assert "threadzz=[hidden]" in noted, "it may be a password"
 
 
