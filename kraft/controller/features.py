@@ -7,7 +7,7 @@ metadata would be lost by it. The updates of a request are made all or none.
 from __future__ import annotations
 
 from kraft.controller.configs import elr_safety_records
-from kraft.controller.eligibility import clear_of_all
+from kraft.controller.eligibility import replace_by_isrs
 from kraft.controller.state import ControllerResult, ControllerState, Steps
 from kraft.metadata.features import (
     CONTROLLER_REGISTRATION_SINCE,
@@ -84,7 +84,7 @@ def _update_records(state: ControllerState, update: FeatureUpdateKey) -> Steps[l
     if name != ELR_VERSION:
         return [record]
     if level == 0:
-        cleared = yield from clear_of_all(state, f"{ELR_VERSION} is 0 now, so that they are no longer maintained")
+        cleared = yield from replace_by_isrs(state, f"{ELR_VERSION} is 0 now, so that they are no longer maintained")
         return [record, *cleared]
     return [*elr_safety_records(state), record]
 

@@ -83,7 +83,8 @@ def check_image(image: MetadataImage) -> None:
             assert set(partition.removing_replicas) <= replicas, where
             assert not set(partition.adding_replicas) & set(partition.removing_replicas), where
             assert elr_enabled or not partition.elr, where
-            assert elr_enabled or partition.isr or not partition.last_known_elr, where
+            assert elr_enabled or partition.isr, where
+            assert replicas & {*partition.isr, *partition.elr, *partition.last_known_elr}, f"waits for nobody: {where}"
             if partition.leader != NO_LEADER:
                 assert image.cluster.brokers[partition.leader].active, where
                 assert all(image.cluster.brokers[it].active for it in partition.isr), where

@@ -304,6 +304,73 @@ def test_another_min_isr_makes_eligibility_void(cluster: Any) -> None:
     assert set_config(cluster, 4, "1", "min.insync.replicas", "1") == ErrorCode.INVALID_CONFIG
 
 
+@pytest.mark.feature("MB-15", "MB-20")
+@pytest.mark.parametrize("min_isr", [1, 2, 3])
+@pytest.mark.parametrize("resource", [(2, "t"), (4, "")], ids=["topic", "cluster"])
+def test_another_min_isr_leaves_a_partition_without_a_leader_its_eligible_replicas(
+    cluster: Any, resource: tuple[int, str], min_isr: int
+) -> None:
+    """Nothing was committed without a leader, so that both replicas still have all that was."""
+    cluster.create_topic("t", [1, 2])
+    cluster.create_topic("alone", [1])
+    cluster.die(2)
+    cluster.die(1)
+    assert set_config(cluster, *resource, "min.insync.replicas", str(min_isr)) == 0
+    waiting = cluster.partition("t")
+    assert (waiting.leader, waiting.isr, waiting.elr, waiting.last_known_elr) == (NO_LEADER, (), (1, 2), (1,))
+    cluster.restart(2, clean=True)
+    cluster.heartbeat(2)
+    online = cluster.partition("t")
+    assert (online.leader, online.isr, online.leader_recovery_state) == (2, (2,), LEADER_RECOVERED)
+    assert online.elr == (() if min_isr == 1 else (1,)), "a leader that commits alone is ahead of broker 1"
+    cluster.restart(1, clean=True)
+    cluster.heartbeat(1)
+    assert cluster.partition("alone").leader == 1
+
+
+@pytest.mark.feature("MB-15", "MB-20")
+def test_another_min_isr_leaves_a_partition_its_last_known_leader(cluster: Any) -> None:
+    cluster.create_topic("t", [1])
+    cluster.restart(1, clean=False)
+    assert (cluster.partition("t").elr, cluster.partition("t").last_known_elr) == ((), (1,))
+    assert set_config(cluster, 2, "t", "min.insync.replicas", "2") == 0
+    cluster.heartbeat(1)
+    online = cluster.partition("t")
+    assert (online.leader, online.isr, online.leader_recovery_state) == (1, (1,), LEADER_RECOVERING)
+
+
+def disable_elr(cluster: Any) -> None:
+    update = FeatureUpdateKey(feature=ELR_VERSION, max_version_level=0, upgrade_type=2)
+    assert cluster.send(UpdateFeaturesRequest(feature_updates=[update])).error_code == ErrorCode.NONE
+
+
+@pytest.mark.feature("MB-15")
+def test_a_partition_without_a_leader_waits_on_when_eligible_replicas_are_disabled(cluster: Any) -> None:
+    """As in a cluster that never had them: the last one stays in the ISR."""
+    cluster.create_topic("t", [2, 1])
+    cluster.die(1)
+    cluster.die(2)
+    disable_elr(cluster)
+    waiting = cluster.partition("t")
+    assert (waiting.leader, waiting.isr, waiting.elr, waiting.last_known_elr) == (NO_LEADER, (2,), (), ())
+    for broker_id in (1, 2):
+        cluster.restart(broker_id, clean=True)
+        cluster.heartbeat(broker_id)
+    online = cluster.partition("t")
+    assert (online.leader, online.isr, online.leader_recovery_state) == (2, (2,), LEADER_RECOVERED)
+
+
+@pytest.mark.feature("MB-15")
+def test_a_last_known_leader_still_leads_in_recovery_when_eligible_replicas_are_disabled(cluster: Any) -> None:
+    cluster.create_topic("t", [1])
+    cluster.restart(1, clean=False)
+    disable_elr(cluster)
+    cluster.heartbeat(1)
+    online = cluster.partition("t")
+    assert (online.leader, online.isr, online.leader_recovery_state) == (1, (1,), LEADER_RECOVERING)
+    assert cluster.propose_isr("t", [1]).leader_recovery_state == LEADER_RECOVERED
+
+
 @pytest.mark.feature("MB-14")
 def test_an_unclean_election_takes_any_live_replica_if_the_topic_allows_it(make_cluster: Any) -> None:
     cluster = make_cluster(levels={"eligible.leader.replicas.version": 0})
