@@ -110,7 +110,7 @@ class MembershipPromises:
         new = set(image.isr) - set(before.isr)
         if not new:
             return
-        # An AlterPartition of a leader with a full disk lets a replica in, and elects another leader in the same change.
+        # An AlterPartition of a leader with a full disk lets a replica in and elects another leader in one change.
         asked = self._wishes.get(key, {}).get((before.leader_epoch, before.partition_epoch), frozenset())
         if image.leader_epoch > before.leader_epoch:
             asked |= {image.leader}

@@ -126,7 +126,7 @@ async def test_a_position_with_an_epoch_is_held_against_the_log(any_cluster: Any
             assert [record.offset for record in await read(reader, 2)] == [3, 4]
             assert reader.positions() == {partition: OffsetAndMetadata(5, 0)}
             reader.seek(partition, OffsetAndMetadata(9, 0, ""))
-            with pytest.raises(LogTruncationException, match=r"up to offset 9 in leader epoch 0; the log diverges at offset 5"):
+            with pytest.raises(LogTruncationException, match="in leader epoch 0; the log diverges at offset 5"):
                 await read(reader, 1)
             reader.seek(partition, 4)
             assert [record.offset for record in await read(reader, 1)] == [4]
