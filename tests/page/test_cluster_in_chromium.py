@@ -111,7 +111,7 @@ def test_kill_a_leader_and_lose_nothing(tmp_path: Path, browser_pages: BrowserPa
         dialog = page.get_by_role("dialog")
         expect(dialog.locator(".facts")).to_contain_text("leader epoch")
         expect(dialog.locator(".cause")).to_contain_text(re.compile(victim.replace("-", ".")))
-        expect(dialog.locator(".story p").first).to_contain_text("topic demo is made")
+        expect(dialog.locator(".story p").first).to_contain_text("topic demo is created")
         expect(dialog.locator(".story")).to_contain_text("leader of demo-0 moved")
         page.keyboard.press("Escape")
 
