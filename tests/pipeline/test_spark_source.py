@@ -297,7 +297,7 @@ def test_lost_offsets_are_an_error_or_skipped(topics: Topics, query: Query) -> N
     query.after_batch = None
     assert query.values == every(range(10), range(1))
     line = refusal(caught.value).line
-    assert line.startswith("short-0: offsets 10 to 14 are gone, the log begins at 15")
+    assert line.startswith("short-0: offsets 10 to 14 were deleted, the log begins at 15")
     assert "failOnDataLoss" in line
     query.run(subscribe=name, failOnDataLoss="false")
     assert query.values == every(range(15, 30), range(1))
