@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tests.house.test_arrows import ROOT, strongly_connected
 
 ROOMS = ("broker", "runtime", "settings", "storage")
 
@@ -25,26 +24,14 @@ def imports_of(room: str) -> dict[str, set[str]]:
     return found
 
 
-def circle_in(imports: dict[str, set[str]]) -> list[str]:
-    """The names of one circle; empty if there is none."""
-    done: set[str] = set()
-
-    def follow(way: list[str]) -> list[str]:
-        for name in sorted(imports[way[-1]]):
-            if name in way:
-                return way[way.index(name) :]
-            if name not in done and (circle := follow([*way, name])):
-                return circle
-        done.add(way[-1])
-        return []
-
-    return next((circle for name in sorted(imports) if name not in done and (circle := follow([name]))), [])
+def circles_in(imports: dict[str, set[str]]) -> list[list[str]]:
+    return [sorted(circle) for circle in strongly_connected(imports) if len(circle) > 1]
 
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_there_is_no_circle(room: str) -> None:
-    assert circle_in(imports_of(room)) == []
+    assert circles_in(imports_of(room)) == []
 
 
 def test_a_circle_is_found() -> None:
-    assert circle_in({"a": {"b"}, "b": {"c", "d"}, "c": set(), "d": {"a"}}) == ["a", "b", "d"]
+    assert circles_in({"a": {"b"}, "b": {"c", "d"}, "c": set(), "d": {"a"}}) == [["a", "b", "d"]]
