@@ -401,7 +401,7 @@ class BrokerNode:
             partial(replica_families, partitions, self.fetchers, self.metadata),
             partial(traffic_families, partitions, self._bytes_out, self._conversions),
             partial(log_families, partitions),
-            partial(cleaner_families, partitions, self.store.directories, self._cleaner_work),
+            partial(cleaner_families, self.store.directories, self._cleaner_work),
             partial(waiting_families, partitions, self.fetches, self.deletions),
             partial(group_families, self.groups, self._group_events),
             partial(transaction_families, self.transactions, self.markers, self.verifier.counted),
