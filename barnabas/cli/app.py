@@ -15,6 +15,7 @@ from barnabas.cli import (
     demo,
     groups,
     log,
+    migrate,
     node_help,
     page,
     perf,
@@ -59,6 +60,7 @@ app.add_typer(groups.app, name="groups")
 app.add_typer(configs.app, name="configs")
 app.add_typer(transactions.app, name="transactions")
 app.add_typer(cluster.app, name="cluster")
+app.command("migrate")(migrate.migrate)
 app.command("why")(why.why)
 app.add_typer(perf.app, name="perf")
 app.command("demo")(demo.demo)
