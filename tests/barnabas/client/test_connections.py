@@ -440,7 +440,7 @@ def test_a_rejected_identity_is_reported_at_once() -> None:
     stage(scenario)
 
 
-# Whom to ask
+# Choice of the node
 
 
 def test_the_order_of_connections() -> None:

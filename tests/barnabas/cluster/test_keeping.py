@@ -85,7 +85,7 @@ def test_a_node_that_dies_of_its_own_mistake_is_started_again(cluster: KeptClust
 
 
 def test_a_node_that_the_machine_ends_is_started_again(cluster: KeptCluster) -> None:
-    """As when memory runs out: SIGKILL, but not by way of the cluster."""
+    """The kernel kills a process that way when memory runs out; the cluster did not ask for it."""
     cluster.up()
     os.kill(cluster.pid("controller-101"), signal.SIGKILL)
     wait_for(lambda: cluster.state("controller-101") == ("running", 1))
