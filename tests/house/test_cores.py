@@ -136,7 +136,7 @@ def test_a_core_does_not_reach_outside(name: str) -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "from runtime.channel import Channel",
+        "from barnabas.runtime.channel import Channel",
         "import threading",
         "def f():\n    import trio",
         "from datetime import datetime\ndatetime.now()",
@@ -155,7 +155,8 @@ def test_imports_of_a_core_from_outside_are_found(source: str, tmp_path: Path, m
 def test_pure_and_type_checking_imports_of_a_core_are_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "core.py"
     path.write_text(
-        "from typing import TYPE_CHECKING\nfrom runtime.world import Chance\nfrom protocol.errors import ErrorCode\n"
+        "from typing import TYPE_CHECKING\n"
+        "from barnabas.runtime.world import Chance\nfrom barnabas.protocol.errors import ErrorCode\n"
         "if TYPE_CHECKING:\n    import trio\n"
     )
     monkeypatch.setattr("tests.house.test_cores.ROOT", tmp_path)
