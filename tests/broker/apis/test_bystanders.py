@@ -132,11 +132,11 @@ async def test_a_mistake_of_ours_in_the_background_is_answered_and_counted(rig: 
     async def mistaken(broker_epoch: int) -> None:
         raise RuntimeError("a mistake")
 
-    original = broker.producer_ids.fetch
-    broker.producer_ids.fetch = mistaken  # type: ignore[method-assign, assignment]
+    original = broker.coordination.producer_ids.fetch
+    broker.coordination.producer_ids.fetch = mistaken  # type: ignore[method-assign, assignment]
     answer = await rig.ask(1, InitProducerIdRequest(transactional_id=None))
     assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    broker.producer_ids.fetch = original  # type: ignore[method-assign]
+    broker.coordination.producer_ids.fetch = original  # type: ignore[method-assign]
     assert (await rig.ask(1, InitProducerIdRequest(transactional_id=None))).error_code == 0
     assert broker.background.failures == 1
 

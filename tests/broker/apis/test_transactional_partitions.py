@@ -43,7 +43,7 @@ class Oracle:
         self.verdicts: dict[TopicPartition, ErrorCode] = {}
         self.gate = trio.Event()
         self.gate.set()
-        rig.broker(node).verifier.verify = self.verify  # type: ignore[method-assign]
+        rig.broker(node).coordination.verifier.verify = self.verify  # type: ignore[method-assign]
 
     async def verify(
         self,
