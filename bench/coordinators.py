@@ -314,7 +314,7 @@ def coordinator_killed(cluster: Cluster, protocol: str) -> Measured:
             wait_until(lambda: all(len(times) > 20 for times in committed), "first commits")
             broker_id = cluster.coordinator(group.id)
             with cluster.without_broker(broker_id) as at:
-                # What was under way when it was killed may have been answered just before.
+                # Requests in flight at the kill may have been answered just before.
                 since = at + 0.02
                 wait_until(lambda: all(times[-1] > since for times in committed), "a commit after the kill")
                 resumed = max(next(when for when in times if when > since) for times in committed)

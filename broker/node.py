@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import re
 from functools import cache, partial
-from typing import Any
 
 import trio
 
@@ -17,41 +16,27 @@ from barnabas.broker.apis.configs import ConfigPorts
 from barnabas.broker.apis.delete_records import DeleteRecordsPorts
 from barnabas.broker.apis.describe_cluster import ClusterPorts
 from barnabas.broker.apis.fetch import FetchPorts
-from barnabas.broker.apis.find_coordinator import FindCoordinatorPorts
-from barnabas.broker.apis.group_calls import consumer_protocol_is_enabled
-from barnabas.broker.apis.group_offsets import GroupOffsetPorts, TransactionalOffsetPorts
 from barnabas.broker.apis.log_dirs import LogDirPorts
-from barnabas.broker.apis.markers import MarkerPorts, write_markers
 from barnabas.broker.apis.metadata import MetadataPorts
 from barnabas.broker.apis.partition_lookup import PartitionLookup
 from barnabas.broker.apis.produce_request import ProducePorts
-from barnabas.broker.apis.producer_ids import ProducerIdPorts
-from barnabas.broker.apis.transactions import AddOffsetsPorts, AddPartitionsPorts, add_partitions_here
-from barnabas.broker.auto_topics import AutoTopics
 from barnabas.broker.controller_channel import ControllerChannel
-from barnabas.broker.coordinator.coordinator import Coordinator
-from barnabas.broker.coordinator_metrics import group_families, transaction_families
+from barnabas.broker.coordination import Coordination, CoordinationPorts
 from barnabas.broker.directory_assignments import DirectoryAssignments
 from barnabas.broker.disk_space import DiskSpace
 from barnabas.broker.dispatch import (
     ClusterHandlerPorts,
     DataPorts,
-    GroupHandlerPorts,
     Handlers,
-    TransactionHandlerPorts,
     cluster_handlers,
     data_handlers,
-    group_handlers,
     make_dispatcher,
     telemetry_handlers,
-    transaction_handlers,
 )
 from barnabas.broker.fetch_sessions import PARTITION_BYTES, FetchSessions, PartitionKey
 from barnabas.broker.fetch_wakeups import FetchWakeups, Work
 from barnabas.broker.forwarding import Forwarding, ForwardingPorts
 from barnabas.broker.group_lag import GroupLagPorts, GroupLags
-from barnabas.broker.groups.coordinator import GroupCoordinatorPorts, group_coordinator
-from barnabas.broker.internal_topics import GROUP_TOPIC
 from barnabas.broker.keyed_queues import KeyedQueues
 from barnabas.broker.lifecycle import BrokerLifecycle, BrokerState, HeartbeatTimes
 from barnabas.broker.log_cleaner import LogCleaner
@@ -70,8 +55,8 @@ from barnabas.broker.metrics import (
     waiting_families,
 )
 from barnabas.broker.periodic import PeriodicPorts, PeriodicWork
-from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.purgatory import Purgatory
+from barnabas.broker.registration import registration
 from barnabas.broker.replication.fetcher import Fetchers, FetchSettings
 from barnabas.broker.replication.isr_changes import IsrChanges
 from barnabas.broker.replication.partition import Partition, PartitionHost
@@ -80,16 +65,12 @@ from barnabas.broker.state_page import StatePorts, broker_state_page
 from barnabas.broker.telemetry import REPORTER, ClientTelemetry
 from barnabas.broker.timers import run_timers
 from barnabas.broker.timing_wheel import TimingWheel
-from barnabas.broker.traffic import BytesOut, CleanerWork, Conversions, GroupEvents
-from barnabas.broker.transactions.coordinator import TransactionCoordinatorPorts, marker_writer, transaction_coordinator
-from barnabas.broker.transactions.verification import TransactionVerifier
+from barnabas.broker.traffic import BytesOut, CleanerWork, Conversions
 from barnabas.kraft.metadata.delta import MetadataDelta
-from barnabas.kraft.metadata.features import SUPPORTED_FEATURES
 from barnabas.kraft.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RESOURCE, MetadataImage
 from barnabas.kraft.raft_metrics import raft_families
 from barnabas.kraft.replica_config import replica_config
 from barnabas.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from barnabas.runtime.background import Background
 from barnabas.runtime.channel import Channel
 from barnabas.runtime.decision_pages import decision_pages
@@ -107,7 +88,6 @@ from barnabas.runtime.metrics import (
 from barnabas.runtime.observatory import Observatory
 from barnabas.runtime.process import CannotRun
 from barnabas.runtime.server import Server, ServerLimits
-from barnabas.runtime.uuids import random_uuid
 from barnabas.runtime.worker import Worker
 from barnabas.runtime.world import World
 from barnabas.settings.broker import BrokerSettings
@@ -125,7 +105,6 @@ CONTROLLED_SHUTDOWN_TIMEOUT_MS = 30_000
 """Longest wait of a stopping broker until the controller has moved its leaderships away."""
 CLOSING_TIMEOUT_MS = 2_000
 """Longest wait for requests under way when the listeners close."""
-_PLAINTEXT = 0
 
 
 async def run_broker(
@@ -217,7 +196,7 @@ class BrokerNode:
         self.lifecycle = BrokerLifecycle(
             world=world,
             controller=heartbeats,
-            registration=self._registration(),
+            registration=registration(settings, world, store),
             times=HeartbeatTimes(
                 heartbeat_interval_ms=settings.broker_heartbeat_interval_ms,
                 session_timeout_ms=settings.broker_session_timeout_ms,
@@ -234,7 +213,7 @@ class BrokerNode:
         settings, world = self._static, self.world
         self._isr_changes = IsrChanges(settings.node_id, self._broker_epoch, self._alter_partition)
         self.fetchers = Fetchers(
-            world, self._nursery, self._fetch_settings(), self._broker_epoch, self._channel_to
+            world, self._nursery, FetchSettings.of(settings), self._broker_epoch, self._channel_to
         )
         self.fetches: Purgatory[PartitionKey] = Purgatory(self.wheel)
         self.deletions: Purgatory[PartitionKey] = Purgatory(self.wheel)
@@ -270,36 +249,20 @@ class BrokerNode:
         )
 
     def _wire_coordinators(self) -> None:
-        """Groups, transactions, and what both need."""
-        world, settings = self.world, self.current_settings
-        self.producer_ids = ProducerIds(self._controller, self._static.node_id)
-        self.auto_topics = AutoTopics(self._controller, self.background, world.monotonic, settings)
-        self._group_events = GroupEvents()
-        group_ports = GroupCoordinatorPorts(
-            world, self.background, self.wheel, self.metadata, settings, self.decisions, self._group_events
+        ports = CoordinationPorts(
+            world=self.world,
+            nursery=self._nursery,
+            background=self.background,
+            wheel=self.wheel,
+            metadata=self.metadata,
+            partitions=self.partitions,
+            controller=self._controller,
+            settings=self.current_settings,
+            decisions=self.decisions,
+            broker_epoch=self._broker_epoch,
         )
-        transaction_ports = TransactionCoordinatorPorts(
-            world,
-            self.background,
-            self.wheel,
-            self.metadata,
-            settings,
-            self.decisions,
-            self.producer_ids,
-            self._broker_epoch,
-        )
-        self.groups = group_coordinator(group_ports)
-        self._marker_ports = MarkerPorts(
-            self.partitions, self.groups.shard_at, self.wheel, world.monotonic, world.wall_clock, settings
-        )
-        self.markers = marker_writer(transaction_ports, self._nursery, partial(write_markers, self._marker_ports))
-        self.transactions = transaction_coordinator(transaction_ports, self.markers)
-        self.coordinators: list[Coordinator[Any]] = [self.groups, self.transactions]
-        """All that follow which partitions this broker leads."""
-        self._add_partitions_ports = AddPartitionsPorts(self.transactions, self.metadata)
-        self.verifier = TransactionVerifier(
-            world, self._nursery, self.metadata, settings, partial(add_partitions_here, self._add_partitions_ports)
-        )
+        self.coordination = Coordination(ports)
+        self.groups, self.transactions = self.coordination.groups, self.coordination.transactions
 
     def _wire_disks(self) -> None:
         directories = self.store.directories
@@ -318,8 +281,8 @@ class BrokerNode:
         """None: clients are not asked for metrics."""
         if REPORTER in re.split(r"\s*,\s*", self._static.raw.get("metric.reporters", "").strip()):
             self.telemetry = ClientTelemetry(world.chance, self._static.telemetry_max_bytes)
-        handlers = self._data_handlers() | self._cluster_handlers() | self._group_handlers()
-        handlers |= self._transaction_handlers() | telemetry_handlers(self.telemetry, world.monotonic)
+        handlers = self._data_handlers() | self._cluster_handlers() | self.coordination.handlers()
+        handlers |= telemetry_handlers(self.telemetry, world.monotonic)
         self._dispatcher = make_dispatcher(
             handlers,
             ApiVersionsPorts(self.metadata, self.telemetry),
@@ -343,7 +306,7 @@ class BrokerNode:
             monotonic=world.monotonic,
             wall_clock=world.wall_clock,
             worker=self.worker,
-            verifier=self.verifier,
+            verifier=self.coordination.verifier,
             settings=settings,
         )
         fetch = FetchPorts(
@@ -364,33 +327,9 @@ class BrokerNode:
     def _cluster_handlers(self) -> Handlers:
         node_id, settings = self._static.node_id, self.current_settings
         self.forwarding = Forwarding(ForwardingPorts(self._controller, self.background, settings))
-        metadata = MetadataPorts(node_id, self.metadata, self.auto_topics.create, self.world.monotonic)
+        metadata = MetadataPorts(node_id, self.metadata, self.coordination.auto_topics.create, self.world.monotonic)
         configs = ConfigPorts(node_id, self._static.raw, self.metadata, self.forwarding.forward)
         return cluster_handlers(ClusterHandlerPorts(metadata, ClusterPorts(self.metadata, settings), configs))
-
-    def _group_handlers(self) -> Handlers:
-        settings = self.current_settings
-        offsets = GroupOffsetPorts(self.groups, self.metadata)
-        return group_handlers(
-            GroupHandlerPorts(
-                self.groups,
-                lambda: consumer_protocol_is_enabled(self.settings, self.metadata.image),
-                FindCoordinatorPorts(self.metadata, self.auto_topics.create_internal, self._may_have_lost),
-                TransactionalOffsetPorts(offsets, self.verifier, settings),
-            )
-        )
-
-    def _transaction_handlers(self) -> Handlers:
-        create_internal = self.auto_topics.create_internal
-        return transaction_handlers(
-            TransactionHandlerPorts(
-                self.transactions,
-                ProducerIdPorts(self.transactions, self.producer_ids, self._broker_epoch),
-                self._add_partitions_ports,
-                AddOffsetsPorts(self.transactions, self.groups.partition_of, create_internal),
-                self._marker_ports,
-            )
-        )
 
     def _wire_pages(self) -> None:
         """Metrics, decisions and state, over HTTP."""
@@ -403,8 +342,7 @@ class BrokerNode:
             partial(log_families, partitions),
             partial(cleaner_families, self.store.directories, self._cleaner_work),
             partial(waiting_families, partitions, self.fetches, self.deletions),
-            partial(group_families, self.groups, self._group_events),
-            partial(transaction_families, self.transactions, self.markers, self.verifier.counted),
+            *self.coordination.families(),
             partial(broker_families, self.lifecycle, self.metadata, self._server),
             partial(raft_families, self.metadata_log.replica),
             lambda: request_families(self._dispatcher.counters),
@@ -471,8 +409,7 @@ class BrokerNode:
             await self._server.stop()
         # Stop all writers first: the clean-shutdown marker makes recovery skip anything written after this.
         self.fetchers.stop()
-        for coordinator in self.coordinators:
-            coordinator.stop()
+        self.coordination.stop()
         await self.store.close(self.lifecycle.broker_epoch)
 
     async def _run_metadata_log(self, *, task_status: trio.TaskStatus[None]) -> None:
@@ -485,7 +422,7 @@ class BrokerNode:
             store=self.store,
             partitions=self.partitions,
             metadata=self.metadata,
-            coordinators=self.coordinators,
+            coordinators=self.coordination.all,
             may_be_fenced=self.lifecycle.may_be_fenced,
             cleaner=cleaner,
         )
@@ -552,12 +489,9 @@ class BrokerNode:
         if self.telemetry is not None:
             self.telemetry.configs_are(delta.after.configs)
         self.partitions.apply_delta(delta)
-        for coordinator in self.coordinators:
-            coordinator.metadata_changed(delta)
+        self.coordination.metadata_changed(delta)
         if delta.changed_brokers:
             self.fetchers.metadata_changed()
-            self.markers.metadata_changed(delta)
-            self.verifier.metadata_changed(delta)
         self._assignments.look()
         self._published.set()
         self.lifecycle.metadata_advanced()
@@ -573,11 +507,7 @@ class BrokerNode:
             self.deletions.check_and_complete((partition.topic_id, partition.index))
 
     def _leadership_changed(self, partition: Partition) -> None:
-        for coordinator in self.coordinators:
-            coordinator.leadership_changed(partition)
-
-    def _may_have_lost(self, topic: str, index: int) -> bool:
-        return (self.groups if topic == GROUP_TOPIC else self.transactions).may_have_lost(index)
+        self.coordination.leadership_changed(partition)
 
     def _broker_epoch(self) -> int:
         return self.lifecycle.broker_epoch
@@ -617,36 +547,6 @@ class BrokerNode:
             static=self._static.raw,
             cluster_default=image.config(BROKER_RESOURCE, ""),
             per_broker=image.config(BROKER_RESOURCE, str(self._static.node_id)),
-        )
-
-    def _registration(self) -> BrokerRegistrationRequest:
-        settings = self._static
-        return BrokerRegistrationRequest(
-            broker_id=settings.node_id,
-            cluster_id=self.store.directories.cluster_id,
-            incarnation_id=random_uuid(self.world.chance),
-            listeners=[
-                Listener(name=each.name, host=each.host, port=each.port, security_protocol=_PLAINTEXT)
-                for each in settings.advertised_listeners
-            ],
-            features=[
-                Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
-                for name, (lowest, highest) in sorted(SUPPORTED_FEATURES.items())
-            ],
-            rack=settings.broker_rack,
-            log_dirs=self.store.online_ids,
-            previous_broker_epoch=self.store.directories.previous_broker_epoch,
-        )
-
-    def _fetch_settings(self) -> FetchSettings:
-        settings = self._static
-        return FetchSettings(
-            node_id=settings.node_id,
-            fetch_wait_max_ms=settings.replica_fetch_wait_max_ms,
-            fetch_min_bytes=settings.replica_fetch_min_bytes,
-            fetch_max_bytes=settings.replica_fetch_max_bytes,
-            fetch_response_max_bytes=settings.replica_fetch_response_max_bytes,
-            socket_timeout_ms=settings.replica_socket_timeout_ms,
         )
 
 

@@ -209,7 +209,7 @@ def test_every_log_has_its_turn_the_dirtiest_first() -> None:
 
 @pytest.mark.feature("CR-06")
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_as_many_logs_at_a_time_as_there_are_threads(threads: int) -> None:
+def test_each_thread_cleans_one_log_at_a_time(threads: int) -> None:
     async def story(bench: Bench) -> None:
         bench.change(log_cleaner_threads=str(threads), log_cleaner_io_buffer_size="1000")
         logs = [bench.log(f"topic{number}", 60) for number in range(6)]

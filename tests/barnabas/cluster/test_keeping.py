@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.cluster.keeping import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, WELL_AFTER_SECONDS, Backoff, KeepFile
+from barnabas.cluster.keeping import WELL_AFTER_SECONDS, KeepFile, pause_seconds, restart_backoff
 from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.plan import Programs
 from barnabas.cluster.ports import free_base_port
@@ -68,10 +68,10 @@ def cluster(tmp_path: Path) -> Iterator[KeptCluster]:
 
 
 def test_pauses_double_up_to_a_minute_and_begin_again_after_a_minute_of_life() -> None:
-    backoff = Backoff()
-    assert [backoff.ended(0.1) for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
-    assert backoff.ended(WELL_AFTER_SECONDS) == FIRST_PAUSE_SECONDS
-    assert backoff.ended(1) == 2 * FIRST_PAUSE_SECONDS < LONGEST_PAUSE_SECONDS
+    backoff = restart_backoff()
+    assert [pause_seconds(backoff, 0.1) for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert pause_seconds(backoff, WELL_AFTER_SECONDS) == 1
+    assert pause_seconds(backoff, 1) == 2
 
 
 def test_a_node_that_dies_of_its_own_mistake_is_started_again(cluster: KeptCluster) -> None:
@@ -85,7 +85,7 @@ def test_a_node_that_dies_of_its_own_mistake_is_started_again(cluster: KeptClust
 
 
 def test_a_node_that_the_machine_ends_is_started_again(cluster: KeptCluster) -> None:
-    """As when memory runs out: SIGKILL, but not by way of the cluster."""
+    """The kernel kills a process that way when memory runs out; the cluster did not ask for it."""
     cluster.up()
     os.kill(cluster.pid("controller-101"), signal.SIGKILL)
     wait_for(lambda: cluster.state("controller-101") == ("running", 1))
