@@ -7,11 +7,12 @@ retried until the deadline, as Kafka's NodeToControllerChannelManager does.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import trio
 
+from kraft.quorum_messages import NodeAddress
 from protocol.errors import ErrorCode, KafkaError
 from runtime.channel import Channel, ChannelError, UnsupportedVersion
 from runtime.world import World
@@ -32,17 +33,18 @@ class ControllerChannel:
     """At most one connection at a time, to the active controller."""
 
     def __init__(
-        self, world: World, nursery: trio.Nursery, endpoints: Mapping[int, tuple[str, int]], client_id: str
+        self, world: World, nursery: trio.Nursery, address_of: Callable[[int], NodeAddress | None], client_id: str
     ) -> None:
-        """`endpoints`: controller id to (host, port)."""
+        """`address_of`: address of a controller by its id, if it is known."""
         self._world = world
         self._nursery = nursery
-        self._endpoints = endpoints
+        self._address_of = address_of
         self._client_id = client_id
         self._leader_id: int | None = None
         self._leader_changed = trio.Event()
         self._channel: Channel | None = None
         self._channel_leader_id: int | None = None
+        self._channel_address: NodeAddress | None = None
 
     @property
     def leader_id(self) -> int | None:
@@ -75,10 +77,11 @@ class ControllerChannel:
     async def _try_once(self, request: Any, timeout_ms: int) -> Any | None:
         leader_id = self._leader_id
         changed = self._leader_changed
-        if leader_id is None or leader_id not in self._endpoints:
+        address = None if leader_id is None else self._address_of(leader_id)
+        if leader_id is None or address is None:
             await changed.wait()
             return None
-        channel = self._channel_to(leader_id)
+        channel = self._channel_to(leader_id, address)
         try:
             response = await channel.call(request, timeout_ms=timeout_ms)
         except UnsupportedVersion as error:
@@ -93,12 +96,11 @@ class ControllerChannel:
             await changed.wait()
         return None
 
-    def _channel_to(self, leader_id: int) -> Channel:
-        if self._channel is None or self._channel_leader_id != leader_id:
+    def _channel_to(self, leader_id: int, address: NodeAddress) -> Channel:
+        if self._channel is None or (self._channel_leader_id, self._channel_address) != (leader_id, address):
             self._close_channel()
-            host, port = self._endpoints[leader_id]
-            self._channel = Channel(self._world, self._nursery, host, port, client_id=self._client_id)
-            self._channel_leader_id = leader_id
+            self._channel = Channel(self._world, self._nursery, address.host, address.port, client_id=self._client_id)
+            self._channel_leader_id, self._channel_address = leader_id, address
         return self._channel
 
     def _close_channel(self) -> None:

@@ -210,7 +210,12 @@ class BrokerNode:
         )
         self.metadata_log.leader_changed = self._controller_changed
         self._controller_channels = [
-            ControllerChannel(world, self._nursery, self._voters(), f"broker-{settings.node_id}-{purpose}")
+            ControllerChannel(
+                world,
+                self._nursery,
+                self.metadata_log.replica.calls.address_of,
+                f"broker-{settings.node_id}-{purpose}",
+            )
             for purpose in ("requests", "heartbeats", "isr")
         ]
         self._controller, heartbeats, self._isr_channel = self._controller_channels
@@ -605,9 +610,6 @@ class BrokerNode:
         self.lifecycle.heartbeat_soon()
 
     # -- settings in the form that the parts take
-
-    def _voters(self) -> dict[int, tuple[str, int]]:
-        return {voter.id: (voter.host, voter.port) for voter in self._static.controller_quorum_voters}
 
     def _topic_config(self, image: MetadataImage, topic: str) -> TopicConfig:
         return TopicConfig.resolve(image.config(TOPIC_RESOURCE, topic), self._layers(image).merged())

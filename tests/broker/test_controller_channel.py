@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import trio
 
 from broker.controller_channel import ControllerChannel
+from kraft.quorum_messages import NodeAddress
 from protocol.api_keys import ApiKey
 from protocol.errors import KafkaError
 from protocol.messages.api_versions import ApiVersionsResponse
@@ -15,6 +18,11 @@ from runtime.server import Server, ServerLimits
 from runtime.simulated import Universe, make_world, run_simulation
 
 PORT = 9093
+
+
+def at(*hosts: str) -> Callable[[int], NodeAddress | None]:
+    """Controllers 1, 2, … on these hosts."""
+    return {number: NodeAddress(host, PORT) for number, host in enumerate(hosts, 1)}.get
 
 
 async def controller(universe: Universe, name: str, nursery: trio.Nursery, *, answers: bool) -> None:
@@ -39,7 +47,7 @@ def test_a_call_leaves_a_silent_leader_for_the_next_one() -> None:
             await controller(universe, "old", nursery, answers=False)
             await controller(universe, "new", nursery, answers=True)
             world = make_world("broker", universe)
-            channel = ControllerChannel(world, nursery, {1: ("old", PORT), 2: ("new", PORT)}, "broker")
+            channel = ControllerChannel(world, nursery, at("old", "new"), "broker")
             channel.leader_is(1)
 
             async def elect() -> None:
@@ -62,7 +70,7 @@ def test_a_connection_without_answers_is_given_up() -> None:
     async def story(universe: Universe) -> int:
         async with trio.open_nursery() as nursery:
             await controller(universe, "leader", nursery, answers=True)
-            channel = ControllerChannel(make_world("broker", universe), nursery, {1: ("leader", PORT)}, "broker")
+            channel = ControllerChannel(make_world("broker", universe), nursery, at("leader"), "broker")
             channel.leader_is(1)
             await channel.call(BrokerHeartbeatRequest(broker_id=1), timeout_ms=1_000)
             universe.wires.cut("leader", "broker")
