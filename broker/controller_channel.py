@@ -7,11 +7,11 @@ retried until the deadline, as Kafka's NodeToControllerChannelManager does.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import trio
 
+from kraft.quorum_endpoints import QuorumEndpointsSource
 from kraft.quorum_messages import NodeAddress
 from protocol.errors import ErrorCode, KafkaError
 from runtime.channel import Channel, ChannelError, UnsupportedVersion
@@ -32,13 +32,10 @@ class ControllerCalls(Protocol):
 class ControllerChannel:
     """At most one connection at a time, to the active controller."""
 
-    def __init__(
-        self, world: World, nursery: trio.Nursery, address_of: Callable[[int], NodeAddress | None], client_id: str
-    ) -> None:
-        """`address_of`: address of a controller by its id, if it is known."""
+    def __init__(self, world: World, nursery: trio.Nursery, quorum: QuorumEndpointsSource, client_id: str) -> None:
         self._world = world
         self._nursery = nursery
-        self._address_of = address_of
+        self._quorum = quorum
         self._client_id = client_id
         self._leader_id: int | None = None
         self._leader_changed = trio.Event()
@@ -75,13 +72,13 @@ class ControllerChannel:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no answer from the active controller in {timeout_ms} ms")
 
     async def _try_once(self, request: Any, timeout_ms: int) -> Any | None:
-        leader_id = self._leader_id
         changed = self._leader_changed
-        address = None if leader_id is None else self._address_of(leader_id)
-        if leader_id is None or address is None:
+        known = self._quorum.quorum_endpoints()
+        leader_id = known.leader_id
+        if leader_id is None or known.leader is None:
             await changed.wait()
             return None
-        channel = self._channel_to(leader_id, address)
+        channel = self._channel_to(leader_id, known.leader)
         try:
             response = await channel.call(request, timeout_ms=timeout_ms)
         except UnsupportedVersion as error:

@@ -211,10 +211,7 @@ class BrokerNode:
         self.metadata_log.leader_changed = self._controller_changed
         self._controller_channels = [
             ControllerChannel(
-                world,
-                self._nursery,
-                self.metadata_log.replica.calls.address_of,
-                f"broker-{settings.node_id}-{purpose}",
+                world, self._nursery, self.metadata_log.replica, f"broker-{settings.node_id}-{purpose}"
             )
             for purpose in ("requests", "heartbeats", "isr")
         ]

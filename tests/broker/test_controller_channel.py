@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import trio
 
 from broker.controller_channel import ControllerChannel
+from kraft.quorum_endpoints import QuorumEndpoints
 from kraft.quorum_messages import NodeAddress
 from protocol.api_keys import ApiKey
 from protocol.errors import KafkaError
@@ -20,9 +19,16 @@ from runtime.simulated import Universe, make_world, run_simulation
 PORT = 9093
 
 
-def at(*hosts: str) -> Callable[[int], NodeAddress | None]:
-    """Controllers 1, 2, … on these hosts."""
-    return {number: NodeAddress(host, PORT) for number, host in enumerate(hosts, 1)}.get
+class Quorum:
+    """Controllers 1, 2, … on hosts of these names; 1 leads."""
+
+    def __init__(self, *hosts: str) -> None:
+        self.hosts = hosts
+        self.leader_id = 1
+
+    def quorum_endpoints(self) -> QuorumEndpoints:
+        address = NodeAddress(self.hosts[self.leader_id - 1], PORT)
+        return QuorumEndpoints(leader_id=self.leader_id, leader=address)
 
 
 async def controller(universe: Universe, name: str, nursery: trio.Nursery, *, answers: bool) -> None:
@@ -47,11 +53,13 @@ def test_a_call_leaves_a_silent_leader_for_the_next_one() -> None:
             await controller(universe, "old", nursery, answers=False)
             await controller(universe, "new", nursery, answers=True)
             world = make_world("broker", universe)
-            channel = ControllerChannel(world, nursery, at("old", "new"), "broker")
+            quorum = Quorum("old", "new")
+            channel = ControllerChannel(world, nursery, quorum, "broker")
             channel.leader_is(1)
 
             async def elect() -> None:
                 await trio.sleep(2)
+                quorum.leader_id = 2
                 channel.leader_is(2)
 
             nursery.start_soon(elect)
@@ -70,7 +78,7 @@ def test_a_connection_without_answers_is_given_up() -> None:
     async def story(universe: Universe) -> int:
         async with trio.open_nursery() as nursery:
             await controller(universe, "leader", nursery, answers=True)
-            channel = ControllerChannel(make_world("broker", universe), nursery, at("leader"), "broker")
+            channel = ControllerChannel(make_world("broker", universe), nursery, Quorum("leader"), "broker")
             channel.leader_is(1)
             await channel.call(BrokerHeartbeatRequest(broker_id=1), timeout_ms=1_000)
             universe.wires.cut("leader", "broker")
