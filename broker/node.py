@@ -83,11 +83,16 @@ from broker.timing_wheel import TimingWheel
 from broker.traffic import BytesOut, CleanerWork, Conversions, GroupEvents
 from broker.transactions.coordinator import TransactionCoordinatorPorts, marker_writer, transaction_coordinator
 from broker.transactions.verification import TransactionVerifier
+from kraft.commit_feed import MetadataListener
 from kraft.metadata.delta import MetadataDelta
 from kraft.metadata.features import SUPPORTED_FEATURES
 from kraft.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RESOURCE, MetadataImage
+from kraft.metadata_replica import MetadataReplica
+from kraft.metrics import controller_families
+from kraft.node import ControllerNode, run_replica
 from kraft.raft_metrics import raft_families
 from kraft.replica_config import replica_config
+from kraft.shared_listener import SharedListener
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from runtime.background import Background
@@ -111,6 +116,7 @@ from runtime.uuids import random_uuid
 from runtime.worker import Worker
 from runtime.world import World
 from settings.broker import BrokerSettings
+from settings.controller import ControllerSettings
 from settings.describe import BrokerLayers
 from settings.dynamic import with_dynamic_configs
 from settings.topic import TopicConfig
@@ -133,9 +139,14 @@ async def run_broker(
     world: World,
     *,
     stop: trio.Event,
+    controller: ControllerSettings | None = None,
     task_status: trio.TaskStatus[BrokerNode] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run until `stop` is set or something fails; started once clients are served."""
+    """Run until `stop` is set or something fails; started once clients are served.
+
+    With `controller` this is a combined node (`process.roles=broker,controller`): both roles in one process, over one
+    replica of the metadata log in one directory.
+    """
     try:
         directories = await world.run_blocking(
             lambda: LogDirectories.open(
@@ -152,7 +163,10 @@ async def run_broker(
         async with trio.open_nursery() as nursery:
             decisions = Decisions(f"broker-{settings.node_id}", world.wall_clock.now_ms)
             store = LogStore(directories, world, decisions)
-            node = BrokerNode(settings, world, store, nursery, decisions)
+            beside = None
+            if controller is not None:
+                beside = ControllerNode(controller, world, nursery, decisions, directories.cluster_id)
+            node = BrokerNode(settings, world, store, nursery, decisions, beside)
             await node.start()
             task_status.started(node)
             await stop.wait()
@@ -166,12 +180,20 @@ class BrokerNode:
     """The parts of one broker. They do not know the node: each gets what it needs from the `_wire_…` methods."""
 
     def __init__(
-        self, settings: BrokerSettings, world: World, store: LogStore, nursery: trio.Nursery, decisions: Decisions
+        self,
+        settings: BrokerSettings,
+        world: World,
+        store: LogStore,
+        nursery: trio.Nursery,
+        decisions: Decisions,
+        controller: ControllerNode | None,
     ) -> None:
+        """`controller`: the other role of a combined node."""
         self.settings = settings
         """The settings as they hold now, with dynamic configs."""
         self.store = store
         self.decisions = decisions
+        self.controller = controller
         self._static = settings
         """The settings of the broker's own file."""
         self.world = world
@@ -201,18 +223,22 @@ class BrokerNode:
         cluster_id = store.directories.cluster_id
         directory = settings.metadata_directory
         self.metadata_log = MetadataFollower(
-            replica_config(settings, cluster_id, store.id_of(directory), directory),
-            world,
             self._nursery,
-            self.decisions,
             self._has_own_registration,
             self._metadata_advanced,
+            writes_snapshots=self.controller is None,
         )
         self.metadata_log.leader_changed = self._controller_changed
+        listener: MetadataListener = self.metadata_log
+        if self.controller is not None:
+            listener = SharedListener(self.controller.service, self.metadata_log)
+        config = replica_config(settings, cluster_id, store.id_of(directory), directory)
+        replica = MetadataReplica(config, world, listener, self.decisions)
+        self.metadata_log.attach(replica)
+        if self.controller is not None:
+            self.controller.attach(replica)
         self._controller_channels = [
-            ControllerChannel(
-                world, self._nursery, self.metadata_log.replica, f"broker-{settings.node_id}-{purpose}"
-            )
+            ControllerChannel(world, self._nursery, replica, f"broker-{settings.node_id}-{purpose}")
             for purpose in ("requests", "heartbeats", "isr")
         ]
         self._controller, heartbeats, self._isr_channel = self._controller_channels
@@ -331,6 +357,8 @@ class BrokerNode:
         self._dispatcher.decisions = self.decisions
         self._server = Server(world, self._dispatcher, self._limits, self.worker)
         self._server.on_long_turn = self._dispatcher.overran
+        if self.controller is not None:
+            self._dispatcher.count_together(self.controller.dispatcher)
         if self.telemetry is not None:
             self._server.on_connection_closed = self.telemetry.disconnected
 
@@ -415,6 +443,9 @@ class BrokerNode:
             partial(process_families, world),
             lambda: space_families(world.disk, [it.path for it in self.store.directories.online]),
         ]
+        controller = self.controller
+        if controller is not None:
+            families.append(lambda: controller_families(controller.service, world))
         if self.telemetry is not None:
             telemetry = self.telemetry
             families.append(lambda: telemetry.families(world.monotonic.now_ms()))
@@ -428,6 +459,7 @@ class BrokerNode:
             decisions=self.decisions,
             bytes_out=self._bytes_out,
             what_is_missing=self._what_is_missing,
+            controller=None if controller is None else controller.state,
         )
         self._observatory = Observatory(self._what_is_missing)
         self._observatory.pages["/metrics"] = BrokerMetrics(families, lags, world.wall_clock).page
@@ -439,7 +471,9 @@ class BrokerNode:
     async def start(self) -> None:
         """Returns when clients are served."""
         await self._nursery.start(self._observatory.serve, self.world, self._static.http_listener)
-        await self._nursery.start(self._run_metadata_log)
+        await self._nursery.start(run_replica, self.metadata_log.replica)
+        if self.controller is not None:
+            await self.controller.start()
         self._nursery.start_soon(self.lifecycle.run)
         self._nursery.start_soon(self._isr_changes.run)
         self._nursery.start_soon(self._disk_space.run)
@@ -476,9 +510,8 @@ class BrokerNode:
         for coordinator in self.coordinators:
             coordinator.stop()
         await self.store.close(self.lifecycle.broker_epoch)
-
-    async def _run_metadata_log(self, *, task_status: trio.TaskStatus[None]) -> None:
-        await self.metadata_log.run(task_status=task_status)
+        if self.controller is not None:
+            await self.controller.stop()
 
     def _periodic_work(self) -> PeriodicWork:
         cleaner = LogCleaner(self.world, self.store, self.current_settings, self._cleaner_work)
@@ -514,6 +547,8 @@ class BrokerNode:
     def _what_is_missing(self) -> str:
         """Reason why clients are not served well yet, in one line; empty if they are."""
         lifecycle = self.lifecycle
+        if self.controller is not None and (reason := self.controller.reason_not_ready()):
+            return reason
         if not self.metadata_log.caught_up.is_set():
             return "the metadata log does not have the registration of this broker yet"
         if not self._published.is_set():
