@@ -10,12 +10,11 @@ import logging
 from typing import Any, Protocol
 
 import trio
-
-from kraft.quorum_endpoints import QuorumEndpointsSource
-from kraft.quorum_messages import NodeAddress
-from protocol.errors import ErrorCode, KafkaError
-from runtime.channel import Channel, ChannelError, UnsupportedVersion
-from runtime.world import World
+from barnabas.kraft.quorum_endpoints import QuorumEndpointsSource
+from barnabas.kraft.quorum_messages import NodeAddress
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.runtime.channel import Channel, ChannelError, UnsupportedVersion
+from barnabas.runtime.world import World
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kraft.quorum_messages import NodeAddress
+from barnabas.kraft.quorum_messages import NodeAddress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kraft.commit_feed import CommittedBatch, MetadataListener
-from protocol.schema import Message
+from barnabas.kraft.commit_feed import CommittedBatch, MetadataListener
+from barnabas.protocol.schema import Message
 
 
 class SharedListener:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from settings.broker import BrokerSettings
-from settings.controller import ControllerSettings
-from settings.loading import BOTH_ROLES, Source, load_node
-from settings.properties import parse_properties
+from barnabas.settings.broker import BrokerSettings
+from barnabas.settings.controller import ControllerSettings
+from barnabas.settings.loading import BOTH_ROLES, Source, load_node
+from barnabas.settings.properties import parse_properties
 
 
 @dataclass(frozen=True, slots=True)

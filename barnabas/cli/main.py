@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from runtime.visible import visible_lines
+from barnabas.runtime.visible import visible_lines
 
 NODES = {"broker": "broker", "controller": "kraft"}
 """Commands that become a node, and the module to run."""
@@ -73,9 +73,9 @@ def _fail(text: str, code: int) -> int:
 
 def module_for(words: Sequence[str]) -> str:
     """The module that runs the node of `CONFIG [--set KEY=VALUE]…`; it also reports what is wrong with these words."""
-    from runtime.process import ArgumentError, Arguments, read_config
-    from settings.combined import roles_in
-    from settings.errors import SettingsError
+    from barnabas.runtime.process import ArgumentError, Arguments, read_config
+    from barnabas.settings.combined import roles_in
+    from barnabas.settings.errors import SettingsError
 
     try:
         arguments = Arguments.parse("broker", words)

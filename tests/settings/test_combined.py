@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from settings.combined import CombinedSettings, is_combined, load_combined_settings, roles_in
-from settings.errors import SettingsError
+from barnabas.settings.combined import CombinedSettings, is_combined, load_combined_settings, roles_in
+from barnabas.settings.errors import SettingsError
 
 KAFKAS_EXAMPLE = """\
 process.roles=broker,controller
