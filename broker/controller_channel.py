@@ -10,6 +10,7 @@ import logging
 from typing import Any, Protocol
 
 import trio
+
 from barnabas.kraft.quorum_endpoints import QuorumEndpointsSource
 from barnabas.kraft.quorum_messages import NodeAddress
 from barnabas.protocol.errors import ErrorCode, KafkaError

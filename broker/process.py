@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import trio
+
 from barnabas.broker.node import run_broker
 from barnabas.runtime.process import Program, host_name, run_process
 from barnabas.runtime.real import real_world

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 import trio
+
 from barnabas.kraft.controller.controller import QuorumController
 from barnabas.kraft.controller.state import ControllerDefaults
 from barnabas.kraft.controller_apis import make_dispatcher

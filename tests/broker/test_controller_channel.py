@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
+
 from barnabas.broker.controller_channel import ControllerChannel
 from barnabas.kraft.quorum_endpoints import QuorumEndpoints
 from barnabas.kraft.quorum_messages import NodeAddress

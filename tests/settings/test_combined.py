@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from barnabas.settings.combined import CombinedSettings, is_combined, load_combined_settings, roles_in
 from barnabas.settings.errors import SettingsError
 

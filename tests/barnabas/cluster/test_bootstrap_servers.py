@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import trio
-from barnabas.runtime.simulated import Universe, run_simulation
-from barnabas.settings.listeners import Endpoint
 
 from barnabas.cluster.simulated import CONTROLLER_PORT, SimulatedCluster
+from barnabas.runtime.simulated import Universe, run_simulation
+from barnabas.settings.listeners import Endpoint
 
 
 def cluster_of(universe: Universe, nursery: trio.Nursery, *servers: str) -> SimulatedCluster:

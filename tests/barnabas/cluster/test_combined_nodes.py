@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 import trio
+
+from barnabas.cluster.layout import Node
+from barnabas.cluster.simulated import BROKER_PORT, CONTROLLER_PORT, SimulatedCluster, SimulatedNode
 from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.runtime.channel import Channel
 from barnabas.runtime.simulated import Universe, make_world, run_simulation
 from barnabas.settings.combined import load_combined_settings
-
-from barnabas.cluster.layout import Node
-from barnabas.cluster.simulated import BROKER_PORT, CONTROLLER_PORT, SimulatedCluster, SimulatedNode
 
 FILE = """\
 process.roles=broker,controller
