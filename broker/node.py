@@ -76,6 +76,7 @@ from barnabas.broker.replication.fetcher import Fetchers, FetchSettings
 from barnabas.broker.replication.isr_changes import IsrChanges
 from barnabas.broker.replication.partition import Partition, PartitionHost
 from barnabas.broker.replication.partitions import Partitions, ReplicationSettings
+from barnabas.broker.setting_checks import coordinator_topic_differences, warn_of_other_defaults
 from barnabas.broker.state_page import StatePorts, broker_state_page
 from barnabas.broker.telemetry import REPORTER, ClientTelemetry
 from barnabas.broker.timers import run_timers
@@ -90,6 +91,7 @@ from barnabas.kraft.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RE
 from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.kraft.metrics import controller_families
 from barnabas.kraft.node import ControllerNode, run_replica
+from barnabas.kraft.quorum_watch import without_quorum
 from barnabas.kraft.raft_metrics import raft_families
 from barnabas.kraft.replica_config import replica_config
 from barnabas.kraft.shared_listener import SharedListener
@@ -496,12 +498,14 @@ class BrokerNode:
         log.info("serving on %s", ", ".join(map(str, self._static.listeners)))
         self.lifecycle.ready_to_unfence()
         await self.lifecycle.unfenced_once.wait()
+        self._nursery.start_soon(warn_of_other_defaults, self._controller, self.metadata_log.replica, self._static)
 
     async def stop(self) -> None:
         """Hand over leaderships, finish requests under way, and close the logs cleanly."""
         if self._static.controlled_shutdown_enable:
             self.lifecycle.begin_controlled_shutdown()
-            with trio.move_on_after(CONTROLLED_SHUTDOWN_TIMEOUT_MS / 1000):
+            with trio.move_on_after(CONTROLLED_SHUTDOWN_TIMEOUT_MS / 1000) as waiting:
+                self._nursery.start_soon(self._cancel_without_controllers, waiting)
                 await self.lifecycle.may_shut_down.wait()
         with trio.move_on_after(CLOSING_TIMEOUT_MS / 1000):
             await self._server.stop()
@@ -512,6 +516,13 @@ class BrokerNode:
         await self.store.close(self.lifecycle.broker_epoch)
         if self.controller is not None:
             await self.controller.stop()
+
+    async def _cancel_without_controllers(self, waiting: trio.CancelScope) -> None:
+        """Nobody can move leaderships away if most controllers are gone, too: the whole cluster is being stopped."""
+        await without_quorum(self.world, self.metadata_log.replica)
+        if not self.lifecycle.may_shut_down.is_set():
+            log.warning("most controllers are gone: stopping without a controlled shutdown")
+            waiting.cancel()
 
     def _periodic_work(self) -> PeriodicWork:
         cleaner = LogCleaner(self.world, self.store, self.current_settings, self._cleaner_work)
@@ -575,6 +586,8 @@ class BrokerNode:
 
     def _announce(self, delta: MetadataDelta) -> None:
         """Show clients the new metadata, before this broker has applied it."""
+        for line in coordinator_topic_differences(delta, self._static):
+            log.warning("%s", line)
         self.metadata.update(delta.after)
         session_ends_ms = self.world.monotonic.now_ms() + self._static.broker_session_timeout_ms
         self.metadata.keep_listed(delta.fenced_on_evidence, session_ends_ms)
