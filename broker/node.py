@@ -61,15 +61,22 @@ from barnabas.broker.replication.fetcher import Fetchers, FetchSettings
 from barnabas.broker.replication.isr_changes import IsrChanges
 from barnabas.broker.replication.partition import Partition, PartitionHost
 from barnabas.broker.replication.partitions import Partitions, ReplicationSettings
+from barnabas.broker.setting_checks import coordinator_topic_differences, warn_of_other_defaults
 from barnabas.broker.state_page import StatePorts, broker_state_page
 from barnabas.broker.telemetry import REPORTER, ClientTelemetry
 from barnabas.broker.timers import run_timers
 from barnabas.broker.timing_wheel import TimingWheel
 from barnabas.broker.traffic import BytesOut, CleanerWork, Conversions
+from barnabas.kraft.commit_feed import MetadataListener
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RESOURCE, MetadataImage
+from barnabas.kraft.metadata_replica import MetadataReplica
+from barnabas.kraft.metrics import controller_families
+from barnabas.kraft.node import ControllerNode, run_replica
+from barnabas.kraft.quorum_watch import without_quorum
 from barnabas.kraft.raft_metrics import raft_families
 from barnabas.kraft.replica_config import replica_config
+from barnabas.kraft.shared_listener import SharedListener
 from barnabas.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from barnabas.runtime.background import Background
 from barnabas.runtime.channel import Channel
@@ -91,6 +98,7 @@ from barnabas.runtime.server import Server, ServerLimits
 from barnabas.runtime.worker import Worker
 from barnabas.runtime.world import World
 from barnabas.settings.broker import BrokerSettings
+from barnabas.settings.controller import ControllerSettings
 from barnabas.settings.describe import BrokerLayers
 from barnabas.settings.dynamic import with_dynamic_configs
 from barnabas.settings.topic import TopicConfig
@@ -112,9 +120,14 @@ async def run_broker(
     world: World,
     *,
     stop: trio.Event,
+    controller: ControllerSettings | None = None,
     task_status: trio.TaskStatus[BrokerNode] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run until `stop` is set or something fails; started once clients are served."""
+    """Run until `stop` is set or something fails; started once clients are served.
+
+    With `controller` this is a combined node (`process.roles=broker,controller`): both roles in one process, over one
+    replica of the metadata log in one directory.
+    """
     try:
         directories = await world.run_blocking(
             lambda: LogDirectories.open(
@@ -131,7 +144,10 @@ async def run_broker(
         async with trio.open_nursery() as nursery:
             decisions = Decisions(f"broker-{settings.node_id}", world.wall_clock.now_ms)
             store = LogStore(directories, world, decisions)
-            node = BrokerNode(settings, world, store, nursery, decisions)
+            beside = None
+            if controller is not None:
+                beside = ControllerNode(controller, world, nursery, decisions, directories.cluster_id)
+            node = BrokerNode(settings, world, store, nursery, decisions, beside)
             await node.start()
             task_status.started(node)
             await stop.wait()
@@ -145,12 +161,20 @@ class BrokerNode:
     """The parts of one broker. They do not know the node: each gets what it needs from the `_wire_…` methods."""
 
     def __init__(
-        self, settings: BrokerSettings, world: World, store: LogStore, nursery: trio.Nursery, decisions: Decisions
+        self,
+        settings: BrokerSettings,
+        world: World,
+        store: LogStore,
+        nursery: trio.Nursery,
+        decisions: Decisions,
+        controller: ControllerNode | None,
     ) -> None:
+        """`controller`: the other role of a combined node."""
         self.settings = settings
         """The settings as they hold now, with dynamic configs."""
         self.store = store
         self.decisions = decisions
+        self.controller = controller
         self._static = settings
         """The settings of the broker's own file."""
         self.world = world
@@ -180,16 +204,22 @@ class BrokerNode:
         cluster_id = store.directories.cluster_id
         directory = settings.metadata_directory
         self.metadata_log = MetadataFollower(
-            replica_config(settings, cluster_id, store.id_of(directory), directory),
-            world,
             self._nursery,
-            self.decisions,
             self._has_own_registration,
             self._metadata_advanced,
+            writes_snapshots=self.controller is None,
         )
         self.metadata_log.leader_changed = self._controller_changed
+        listener: MetadataListener = self.metadata_log
+        if self.controller is not None:
+            listener = SharedListener(self.controller.service, self.metadata_log)
+        config = replica_config(settings, cluster_id, store.id_of(directory), directory)
+        replica = MetadataReplica(config, world, listener, self.decisions)
+        self.metadata_log.attach(replica)
+        if self.controller is not None:
+            self.controller.attach(replica)
         self._controller_channels = [
-            ControllerChannel(world, self._nursery, self._voters(), f"broker-{settings.node_id}-{purpose}")
+            ControllerChannel(world, self._nursery, replica, f"broker-{settings.node_id}-{purpose}")
             for purpose in ("requests", "heartbeats", "isr")
         ]
         self._controller, heartbeats, self._isr_channel = self._controller_channels
@@ -292,6 +322,8 @@ class BrokerNode:
         self._dispatcher.decisions = self.decisions
         self._server = Server(world, self._dispatcher, self._limits, self.worker)
         self._server.on_long_turn = self._dispatcher.overran
+        if self.controller is not None:
+            self._dispatcher.count_together(self.controller.dispatcher)
         if self.telemetry is not None:
             self._server.on_connection_closed = self.telemetry.disconnected
 
@@ -351,6 +383,9 @@ class BrokerNode:
             partial(process_families, world),
             lambda: space_families(world.disk, [it.path for it in self.store.directories.online]),
         ]
+        controller = self.controller
+        if controller is not None:
+            families.append(lambda: controller_families(controller.service, world))
         if self.telemetry is not None:
             telemetry = self.telemetry
             families.append(lambda: telemetry.families(world.monotonic.now_ms()))
@@ -364,6 +399,7 @@ class BrokerNode:
             decisions=self.decisions,
             bytes_out=self._bytes_out,
             what_is_missing=self._what_is_missing,
+            controller=None if controller is None else controller.state,
         )
         self._observatory = Observatory(self._what_is_missing)
         self._observatory.pages["/metrics"] = BrokerMetrics(families, lags, world.wall_clock).page
@@ -375,7 +411,9 @@ class BrokerNode:
     async def start(self) -> None:
         """Returns when clients are served."""
         await self._nursery.start(self._observatory.serve, self.world, self._static.http_listener)
-        await self._nursery.start(self._run_metadata_log)
+        await self._nursery.start(run_replica, self.metadata_log.replica)
+        if self.controller is not None:
+            await self.controller.start()
         self._nursery.start_soon(self.lifecycle.run)
         self._nursery.start_soon(self._isr_changes.run)
         self._nursery.start_soon(self._disk_space.run)
@@ -398,12 +436,14 @@ class BrokerNode:
         log.info("serving on %s", ", ".join(map(str, self._static.listeners)))
         self.lifecycle.ready_to_unfence()
         await self.lifecycle.unfenced_once.wait()
+        self._nursery.start_soon(warn_of_other_defaults, self._controller, self.metadata_log.replica, self._static)
 
     async def stop(self) -> None:
         """Hand over leaderships, finish requests under way, and close the logs cleanly."""
         if self._static.controlled_shutdown_enable:
             self.lifecycle.begin_controlled_shutdown()
-            with trio.move_on_after(CONTROLLED_SHUTDOWN_TIMEOUT_MS / 1000):
+            with trio.move_on_after(CONTROLLED_SHUTDOWN_TIMEOUT_MS / 1000) as waiting:
+                self._nursery.start_soon(self._cancel_without_controllers, waiting)
                 await self.lifecycle.may_shut_down.wait()
         with trio.move_on_after(CLOSING_TIMEOUT_MS / 1000):
             await self._server.stop()
@@ -411,9 +451,15 @@ class BrokerNode:
         self.fetchers.stop()
         self.coordination.stop()
         await self.store.close(self.lifecycle.broker_epoch)
+        if self.controller is not None:
+            await self.controller.stop()
 
-    async def _run_metadata_log(self, *, task_status: trio.TaskStatus[None]) -> None:
-        await self.metadata_log.run(task_status=task_status)
+    async def _cancel_without_controllers(self, waiting: trio.CancelScope) -> None:
+        """Nobody can move leaderships away if most controllers are gone, too: the whole cluster is being stopped."""
+        await without_quorum(self.world, self.metadata_log.replica)
+        if not self.lifecycle.may_shut_down.is_set():
+            log.warning("most controllers are gone: stopping without a controlled shutdown")
+            waiting.cancel()
 
     def _periodic_work(self) -> PeriodicWork:
         cleaner = LogCleaner(self.world, self.store, self.current_settings, self._cleaner_work)
@@ -449,6 +495,8 @@ class BrokerNode:
     def _what_is_missing(self) -> str:
         """Reason why clients are not served well yet, in one line; empty if they are."""
         lifecycle = self.lifecycle
+        if self.controller is not None and (reason := self.controller.reason_not_ready()):
+            return reason
         if not self.metadata_log.caught_up.is_set():
             return "the metadata log does not have the registration of this broker yet"
         if not self._published.is_set():
@@ -475,6 +523,8 @@ class BrokerNode:
 
     def _announce(self, delta: MetadataDelta) -> None:
         """Show clients the new metadata, before this broker has applied it."""
+        for line in coordinator_topic_differences(delta, self._static):
+            log.warning("%s", line)
         self.metadata.update(delta.after)
         session_ends_ms = self.world.monotonic.now_ms() + self._static.broker_session_timeout_ms
         self.metadata.keep_listed(delta.fenced_on_evidence, session_ends_ms)
@@ -535,9 +585,6 @@ class BrokerNode:
         self.lifecycle.heartbeat_soon()
 
     # -- settings in the form that the parts take
-
-    def _voters(self) -> dict[int, tuple[str, int]]:
-        return {voter.id: (voter.host, voter.port) for voter in self._static.controller_quorum_voters}
 
     def _topic_config(self, image: MetadataImage, topic: str) -> TopicConfig:
         return TopicConfig.resolve(image.config(TOPIC_RESOURCE, topic), self._layers(image).merged())

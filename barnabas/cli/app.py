@@ -69,6 +69,7 @@ app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(storage.app, name="storage")
 app.add_typer(log.app, name="log")
 app.command("systemd")(systemd.systemd)
+app.command("node", context_settings=node_help.PASS_ON)(node_help.node)
 app.command("broker", context_settings=node_help.PASS_ON)(node_help.broker)
 app.command("controller", context_settings=node_help.PASS_ON)(node_help.controller)
 

@@ -105,6 +105,8 @@ def _refusal(state: ControllerState, update: FeatureUpdateKey, upgrade_type: int
         return f"its level is {current}; a downgrade needs a downgrade type"
     if level > current and upgrade_type != UPGRADE:
         return f"its level is {current}, so this is no downgrade"
+    if name == KRAFT_VERSION and level != current:
+        return "the voters of this quorum are those of controller.quorum.voters"
     if name == METADATA_VERSION:
         return _metadata_version_refusal(state, level, upgrade_type)
     return None
