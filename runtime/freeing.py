@@ -10,7 +10,7 @@ import sys
 from collections.abc import Generator
 from typing import Any
 
-from protocol.schema import Struct
+from barnabas.protocol.schema import Struct
 
 STEP_ELEMENTS = 256
 """Elements that are freed in one step. Elements of longer arrays are not looked into."""

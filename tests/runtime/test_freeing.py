@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
-from runtime.freeing import STEP_ELEMENTS, free_in_steps
+from barnabas.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from barnabas.runtime.freeing import STEP_ELEMENTS, free_in_steps
 
 MANY = 10 * STEP_ELEMENTS
 
