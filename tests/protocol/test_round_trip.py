@@ -6,10 +6,10 @@ from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 import pytest
-from barnabas.protocol.schema import Message, decode, decode_in_steps, encode, encode_chunks, encode_in_steps
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from barnabas.protocol.schema import Message, decode, decode_in_steps, encode, encode_chunks, encode_in_steps
 from tests.examples import examples
 from tests.protocol.json_form import from_json, to_json
 from tests.protocol.vectors import message_types
