@@ -61,7 +61,10 @@ class LogCleaner:
         """The log to clean next, already marked as being cleaned."""
         if self._store.is_closing:
             return None
-        found = dirtiest(self._store.directories.logs.values(), self._world.wall_clock.now_ms())
+        directories = self._store.directories
+        # A log that moves to another directory is cleaned there.
+        logs = [each for key, each in directories.logs.items() if key not in directories.futures.logs]
+        found = dirtiest(logs, self._world.wall_clock.now_ms())
         if found is not None:
             found[0].cleaning.move(Event.BEGIN)
         return found

@@ -12,6 +12,7 @@ from typing import Any
 
 import trio
 
+from broker.apis.alter_replica_log_dirs import AlterLogDirsPorts
 from broker.apis.api_versions import ApiVersionsPorts
 from broker.apis.configs import ConfigPorts
 from broker.apis.delete_records import DeleteRecordsPorts
@@ -74,8 +75,11 @@ from broker.producer_ids import ProducerIds
 from broker.purgatory import Purgatory
 from broker.replication.fetcher import Fetchers, FetchSettings
 from broker.replication.isr_changes import IsrChanges
+from broker.replication.log_dir_moves import LogDirMoves, MovePorts
 from broker.replication.partition import Partition, PartitionHost
 from broker.replication.partitions import Partitions, ReplicationSettings
+from broker.replication.quota import QuotaWindows
+from broker.replication.throttles import ReplicationThrottles
 from broker.state_page import StatePorts, broker_state_page
 from broker.telemetry import REPORTER, ClientTelemetry
 from broker.timers import run_timers
@@ -232,6 +236,13 @@ class BrokerNode:
     def _wire_replication(self) -> None:
         """Partitions, the fetchers that follow leaders, and the requests that wait for partitions."""
         settings, world = self._static, self.world
+        self.throttles = ReplicationThrottles(
+            QuotaWindows(settings.replication_quota_window_num, settings.replication_quota_window_size_seconds * 1000),
+            QuotaWindows(
+                settings.alter_log_dirs_replication_quota_window_num,
+                settings.alter_log_dirs_replication_quota_window_size_seconds * 1000,
+            ),
+        )
         self._isr_changes = IsrChanges(settings.node_id, self._broker_epoch, self._alter_partition)
         self.fetchers = Fetchers(
             world, self._nursery, self._fetch_settings(), self._broker_epoch, self._channel_to
@@ -305,6 +316,18 @@ class BrokerNode:
         directories = self.store.directories
         self._disk_space = DiskSpace(self.world, directories, self.lifecycle.heartbeat_soon)
         self._assignments = DirectoryAssignments(self.store, self._controller, self.lifecycle)
+        self.log_dir_moves = LogDirMoves(
+            MovePorts(
+                world=self.world,
+                nursery=self._nursery,
+                store=self.store,
+                partitions=self.partitions,
+                assign=self._assignments.assign,
+                quota=self.throttles.log_dirs,
+                decisions=self.decisions,
+                node_id=self._static.node_id,
+            )
+        )
         directories.on_offline = self._directory_failed
         directories.on_no_room = self._disk_space.refused
 
@@ -358,8 +381,13 @@ class BrokerNode:
             settings=settings,
         )
         deletions = DeleteRecordsPorts(lookup, self.deletions, world.monotonic)
-        log_dirs = LogDirPorts(self.store.directories, self.partitions, self.fetchers.lag, world.disk)
-        return data_handlers(DataPorts(self.publisher, lookup, produce, fetch, deletions, log_dirs))
+        log_dirs = LogDirPorts(
+            self.store.directories, self.partitions, self.fetchers.lag, world.disk, self._cordoned_ids
+        )
+        alter_log_dirs = AlterLogDirsPorts(
+            self.store, self.partitions, self.log_dir_moves, self._cordoned_ids, world.wall_clock
+        )
+        return data_handlers(DataPorts(self.publisher, lookup, produce, fetch, deletions, log_dirs, alter_log_dirs))
 
     def _cluster_handlers(self) -> Handlers:
         node_id, settings = self._static.node_id, self.current_settings
@@ -448,6 +476,7 @@ class BrokerNode:
         # A topic has many partitions: its config is resolved once.
         await self.store.load(cache(partial(self._topic_config, image)), threads)
         self._note_start()
+        self.store.settle_copies(image, self._static.node_id)
         self.store.put_aside_strays(self.metadata_log.image, self._static.node_id)
         self._nursery.start_soon(self.publisher.run)
         self.metadata_log.publish(self.publisher)
@@ -549,6 +578,8 @@ class BrokerNode:
             for line in ignored:
                 log.warning("a dynamic config is ignored: %s", line)
             self.store.settings_changed(self.settings)
+            layers = self._layers(delta.after)
+            self.throttles.set_rates(layers.cluster_default, layers.per_broker)
         if self.telemetry is not None:
             self.telemetry.configs_are(delta.after.configs)
         self.partitions.apply_delta(delta)
@@ -558,6 +589,7 @@ class BrokerNode:
             self.fetchers.metadata_changed()
             self.markers.metadata_changed(delta)
             self.verifier.metadata_changed(delta)
+        self.log_dir_moves.look()
         self._assignments.look()
         self._published.set()
         self.lifecycle.metadata_advanced()
@@ -595,9 +627,13 @@ class BrokerNode:
         )
         return response
 
+    def _cordoned_ids(self) -> list[bytes]:
+        return []
+
     def _directory_failed(self, directory: LogDirectory, lost: list[PartitionLog]) -> None:
         log.error("log directory %s failed with %d logs in it", directory.path, len(lost))
         self.partitions.directory_failed(directory.path)
+        self.log_dir_moves.look()
         if not self.store.online_ids or directory.path == self._static.metadata_directory:
             # Nothing is left to serve, or the metadata log cannot be followed: a restart may find the disk repaired.
             self._nursery.start_soon(_give_up, f"log directory {directory.path} failed: {directory.failure}")

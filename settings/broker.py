@@ -63,6 +63,8 @@ class BrokerSettings(NodeSettings):
 
     replication_quota_window_num: int = 11
     replication_quota_window_size_seconds: int = 1
+    alter_log_dirs_replication_quota_window_num: int = 11
+    alter_log_dirs_replication_quota_window_size_seconds: int = 1
 
     offset_metadata_max_bytes: int = 4096
     offsets_commit_timeout_ms: int = 5000
