@@ -245,7 +245,12 @@ class BrokerNode:
         )
         self._isr_changes = IsrChanges(settings.node_id, self._broker_epoch, self._alter_partition)
         self.fetchers = Fetchers(
-            world, self._nursery, self._fetch_settings(), self._broker_epoch, self._channel_to
+            world,
+            self._nursery,
+            self._fetch_settings(),
+            self._broker_epoch,
+            self._channel_to,
+            self.throttles.follower,
         )
         self.fetches: Purgatory[PartitionKey] = Purgatory(self.wheel)
         self.deletions: Purgatory[PartitionKey] = Purgatory(self.wheel)
@@ -379,6 +384,7 @@ class BrokerNode:
             bytes_out=self._bytes_out,
             monotonic=world.monotonic,
             settings=settings,
+            throttle=self.throttles.leader,
         )
         deletions = DeleteRecordsPorts(lookup, self.deletions, world.monotonic)
         log_dirs = LogDirPorts(
@@ -578,8 +584,7 @@ class BrokerNode:
             for line in ignored:
                 log.warning("a dynamic config is ignored: %s", line)
             self.store.settings_changed(self.settings)
-            layers = self._layers(delta.after)
-            self.throttles.set_rates(layers.cluster_default, layers.per_broker)
+        self._set_throttles(delta)
         if self.telemetry is not None:
             self.telemetry.configs_are(delta.after.configs)
         self.partitions.apply_delta(delta)
@@ -593,6 +598,16 @@ class BrokerNode:
         self._assignments.look()
         self._published.set()
         self.lifecycle.metadata_advanced()
+
+    def _set_throttles(self, delta: MetadataDelta) -> None:
+        image, node_id = delta.after, self._static.node_id
+        layers = self._layers(image)
+        self.throttles.set_rates(layers.cluster_default, layers.per_broker)
+        for kind, name in delta.changed_configs:
+            if kind == TOPIC_RESOURCE:
+                self.throttles.set_topic(name, self._topic_config(image, name), node_id)
+        if delta.deleted_topics:
+            self.throttles.keep(image.topics.by_name)
 
     # -- callbacks between the parts
 

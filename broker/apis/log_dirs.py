@@ -75,7 +75,8 @@ def _describe(
         for (name, index), log in sorted(logs.items()):
             if meter.step_ends():
                 yield None
-            place = directories.futures.places.get((name, index)) if is_future else directories.directory_of(name, index)
+            key = (name, index)
+            place = directories.futures.places.get(key) if is_future else directories.directory_of(*key)
             if place is not directory or (asked is not None and (name, index) not in asked):
                 continue
             topic = topics.setdefault(name, DescribeLogDirsTopic(name=name))

@@ -111,7 +111,8 @@ class LogDirMoves:
         store, partitions = self._ports.store, self._ports.partitions
         futures = store.directories.futures
         for key, move in list(self._moves.items()):
-            if futures.logs.get(key) is not move.future or partitions.find(*key) is not move.partition or move.partition.is_offline:
+            is_here = partitions.find(*key) is move.partition and not move.partition.is_offline
+            if not is_here or futures.logs.get(key) is not move.future:
                 self._end(move)
         for key, future in list(futures.logs.items()):
             partition = partitions.find(*key)

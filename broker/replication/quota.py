@@ -84,6 +84,9 @@ class ThrottledReplicas:
         for topic in [each for each in self._topics if each not in topics]:
             del self._topics[topic]
 
+    def __bool__(self) -> bool:
+        return bool(self._topics)
+
     def __contains__(self, key: tuple[str, int]) -> bool:
         topic, index = key
         if topic not in self._topics:

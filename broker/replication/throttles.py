@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from broker.replication.quota import QuotaWindows, ReplicationQuota, ThrottledReplicas
+from settings.topic import TopicConfig
 
 UNLIMITED = (1 << 63) - 1
 LEADER_RATE = "leader.replication.throttled.rate"
@@ -39,6 +40,16 @@ class ReplicationThrottles:
         self.leader = Throttle(ReplicationQuota(windows, lambda: self._rates.get(LEADER_RATE, UNLIMITED)))
         self.follower = Throttle(ReplicationQuota(windows, lambda: self._rates.get(FOLLOWER_RATE, UNLIMITED)))
         self.log_dirs = ReplicationQuota(log_dir_windows, lambda: self._rates.get(LOG_DIRS_RATE, UNLIMITED))
+
+    def set_topic(self, topic: str, config: TopicConfig, broker_id: int) -> None:
+        """Apply the configs of a topic."""
+        self.leader.replicas.set(topic, config.leader_replication_throttled_replicas, broker_id)
+        self.follower.replicas.set(topic, config.follower_replication_throttled_replicas, broker_id)
+
+    def keep(self, topics: Mapping[str, object]) -> None:
+        """Forget topics that do not exist."""
+        self.leader.replicas.keep(topics)
+        self.follower.replicas.keep(topics)
 
     def set_rates(self, cluster_default: Mapping[str, str], per_broker: Mapping[str, str]) -> None:
         """Dynamic configs of all brokers and of this one, which come first."""
