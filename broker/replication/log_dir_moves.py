@@ -23,6 +23,7 @@ from broker.replication.follower import (
     FetchWanted,
     Follower,
     Step,
+    TruncateFullyAndStartAt,
     TruncateTo,
 )
 from broker.replication.log_dir_move import Action, LogDirMove
@@ -281,10 +282,10 @@ class LogDirMoves:
         future.advance_log_start_offset(min(current.log_start_offset, future.high_watermark))
 
     def _truncate(self, move: _Move, step: Step | None) -> None:
-        if step is None or step is APPEND:
-            return
         if isinstance(step, TruncateTo):
             move.future.truncate_to(step.offset)
+        elif not isinstance(step, TruncateFullyAndStartAt):
+            return
         else:
             now_ms = self._ports.world.wall_clock.now_ms()
             move.future.truncate_fully_and_start_at(step.offset, now_ms=now_ms)
