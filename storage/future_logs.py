@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from storage.log import PartitionLog
-from storage.log_dir_work import DirectoryFailure, NewLog
-from storage.log_directory import LogDirectory
-from storage.partition_metadata import write_partition_metadata
-from storage.producers import ProducerStateConfig
-from storage.segment import Folder
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.log_dir_work import DirectoryFailure, NewLog
+from barnabas.storage.log_directory import LogDirectory
+from barnabas.storage.partition_metadata import write_partition_metadata
+from barnabas.storage.producers import ProducerStateConfig
+from barnabas.storage.segment import Folder
 
 LogKey = tuple[str, int]
 """(topic, partition)"""

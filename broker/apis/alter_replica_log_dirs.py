@@ -6,25 +6,25 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
-from broker.apis.partition_lookup import LocalPartitions
-from broker.log_store import LogStore
-from broker.replication.log_dir_moves import LogDirMoves
-from broker.replication.partition import Partition
-from protocol.errors import ErrorCode
-from protocol.messages.alter_replica_log_dirs import (
+from barnabas.broker.apis.partition_lookup import LocalPartitions
+from barnabas.broker.log_store import LogStore
+from barnabas.broker.replication.log_dir_moves import LogDirMoves
+from barnabas.broker.replication.partition import Partition
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
-from runtime.dispatch import Call
-from runtime.meter import Meter
-from runtime.server import Steps
-from runtime.world import Clock
-from storage.future_logs import LogKey
-from storage.log_dir_work import NewLog
-from storage.log_directory import LogDirectory
-from storage.names import FUTURE_DIRECTORY_SUFFIX, LONGEST_NAME, directory_name
+from barnabas.runtime.dispatch import Call
+from barnabas.runtime.meter import Meter
+from barnabas.runtime.server import Steps
+from barnabas.runtime.world import Clock
+from barnabas.storage.future_logs import LogKey
+from barnabas.storage.log_dir_work import NewLog
+from barnabas.storage.log_directory import LogDirectory
+from barnabas.storage.names import FUTURE_DIRECTORY_SUFFIX, LONGEST_NAME, directory_name
 
 MARK_LENGTH = len(".") + 32
 """The uuid in the name of a future log."""

@@ -14,8 +14,8 @@ from typing import Protocol
 
 import trio
 
-from broker.log_store import LogStore
-from broker.replication.follower import (
+from barnabas.broker.log_store import LogStore
+from barnabas.broker.replication.follower import (
     APPEND,
     BoundsWanted,
     EpochWanted,
@@ -26,19 +26,19 @@ from broker.replication.follower import (
     TruncateFullyAndStartAt,
     TruncateTo,
 )
-from broker.replication.log_dir_move import Action, LogDirMove
-from broker.replication.partition import Partition
-from broker.replication.partitions import Partitions
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import CorruptBatch
-from runtime.decisions import DecisionKind, Notepad
-from runtime.world import World
-from storage.fetched_batches import EpochsMissing
-from storage.future_logs import LogKey, take_over
-from storage.log import OffsetOutOfRange, PartitionLog
-from storage.log_dir_work import DirectoryFailure
-from storage.log_directory import LogDirectory
-from storage.segment_list import LogSlice
+from barnabas.broker.replication.log_dir_move import Action, LogDirMove
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.partitions import Partitions
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import CorruptBatch
+from barnabas.runtime.decisions import DecisionKind, Notepad
+from barnabas.runtime.world import World
+from barnabas.storage.fetched_batches import EpochsMissing
+from barnabas.storage.future_logs import LogKey, take_over
+from barnabas.storage.log import OffsetOutOfRange, PartitionLog
+from barnabas.storage.log_dir_work import DirectoryFailure
+from barnabas.storage.log_directory import LogDirectory
+from barnabas.storage.segment_list import LogSlice
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.replication.quota import QuotaWindows, ReplicationQuota, ThrottledReplicas
-from settings.topic import TopicConfig
+from barnabas.broker.replication.quota import QuotaWindows, ReplicationQuota, ThrottledReplicas
+from barnabas.settings.topic import TopicConfig
 
 UNLIMITED = (1 << 63) - 1
 LEADER_RATE = "leader.replication.throttled.rate"

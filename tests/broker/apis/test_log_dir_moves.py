@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 import trio
 
-from broker.replication.partition import Partition
-from protocol.errors import ErrorCode
-from protocol.messages.alter_replica_log_dirs import (
+from barnabas.broker.replication.partition import Partition
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.describe_log_dirs import DescribeLogDirsPartition, DescribeLogDirsRequest
-from runtime.channel import ChannelError
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas.protocol.messages.describe_log_dirs import DescribeLogDirsPartition, DescribeLogDirsRequest
+from barnabas.runtime.channel import ChannelError
 from tests.broker.apis.directories import places, with_two_directories
 from tests.broker.apis.rig import Rig, batch_of, on_cluster
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.quota import QuotaWindows, ReplicationQuota, ThrottledReplicas
-from broker.replication.throttles import ReplicationThrottles
+from barnabas.broker.replication.quota import QuotaWindows, ReplicationQuota, ThrottledReplicas
+from barnabas.broker.replication.throttles import ReplicationThrottles
 
 pytestmark = pytest.mark.feature("RE-20")
 
