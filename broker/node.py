@@ -32,6 +32,7 @@ from barnabas.broker.auto_topics import AutoTopics
 from barnabas.broker.controller_channel import ControllerChannel
 from barnabas.broker.coordinator.coordinator import Coordinator
 from barnabas.broker.coordinator_metrics import group_families, transaction_families
+from barnabas.broker.cordoned_directories import cordoned_paths
 from barnabas.broker.directory_assignments import DirectoryAssignments
 from barnabas.broker.disk_space import DiskSpace
 from barnabas.broker.dispatch import (
@@ -88,7 +89,7 @@ from barnabas.broker.traffic import BytesOut, CleanerWork, Conversions, GroupEve
 from barnabas.broker.transactions.coordinator import TransactionCoordinatorPorts, marker_writer, transaction_coordinator
 from barnabas.broker.transactions.verification import TransactionVerifier
 from barnabas.kraft.metadata.delta import MetadataDelta
-from barnabas.kraft.metadata.features import SUPPORTED_FEATURES
+from barnabas.kraft.metadata.features import CORDONED_DIRECTORIES_SINCE, SUPPORTED_FEATURES
 from barnabas.kraft.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RESOURCE, MetadataImage
 from barnabas.kraft.raft_metrics import raft_families
 from barnabas.kraft.replica_config import replica_config
@@ -183,6 +184,7 @@ class BrokerNode:
         self._published = trio.Event()
         """Set when the metadata was applied for the first time."""
         store.settings_changed(settings)
+        store.directories.cordoned = cordoned_paths(settings.cordoned_log_dirs, settings.log_dirs)
         self.wheel = TimingWheel(world.monotonic.now_ms())
         self.background = Background(nursery)
         self.worker = Worker(world.run_blocking)
@@ -230,6 +232,7 @@ class BrokerNode:
             metadata_offset=lambda: self.metadata_log.applied_offset,
             offline_directories=lambda: store.offline_ids,
             full_directories=lambda: self._disk_space.full_ids,
+            cordoned_directories=self._reported_cordons,
         )
         self.metadata = MetadataCache(EMPTY_IMAGE, cluster_id)
 
@@ -399,7 +402,9 @@ class BrokerNode:
         node_id, settings = self._static.node_id, self.current_settings
         self.forwarding = Forwarding(ForwardingPorts(self._controller, self.background, settings))
         metadata = MetadataPorts(node_id, self.metadata, self.auto_topics.create, self.world.monotonic)
-        configs = ConfigPorts(node_id, self._static.raw, self.metadata, self.forwarding.forward)
+        configs = ConfigPorts(
+            node_id, self._static.raw, self.metadata, self.forwarding.forward, tuple(self._static.log_dirs)
+        )
         return cluster_handlers(ClusterHandlerPorts(metadata, ClusterPorts(self.metadata, settings), configs))
 
     def _group_handlers(self) -> Handlers:
@@ -584,6 +589,7 @@ class BrokerNode:
             for line in ignored:
                 log.warning("a dynamic config is ignored: %s", line)
             self.store.settings_changed(self.settings)
+            self._set_cordons()
         self._set_throttles(delta)
         if self.telemetry is not None:
             self.telemetry.configs_are(delta.after.configs)
@@ -643,7 +649,24 @@ class BrokerNode:
         return response
 
     def _cordoned_ids(self) -> list[bytes]:
-        return []
+        """Ids of the cordoned directories, if the cluster's metadata.version supports them."""
+        directories = self.store.directories
+        if self.metadata.image.features.metadata_version < CORDONED_DIRECTORIES_SINCE:
+            return []
+        known = [it for it in directories.with_replicas if it.path in directories.cordoned]
+        return [it.directory_id for it in known if it.directory_id is not None]
+
+    def _reported_cordons(self) -> list[bytes] | None:
+        """For heartbeats; None if they are not reported, or not yet."""
+        supported = self.metadata.image.features.metadata_version >= CORDONED_DIRECTORIES_SINCE
+        return self._cordoned_ids() if supported and self._published.is_set() else None
+
+    def _set_cordons(self) -> None:
+        directories, settings = self.store.directories, self.settings
+        cordoned = cordoned_paths(settings.cordoned_log_dirs, settings.log_dirs)
+        if cordoned != directories.cordoned:
+            directories.cordoned = cordoned
+            self.lifecycle.heartbeat_soon()
 
     def _directory_failed(self, directory: LogDirectory, lost: list[PartitionLog]) -> None:
         log.error("log directory %s failed with %d logs in it", directory.path, len(lost))

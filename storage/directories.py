@@ -87,6 +87,8 @@ class LogDirectories:
     """Paths of directories whose partition no longer belongs to this node; they are not touched."""
     futures: FutureLogs = field(default_factory=FutureLogs)
     """Copies of logs that move between directories."""
+    cordoned: frozenset[str] = frozenset()
+    """Paths of directories in which no new log is placed, unless all are (KIP-1066)."""
     on_offline: Callable[[LogDirectory, list[PartitionLog]], None] | None = None
     """Called once with a directory whose disk failed and the logs that were in it."""
     on_no_room: Callable[[LogDirectory], None] | None = None
@@ -347,7 +349,8 @@ class LogDirectories:
         shares: dict[str, list[NewLog]] = {directory.path: [] for directory in online}
         for new in wanted:
             assert (new.topic, new.partition) not in self.logs, f"{new.topic}-{new.partition} exists"
-            fewest = min(online, key=lambda directory: counts[directory.path])
+            open_ones = [directory for directory in online if directory.path not in self.cordoned]
+            fewest = min(open_ones or online[:1], key=lambda directory: counts[directory.path])
             path = by_id.get(new.directory_id, fewest).path
             counts[path] += 1
             shares[path].append(new)

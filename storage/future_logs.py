@@ -30,7 +30,7 @@ class MakeFutureLog:
 
     directory: LogDirectory
     name: str
-    """Of the log's own directory."""
+    """Name of the log's own directory."""
     wanted: NewLog
     now_ms: int
     producer_state: ProducerStateConfig
