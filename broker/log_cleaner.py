@@ -62,7 +62,10 @@ class LogCleaner:
         if self._store.is_closing:
             return None
         self._work.backlog = backlog = Backlog()
-        found = dirtiest(self._store.directories.logs.values(), self._world.wall_clock.now_ms(), backlog)
+        directories = self._store.directories
+        # A log that moves to another directory is cleaned there.
+        logs = [each for key, each in directories.logs.items() if key not in directories.futures.logs]
+        found = dirtiest(logs, self._world.wall_clock.now_ms(), backlog)
         if found is not None:
             found[0].cleaning.move(Event.BEGIN)
         return found

@@ -11,6 +11,7 @@ from functools import cache, partial
 
 import trio
 
+from barnabas.broker.apis.alter_replica_log_dirs import AlterLogDirsPorts
 from barnabas.broker.apis.api_versions import ApiVersionsPorts
 from barnabas.broker.apis.configs import ConfigPorts
 from barnabas.broker.apis.delete_records import DeleteRecordsPorts
@@ -22,6 +23,7 @@ from barnabas.broker.apis.partition_lookup import PartitionLookup
 from barnabas.broker.apis.produce_request import ProducePorts
 from barnabas.broker.controller_channel import ControllerChannel
 from barnabas.broker.coordination import Coordination, CoordinationPorts
+from barnabas.broker.cordoned_directories import cordoned_paths
 from barnabas.broker.directory_assignments import DirectoryAssignments
 from barnabas.broker.disk_space import DiskSpace
 from barnabas.broker.dispatch import (
@@ -59,8 +61,11 @@ from barnabas.broker.purgatory import Purgatory
 from barnabas.broker.registration import registration
 from barnabas.broker.replication.fetcher import Fetchers, FetchSettings
 from barnabas.broker.replication.isr_changes import IsrChanges
+from barnabas.broker.replication.log_dir_moves import LogDirMoves, MovePorts
 from barnabas.broker.replication.partition import Partition, PartitionHost
 from barnabas.broker.replication.partitions import Partitions, ReplicationSettings
+from barnabas.broker.replication.quota import QuotaWindows
+from barnabas.broker.replication.throttles import ReplicationThrottles
 from barnabas.broker.setting_checks import coordinator_topic_differences, warn_of_other_defaults
 from barnabas.broker.state_page import StatePorts, broker_state_page
 from barnabas.broker.telemetry import REPORTER, ClientTelemetry
@@ -69,6 +74,7 @@ from barnabas.broker.timing_wheel import TimingWheel
 from barnabas.broker.traffic import BytesOut, CleanerWork, Conversions
 from barnabas.kraft.commit_feed import MetadataListener
 from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.kraft.metadata.features import CORDONED_DIRECTORIES_SINCE
 from barnabas.kraft.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RESOURCE, MetadataImage
 from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.kraft.metrics import controller_families
@@ -182,6 +188,7 @@ class BrokerNode:
         self._published = trio.Event()
         """Set when the metadata was applied for the first time."""
         store.settings_changed(settings)
+        store.directories.cordoned = cordoned_paths(settings.cordoned_log_dirs, settings.log_dirs)
         self.wheel = TimingWheel(world.monotonic.now_ms())
         self.background = Background(nursery)
         self.worker = Worker(world.run_blocking)
@@ -235,15 +242,28 @@ class BrokerNode:
             metadata_offset=lambda: self.metadata_log.applied_offset,
             offline_directories=lambda: store.offline_ids,
             full_directories=lambda: self._disk_space.full_ids,
+            cordoned_directories=self._reported_cordons,
         )
         self.metadata = MetadataCache(EMPTY_IMAGE, cluster_id)
 
     def _wire_replication(self) -> None:
         """Partitions, the fetchers that follow leaders, and the requests that wait for partitions."""
         settings, world = self._static, self.world
+        self.throttles = ReplicationThrottles(
+            QuotaWindows(settings.replication_quota_window_num, settings.replication_quota_window_size_seconds * 1000),
+            QuotaWindows(
+                settings.alter_log_dirs_replication_quota_window_num,
+                settings.alter_log_dirs_replication_quota_window_size_seconds * 1000,
+            ),
+        )
         self._isr_changes = IsrChanges(settings.node_id, self._broker_epoch, self._alter_partition)
         self.fetchers = Fetchers(
-            world, self._nursery, FetchSettings.of(settings), self._broker_epoch, self._channel_to
+            world,
+            self._nursery,
+            FetchSettings.of(settings),
+            self._broker_epoch,
+            self._channel_to,
+            self.throttles.follower,
         )
         self.fetches: Purgatory[PartitionKey] = Purgatory(self.wheel)
         self.deletions: Purgatory[PartitionKey] = Purgatory(self.wheel)
@@ -298,6 +318,18 @@ class BrokerNode:
         directories = self.store.directories
         self._disk_space = DiskSpace(self.world, directories, self.lifecycle.heartbeat_soon)
         self._assignments = DirectoryAssignments(self.store, self._controller, self.lifecycle)
+        self.log_dir_moves = LogDirMoves(
+            MovePorts(
+                world=self.world,
+                nursery=self._nursery,
+                store=self.store,
+                partitions=self.partitions,
+                assign=self._assignments.assign,
+                quota=self.throttles.log_dirs,
+                decisions=self.decisions,
+                node_id=self._static.node_id,
+            )
+        )
         directories.on_offline = self._directory_failed
         directories.on_no_room = self._disk_space.refused
 
@@ -351,16 +383,24 @@ class BrokerNode:
             bytes_out=self._bytes_out,
             monotonic=world.monotonic,
             settings=settings,
+            throttle=self.throttles.leader,
         )
         deletions = DeleteRecordsPorts(lookup, self.deletions, world.monotonic)
-        log_dirs = LogDirPorts(self.store.directories, self.partitions, self.fetchers.lag, world.disk)
-        return data_handlers(DataPorts(self.publisher, lookup, produce, fetch, deletions, log_dirs))
+        log_dirs = LogDirPorts(
+            self.store.directories, self.partitions, self.fetchers.lag, world.disk, self._cordoned_ids
+        )
+        alter_log_dirs = AlterLogDirsPorts(
+            self.store, self.partitions, self.log_dir_moves, self._cordoned_ids, world.wall_clock
+        )
+        return data_handlers(DataPorts(self.publisher, lookup, produce, fetch, deletions, log_dirs, alter_log_dirs))
 
     def _cluster_handlers(self) -> Handlers:
         node_id, settings = self._static.node_id, self.current_settings
         self.forwarding = Forwarding(ForwardingPorts(self._controller, self.background, settings))
         metadata = MetadataPorts(node_id, self.metadata, self.coordination.auto_topics.create, self.world.monotonic)
-        configs = ConfigPorts(node_id, self._static.raw, self.metadata, self.forwarding.forward)
+        configs = ConfigPorts(
+            node_id, self._static.raw, self.metadata, self.forwarding.forward, tuple(self._static.log_dirs)
+        )
         return cluster_handlers(ClusterHandlerPorts(metadata, ClusterPorts(self.metadata, settings), configs))
 
     def _wire_pages(self) -> None:
@@ -424,6 +464,7 @@ class BrokerNode:
         # A topic has many partitions: its config is resolved once.
         await self.store.load(cache(partial(self._topic_config, image)), threads)
         self._note_start()
+        self.store.settle_copies(image, self._static.node_id)
         self.store.put_aside_strays(self.metadata_log.image, self._static.node_id)
         self._nursery.start_soon(self.publisher.run)
         self.metadata_log.publish(self.publisher)
@@ -536,15 +577,28 @@ class BrokerNode:
             for line in ignored:
                 log.warning("a dynamic config is ignored: %s", line)
             self.store.settings_changed(self.settings)
+            self._set_cordons()
+        self._set_throttles(delta)
         if self.telemetry is not None:
             self.telemetry.configs_are(delta.after.configs)
         self.partitions.apply_delta(delta)
         self.coordination.metadata_changed(delta)
         if delta.changed_brokers:
             self.fetchers.metadata_changed()
+        self.log_dir_moves.look()
         self._assignments.look()
         self._published.set()
         self.lifecycle.metadata_advanced()
+
+    def _set_throttles(self, delta: MetadataDelta) -> None:
+        image, node_id = delta.after, self._static.node_id
+        layers = self._layers(image)
+        self.throttles.set_rates(layers.cluster_default, layers.per_broker)
+        for kind, name in delta.changed_configs:
+            if kind == TOPIC_RESOURCE:
+                self.throttles.set_topic(name, self._topic_config(image, name), node_id)
+        if delta.deleted_topics:
+            self.throttles.keep(image.topics.by_name)
 
     # -- callbacks between the parts
 
@@ -575,9 +629,30 @@ class BrokerNode:
         )
         return response
 
+    def _cordoned_ids(self) -> list[bytes]:
+        """Ids of the cordoned directories, if the cluster's metadata.version supports them."""
+        directories = self.store.directories
+        if self.metadata.image.features.metadata_version < CORDONED_DIRECTORIES_SINCE:
+            return []
+        known = [it for it in directories.with_replicas if it.path in directories.cordoned]
+        return [it.directory_id for it in known if it.directory_id is not None]
+
+    def _reported_cordons(self) -> list[bytes] | None:
+        """For heartbeats; None if they are not reported, or not yet."""
+        supported = self.metadata.image.features.metadata_version >= CORDONED_DIRECTORIES_SINCE
+        return self._cordoned_ids() if supported and self._published.is_set() else None
+
+    def _set_cordons(self) -> None:
+        directories, settings = self.store.directories, self.settings
+        cordoned = cordoned_paths(settings.cordoned_log_dirs, settings.log_dirs)
+        if cordoned != directories.cordoned:
+            directories.cordoned = cordoned
+            self.lifecycle.heartbeat_soon()
+
     def _directory_failed(self, directory: LogDirectory, lost: list[PartitionLog]) -> None:
         log.error("log directory %s failed with %d logs in it", directory.path, len(lost))
         self.partitions.directory_failed(directory.path)
+        self.log_dir_moves.look()
         if not self.store.online_ids or directory.path == self._static.metadata_directory:
             # Nothing is left to serve, or the metadata log cannot be followed: a restart may find the disk repaired.
             self._nursery.start_soon(_give_up, f"log directory {directory.path} failed: {directory.failure}")
