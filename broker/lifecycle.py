@@ -8,7 +8,7 @@ connection is refused, the controller knows that this process died.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -16,9 +16,10 @@ import trio
 
 from broker.controller_channel import ControllerChannel
 from kraft.full_directories import report_full
+from kraft.metadata.features import announced_features, obstacle, unserved
 from protocol.errors import ErrorCode, KafkaError, error_code
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse, Feature
 from runtime.process import CannotRun
 from runtime.world import World
 
@@ -47,6 +48,14 @@ class HeartbeatTimes:
     registration_timeout_ms: int
 
 
+def registered_features(ranges: Mapping[str, tuple[int, int]]) -> list[Feature]:
+    """Feature ranges in the form of a registration."""
+    return [
+        Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
+        for name, (lowest, highest) in sorted(ranges.items())
+    ]
+
+
 class RegistrationRefused(CannotRun):
     """The controller refuses this broker (wrong cluster id, unsupported features): a restart would not help."""
 
@@ -73,6 +82,7 @@ class BrokerLifecycle:
     unfenced_once: trio.Event = field(default_factory=trio.Event)
     may_shut_down: trio.Event = field(default_factory=trio.Event)
     _ready_to_unfence: bool = False
+    _registers_again: bool = False
     _wake: trio.Event = field(default_factory=trio.Event)
 
     def ready_to_unfence(self) -> None:
@@ -83,6 +93,11 @@ class BrokerLifecycle:
     def heartbeat_soon(self) -> None:
         """Send a heartbeat now: something changed that the controller waits for."""
         self._wake.set()
+
+    def register_again(self) -> None:
+        """Send the registration of this incarnation once more: the metadata holds only a part of it."""
+        self._registers_again = True
+        self.heartbeat_soon()
 
     def metadata_advanced(self) -> None:
         """More of the metadata log was applied; a fenced broker may have caught up by it."""
@@ -111,6 +126,8 @@ class BrokerLifecycle:
         await self._register()
         while True:
             self._wake = trio.Event()
+            if self._registers_again:
+                await self._register_again()
             succeeded = await self._heartbeat()
             if self.state is BrokerState.SHUTTING_DOWN:
                 return
@@ -137,14 +154,47 @@ class BrokerLifecycle:
             if response.error_code == ErrorCode.NONE:
                 break
             refusal = error_code(response.error_code)
+            if refusal is ErrorCode.UNSUPPORTED_VERSION and self._announce_unserved():
+                continue
             if refusal in (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.UNSUPPORTED_VERSION):
-                raise RegistrationRefused(f"the controller refused to register this broker: {refusal.name}")
+                reason = obstacle(self.controller.finalized_features) or ""
+                raise RegistrationRefused(
+                    f"the controller refused to register this broker: {refusal.name}{reason and f' ({reason})'}"
+                )
             # DUPLICATE_BROKER_REGISTRATION: the session of this broker's previous incarnation has not ended yet.
             log.info("registration refused, retrying: %s", refusal.name)
             await trio.sleep(RETRY_BACKOFF_MS / 1000)
         self.broker_epoch = response.broker_epoch
         log.info("registered with broker epoch %d", self.broker_epoch)
         self.registered.set()
+
+    def _announce_unserved(self) -> bool:
+        """Announce levels that the cluster has finalised and that this broker can live with though it does not serve
+        such groups; False if they were announced already."""
+        finalized = self.controller.finalized_features
+        ranges = announced_features(finalized)
+        announced = {it.name: (it.min_supported_version, it.max_supported_version) for it in self.registration.features}
+        if ranges == announced:
+            return False
+        for line in unserved(finalized):
+            log.warning("%s", line)
+        self.registration.features = registered_features(ranges)
+        return True
+
+    async def _register_again(self) -> None:
+        """Report the log directories to a cluster whose metadata.version can hold them now (KIP-858)."""
+        try:
+            response: BrokerRegistrationResponse = await self.controller.call(
+                self.registration, timeout_ms=REGISTRATION_ATTEMPT_MS
+            )
+        except KafkaError as error:
+            log.warning("registration failed: %s", error)
+            return
+        if response.error_code == ErrorCode.NONE:
+            self._registers_again = False
+            log.info("registered again with broker epoch %d", response.broker_epoch)
+        else:
+            log.warning("registration refused: %s", error_code(response.error_code).name)
 
     async def _heartbeat(self) -> bool:
         """One exchange; False if it failed."""

@@ -1,6 +1,6 @@
 """A broker: its parts, the order in which they start, and the order in which they stop.
 
-    disks ─► metadata log (observer) ─► registered ─► caught up ─► partitions ─► listeners ─► unfenced
+disks ─► metadata log (observer) ─► registered ─► caught up ─► partitions ─► listeners ─► unfenced
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from broker.group_lag import GroupLagPorts, GroupLags
 from broker.groups.coordinator import GroupCoordinatorPorts, group_coordinator
 from broker.internal_topics import GROUP_TOPIC
 from broker.keyed_queues import KeyedQueues
-from broker.lifecycle import BrokerLifecycle, BrokerState, HeartbeatTimes
+from broker.lifecycle import BrokerLifecycle, BrokerState, HeartbeatTimes, registered_features
 from broker.log_cleaner import LogCleaner
 from broker.log_store import LogStore
 from broker.metadata_cache import MetadataCache
@@ -84,12 +84,18 @@ from broker.traffic import BytesOut, CleanerWork, Conversions, GroupEvents
 from broker.transactions.coordinator import TransactionCoordinatorPorts, marker_writer, transaction_coordinator
 from broker.transactions.verification import TransactionVerifier
 from kraft.metadata.delta import MetadataDelta
-from kraft.metadata.features import SUPPORTED_FEATURES
+from kraft.metadata.features import (
+    DIRECTORIES_SINCE,
+    METADATA_VERSION,
+    SHARE_STATE_TOPIC,
+    SHARE_VERSION,
+    SUPPORTED_FEATURES,
+)
 from kraft.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RESOURCE, MetadataImage
 from kraft.raft_metrics import raft_families
 from kraft.replica_config import replica_config
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+from protocol.messages.broker_registration import BrokerRegistrationRequest, Listener
 from runtime.background import Background
 from runtime.channel import Channel
 from runtime.decision_pages import decision_pages
@@ -233,9 +239,7 @@ class BrokerNode:
         """Partitions, the fetchers that follow leaders, and the requests that wait for partitions."""
         settings, world = self._static, self.world
         self._isr_changes = IsrChanges(settings.node_id, self._broker_epoch, self._alter_partition)
-        self.fetchers = Fetchers(
-            world, self._nursery, self._fetch_settings(), self._broker_epoch, self._channel_to
-        )
+        self.fetchers = Fetchers(world, self._nursery, self._fetch_settings(), self._broker_epoch, self._channel_to)
         self.fetches: Purgatory[PartitionKey] = Purgatory(self.wheel)
         self.deletions: Purgatory[PartitionKey] = Purgatory(self.wheel)
         self._limits = ServerLimits.of(settings, world.memory_bytes)
@@ -265,9 +269,7 @@ class BrokerNode:
             self._topic_config,
             self._broker_epoch,
         )
-        self.publisher = MetadataPublisher(
-            self.partitions.prepare, self.store.make_logs, self._announce, self._publish
-        )
+        self.publisher = MetadataPublisher(self.partitions.prepare, self.store.make_logs, self._announce, self._publish)
 
     def _wire_coordinators(self) -> None:
         """Groups, transactions, and what both need."""
@@ -444,6 +446,7 @@ class BrokerNode:
         self._nursery.start_soon(run_timers, self.world, self.wheel, self._timer_failed)
         await self.metadata_log.caught_up.wait()
         image = self.metadata_log.image
+        _check_share_groups(image)
         threads = self._static.num_recovery_threads_per_data_dir
         # A topic has many partitions: its config is resolved once.
         await self.store.load(cache(partial(self._topic_config, image)), threads)
@@ -551,6 +554,8 @@ class BrokerNode:
             self.store.settings_changed(self.settings)
         if self.telemetry is not None:
             self.telemetry.configs_are(delta.after.configs)
+        if METADATA_VERSION in delta.changed_features:
+            self._report_directories(delta.after)
         self.partitions.apply_delta(delta)
         for coordinator in self.coordinators:
             coordinator.metadata_changed(delta)
@@ -561,6 +566,12 @@ class BrokerNode:
         self._assignments.look()
         self._published.set()
         self.lifecycle.metadata_advanced()
+
+    def _report_directories(self, image: MetadataImage) -> None:
+        """A registration at an old metadata.version has no log directories."""
+        own = image.cluster.brokers.get(self._static.node_id)
+        if own is not None and not own.log_directories and image.features.metadata_version >= DIRECTORIES_SINCE:
+            self.lifecycle.register_again()
 
     # -- callbacks between the parts
 
@@ -590,9 +601,7 @@ class BrokerNode:
         return Channel(self.world, self._nursery, node.host, node.port, client_id=client_id)
 
     async def _alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        response: AlterPartitionResponse = await self._isr_channel.call(
-            request, timeout_ms=ALTER_PARTITION_TIMEOUT_MS
-        )
+        response: AlterPartitionResponse = await self._isr_channel.call(request, timeout_ms=ALTER_PARTITION_TIMEOUT_MS)
         return response
 
     def _directory_failed(self, directory: LogDirectory, lost: list[PartitionLog]) -> None:
@@ -629,10 +638,7 @@ class BrokerNode:
                 Listener(name=each.name, host=each.host, port=each.port, security_protocol=_PLAINTEXT)
                 for each in settings.advertised_listeners
             ],
-            features=[
-                Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
-                for name, (lowest, highest) in sorted(SUPPORTED_FEATURES.items())
-            ],
+            features=registered_features(SUPPORTED_FEATURES),
             rack=settings.broker_rack,
             log_dirs=self.store.online_ids,
             previous_broker_epoch=self.store.directories.previous_broker_epoch,
@@ -647,6 +653,16 @@ class BrokerNode:
             fetch_max_bytes=settings.replica_fetch_max_bytes,
             fetch_response_max_bytes=settings.replica_fetch_response_max_bytes,
             socket_timeout_ms=settings.replica_socket_timeout_ms,
+        )
+
+
+def _check_share_groups(image: MetadataImage) -> None:
+    """Raises CannotRun if share groups are in use, which this broker does not serve."""
+    level = image.features.level(SHARE_VERSION)
+    if level > SUPPORTED_FEATURES[SHARE_VERSION][1] and SHARE_STATE_TOPIC in image.topics.by_name:
+        raise CannotRun(
+            f"share groups are in use ({SHARE_VERSION} {level}, topic {SHARE_STATE_TOPIC}), and this broker does not"
+            f" serve them: set {SHARE_VERSION} to 0 first"
         )
 
 

@@ -20,6 +20,8 @@ from functools import partial
 import trio
 
 from kraft.commit_feed import CommitFeed, CommittedBatch, MetadataListener, OnCommitted
+from kraft.metadata.image import MINIMUM_METADATA_VERSION
+from kraft.metadata.record_versions import encode_records
 from kraft.metadata_log import MAX_BATCH_BYTES, MetadataLog
 from kraft.quorum_calls import QuorumCalls
 from kraft.quorum_messages import QuorumMessages
@@ -42,7 +44,6 @@ from protocol.messages.metadata_log import NoOpRecord
 from protocol.records.batch import BatchHeader, read_header
 from protocol.records.builder import build_batch
 from protocol.records.control import build_raft_control_batch
-from protocol.records.metadata import encode_metadata_record
 from protocol.records.record import Record
 from protocol.schema import Message
 from runtime.decisions import Decisions
@@ -67,9 +68,9 @@ Step = Callable[[], Reply | None]
 """Feeds the core; returns the callback that sends the answer, to be called once all effects were carried out."""
 
 
-def encode_batch(records: Sequence[Message], timestamp_ms: int) -> bytes:
-    """One batch of metadata records. Slow if they are many: may run in a thread."""
-    values = [encode_metadata_record(record, record.VERSIONS.highest) for record in records]
+def encode_batch(records: Sequence[Message], timestamp_ms: int, metadata_version: int) -> bytes:
+    """One batch of metadata records that follow a log at this level. Slow if they are many: may run in a thread."""
+    values = encode_records(records, metadata_version)
     return build_batch([Record(0, timestamp_ms, None, value) for value in values])
 
 
@@ -503,8 +504,9 @@ class MetadataReplica:
     # ---- appending
 
     def append(self, epoch: int, records: Sequence[Message]) -> int:
-        """Append `records` as one batch; see `append_batch`."""
-        return self.append_batch(epoch, records, encode_batch(records, self.wall_ms()))
+        """Append `records`, which every metadata.version has, as one batch; see `append_batch`."""
+        batch = encode_batch(records, self.wall_ms(), MINIMUM_METADATA_VERSION)
+        return self.append_batch(epoch, records, batch)
 
     def append_batch(self, epoch: int, records: Sequence[Message], batch: bytes) -> int:
         """Append `batch`, which holds `records`, so that they commit together; returns the offset of the last one.
