@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kraft.metadata.features import (
+from barnabas.kraft.metadata.features import (
     CONTROLLER_REGISTRATION_SINCE,
     CORDONED_DIRECTORIES_SINCE,
     DELEGATION_TOKENS_SINCE,
     DIRECTORIES_SINCE,
     SCRAM_SINCE,
 )
-from kraft.metadata.image import MetadataImage
-from protocol.messages.metadata_log import (
+from barnabas.kraft.metadata.image import MetadataImage
+from barnabas.protocol.messages.metadata_log import (
     BrokerRegistrationChangeRecord,
     RemoveDelegationTokenRecord,
     RemoveUserScramCredentialRecord,
 )
-from protocol.schema import Message
+from barnabas.protocol.schema import Message
 
 MAX_NAMED = 5
 

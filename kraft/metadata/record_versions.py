@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from kraft.metadata.features import (
+from barnabas.kraft.metadata.features import (
     CORDONED_DIRECTORIES_SINCE,
     DIRECTORIES_SINCE,
     ELR_SINCE,
     METADATA_VERSION,
     MIGRATION_SINCE,
 )
-from protocol.messages.metadata_log import (
+from barnabas.protocol.messages.metadata_log import (
     BrokerRegistrationChangeRecord,
     FeatureLevelRecord,
     PartitionChangeRecord,
     PartitionRecord,
     RegisterBrokerRecord,
 )
-from protocol.records.metadata import encode_metadata_record
-from protocol.schema import Message
+from barnabas.protocol.records.metadata import encode_metadata_record
+from barnabas.protocol.schema import Message
 
 _PARTITION_STEPS = (ELR_SINCE, DIRECTORIES_SINCE)
 _REGISTRATION_STEPS = (CORDONED_DIRECTORIES_SINCE, DIRECTORIES_SINCE, MIGRATION_SINCE)

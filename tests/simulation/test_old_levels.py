@@ -7,16 +7,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import pytest
 import trio
+from barnabas.protocol.messages.metadata_log import FeatureLevelRecord
+from barnabas.runtime.simulated import Universe
+from barnabas.runtime.world import World
+from barnabas.storage.dump import dump_lines
 
 from barnabas import Admin, Producer
 from barnabas.client.admin import FeatureUpdate, UpgradeType
 from barnabas.cluster import simulated
 from barnabas.cluster.simulated import SimulatedCluster
 from barnabas.testing.simulated import SimulatedClusterForTests
-from protocol.messages.metadata_log import FeatureLevelRecord
-from runtime.simulated import Universe
-from runtime.world import World
-from storage.dump import dump_lines
 
 ELR = "eligible.leader.replicas.version"
 _VERSION = re.compile(r" v(\d) (\w+)\(")

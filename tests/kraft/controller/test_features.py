@@ -5,20 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from kraft.metadata.features import METADATA_VERSION_NAMES
-from kraft.metadata.image import MIGRATING_DIRECTORY
-from kraft.metadata.record_versions import encode_records
-from kraft.metadata.snapshot import image_to_records
-from protocol.errors import ErrorCode
-from protocol.messages.broker_registration import Feature
-from protocol.messages.metadata_log import (
+from barnabas.kraft.metadata.features import METADATA_VERSION_NAMES
+from barnabas.kraft.metadata.image import MIGRATING_DIRECTORY
+from barnabas.kraft.metadata.record_versions import encode_records
+from barnabas.kraft.metadata.snapshot import image_to_records
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.broker_registration import Feature
+from barnabas.protocol.messages.metadata_log import (
     BrokerRegistrationChangeRecord,
     FeatureLevelRecord,
     RegisterBrokerRecord,
     UserScramCredentialRecord,
 )
-from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 ELR = "eligible.leader.replicas.version"
 UP, SAFE, UNSAFE = 1, 2, 3
@@ -168,7 +167,7 @@ def test_a_level_goes_down_with_the_feature_that_depends_on_it(cluster: Any) -> 
 
 @pytest.mark.feature("OP-04")
 def test_credentials_are_named_before_they_are_lost(cluster: Any) -> None:
-    from kraft.metadata.downgrade import losses, removals
+    from barnabas.kraft.metadata.downgrade import losses, removals
 
     names = ("ann", "bob", "cid", "dora", "emil", "fay")
     credentials = [UserScramCredentialRecord(name=name, mechanism=1) for name in names]

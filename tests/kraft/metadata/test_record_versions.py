@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pytest
-
-from kraft.metadata.features import announced_features, default_levels, obstacle, unserved
-from kraft.metadata.image import EMPTY_IMAGE, MetadataImage
-from kraft.metadata.record_versions import encode_records, record_version
-from kraft.metadata.replay import ImageReplay
-from kraft.raft.history import OffsetAndEpoch
-from kraft.snapshots import encode_snapshot
-from protocol.messages.metadata_log import (
+from barnabas.kraft.metadata.features import announced_features, default_levels, obstacle, unserved
+from barnabas.kraft.metadata.image import EMPTY_IMAGE, MetadataImage
+from barnabas.kraft.metadata.record_versions import encode_records, record_version
+from barnabas.kraft.metadata.replay import ImageReplay
+from barnabas.kraft.raft.history import OffsetAndEpoch
+from barnabas.kraft.snapshots import encode_snapshot
+from barnabas.protocol.messages.metadata_log import (
     BrokerRegistrationChangeRecord,
     FeatureLevelRecord,
     NoOpRecord,
@@ -18,8 +17,8 @@ from protocol.messages.metadata_log import (
     PartitionRecord,
     RegisterBrokerRecord,
 )
-from protocol.records.metadata import decode_metadata_record
-from protocol.schema import Message
+from barnabas.protocol.records.metadata import decode_metadata_record
+from barnabas.protocol.schema import Message
 
 DIRECTORY = b"d" * 16
 
