@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 
 import trio
+
 from barnabas.kraft.commit_feed import CommitFeed, CommittedBatch, MetadataListener, OnCommitted
 from barnabas.kraft.metadata.image import MINIMUM_METADATA_VERSION
 from barnabas.kraft.metadata.record_versions import encode_records

@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import pytest
 import trio
-from barnabas.protocol.messages.metadata_log import FeatureLevelRecord
-from barnabas.runtime.simulated import Universe
-from barnabas.runtime.world import World
-from barnabas.storage.dump import dump_lines
 
 from barnabas import Admin, Producer
 from barnabas.client.admin import FeatureUpdate, UpgradeType
 from barnabas.cluster import simulated
 from barnabas.cluster.simulated import SimulatedCluster
+from barnabas.protocol.messages.metadata_log import FeatureLevelRecord
+from barnabas.runtime.simulated import Universe
+from barnabas.runtime.world import World
+from barnabas.storage.dump import dump_lines
 from barnabas.testing.simulated import SimulatedClusterForTests
 
 ELR = "eligible.leader.replicas.version"

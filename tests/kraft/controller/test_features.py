@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from barnabas.kraft.metadata.features import METADATA_VERSION_NAMES
 from barnabas.kraft.metadata.image import MIGRATING_DIRECTORY
 from barnabas.kraft.metadata.record_versions import encode_records

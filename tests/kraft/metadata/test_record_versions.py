@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from barnabas.kraft.metadata.features import announced_features, default_levels, obstacle, unserved
 from barnabas.kraft.metadata.image import EMPTY_IMAGE, MetadataImage
 from barnabas.kraft.metadata.record_versions import encode_records, record_version
