@@ -49,11 +49,6 @@ class ControllerChannel:
         """The active controller, as far as this broker knows."""
         return self._leader_id
 
-    @property
-    def finalized_features(self) -> Mapping[str, int]:
-        """The finalised levels, as the active controller reported them when it was dialled."""
-        return {} if self._channel is None else self._channel.features.levels
-
     def leader_is(self, leader_id: int | None) -> None:
         """Record that the quorum of the metadata log has another leader; None if none is known."""
         if leader_id == self._leader_id:

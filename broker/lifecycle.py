@@ -18,6 +18,7 @@ from barnabas.broker.controller_channel import ControllerChannel
 from barnabas.kraft.full_directories import report_full
 from barnabas.kraft.metadata.features import announced_features, obstacle, unserved
 from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from barnabas.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
@@ -158,10 +159,13 @@ class BrokerLifecycle:
             if response.error_code == ErrorCode.NONE:
                 break
             refusal = error_code(response.error_code)
-            if refusal is ErrorCode.UNSUPPORTED_VERSION and self._announce_unserved():
-                continue
+            finalized: Mapping[str, int] = {}
+            if refusal is ErrorCode.UNSUPPORTED_VERSION:
+                finalized = await self._finalized_features()
+                if self._announce_unserved(finalized):
+                    continue
             if refusal in (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.UNSUPPORTED_VERSION):
-                reason = obstacle(self.controller.finalized_features) or ""
+                reason = obstacle(finalized) or ""
                 raise RegistrationRefused(
                     f"the controller refused to register this broker: {refusal.name}{reason and f' ({reason})'}"
                 )
@@ -172,10 +176,19 @@ class BrokerLifecycle:
         log.info("registered with broker epoch %d", self.broker_epoch)
         self.registered.set()
 
-    def _announce_unserved(self) -> bool:
+    async def _finalized_features(self) -> Mapping[str, int]:
+        """The levels that the cluster has finalised, as the active controller reports them; none if it does not."""
+        request = ApiVersionsRequest(client_software_name="barnabas", client_software_version="1")
+        try:
+            response: ApiVersionsResponse = await self.controller.call(request, timeout_ms=REGISTRATION_ATTEMPT_MS)
+        except KafkaError as error:
+            log.info("the controller did not report its features: %s", error)
+            return {}
+        return {it.name: it.max_version_level for it in response.finalized_features}
+
+    def _announce_unserved(self, finalized: Mapping[str, int]) -> bool:
         """Announce levels that the cluster has finalised and that this broker can live with though it does not serve
         such groups; False if they were announced already."""
-        finalized = self.controller.finalized_features
         ranges = announced_features(finalized)
         announced = {it.name: (it.min_supported_version, it.max_supported_version) for it in self.registration.features}
         if ranges == announced:

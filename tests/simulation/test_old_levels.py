@@ -140,7 +140,7 @@ def test_a_default_kafka_cluster_is_served_but_for_the_groups_that_are_not(monke
         await write(cluster, "t", 5)
         async with Admin(bootstrap_servers=cluster.bootstrap_servers, world=cluster.world) as admin:
             features = await admin.describe_features()
-            assert features.finalized_features["share.version"] == 1
+            assert features.finalized_features["share.version"].max_version_level == 1
             assert features.supported_features["share.version"].max_version == 0
         await update(cluster, {"share.version": 0, "streams.version": 0}, UpgradeType.SAFE_DOWNGRADE)
         await restart_all(cluster)
