@@ -1,7 +1,7 @@
 """Many partitions on one cluster: memory, idle CPU, failover, stop and start, and the cost of describing them.
 
-Starts three brokers and three controllers in a new directory, creates topics of 100 partitions with three replicas each, and
-prints one line of JSON for each measurement, with the fields of the other benchmarks.
+Starts three brokers and three controllers in a new directory, creates topics of 100 partitions with three replicas
+each, and prints one line of JSON for each measurement, with the fields of the other benchmarks.
 
 Usage: scale.py [--data DIRECTORY] [--partitions N] [--base-port 30300] [--out F]
 """

@@ -80,6 +80,7 @@ class MetadataFollower:
                 batch.base_offset, batch.epoch, batch.append_time_ms, batch.records, continues=batch.continues
             )
         self._loader.last_offset = batch.last_offset
+        self.replica.snapshots.look_at(deltas)
         self._apply(deltas)
 
     def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> None:

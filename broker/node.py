@@ -1,6 +1,6 @@
 """A broker: its parts, the order in which they start, and the order in which they stop.
 
-    disks ─► metadata log (observer) ─► registered ─► caught up ─► partitions ─► listeners ─► unfenced
+disks ─► metadata log (observer) ─► registered ─► caught up ─► partitions ─► listeners ─► unfenced
 """
 
 from __future__ import annotations
@@ -74,7 +74,14 @@ from barnabas.broker.timing_wheel import TimingWheel
 from barnabas.broker.traffic import BytesOut, CleanerWork, Conversions
 from barnabas.kraft.commit_feed import MetadataListener
 from barnabas.kraft.metadata.delta import MetadataDelta
-from barnabas.kraft.metadata.features import CORDONED_DIRECTORIES_SINCE
+from barnabas.kraft.metadata.features import (
+    CORDONED_DIRECTORIES_SINCE,
+    DIRECTORIES_SINCE,
+    METADATA_VERSION,
+    SHARE_STATE_TOPIC,
+    SHARE_VERSION,
+    SUPPORTED_FEATURES,
+)
 from barnabas.kraft.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RESOURCE, MetadataImage
 from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.kraft.metrics import controller_families
@@ -294,9 +301,7 @@ class BrokerNode:
             self._topic_config,
             self._broker_epoch,
         )
-        self.publisher = MetadataPublisher(
-            self.partitions.prepare, self.store.make_logs, self._announce, self._publish
-        )
+        self.publisher = MetadataPublisher(self.partitions.prepare, self.store.make_logs, self._announce, self._publish)
 
     def _wire_coordinators(self) -> None:
         ports = CoordinationPorts(
@@ -460,6 +465,7 @@ class BrokerNode:
         self._nursery.start_soon(run_timers, self.world, self.wheel, self._timer_failed)
         await self.metadata_log.caught_up.wait()
         image = self.metadata_log.image
+        _check_share_groups(image)
         threads = self._static.num_recovery_threads_per_data_dir
         # A topic has many partitions: its config is resolved once.
         await self.store.load(cache(partial(self._topic_config, image)), threads)
@@ -581,6 +587,8 @@ class BrokerNode:
         self._set_throttles(delta)
         if self.telemetry is not None:
             self.telemetry.configs_are(delta.after.configs)
+        if METADATA_VERSION in delta.changed_features:
+            self._report_directories(delta.after)
         self.partitions.apply_delta(delta)
         self.coordination.metadata_changed(delta)
         if delta.changed_brokers:
@@ -599,6 +607,12 @@ class BrokerNode:
                 self.throttles.set_topic(name, self._topic_config(image, name), node_id)
         if delta.deleted_topics:
             self.throttles.keep(image.topics.by_name)
+
+    def _report_directories(self, image: MetadataImage) -> None:
+        """A registration at an old metadata.version has no log directories."""
+        own = image.cluster.brokers.get(self._static.node_id)
+        if own is not None and not own.log_directories and image.features.metadata_version >= DIRECTORIES_SINCE:
+            self.lifecycle.register_again()
 
     # -- callbacks between the parts
 
@@ -624,9 +638,7 @@ class BrokerNode:
         return Channel(self.world, self._nursery, node.host, node.port, client_id=client_id)
 
     async def _alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        response: AlterPartitionResponse = await self._isr_channel.call(
-            request, timeout_ms=ALTER_PARTITION_TIMEOUT_MS
-        )
+        response: AlterPartitionResponse = await self._isr_channel.call(request, timeout_ms=ALTER_PARTITION_TIMEOUT_MS)
         return response
 
     def _cordoned_ids(self) -> list[bytes]:
@@ -669,6 +681,16 @@ class BrokerNode:
             static=self._static.raw,
             cluster_default=image.config(BROKER_RESOURCE, ""),
             per_broker=image.config(BROKER_RESOURCE, str(self._static.node_id)),
+        )
+
+
+def _check_share_groups(image: MetadataImage) -> None:
+    """Raises CannotRun if share groups are in use, which this broker does not serve."""
+    level = image.features.level(SHARE_VERSION)
+    if level > SUPPORTED_FEATURES[SHARE_VERSION][1] and SHARE_STATE_TOPIC in image.topics.by_name:
+        raise CannotRun(
+            f"share groups are in use ({SHARE_VERSION} {level}, topic {SHARE_STATE_TOPIC}), and this broker does not"
+            f" serve them: set {SHARE_VERSION} to 0 first"
         )
 
 
