@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from barnabas.cli.offset_reset import Partition
 from barnabas.cli.replica_plan import Plan
-from barnabas.cluster.errors import WrongArgument
+from barnabas.cluster.errors import ClusterError
 
 
 class PartitionHealth(NamedTuple):
@@ -24,7 +24,7 @@ def drained(assignment: Mapping[Partition, Sequence[int]], racks: Mapping[int, s
     """A plan for the partitions that have a replica on `broker`: another broker takes its place in each.
 
     `racks`: racks of the brokers in service. The new one is in a rack without a replica if there is one, and has the
-    fewest replicas. Raises `WrongArgument` if there are too few brokers.
+    fewest replicas. Raises `ClusterError` if there are too few brokers.
     """
     counts = Counter(each for replicas in assignment.values() for each in replicas)
     plan: Plan = {}
@@ -34,7 +34,7 @@ def drained(assignment: Mapping[Partition, Sequence[int]], racks: Mapping[int, s
         others = [each for each in racks if each != broker and each not in replicas]
         if not others:
             left = len([each for each in racks if each != broker])
-            raise WrongArgument(
+            raise ClusterError(
                 f"{_name(partition)} has {len(replicas)} replicas, "
                 f"and without broker {broker} only {left} brokers are in service"
             )

@@ -48,7 +48,7 @@ def drain(
 async def drain_broker(admin: Admin, broker: int, *, cordon: bool) -> Results[TopicPartition, None] | None:
     """Move all replicas off `broker`. Returns the answers to the reassignment; None if there was nothing to move.
 
-    Raises `WrongArgument` if too few brokers are in service.
+    Raises `ClusterError` if too few brokers are in service.
     """
     described = await admin.describe_cluster()
     racks = {node.node_id: node.rack for node in described.nodes}

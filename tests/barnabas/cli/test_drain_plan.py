@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from barnabas.cli.drain_plan import PartitionHealth, drained, harmed, not_in_sync
 from barnabas.cli.offset_reset import Partition
-from barnabas.cluster.errors import WrongArgument
+from barnabas.cluster.errors import ClusterError
 
 pytestmark = pytest.mark.feature("MB-19", "AD-05")
 
@@ -21,7 +21,7 @@ def test_another_broker_takes_the_place_of_the_drained_one() -> None:
 
 
 def test_too_few_brokers_remain() -> None:
-    with pytest.raises(WrongArgument, match=r"t:0 has 3 replicas, and without broker 1 only 2 brokers are in service"):
+    with pytest.raises(ClusterError, match=r"t:0 has 3 replicas, and without broker 1 only 2 brokers are in service"):
         drained({Partition("t", 0): [1, 2, 3]}, {1: None, 2: None, 3: None}, 1)
 
 
