@@ -72,6 +72,54 @@ def test_a_broker_joins_another_leaves_and_all_are_restarted(
     assert [broker.id for broker in LocalCluster(data).layout.brokers] == [1, 3, 4], "a removed broker stays away"
 
 
+@pytest.mark.feature("RE-19", "AD-05", "TO-06")
+def test_a_replica_moves_to_another_disk(
+    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = ["--data", str(data)]
+    cluster = LocalCluster(data)
+    config = cluster.layout.config_file(cluster.layout.node("broker-1"))
+    first, second = data / "broker-1" / "data", data / "broker-1" / "second"
+    cluster.stop("broker-1")
+    config.write_text(config.read_text().replace(f"log.dirs={first}", f"log.dirs={first},{second}"))
+    cluster.start("broker-1")
+    cluster.wait_ready()
+    assert run(["topics", "create", "events", "--partitions", "1", *where]) == 0
+    lines = "".join(f"record {number}\n" for number in range(RECORDS))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
+    assert run(["produce", "events", *where]) == 0
+    source, target = (first, second) if (first / "events-0").exists() else (second, first)
+    to = ["cluster", "move-replica", "events:0", "--broker", "1", "--to"]
+    assert run([*to, str(target), *where]) == 0
+    cluster.wait_until(lambda: "" if (target / "events-0").exists() else "it has not moved", 30)
+    assert not (source / "events-0").exists()
+    name = "events-0/00000000000000000000.log"
+    assert (target / name).read_bytes() == (data / "broker-2" / "data" / name).read_bytes() != b""
+    capsys.readouterr()
+    assert run([*to, "/nowhere", *where]) == 1
+    assert "LOG_DIR_NOT_FOUND" in capsys.readouterr().err.upper().replace("LOGDIRNOTFOUND", "LOG_DIR_NOT_FOUND")
+
+
+@pytest.mark.feature("RE-20", "TO-06", "MB-19")
+def test_a_reassignment_is_throttled_and_the_throttle_removed(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ["--data", str(data)]
+    assert run(["topics", "create", "events", "--assign", "1,2", *where]) == 0
+    plan = data / "plan.json"
+    plan.write_text('{"version": 1, "partitions": [{"topic": "events", "partition": 0, "replicas": [3, 2]}]}')
+    assert run(["topics", "reassign", "execute", str(plan), "--throttle", "1000000", *where]) == 0
+    LocalCluster(data).wait_until(lambda: "" if replicas(data, "events") == {2, 3} else "moving", 30)
+    capsys.readouterr()
+    assert run(["configs", "describe", "topic", "events", *where]) == 0
+    shown = capsys.readouterr().out
+    assert "follower.replication.throttled.replicas" in shown and "0:3" in shown
+    assert run(["topics", "reassign", "verify", str(plan), *where]) == 0
+    capsys.readouterr()
+    assert run(["configs", "describe", "topic", "events", *where]) == 0
+    assert "throttled" not in capsys.readouterr().out
+    assert run(["configs", "describe", "broker", "3", *where]) == 0
+    assert "throttled.rate" not in capsys.readouterr().out
+
+
 def test_members_are_remembered(tmp_path: Path) -> None:
     members, broker_id = Members.read(tmp_path).with_broker([1, 2, 3])
     assert broker_id == 4
