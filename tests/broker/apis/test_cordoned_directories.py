@@ -21,10 +21,11 @@ pytestmark = pytest.mark.feature("AD-06", "MB-18")
 BROKER = 4
 
 
-async def cordon(rig: Rig, value: str, node: int = 1) -> tuple[int, str | None]:
+async def cordon(rig: Rig, value: str, node: int = 1, through: int | None = None) -> tuple[int, str | None]:
+    """Set the cordoned directories of broker `node`, by a request to `through`."""
     change = AlterableConfig(name="cordoned.log.dirs", value=value)
     resource = AlterConfigsResource(resource_type=BROKER, resource_name=str(node), configs=[change])
-    response = await rig.ask(node, IncrementalAlterConfigsRequest(resources=[resource]))
+    response = await rig.ask(through or node, IncrementalAlterConfigsRequest(resources=[resource]))
     return response.responses[0].error_code, response.responses[0].error_message
 
 
@@ -77,6 +78,15 @@ async def test_a_broker_refuses_to_cordon_directories_that_it_does_not_have(rig:
     assert code == ErrorCode.INVALID_REQUEST and message is not None and "/elsewhere" in message
     code, _ = await cordon(rig, "*,/broker-1/data")
     assert code == ErrorCode.INVALID_REQUEST
+
+
+@on_cluster()
+async def test_a_controller_itself_only_takes_directories_off_the_list(rig: Rig) -> None:
+    code, message = await cordon(rig, "*", through=101)
+    assert code == ErrorCode.INVALID_CONFIG and message is not None and "must be a subset" in message
+    assert await cordon(rig, "*") == (0, None)
+    assert await cordon(rig, "*", through=101) == (0, None)
+    assert await cordon(rig, "", through=101) == (0, None)
 
 
 def test_names_of_directories() -> None:
