@@ -15,6 +15,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from types import CodeType, FunctionType
 
 import coverage
@@ -169,9 +170,14 @@ class Trying:
             chosen = [items[test] for test in tests]
             return next((nodeid for nodeid, (failed, _) in run(chosen) if failed), "")
 
-        began = time.monotonic()
         limit = PATIENCE_SECONDS + PATIENCE_FACTOR * sum(passing.seconds[test] for test in tests)
-        ended, told = in_child(work, limit)
+        while True:
+            began = time.monotonic()
+            try:
+                ended, told = in_child(work, limit)
+                break
+            except StarvedError:
+                continue
         trial.seconds = round(time.monotonic() - began, 2)
         if not ended or told:
             trial.outcome, trial.by = KILLED, told or TIMEOUT
@@ -205,9 +211,13 @@ class _Reports:
     __hash__ = object.__hash__
 
 
+class StarvedError(Exception):
+    """The machine had so much else to do that nobody knows whether the child would have ended."""
+
+
 def in_child(work: Callable[[], str], cpu_seconds: float | None) -> tuple[bool, str]:
     """Whether a forked child came to the end of `work`, and what that gave. It ends at the latest after so much
-    CPU time, or six times that much time."""
+    CPU time, or six times that much time. Raises StarvedError if it spent half of that waiting for a CPU."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -230,8 +240,21 @@ def in_child(work: Callable[[], str], cpu_seconds: float | None) -> tuple[bool, 
     os.close(writing)
     with os.fdopen(reading, encoding="utf-8") as pipe:
         told = pipe.read()
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    waited_seconds = seconds_without_cpu(child)
     _, status = os.waitpid(child, 0)
+    by_clock = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM
+    if by_clock and cpu_seconds is not None and waited_seconds > 3 * cpu_seconds:
+        raise StarvedError
     return status == 0, told
+
+
+def seconds_without_cpu(process: int) -> float:
+    """Time in which it was ready to run while others ran; 0 where Linux does not count it."""
+    try:
+        return int(Path(f"/proc/{process}/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
 
 
 def silence() -> None:
