@@ -17,7 +17,7 @@ from pathlib import Path
 import faults
 
 import clients
-from protocol.records.record import COMPILED
+from barnabas.protocol.records.record import COMPILED
 
 HEAD = """# Beside Apache Kafka
 

@@ -26,7 +26,7 @@ from measuring import Meter, Results, read_pids
 
 from barnabas import NewTopic, sync
 from barnabas.cluster.layout import Layout
-from runtime.decisions import DecisionKind, Decisions
+from barnabas.runtime.decisions import DecisionKind, Decisions
 
 PARTITIONS = 12
 NOTES = 20_000

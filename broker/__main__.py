@@ -1,8 +1,8 @@
-"""`python -m broker CONFIG` runs a broker."""
+"""`python -m barnabas.broker CONFIG` runs a broker."""
 
 import sys
 
-from broker.process import main
+from barnabas.broker.process import main
 
 if __name__ == "__main__":
     sys.exit(main())

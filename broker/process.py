@@ -8,11 +8,11 @@ from typing import Any
 
 import trio
 
-from broker.node import run_broker
-from runtime.process import Program, host_name, run_process
-from runtime.real import real_world
-from runtime.world import World
-from settings.broker import BrokerSettings, load_broker_settings
+from barnabas.broker.node import run_broker
+from barnabas.runtime.process import Program, host_name, run_process
+from barnabas.runtime.real import real_world
+from barnabas.runtime.world import World
+from barnabas.settings.broker import BrokerSettings, load_broker_settings
 
 
 def load(text: str, name: str, overrides: Mapping[str, str], make_world: Callable[[], World] = real_world) -> Program:
@@ -33,5 +33,5 @@ class _Run:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `python -m broker CONFIG`; returns its exit code."""
+    """Runs `python -m barnabas.broker CONFIG`; returns its exit code."""
     return run_process("broker", sys.argv[1:] if argv is None else argv, load)

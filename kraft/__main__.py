@@ -1,8 +1,8 @@
-"""`python -m kraft CONFIG` runs a controller."""
+"""`python -m barnabas.kraft CONFIG` runs a controller."""
 
 import sys
 
-from kraft.process import main
+from barnabas.kraft.process import main
 
 if __name__ == "__main__":
     sys.exit(main())

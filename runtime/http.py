@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import trio
 
-from runtime.world import Bytes, Connection, ConnectionLost, Listener, World
+from barnabas.runtime.world import Bytes, Connection, ConnectionLost, Listener, World
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import trio
 
-from runtime.world import ConnectionLost, DialFailed, DialRefused, World
+from barnabas.runtime.world import ConnectionLost, DialFailed, DialRefused, World
 
 PAUSE_MS = 5
 

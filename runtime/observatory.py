@@ -14,9 +14,9 @@ from http import HTTPStatus
 
 import trio
 
-from runtime.http import HttpRequest, HttpResponse, HttpServer
-from runtime.world import World
-from settings.listeners import Endpoint
+from barnabas.runtime.http import HttpRequest, HttpResponse, HttpServer
+from barnabas.runtime.world import World
+from barnabas.settings.listeners import Endpoint
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,8 @@
 """The process around a node: arguments, log, signals, memory, exit code.
 
-`python -m broker` and `python -m kraft` call `run_process`; the launcher of a local cluster loads programs itself and
-calls `run_program` after it forked. Knows no node: it runs a `Program` that the `load` of the role made.
+`python -m barnabas.broker` and `python -m barnabas.kraft` call `run_process`; the launcher of a local cluster loads
+programs itself and calls `run_program` after it forked. Knows no node: it runs a `Program` that the `load` of the role
+made.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from typing import Any, Protocol
 
 import trio
 
-from runtime.request_times import request_log
-from runtime.visible import visible
-from runtime.watchdog import Watchdog
-from settings.errors import SettingsError
+from barnabas.runtime.request_times import request_log
+from barnabas.runtime.visible import visible
+from barnabas.runtime.watchdog import Watchdog
+from barnabas.settings.errors import SettingsError
 
 log = logging.getLogger("process")
 

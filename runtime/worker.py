@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import trio
 
-from runtime.world import RunBlocking
+from barnabas.runtime.world import RunBlocking
 
 T = TypeVar("T")
 

@@ -11,10 +11,10 @@ from functools import cached_property
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from settings.effects import WITHOUT_EFFECT_YET
-from settings.errors import SettingsError
-from settings.listeners import Endpoint, Listener, Voter
-from settings.topic import BROKER_SYNONYMS, TopicConfig
+from barnabas.settings.effects import WITHOUT_EFFECT_YET
+from barnabas.settings.errors import SettingsError
+from barnabas.settings.listeners import Endpoint, Listener, Voter
+from barnabas.settings.topic import BROKER_SYNONYMS, TopicConfig
 
 _LONG_MAX = (1 << 63) - 1
 _INT_MAX = (1 << 31) - 1

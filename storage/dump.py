@@ -1,4 +1,4 @@
-"""Shell: prints the content of log files: `python -m storage.dump FILE…`.
+"""Shell: prints the content of log files: `python -m barnabas.storage.dump FILE…`.
 
 Reads segments, metadata snapshots, indexes, producer snapshots and checkpoints, of Kafka and of Barnabas, and changes
 nothing. The type of a file follows from its name. For a file of another format it prints one line to stderr, and the
@@ -15,25 +15,25 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from protocol.errors import MalformedMessage
-from protocol.messages import group_log, share_log, transaction_log
-from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, crc_is_valid, read_header
-from protocol.records.compression import Compression
-from protocol.records.control import EndTxn, control_type, read_end_txn, read_raft_control_record
-from protocol.records.coordinator import RecordType, decode_key, decode_versioned, record_types
-from protocol.records.metadata import decode_metadata_record
-from protocol.records.record import CLIENT_LIMIT_BYTES, SERVED_LIMIT_RECORDS, Record, decode_in_slices
-from runtime.disk import RealDisk
-from runtime.world import Disk, File
-from storage.checkpoints import (
+from barnabas.protocol.errors import MalformedMessage
+from barnabas.protocol.messages import group_log, share_log, transaction_log
+from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, crc_is_valid, read_header
+from barnabas.protocol.records.compression import Compression
+from barnabas.protocol.records.control import EndTxn, control_type, read_end_txn, read_raft_control_record
+from barnabas.protocol.records.coordinator import RecordType, decode_key, decode_versioned, record_types
+from barnabas.protocol.records.metadata import decode_metadata_record
+from barnabas.protocol.records.record import CLIENT_LIMIT_BYTES, SERVED_LIMIT_RECORDS, Record, decode_in_slices
+from barnabas.runtime.disk import RealDisk
+from barnabas.runtime.world import Disk, File
+from barnabas.storage.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
     MalformedCheckpoint,
     parse_epochs,
     parse_offsets,
 )
-from storage.indexes import CorruptIndex
-from storage.log_directory import BOOT_FILE, CLEAN_SHUTDOWN_FILE, META_PROPERTIES_FILE
-from storage.names import (
+from barnabas.storage.indexes import CorruptIndex
+from barnabas.storage.log_directory import BOOT_FILE, CLEAN_SHUTDOWN_FILE, META_PROPERTIES_FILE
+from barnabas.storage.names import (
     LOG_SUFFIX,
     METADATA_TOPIC,
     OFFSET_INDEX_SUFFIX,
@@ -42,9 +42,9 @@ from storage.names import (
     TRANSACTION_INDEX_SUFFIX,
     parse_offset_file_name,
 )
-from storage.partition_metadata import PARTITION_METADATA_FILE
-from storage.producers import CorruptSnapshot, decode_snapshot
-from storage.transaction_index import read_entries
+from barnabas.storage.partition_metadata import PARTITION_METADATA_FILE
+from barnabas.storage.producers import CorruptSnapshot, decode_snapshot
+from barnabas.storage.transaction_index import read_entries
 
 METADATA_SNAPSHOT_SUFFIX = ".checkpoint"
 _SHOWN_BYTES = 200
@@ -285,7 +285,8 @@ def _producer_lines(data: bytes) -> Iterator[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status: 1 if a file could not be printed completely."""
-    parser = argparse.ArgumentParser(prog="python -m storage.dump", description=(__doc__ or "").partition("\n")[0])
+    summary = (__doc__ or "").partition("\n")[0]
+    parser = argparse.ArgumentParser(prog="python -m barnabas.storage.dump", description=summary)
     parser.add_argument("files", nargs="+", metavar="FILE")
     parser.add_argument("--batches", action="store_true", help="print batches without their records")
     options = parser.parse_args(arguments)

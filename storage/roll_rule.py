@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from crc32c import crc32c
 
-from settings.topic import TopicConfig
-from storage.segment import AppendedBatch, Segment
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.segment import AppendedBatch, Segment
 
 
 class RollRule:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from xxhash import xxh3_64_intdigest
 
-from kraft.metadata.image import ClusterImage, MetadataImage, TopicImage
+from barnabas.kraft.metadata.image import ClusterImage, MetadataImage, TopicImage
 
 _FORMAT = b"\0"
 

@@ -19,14 +19,14 @@ from barnabas.client.consumer.listener import RebalanceListener
 from barnabas.client.errors import IllegalStateException
 from barnabas.client.groups.membership import Leaving
 from barnabas.client.producer import Failed, TransactionState, Unknown
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.runtime.channel import ChannelError
+from barnabas.runtime.world import World
 from clients import barnabas_settings
 from clients.client import ClientError, ClientSettings, Read, Sent
 from clients.mortal_network import MortalNetwork, mortal
 from clients.one_broker import OneBroker
 from operations import Place
-from protocol.errors import ErrorCode, KafkaError
-from runtime.channel import ChannelError
-from runtime.world import World
 
 CLOSE_MS = 3_000
 """Maximum time for closing in good order."""

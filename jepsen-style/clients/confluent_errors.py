@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import barnabas.client.errors  # noqa: F401 - names the errors as Kafka does
+from barnabas.protocol.errors import ErrorCode, KafkaError
 from clients.client import ClientError
-from protocol.errors import ErrorCode, KafkaError
 
 LOCAL_NAMES = {
     "_MSG_TIMED_OUT": "TimeoutException",

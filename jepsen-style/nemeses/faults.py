@@ -13,12 +13,12 @@ import trio
 from barnabas.client.settings import parse_address
 from barnabas.cluster.fault_points import FAULT_POINTS
 from barnabas.cluster.hostile.client import HostileClient
+from barnabas.protocol.api_keys import ApiKey
 from nemeses.choosing import between, happens, one_of, some_of
 from nemeses.messages import PROVOKED_SECONDS, draw
 from nemeses.nemesis import Fault, Story
 from nemeses.shapes import CLIENT, SHAPES, groups_of
 from nemeses.shapes import between as between_names
-from protocol.api_keys import ApiKey
 from worlds.cluster import Damage, LinkFault, MessageRule
 
 DAMAGED_LOGS = "*-*/*.log"

@@ -20,6 +20,7 @@ from typing import Any, Literal, NoReturn, cast
 import trio
 
 from barnabas.cluster.errors import ClusterError
+from barnabas.runtime.world import Chance
 from loss_budget import LossBudget, NodeState, ObservedBudget
 from nemeses.choosing import between, happens, one_of, shuffled, some_of, weighted
 from nemeses.kinds import KINDS
@@ -28,7 +29,6 @@ from nemeses.shapes import CLIENT
 from nemeses.shapes import between as links_between
 from nemeses.traffic import Traffic
 from operations import Place
-from runtime.world import Chance
 from worlds.cluster import ClusterUnderTest, LinkFault, SimulatedWorld, current_fault
 
 Report = Callable[[Literal["invoke", "info"], str, Mapping[str, Any]], object]

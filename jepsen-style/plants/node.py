@@ -14,8 +14,8 @@ from pathlib import Path
 
 from barnabas.cluster.layout import Layout
 from barnabas.cluster.plan import Programs
+from barnabas.runtime.process import ArgumentError, Program
 from plants.catalogue import find
-from runtime.process import ArgumentError, Program
 
 PLANT = "JEPSEN_STYLE_PLANT"
 MODULES = "JEPSEN_STYLE_MODULES"

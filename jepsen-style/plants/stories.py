@@ -16,12 +16,12 @@ import trio
 from barnabas import Admin, Consumer, ConsumerGroupMetadata, NewTopic, OffsetAndMetadata, Producer
 from barnabas.client.cluster import TopicPartition
 from barnabas.cluster.errors import ClusterError
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.errors import KafkaError
 from checkers.verdict import Finding
 from operations import Place
 from plants.catalogue import find
 from plants.plant import planted
-from protocol.api_keys import ApiKey
-from protocol.errors import KafkaError
 from scenarios.catalogue import SCENARIOS
 from scenarios.stage import Violation
 from worlds.cluster import ClusterUnderTest, MessageRule

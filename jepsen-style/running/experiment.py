@@ -19,6 +19,8 @@ from pathlib import Path
 import trio
 
 from barnabas.cluster.errors import ClusterError
+from barnabas.runtime.world import Chance
+from barnabas.settings.errors import SettingsError
 from barnabas.testing.cluster import QUICK_GROUPS
 from checkers.verdict import Verdict
 from clients.client import ClientSettings
@@ -34,8 +36,6 @@ from running.judging import judge, write
 from running.libraries import check_libraries, open_libraries
 from running.plan import Plan, ranges_of
 from running.runner import Ended, Run, RunOptions
-from runtime.world import Chance
-from settings.errors import SettingsError
 from simulation.cluster import SimCluster
 from workloads.catalogue import make_workload
 from worlds.bootstrap import BootstrapCluster

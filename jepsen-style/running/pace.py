@@ -6,7 +6,7 @@ import math
 
 import trio
 
-from runtime.world import Chance
+from barnabas.runtime.world import Chance
 
 
 class Pace:

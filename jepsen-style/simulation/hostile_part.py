@@ -8,7 +8,7 @@ import trio
 
 from barnabas.cluster.hostile.client import HostileClient
 from barnabas.cluster.simulated import SimulatedCluster, current_node
-from runtime.world import World
+from barnabas.runtime.world import World
 from simulation.findings import Findings
 from simulation.swarm import HostilePlan
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
 from barnabas.cluster.proxy.rules import Way
+from barnabas.runtime.world import World
 from loss_budget import Membership, NodeState
 from operations import Place
-from runtime.world import World
 
 current_fault: ContextVar[str] = ContextVar("current_fault", default="")
 """The fault of this task, as the coverage table names it; empty outside of a nemesis."""

@@ -19,12 +19,12 @@ import trio
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.layout import LOCAL_SHAPE
 from barnabas.cluster.simulated import current_node
+from barnabas.runtime.simulated import Universe, run_simulation
+from barnabas.runtime.simulated.determinism import SimulationStuck
 from barnabas.testing.cluster import QUICK_GROUPS
 from histories.whole import write_whole
 from plants.catalogue import find
 from plants.plant import planted
-from runtime.simulated import Universe, run_simulation
-from runtime.simulated.determinism import SimulationStuck
 from simulation.cluster import SimCluster, SimSettings, wall_ms_of
 from simulation.watch import NodeLog, watching
 from worlds.world_options import WorldOptions

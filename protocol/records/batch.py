@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
-from protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.errors import ErrorCode, KafkaError
 
 BATCH_HEADER_BYTES = 61
 OFFSET_AND_SIZE_BYTES = 12

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.fetch_sessions import (
+from barnabas.broker.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     LAST_EPOCH,
@@ -20,8 +20,8 @@ from broker.fetch_sessions import (
     by_topic,
     next_epoch,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import (
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.fetch import (
     EpochEndOffset,
     FetchPartition,
     FetchRequest,

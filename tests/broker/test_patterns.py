@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from broker.patterns import LONGEST_PATTERN, MOST_UNICODE_CLASSES, Pattern, PatternError
+from barnabas.broker.patterns import LONGEST_PATTERN, MOST_UNICODE_CLASSES, Pattern, PatternError
 
 MATCHES = [
     ("orders", "orders"),

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.purgatory import PURGE_INTERVAL, DelayedOperation, Purgatory, WaitingAck, WaitingAcks
-from broker.timing_wheel import TimingWheel
+from barnabas.broker.purgatory import PURGE_INTERVAL, DelayedOperation, Purgatory, WaitingAck, WaitingAcks
+from barnabas.broker.timing_wheel import TimingWheel
 from tests.examples import examples
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from settings.broker import RACK_AWARE_SELECTOR
+from barnabas.settings.broker import RACK_AWARE_SELECTOR
 from tests.compat.running import RunningCluster
 
 pytestmark = pytest.mark.compat

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.cluster.probe import NoAnswer, ask
-from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from protocol.messages.describe_quorum import (
+from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from barnabas.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     RequestPartitionData,

@@ -11,10 +11,10 @@ import trio
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.proxy.rules import Way
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.runtime.world import Connection, DialRefused, World
 from loss_budget import Membership, NodeState
 from operations import Place
-from protocol.api_keys import ApiKey
-from runtime.world import Connection, DialRefused, World
 from worlds.cluster import Damage, LinkFault, MessageRule, ReplicaView
 
 PLACE = Place("t", 0)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from protocol.records.builder import build_batch
-from protocol.records.record import Record
-from runtime.disk import RealDisk
-from storage.checkpoints import RECOVERY_POINT_CHECKPOINT, write_offsets
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.record import Record
+from barnabas.runtime.disk import RealDisk
+from barnabas.storage.checkpoints import RECOVERY_POINT_CHECKPOINT, write_offsets
 from worlds.cluster import Damage
 from worlds.damaging import damage_files
 

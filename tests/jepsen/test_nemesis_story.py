@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.proxy.rules import Way
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.runtime.simulated import Universe, run_simulation
 from nemeses.faults import EVERYWHERE
 from nemeses.kinds import COVERED, FAULTS, KINDS, PARTITION_SHAPES
 from nemeses.messages import Drawn, Wish, draw
@@ -25,8 +27,6 @@ from nemeses.shapes import SHAPES
 from nemeses.simulated_faults import SIMULATED
 from nemeses.stories import STORIES
 from nemeses.traffic import Traffic
-from protocol.api_keys import ApiKey
-from runtime.simulated import Universe, run_simulation
 
 # Tests are imported by path; what they share is, too.
 _spec = importlib.util.spec_from_file_location("jepsen_fake_cluster", Path(__file__).parent / "fake_cluster.py")

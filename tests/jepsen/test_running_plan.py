@@ -15,13 +15,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from barnabas.protocol.api_keys import ApiKey
 from clients import java_program
 from clients.library_missing import LibraryMissing
 from commands.run import command
 from histories.recorder import HistoryError
 from histories.whole import write_whole
 from nemeses.messages import Wish, wish_of
-from protocol.api_keys import ApiKey
 from running.experiment import COULD_NOT_RUN, VALID, carry_out
 from running.plan import Plan, WrongPlan
 from worlds.world_options import NEVER

@@ -9,11 +9,11 @@ import pytest
 from typer import Typer
 from typer.testing import CliRunner
 
+from barnabas.storage.producer_tracker import ProducerTracker
 from commands.scenario import command
 from scenarios.catalogue import SCENARIOS, find
 from scenarios.processes import STORIES
 from scenarios.stage import SETTINGS, NotBroughtAbout, Violation, leaves_of
-from storage.producer_tracker import ProducerTracker
 from worlds.world_options import WorldOptions, run_in
 
 QUICK = (1, 12, 22)

@@ -21,7 +21,7 @@ from barnabas.page.load import LoadRunner
 from barnabas.page.local_side import LocalSide, open_for_faults, open_read_only, until_ready
 from barnabas.page.show import addresses_of
 from barnabas.page.watch import Watch
-from runtime.real import real_world
+from barnabas.runtime.real import real_world
 
 
 class Stage:

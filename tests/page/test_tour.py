@@ -19,7 +19,7 @@ from barnabas.page.load import LoadRunner, TimedLedger
 from barnabas.page.local_side import open_for_faults, until_ready
 from barnabas.page.show import apache_kafka
 from barnabas.page.tour import Tour
-from runtime.real import real_world
+from barnabas.runtime.real import real_world
 
 WINDOWS = ["no fault", "kill leader", "start leader", "kill controller", "start controller"]
 

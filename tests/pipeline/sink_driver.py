@@ -20,7 +20,7 @@ from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.producing import ProduceTask
 from barnabas.pipeline.sink import Sink
 from barnabas.pipeline.transaction import Transaction
-from protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.end_txn import EndTxnRequest
 
 CHEAP = {
     "spark.ui.enabled": "false",

@@ -18,8 +18,8 @@ from barnabas.pipeline.ledger import (
     digest_of,
     entries_at,
 )
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.offset_fetch import (
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponsePartition,

@@ -16,7 +16,7 @@ from barnabas.pipeline.sink import (
     sink_settings,
 )
 from barnabas.pipeline.task_reports import PartitionReport
-from protocol.records.compression import Compression
+from barnabas.protocol.records.compression import Compression
 
 pytestmark = pytest.mark.feature("PL-03")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from protocol.schema import FieldSpec, Message, Struct, WireType, parse_versions
+from barnabas.protocol.schema import FieldSpec, Message, Struct, WireType, parse_versions
 
 DATA = Path(__file__).parent / "data"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.primitives import ONE_UUID, ZERO_UUID, uuid_from_string, uuid_to_string
+from barnabas.protocol.primitives import ONE_UUID, ZERO_UUID, uuid_from_string, uuid_to_string
 
 
 @pytest.mark.feature("PF-01")

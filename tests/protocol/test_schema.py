@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from protocol.errors import EncodeError, MalformedMessage, UnsupportedFieldError
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.fetch import (
+from barnabas.protocol.errors import EncodeError, MalformedMessage, UnsupportedFieldError
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -21,12 +21,12 @@ from protocol.messages.fetch import (
     LeaderIdAndEpoch,
     PartitionData,
 )
-from protocol.messages.group_log import GroupMetadataKey
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.vote import VoteRequest
-from protocol.schema import decode, decode_prefix, encode, encode_chunks
+from barnabas.protocol.messages.group_log import GroupMetadataKey
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.messages.vote import VoteRequest
+from barnabas.protocol.schema import decode, decode_prefix, encode, encode_chunks
 
 UUID = bytes(range(16))
 
@@ -263,8 +263,8 @@ def test_a_field_of_a_newer_version_is_absent_from_an_older() -> None:
 def test_importing_the_protocol_imports_no_message() -> None:
     code = (
         "import sys, protocol.api_keys, protocol.schema\n"
-        "print([name for name in sys.modules if name.startswith('protocol.messages.')"
-        " or name in ('dataclasses', 'inspect', 'json', 'protocol.codec')])"
+        "print([name for name in sys.modules if name.startswith('barnabas.protocol.messages.')"
+        " or name in ('dataclasses', 'inspect', 'json', 'barnabas.protocol.codec')])"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"

@@ -7,8 +7,8 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.frames import SCRATCH_BYTES, TRUSTED_BYTES, FrameError, FrameReader
-from runtime.world import ConnectionLost
+from barnabas.runtime.frames import SCRATCH_BYTES, TRUSTED_BYTES, FrameError, FrameReader
+from barnabas.runtime.world import ConnectionLost
 from tests.examples import examples
 
 

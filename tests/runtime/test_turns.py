@@ -7,7 +7,7 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from runtime.turns import LONGEST_PENALTY_SECONDS, ROUND_SECONDS, Share, Turns
+from barnabas.runtime.turns import LONGEST_PENALTY_SECONDS, ROUND_SECONDS, Share, Turns
 
 
 class Stopwatch:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from settings.describe import (
+from barnabas.settings.describe import (
     BrokerLayers,
     ConfigEntry,
     ConfigSource,
@@ -13,7 +13,7 @@ from settings.describe import (
     to_text,
     validate_broker_config,
 )
-from settings.errors import SettingsError
+from barnabas.settings.errors import SettingsError
 
 
 def by_name(entries: list[ConfigEntry]) -> dict[str, ConfigEntry]:

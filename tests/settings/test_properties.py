@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from settings.errors import SettingsError
-from settings.properties import parse_properties, render_properties
+from barnabas.settings.errors import SettingsError
+from barnabas.settings.properties import parse_properties, render_properties
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 import pytest
 
-from settings.definitions import definitions
-from settings.errors import SettingsError
-from settings.topic import TopicConfig, validate_topic_config, validate_topic_configs
+from barnabas.settings.definitions import definitions
+from barnabas.settings.errors import SettingsError
+from barnabas.settings.topic import TopicConfig, validate_topic_config, validate_topic_configs
 
 
 def test_without_any_setting_a_topic_has_kafkas_defaults() -> None:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from kraft.metadata.image import EMPTY_IMAGE
-from protocol.records.batch import read_header
-from protocol.records.builder import build_batch
-from protocol.records.control import EndTxn, build_end_txn_batch
-from protocol.records.record import Record
+from barnabas.kraft.metadata.image import EMPTY_IMAGE
+from barnabas.protocol.records.batch import read_header
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.control import EndTxn, build_end_txn_batch
+from barnabas.protocol.records.record import Record
 from simulation.findings import Findings
 from simulation.ghosts import Batch
 from simulation.invariants.groups import Coordinator, GroupPartition, GroupPromises

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from broker.controller_channel import ControllerChannel
-from protocol.records.builder import build_batch
-from protocol.records.record import Record
-from runtime.simulated.chance import make_stream
-from runtime.simulated.store import Store
+from barnabas.broker.controller_channel import ControllerChannel
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.record import Record
+from barnabas.runtime.simulated.chance import make_stream
+from barnabas.runtime.simulated.store import Store
 from simulation.ghosts import GhostLog
 from simulation.invariants.places import PartitionKey
 from simulation.liveness_phase import (

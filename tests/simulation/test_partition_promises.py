@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from kraft.metadata.delta import MetadataDelta, TopicDelta
-from kraft.metadata.image import (
+from barnabas.kraft.metadata.delta import MetadataDelta, TopicDelta
+from barnabas.kraft.metadata.image import (
     EMPTY_IMAGE,
     BrokerImage,
     ClusterImage,

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from runtime.simulated.work import WorkCounter
+from barnabas.runtime.simulated.work import WorkCounter
 from simulation import seed
 from simulation.findings import Findings
 from simulation.invariants import work

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from settings.topic import TopicConfig
-from storage.cleaning import (
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.cleaning import (
     MOVES,
     CleaningState,
     Event,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.offset_map import ENTRY_BYTES, OffsetMap
+from barnabas.storage.offset_map import ENTRY_BYTES, OffsetMap
 
 
 @pytest.mark.feature("CR-06")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from barnabas.runtime.world import ConnectionLost
 from barnabas.testing.simulated import SimulatedClusterForTests
-from runtime.world import ConnectionLost
 
 HTTP_PORT = 9292
 

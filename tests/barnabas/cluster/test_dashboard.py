@@ -15,9 +15,9 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from barnabas import Consumer, Producer
+from barnabas.runtime.metrics import BusyClock, busy_families, process_families, render
+from barnabas.runtime.real import real_world
 from barnabas.testing.simulated import SimulatedClusterForTests
-from runtime.metrics import BusyClock, busy_families, process_families, render
-from runtime.real import real_world
 from tests.barnabas.cluster.scraping import asked
 
 DOCKER = Path(__file__).resolve().parents[3] / "docker"

@@ -13,8 +13,8 @@ from barnabas.client.consumer import ReadingSettings, open_reader
 from barnabas.client.producer import Producer
 from barnabas.client.session import open_cluster
 from barnabas.client.settings import ClientSettings
+from barnabas.runtime.simulated.store import Store
 from barnabas.testing.simulated import SimulatedClusterForTests
-from runtime.simulated.store import Store
 
 pytestmark = pytest.mark.feature("OP-06")
 

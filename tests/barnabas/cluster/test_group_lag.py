@@ -8,8 +8,8 @@ import pytest
 import trio
 
 from barnabas import Admin, Producer, TopicPartition
+from barnabas.broker.coordinator.coordinator import partition_for
 from barnabas.testing.simulated import SimulatedClusterForTests
-from broker.coordinator.coordinator import partition_for
 from tests.barnabas.cluster.scraping import Numbers, metrics
 
 GROUP_PARTITIONS = 50

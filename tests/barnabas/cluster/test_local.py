@@ -16,7 +16,7 @@ from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.plan import Programs
 from barnabas.cluster.ports import free_base_port
 from barnabas.cluster.processes import ProcessId
-from runtime.disk import RealDisk
+from barnabas.runtime.disk import RealDisk
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from barnabas.cluster.node_page import NoAnswer, NodePage, Refused
-from runtime.real import real_world
+from barnabas.runtime.real import real_world
 
 
 @asynccontextmanager

@@ -12,8 +12,8 @@ import trio
 
 from barnabas import Admin, Producer
 from barnabas.client.admin import NewTopic
+from barnabas.runtime.world import ConnectionLost
 from barnabas.testing.simulated import SimulatedClusterForTests
-from runtime.world import ConnectionLost
 
 HTTP_PORT = 9292
 

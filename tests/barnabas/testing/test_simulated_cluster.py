@@ -8,8 +8,8 @@ import pytest
 import trio
 
 from barnabas.cluster.errors import ClusterError
+from barnabas.runtime.simulated.determinism import RealWorldTouched
 from barnabas.testing.simulated import SimulatedClusterForTests
-from runtime.simulated.determinism import RealWorldTouched
 
 Cluster = SimulatedClusterForTests
 

@@ -14,7 +14,7 @@ import pytest
 
 from barnabas.cli.main import run
 from barnabas.cluster.ports import free_base_port
-from runtime.decisions import DecisionKind, Decisions
+from barnabas.runtime.decisions import DecisionKind, Decisions
 
 pytestmark = pytest.mark.feature("OB-07")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kraft.metadata.image import NO_LEADER
+from barnabas.kraft.metadata.image import NO_LEADER
 from tests.broker.replication.model import LAG_MS, NODES, Cluster
 
 

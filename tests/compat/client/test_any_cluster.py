@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from barnabas.cluster.probe import ask
-from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from tests.compat.client.any_cluster import BARNABAS, AnyCluster
 
 

@@ -19,8 +19,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from kraft.raft.history import LogHistory
-from kraft.raft.progress import Progress
+from barnabas.kraft.raft.history import LogHistory
+from barnabas.kraft.raft.progress import Progress
 from tests.examples import examples
 from tests.kraft.raft.simulated_quorum import Node, Quorum
 

@@ -11,8 +11,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.records.batch import CorruptBatch
-from protocol.records.compression import Compression, compress, decompress
+from barnabas.protocol.records.batch import CorruptBatch
+from barnabas.protocol.records.compression import Compression, compress, decompress
 
 CODECS = [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD]
 TEXT = b"the same again and again, " * 5000

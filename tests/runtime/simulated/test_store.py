@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.simulated import NodeKilled, Universe, make_world, run_simulation
+from barnabas.runtime.simulated import NodeKilled, Universe, make_world, run_simulation
 from tests.examples import examples
 
 pytestmark = pytest.mark.feature("FI-05")

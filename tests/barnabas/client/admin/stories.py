@@ -51,7 +51,7 @@ from barnabas.client.errors import (
 )
 from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
-from protocol.errors import KafkaError
+from barnabas.protocol.errors import KafkaError
 from tests.barnabas.client.admin.stage import Stage
 
 NO_SUCH_ID = "AAAAAAAAAAAAAAAAAAAAZg"

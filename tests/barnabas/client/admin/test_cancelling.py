@@ -27,11 +27,11 @@ from barnabas.client.admin import (
     UserScramCredentialDeletion,
 )
 from barnabas.client.metadata import TopicPartition
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.messages import delete_groups
+from barnabas.runtime.simulated import Universe
 from barnabas.testing.simulated import SimulatedClusterForTests
-from protocol.api_keys import ApiKey
-from protocol.errors import KafkaError
-from protocol.messages import delete_groups
-from runtime.simulated import Universe
 from tests.barnabas.client.admin.scripted_cluster import ScriptedCluster
 from tests.barnabas.client.admin.stories import NO_SUCH_ID
 from tests.barnabas.client.cancel_points import (

@@ -14,8 +14,8 @@ from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer import Producer
 from barnabas.client.session import open_cluster
 from barnabas.client.settings import ClientSettings
+from barnabas.settings.broker import RACK_AWARE_SELECTOR
 from barnabas.testing.simulated import SimulatedClusterForTests
-from settings.broker import RACK_AWARE_SELECTOR
 
 T0 = TopicPartition("t", 0)
 IMPATIENT = {"request_timeout_ms": 3_000, "retry_backoff_ms": 20, "retry_backoff_max_ms": 200}

@@ -23,10 +23,10 @@ from barnabas.client.producer import (
     RoundRobinPartitioner,
     Unknown,
 )
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import read_header
-from runtime.simulated import run_simulation
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import read_header
+from barnabas.runtime.simulated import run_simulation
 from tests.barnabas.client.fake_cluster import FakeCluster, FakePartition, Fate, with_client
 
 SMALL: ProducerOptions = {

@@ -11,8 +11,8 @@ from barnabas.client.producer.memory_records_builder import BatchFormat, Produce
 from barnabas.client.producer.partition_queue import QueueSettings
 from barnabas.client.producer.producer_batch import ProducerBatch
 from barnabas.client.producer.record_accumulator import RecordAccumulator, RecordAppendResult
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.record import Record
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.record import Record
 
 P0, P1, P2 = (TopicPartition("t", index) for index in range(3))
 
