@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
-from broker.purgatory import WaitingAck, WaitingAcks
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import BatchHeader, read_header
-from storage.producers import NO_WARRANT, Warrant
+from barnabas.broker.purgatory import WaitingAck, WaitingAcks
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import BatchHeader, read_header
+from barnabas.storage.producers import NO_WARRANT, Warrant
 
 
 @dataclass

@@ -12,25 +12,38 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.coordinator.coordinator import LONGEST_KEY, CoordinatedTopic, Coordinator, partition_for, work_of_key
-from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply
-from broker.coordinator.shard import ANSWERS_IN_ONE_STEP, RETRY_MS, Shard, ShardContext, ShardState, coordinator_error
-from broker.coordinator.shard_timers import ShardTimers
-from broker.timing_wheel import TimingWheel
-from kraft.metadata.delta import MetadataDelta, TopicDelta
-from kraft.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionImage, TopicImage, TopicsImage
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages import group_log
-from protocol.messages.group_log import OffsetCommitKey, OffsetCommitValue
-from protocol.records.batch import CorruptBatch, read_header
-from protocol.records.builder import build_batch
-from protocol.records.control import EndTxn, read_end_txn
-from protocol.records.coordinator import encode_key
-from protocol.records.record import Record, decode_records
-from runtime.background import Background
-from runtime.decisions import DecisionKind, Decisions, Note
-from runtime.simulated import Universe, run_simulation
-from storage.producers import Warrant
+from barnabas.broker.coordinator.coordinator import (
+    LONGEST_KEY,
+    CoordinatedTopic,
+    Coordinator,
+    partition_for,
+    work_of_key,
+)
+from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply
+from barnabas.broker.coordinator.shard import (
+    ANSWERS_IN_ONE_STEP,
+    RETRY_MS,
+    Shard,
+    ShardContext,
+    ShardState,
+    coordinator_error,
+)
+from barnabas.broker.coordinator.shard_timers import ShardTimers
+from barnabas.broker.timing_wheel import TimingWheel
+from barnabas.kraft.metadata.delta import MetadataDelta, TopicDelta
+from barnabas.kraft.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionImage, TopicImage, TopicsImage
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages import group_log
+from barnabas.protocol.messages.group_log import OffsetCommitKey, OffsetCommitValue
+from barnabas.protocol.records.batch import CorruptBatch, read_header
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.control import EndTxn, read_end_txn
+from barnabas.protocol.records.coordinator import encode_key
+from barnabas.protocol.records.record import Record, decode_records
+from barnabas.runtime.background import Background
+from barnabas.runtime.decisions import DecisionKind, Decisions, Note
+from barnabas.runtime.simulated import Universe, run_simulation
+from barnabas.storage.producers import Warrant
 from tests.broker.coordinator.stage import Hands, StagedPartition
 from tests.broker.coordinator.test_coordinator import TOPIC, Counter
 
