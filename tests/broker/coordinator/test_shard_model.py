@@ -322,8 +322,6 @@ class Life:
     def fails_to_write(self, model: Model) -> ErrorCode | None:
         """The error of an append, which may cost the partition."""
         partition = model.partition
-        if not partition.is_leader:
-            return ErrorCode.NOT_COORDINATOR
         if partition.fails_appends is None:
             return None
         if partition.fails_over is not None:
