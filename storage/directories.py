@@ -51,7 +51,6 @@ ConfigOf = Callable[[str], TopicConfig]
 """Config of a topic by name."""
 
 
-
 def _start_to_note(log: PartitionLog) -> int | None:
     """None if the name of the first file says it. A start above the recovery point waits for a flush: after a power
     cut the log might end before it, and recovery would empty the log.

@@ -29,6 +29,7 @@ from barnabas.broker.coordinator.shard import (
     coordinator_error,
 )
 from barnabas.broker.coordinator.shard_timers import ShardTimers
+from barnabas.broker.replication.partition import Partition
 from barnabas.broker.timing_wheel import TimingWheel
 from barnabas.kraft.metadata.delta import MetadataDelta, TopicDelta
 from barnabas.kraft.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionImage, TopicImage, TopicsImage
@@ -46,6 +47,7 @@ from barnabas.runtime.simulated import Universe, run_simulation
 from barnabas.storage.producers import Warrant
 from tests.broker.coordinator.stage import Hands, StagedPartition
 from tests.broker.coordinator.test_coordinator import TOPIC, Counter
+from tests.examples import examples
 
 COMMIT_TIMEOUT_MS = 700
 TOPIC_ID = bytes(15) + b"\x01"
@@ -68,7 +70,11 @@ CODES = {
 class Machine(Counter):
     """Counts, and writes a record when it is loaded."""
 
+    breaks_when_loaded = False
+
     def loaded(self, now: Now) -> Outcome:
+        if self.breaks_when_loaded:
+            raise RuntimeError("a mistake in the machine")
         return Outcome([record_of("loaded")])
 
     def metadata_changed(self, delta: MetadataDelta, now: Now) -> Outcome:
@@ -234,6 +240,8 @@ class Life:
         """The latest shard of each partition, in use or not."""
         self.forgotten: dict[int, StagedPartition] = {}
         self.stopped = False
+        self.failures = 0
+        """Unexpected exceptions while loading."""
         self.ends = [0, 0]
         """Of both logs, while timers fire."""
         self.number = 0
@@ -248,9 +256,14 @@ class Life:
             self.background,
             self.wheel,
             lambda: IMAGE,
-            lambda partition, timers: Machine(timers),
+            self.machine,
             decisions=self.decisions,
         )
+
+    def machine(self, partition: Partition, timers: ShardTimers) -> Machine:
+        machine = Machine(timers)
+        machine.breaks_when_loaded = self.draw(st.integers(0, 7)) == 0
+        return machine
 
     def _keep(self, note: Note) -> None:
         if note.kind is DecisionKind.REBALANCE:
@@ -295,7 +308,7 @@ class Life:
         for last in self.last:
             if last is not None and last.state is not ShardState.LOADING:
                 self.check_shard(last)
-        assert self.background.failures == 0
+        assert self.background.failures == self.failures
 
     def check_shard(self, model: Model) -> None:
         shard = model.shard
@@ -608,7 +621,7 @@ class Life:
             partition.log.compact(lambda place: bool(keep >> place % 3 & 1))
             partition.log.write(bytearray(build_batch([Record(0, 1, self.unknown_key(), b"")])))
         if before is None and partition.log.log_end_offset and self.draw(st.integers(0, 5)) == 0:
-            partition.log.damage = self.draw(st.sampled_from([CorruptBatch("torn"), None]))
+            partition.log.damage = self.draw(st.sampled_from([CorruptBatch("torn"), RuntimeError("a mistake"), None]))
         partition.is_leader, partition.fails_appends, partition.fails_over = True, None, None
         partition.leader_epoch += 1
         self.coordinator.leadership_changed(partition)  # type: ignore[arg-type]
@@ -699,11 +712,15 @@ class Life:
             model.state = ShardState.ACTIVE if log.damage is None else ShardState.FAILED
             self.check_stretches(model, log.stretches)
             log.stretches.clear()
+            machine = model.shard.machine
+            breaks = machine.breaks_when_loaded if log.damage is None else isinstance(log.damage, RuntimeError)
+            self.failures += breaks
             log.damage = None
             if model.state is ShardState.ACTIVE:
                 model.known = Counts().read(model.partition)
                 self.check_note(model)
-                self.fails_to_write(model)
+                if not breaks:
+                    self.fails_to_write(model)
             else:
                 assert self.notes[model.partition.name].kind is DecisionKind.LOG
 
@@ -711,7 +728,9 @@ class Life:
         note, partition = self.notes[model.partition.name], model.partition
         took_ms = self.hands.ms - model.began_ms
         assert model.shard.loaded_in_ms == took_ms
-        end_offset = partition.log.log_end_offset - (partition.fails_appends is None)
+        end_offset = partition.log.log_end_offset - (
+            partition.fails_appends is None and not model.shard.machine.breaks_when_loaded
+        )
         count = end_offset - partition.log.log_start_offset
         assert note.cause.endswith(f"has loaded its {count} offsets in {took_ms} ms")
         assert note.text == f"broker-1 coordinates {partition.name} in epoch {model.shard.epoch}"
@@ -722,8 +741,9 @@ class Life:
             assert max(stretches, default=0) <= 1, "it pauses after each batch"
 
 
-STEPS = ["command", "command", "command", "timer", "advance", "replicate", "disk", "leads", "loses", "forget",
-         "metadata", "other_topic", "stop"]  # fmt: skip
+OFTEN = ["command", "command", "timer", "advance"]
+SOMETIMES = ["replicate", "disk", "leads", "loses", "forget", "metadata", "other_topic", "stop"]
+"""A life has some of them only, so that it comes to each often enough."""
 
 
 async def live(_: Universe, draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
@@ -731,9 +751,10 @@ async def live(_: Universe, draw: Callable[[st.SearchStrategy[Any]], Any]) -> No
         life = Life(nursery, draw)
         for index in (0, 1):
             life.leads(index)
+        steps = [*OFTEN, *draw(st.lists(st.sampled_from(SOMETIMES), min_size=2, max_size=4))]
         for _step in range(draw(st.integers(5, 40))):
             await life.load(to_the_end=draw(st.integers(0, 3)) > 0)
-            step = getattr(life, draw(st.sampled_from(STEPS)))
+            step = getattr(life, draw(st.sampled_from(steps)))
             if step == life.advance:
                 step()
             else:
@@ -744,7 +765,7 @@ async def live(_: Universe, draw: Callable[[st.SearchStrategy[Any]], Any]) -> No
 
 
 @pytest.mark.feature("CG-12", "CG-03", "TX-01")
-@settings(max_examples=120)
+@settings(max_examples=examples(150))
 @given(st.data())
 def test_random_lives(data: st.DataObject) -> None:
     run_simulation(1, live, data.draw)
