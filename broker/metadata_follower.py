@@ -83,8 +83,12 @@ class MetadataFollower:
         self.replica.snapshots.look_at(deltas)
         self._apply(deltas)
 
-    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> None:
-        self._apply([self._loader.handle_snapshot(records, offset, epoch, timestamp_ms)])
+    def handle_snapshot(
+        self, records: list[Message], offset: int, epoch: int, timestamp_ms: int, *, continues: bool
+    ) -> None:
+        delta = self._loader.handle_snapshot(records, offset, epoch, timestamp_ms, continues=continues)
+        if delta is not None:
+            self._apply([delta])
 
     def handle_leader_change(self, leader_id: int | None, epoch: int) -> None:
         self.leader_changed(leader_id)
@@ -104,6 +108,5 @@ class MetadataFollower:
             self._nursery.start_soon(self._snapshot, image)
 
     async def _snapshot(self, image: MetadataImage) -> None:
-        records = image_to_records(image)
-        await self.replica.snapshots.create(records, image.offset, image.epoch, image.timestamp_ms)
+        await self.replica.snapshots.create(image_to_records(image), image.offset, image.epoch, image.timestamp_ms)
         self._snapshotting = False

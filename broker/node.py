@@ -108,6 +108,7 @@ from barnabas.runtime.metrics import (
 from barnabas.runtime.observatory import Observatory
 from barnabas.runtime.process import CannotRun
 from barnabas.runtime.server import Server, ServerLimits
+from barnabas.runtime.steps import Steps
 from barnabas.runtime.worker import Worker
 from barnabas.runtime.world import World
 from barnabas.settings.broker import BrokerSettings
@@ -576,8 +577,8 @@ class BrokerNode:
         session_ends_ms = self.world.monotonic.now_ms() + self._static.broker_session_timeout_ms
         self.metadata.keep_listed(delta.fenced_on_evidence, session_ends_ms)
 
-    def _publish(self, delta: MetadataDelta) -> None:
-        """Apply a step of the metadata to every part of this broker."""
+    def _publish(self, delta: MetadataDelta) -> Steps:
+        """Apply a step of the metadata to every part of this broker, in steps of the event loop."""
         if any(kind == BROKER_RESOURCE for kind, _ in delta.changed_configs):
             self.settings, ignored = with_dynamic_configs(self._static, self._layers(delta.after))
             for line in ignored:
@@ -589,7 +590,7 @@ class BrokerNode:
             self.telemetry.configs_are(delta.after.configs)
         if METADATA_VERSION in delta.changed_features:
             self._report_directories(delta.after)
-        self.partitions.apply_delta(delta)
+        yield from self.partitions.apply_delta(delta)
         self.coordination.metadata_changed(delta)
         if delta.changed_brokers:
             self.fetchers.metadata_changed()

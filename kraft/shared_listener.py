@@ -16,9 +16,11 @@ class SharedListener:
         for listener in self._listeners:
             listener.handle_commit(batch)
 
-    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> None:
+    def handle_snapshot(
+        self, records: list[Message], offset: int, epoch: int, timestamp_ms: int, *, continues: bool
+    ) -> None:
         for listener in self._listeners:
-            listener.handle_snapshot(records, offset, epoch, timestamp_ms)
+            listener.handle_snapshot(records, offset, epoch, timestamp_ms, continues=continues)
 
     def handle_leader_change(self, leader_id: int | None, epoch: int) -> None:
         for listener in self._listeners:

@@ -335,6 +335,7 @@ def decode_in_steps(
     read = cls.STEPPED_READERS.get(version)
     if read is None:
         read = _stepped_reader(cls, version)
+        yield
     try:
         return (yield from read(buffer, 0, most_elements))
     except DECODING_ERRORS as error:
@@ -380,6 +381,7 @@ def encode_in_steps(message: Message, version: int, prefix: Buffer = b"") -> Gen
     writer = message.STEPPED_WRITERS.get(version)
     if writer is None:
         writer = _stepped_writer(type(message), version)
+        yield
     size_bytes = max(writer.size_bytes, FIRST_STEPPED_BYTES) + len(prefix)
     while True:
         buffer, cuts = bytearray(size_bytes), list[tuple[int, Any]]()
@@ -389,7 +391,7 @@ def encode_in_steps(message: Message, version: int, prefix: Buffer = b"") -> Gen
         except ENCODING_ERRORS as error:
             if not _is_too_small(error):
                 raise EncodeError(f"{type(message).__name__} version {version}: {error}") from error
-            size_bytes *= 4
+            size_bytes = _larger(size_bytes)
         else:
             writer.size_bytes = position + (position >> 2) + 32
             return _chunks(buffer, position, cuts)
@@ -405,6 +407,11 @@ ENCODING_ERRORS = (struct_error, IndexError, TypeError, AttributeError, UnicodeE
 def _is_too_small(error: Exception) -> bool:
     """True if a larger buffer may help."""
     return isinstance(error, IndexError) or (isinstance(error, struct_error) and "requires a buffer" in str(error))
+
+
+def _larger(size_bytes: int) -> int:
+    """The size of the next buffer after one that was too small. Writing starts over: so small steps would cost most."""
+    return size_bytes * 16 if size_bytes < 4096 else max(size_bytes * 4, 1 << 20)
 
 
 def _write(message: Message, version: int, prefix: Buffer) -> tuple[bytearray, int, list[tuple[int, Any]]]:
@@ -424,7 +431,7 @@ def _write(message: Message, version: int, prefix: Buffer) -> tuple[bytearray, i
         except ENCODING_ERRORS as error:
             if not _is_too_small(error):
                 raise EncodeError(f"{type(message).__name__} version {version}: {error}") from error
-            size_bytes *= 4
+            size_bytes = _larger(size_bytes)
         else:
             writer.size_bytes = position + (position >> 2) + 32
             return buffer, position, cuts

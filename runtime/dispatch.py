@@ -168,6 +168,7 @@ def _serve_large(call: Call, spec: ApiSpec, handler: Handler) -> Steps:
     except MalformedMessage as error:
         call.abort(f"malformed {spec.name} v{request.api_version}: {error}")
         return
+    yield None
     steps = handler(call)
     if steps is not None:
         yield from steps
