@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from barnabas.broker.coordinator_metrics import lag_families
-from barnabas.broker.fetch_sessions import PartitionKey
+from barnabas.broker.fetch_session import PartitionKey
 from barnabas.broker.group_lag import GroupLag, GroupLags
 from barnabas.broker.lifecycle import BrokerLifecycle, BrokerState
 from barnabas.broker.metadata_cache import MetadataCache

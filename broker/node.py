@@ -35,7 +35,8 @@ from barnabas.broker.dispatch import (
     make_dispatcher,
     telemetry_handlers,
 )
-from barnabas.broker.fetch_sessions import PARTITION_BYTES, FetchSessions, PartitionKey
+from barnabas.broker.fetch_session import PartitionKey
+from barnabas.broker.fetch_sessions import PARTITION_BYTES, FetchSessions
 from barnabas.broker.fetch_wakeups import FetchWakeups, Work
 from barnabas.broker.forwarding import Forwarding, ForwardingPorts
 from barnabas.broker.group_lag import GroupLagPorts, GroupLags

@@ -8,18 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.fetch_sessions import (
-    FINAL_EPOCH,
-    INITIAL_EPOCH,
-    LAST_EPOCH,
-    WANTED_IN_A_STEP,
-    Answer,
-    FetchContext,
-    FetchSessions,
-    at_once,
-    by_topic,
-    next_epoch,
-)
+from barnabas.broker.fetch_context import FetchContext, at_once, by_topic
+from barnabas.broker.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, LAST_EPOCH, WANTED_IN_A_STEP, Answer, next_epoch
+from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.fetch import (
     EpochEndOffset,

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.fetch_sessions import INITIAL_EPOCH, FetchSessions, PartitionKey, session_key
+from barnabas.broker.fetch_session import INITIAL_EPOCH, PartitionKey, session_key
+from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.fetch_wakeups import STAYS_CROWDED, FetchWakeups
 from barnabas.broker.purgatory import DelayedOperation, Purgatory
 from barnabas.broker.timing_wheel import TimingWheel

@@ -14,7 +14,7 @@ from barnabas.protocol.records.batch import read_header
 from barnabas.runtime.world import Disk
 from barnabas.storage.indexes import PAGE_BYTES
 from barnabas.storage.log import PartitionLog
-from barnabas.storage.recovery import SCAN_BYTES
+from barnabas.storage.segment_scan import SCAN_BYTES
 from tests.examples import examples
 from tests.storage.rig import DIRECTORY, NOW_MS, Rig, all_batches, all_offsets, append, batch, numbered, small_segments
 
