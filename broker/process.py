@@ -45,5 +45,5 @@ class _Run:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `python -m broker CONFIG`; returns its exit code."""
+    """Runs `python -m barnabas.broker CONFIG`; returns its exit code."""
     return run_process("broker", sys.argv[1:] if argv is None else argv, load)

@@ -156,7 +156,7 @@ TOPIC = {Partition("t", 0): placed(1, 2, 3)}
         ),
     ],
 )
-def test_what_cannot_work_is_refused_first(changed: dict[str, object], wanted: Migration, reason: str) -> None:
+def test_an_impossible_migration_is_refused(changed: dict[str, object], wanted: Migration, reason: str) -> None:
     start = replace(cluster(TOPIC), **changed)  # type: ignore[arg-type]
     with pytest.raises(CannotMigrate) as caught:
         next_step(start, wanted)
