@@ -21,6 +21,7 @@ from barnabas.cli import (
     pipeline,
     produce,
     storage,
+    storage_backup,
     systemd,
     topics,
     transactions,
@@ -64,6 +65,8 @@ app.add_typer(perf.app, name="perf")
 app.command("demo")(demo.demo)
 app.command("page")(page.page)
 app.add_typer(pipeline.app, name="pipeline")
+storage.app.command("backup")(storage_backup.backup)
+storage.app.command("restore")(storage_backup.restore)
 app.add_typer(storage.app, name="storage")
 app.add_typer(log.app, name="log")
 app.command("systemd")(systemd.systemd)
