@@ -80,9 +80,9 @@ def execute(
         before = await _replicas(admin, _choices(wanted))
         if back is not None:
             back.write_text(write_plan(before) + "\n")
-        results = await admin.alter_partition_reassignments(_by_partition(wanted), raise_errors=False)
+        results = await admin.alter_partition_reassignments(by_partition(wanted), raise_errors=False)
         if wait:
-            await _until_moved(admin, list(results.succeeded))
+            await until_moved(admin, list(results.succeeded))
         return results
 
     results = with_admin(connection, work)
@@ -100,7 +100,7 @@ def verify(plan: PlanFile, as_json: AsJson = False, *, connection: Connection) -
     wanted = read_plan(plan.read_text(), str(plan))
 
     async def work(admin: Admin) -> tuple[Plan, Mapping[TopicPartition, PartitionReassignment]]:
-        moving = await admin.list_partition_reassignments(list(_by_partition(wanted)))
+        moving = await admin.list_partition_reassignments(list(by_partition(wanted)))
         return await _replicas(admin, _choices(wanted)), moving
 
     found, moving = with_admin(connection, work)
@@ -158,7 +158,7 @@ def cancel(plan: PlanFile, *, connection: Connection) -> None:
     wanted = read_plan(plan.read_text(), str(plan))
 
     async def work(admin: Admin) -> Results[TopicPartition, None]:
-        return await admin.alter_partition_reassignments(dict.fromkeys(_by_partition(wanted)), raise_errors=False)
+        return await admin.alter_partition_reassignments(dict.fromkeys(by_partition(wanted)), raise_errors=False)
 
     results = with_admin(connection, work)
     account = Account()
@@ -176,7 +176,7 @@ async def _replicas(admin: Admin, choices: list[PartitionChoice]) -> Plan:
     return {Partition(*each): list(found[each].replicas) for each in partitions}
 
 
-async def _until_moved(admin: Admin, partitions: list[TopicPartition]) -> None:
+async def until_moved(admin: Admin, partitions: list[TopicPartition]) -> None:
     import trio
 
     left = len(partitions)
@@ -196,7 +196,7 @@ def _choices(plan: Plan) -> list[PartitionChoice]:
     return [PartitionChoice(topic, tuple(indexes)) for topic, indexes in topics.items()]
 
 
-def _by_partition(plan: Plan) -> dict[TopicPartition, list[int]]:
+def by_partition(plan: Plan) -> dict[TopicPartition, list[int]]:
     from barnabas.client.cluster import TopicPartition
 
     return {TopicPartition(*each): replicas for each, replicas in plan.items()}
