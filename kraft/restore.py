@@ -1,8 +1,8 @@
 """Restores the metadata of a node (`barnabas storage restore`) from a snapshot, or from the log of another node.
 
 The node gets a metadata log that begins at one snapshot. Other nodes may have seen more than the snapshot holds. So it
-is placed at a later offset in a later epoch, and they fetch it instead of the records after their own end; leader epochs
-and producer ids are raised, so that none is given out twice. Knows no settings file and no command line.
+is placed at a later offset in a later epoch, and they fetch it instead of the records after their own end; leader
+epochs and producer ids are raised, so that none is given out twice. Knows no settings file and no command line.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import typer
 from typer.main import get_command
 
 from barnabas.cli import (
+    balance,
     cluster,
     configs,
     consume,
@@ -59,6 +60,7 @@ app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.add_typer(configs.app, name="configs")
 app.add_typer(transactions.app, name="transactions")
+cluster.app.command("balance")(balance.balance)
 app.add_typer(cluster.app, name="cluster")
 app.command("why")(why.why)
 app.add_typer(perf.app, name="perf")
