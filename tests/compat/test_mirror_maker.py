@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.java import LOG4J, Java
+from barnabas import TopicPartition, sync
+from tests.compat.java import LOG4J
 from tests.compat.running import RunningCluster
 
 pytestmark = [pytest.mark.compat, pytest.mark.client("java"), pytest.mark.feature("OP-09")]
@@ -85,32 +86,49 @@ def until(what: str, is_true: Callable[[], bool], said: Path) -> None:
         time.sleep(0.2)
 
 
+def read(cluster: RunningCluster, topic: str, group: str | None = None) -> list[str]:
+    """The records of a topic; their offsets are committed for the group, if there is one."""
+    options = {"group_id": group, "enable_auto_commit": False} if group else {}
+    with sync.Consumer(
+        bootstrap_servers=cluster.bootstrap_servers,
+        auto_offset_reset="earliest",
+        value_deserializer="str",
+        **options,  # type: ignore[arg-type]
+    ) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        found: list[str] = []
+        deadline = time.monotonic() + MIRROR_SECONDS
+        while len(found) < COUNT and time.monotonic() < deadline:
+            found += [record.value for record in consumer.poll(0.5)]
+        if group:
+            consumer.commit()
+    return found
+
+
+def committed(cluster: RunningCluster, group: str, topic: str) -> int:
+    with sync.Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        found = admin.list_consumer_group_offsets(group)[group].get(TopicPartition(topic, 0))
+    return -1 if found is None else found.offset
+
+
 @pytest.mark.timeout(240, method="thread")
 def test_topics_records_and_groups_are_mirrored_both_ways(
-    libs: Path, clusters: tuple[RunningCluster, RunningCluster], request: pytest.FixtureRequest
+    clusters: tuple[RunningCluster, RunningCluster], request: pytest.FixtureRequest
 ) -> None:
     east, west = clusters
     names = {"east": east.create_topic("orders-of-east"), "west": west.create_topic("orders-of-west")}
-    javas = {name: Java(libs, each.bootstrap_servers) for name, each in (("east", east), ("west", west))}
-    lines = {name: [f"{name} {number}" for number in range(COUNT)] for name in names}
-    for name, java in javas.items():
-        java.ask("console-producer", "--topic", names[name], stdin="\n".join(lines[name]) + "\n")
-        consume = ("console-consumer", "--topic", names[name], "--from-beginning", "--max-messages", str(COUNT))
-        java.ask(*consume, "--group", f"readers-of-{name}")
+    flows = (("east", east, west), ("west", west, east))
+    for name, source, _ in flows:
+        with sync.Producer(bootstrap_servers=source.bootstrap_servers, value_serializer="str") as producer:
+            producer.send_all(names[name], [f"{name} {number}" for number in range(COUNT)])
+        assert len(read(source, names[name], f"readers-of-{name}")) == COUNT
     said: Path = request.getfixturevalue("mirror")
-    for source, target, cluster in (("east", "west", west), ("west", "east", east)):
-        mirrored = f"{source}.{names[source]}"
-        until(f"{mirrored} is in {target}", lambda it=mirrored, at=cluster: it in at.topics_everywhere(), said)
-        told = javas[target].ask(
-            "console-consumer", "--topic", mirrored, "--from-beginning", "--max-messages", str(COUNT)
+    for name, _, target in flows:
+        topic, group = f"{name}.{names[name]}", f"readers-of-{name}"
+        until(f"{topic} is there", lambda it=topic, at=target: it in at.topics_everywhere(), said)
+        assert read(target, topic) == [f"{name} {number}" for number in range(COUNT)]
+        until(
+            f"the offset of {group} is translated",
+            lambda group=group, it=topic, at=target: committed(at, group, it) == COUNT,
+            said,
         )
-        assert told.lines == lines[source]
-
-        def is_translated(group: str = f"readers-of-{source}", target: str = target, topic: str = mirrored) -> bool:
-            groups = javas[target].ask("consumer-groups", "--list").lines
-            if group not in groups:
-                return False
-            described = javas[target].ask("consumer-groups", "--describe", "--group", group, expected="no active").lines
-            return any(line.split()[1:4] == [topic, "0", str(COUNT)] for line in described)
-
-        until(f"the offsets of readers-of-{source} are in {target}", is_translated, said)
