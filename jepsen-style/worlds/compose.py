@@ -89,9 +89,7 @@ class Project:
         that the end of a node is noticed.
         """
         more = [f"--set={key}={value}" for key, value in settings.items()]
-        services: dict[str, Any] = {
-            name: {"command": [name, *more], "restart": "no"} for name in CONTROLLERS
-        }
+        services: dict[str, Any] = {name: {"command": [name, *more], "restart": "no"} for name in CONTROLLERS}
         for name, port in zip(BROKERS, self.ports, strict=True):
             advertised = f"--set=advertised.listeners=INTERNAL://{name}:{BROKER_PORT},HOST://127.0.0.1:{port}"
             services[name] = {"command": [name, advertised, *more], "restart": "no"}

@@ -248,9 +248,7 @@ def read_before_it_was_sent(spoiler: Spoiler) -> None:
 def noted_ranges(spoiler: Spoiler) -> list[tuple[int, list[int]]]:
     """(line, range) of all that was told of epochs; ranges are changed in place."""
     return [
-        (operation.i, range_)
-        for operation in spoiler.operations
-        for range_ in operation.note.get("read_epochs", ())
+        (operation.i, range_) for operation in spoiler.operations for range_ in operation.note.get("read_epochs", ())
     ]
 
 

@@ -40,7 +40,6 @@ def test_there_are_26_and_each_has_a_story() -> None:
     assert len(set(stories)) == len(stories)
 
 
-
 def test_a_seed_is_one_story() -> None:
     act = SCENARIOS["duplicate"].acts[0]
     first, again, other = (act.play(seed).universe.digest() for seed in (7, 7, 8))
