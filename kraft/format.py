@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kraft.raft.history import OffsetAndEpoch
-from kraft.snapshots import BOOTSTRAP_CHECKPOINT, encode_snapshot
-from protocol.messages.metadata_log import FeatureLevelRecord
-from runtime.uuids import random_uuid
-from runtime.world import Chance, Disk
-from storage.checkpoints import write_durably
-from storage.log_directory import (
+from barnabas.kraft.raft.history import OffsetAndEpoch
+from barnabas.kraft.snapshots import BOOTSTRAP_CHECKPOINT, encode_snapshot
+from barnabas.protocol.messages.metadata_log import FeatureLevelRecord
+from barnabas.runtime.uuids import random_uuid
+from barnabas.runtime.world import Chance, Disk
+from barnabas.storage.checkpoints import write_durably
+from barnabas.storage.log_directory import (
     LogDirectoryError,
     MetaProperties,
     format_directory,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from kraft.raft.history import OffsetAndEpoch
-from kraft.raft.messages import (
+from barnabas.kraft.raft.history import OffsetAndEpoch
+from barnabas.kraft.raft.messages import (
     Answer,
     BeginQuorumEpoch,
     EndQuorumEpoch,
@@ -25,16 +25,16 @@ from kraft.raft.messages import (
     Vote,
     VoteAnswer,
 )
-from kraft.raft.voters import ReplicaKey
-from protocol.errors import ErrorCode, error_code
-from protocol.messages import begin_quorum_epoch as begin
-from protocol.messages import end_quorum_epoch as end
-from protocol.messages import fetch, vote
-from protocol.messages import fetch_snapshot as snapshot_api
-from protocol.primitives import INT64_MAX, uuid_from_string
-from protocol.records.batch import CorruptBatch, crc_is_valid, iterate_batches
-from protocol.schema import Message
-from storage.names import METADATA_TOPIC
+from barnabas.kraft.raft.voters import ReplicaKey
+from barnabas.protocol.errors import ErrorCode, error_code
+from barnabas.protocol.messages import begin_quorum_epoch as begin
+from barnabas.protocol.messages import end_quorum_epoch as end
+from barnabas.protocol.messages import fetch, vote
+from barnabas.protocol.messages import fetch_snapshot as snapshot_api
+from barnabas.protocol.primitives import INT64_MAX, uuid_from_string
+from barnabas.protocol.records.batch import CorruptBatch, crc_is_valid, iterate_batches
+from barnabas.protocol.schema import Message
+from barnabas.storage.names import METADATA_TOPIC
 
 METADATA_TOPIC_ID = uuid_from_string("AAAAAAAAAAAAAAAAAAAAAQ")
 PARTITION = 0

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kraft.quorum_messages import NodeAddress
+from barnabas.kraft.quorum_messages import NodeAddress
 
 if TYPE_CHECKING:
-    from settings.node import NodeSettings
+    from barnabas.settings.node import NodeSettings
 
 FETCH_MAX_WAIT_MS = 700
 """A leader parks a fetch for so long. A little longer than the default of metadata.max.idle.interval.ms, so that in an

@@ -12,11 +12,12 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from barnabas.settings.definitions import closest_key, find_broker_key, is_plugin_key
+from barnabas.settings.errors import SettingsError
+
 from clients.client import ClientSettings
 from nemeses.kinds import FAULTS
 from nemeses.messages import wish_of
-from settings.definitions import closest_key, find_broker_key, is_plugin_key
-from settings.errors import SettingsError
 from simulation.conditions import Conditions, parse_conditions
 from workloads.catalogue import make_workload
 from workloads.lives import MIXED

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import trio
+from barnabas.protocol.errors import ErrorCode
 
 from barnabas import Admin, Consumer, Producer
 from barnabas.client.cluster import TopicPartition
@@ -22,7 +23,6 @@ from barnabas.cluster.simulated import current_node
 from clients.barnabas_client import BarnabasClient, BarnabasLibrary, Parts
 from clients.client import ClientError, ClientSettings, Read, Sent
 from operations import Place
-from protocol.errors import ErrorCode
 from simulation.cluster import SimCluster
 from simulation.invariants.groups import SESSION_PART, GroupPartition
 from simulation.invariants.places import PartitionKey

@@ -16,9 +16,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from barnabas.runtime.world import Chance
+
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Place
-from runtime.world import Chance
 from workloads.lives import CRASH, Finale, Lives, crash, failed
 from workloads.workload import WorkloadOptions
 

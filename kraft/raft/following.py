@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kraft.raft.config import RaftConfig
-from kraft.raft.elections import Elections
-from kraft.raft.messages import FetchAnswer, FetchSnapshotAnswer
-from kraft.raft.own_log import OwnLog
-from kraft.raft.requests import Requests
-from kraft.raft.roles import Follower, SnapshotDownload
-from kraft.raft.voters import VoterSet
-from protocol.errors import ErrorCode
+from barnabas.kraft.raft.config import RaftConfig
+from barnabas.kraft.raft.elections import Elections
+from barnabas.kraft.raft.messages import FetchAnswer, FetchSnapshotAnswer
+from barnabas.kraft.raft.own_log import OwnLog
+from barnabas.kraft.raft.requests import Requests
+from barnabas.kraft.raft.roles import Follower, SnapshotDownload
+from barnabas.kraft.raft.voters import VoterSet
+from barnabas.protocol.errors import ErrorCode
 
 
 class Following:

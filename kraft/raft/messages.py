@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kraft.raft.history import OffsetAndEpoch
-from kraft.raft.voters import ReplicaKey
-from protocol.errors import ErrorCode
+from barnabas.kraft.raft.history import OffsetAndEpoch
+from barnabas.kraft.raft.voters import ReplicaKey
+from barnabas.protocol.errors import ErrorCode
 
 NONE = ErrorCode.NONE
 

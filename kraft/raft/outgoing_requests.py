@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from kraft.raft.config import RaftConfig
-from kraft.raft.leadership import Leadership
-from kraft.raft.messages import BeginQuorumEpoch, EndQuorumEpoch, Fetch, FetchSnapshot, Vote
-from kraft.raft.own_log import OwnLog
-from kraft.raft.requests import Requests
-from kraft.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
-from kraft.raft.voters import VoterSet
+from barnabas.kraft.raft.config import RaftConfig
+from barnabas.kraft.raft.leadership import Leadership
+from barnabas.kraft.raft.messages import BeginQuorumEpoch, EndQuorumEpoch, Fetch, FetchSnapshot, Vote
+from barnabas.kraft.raft.own_log import OwnLog
+from barnabas.kraft.raft.requests import Requests
+from barnabas.kraft.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
+from barnabas.kraft.raft.voters import VoterSet
 
 
 class OutgoingRequests:

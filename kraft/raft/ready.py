@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kraft.raft.history import OffsetAndEpoch
-from kraft.raft.messages import Request
-from kraft.raft.roles import ElectionState
-from runtime.decisions import Note
+from barnabas.kraft.raft.history import OffsetAndEpoch
+from barnabas.kraft.raft.messages import Request
+from barnabas.kraft.raft.roles import ElectionState
+from barnabas.runtime.decisions import Note
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 import pytest
+from barnabas.runtime.simulated.work import WorkCounter
 
 from running.seed import run_plan
-from runtime.simulated.work import WorkCounter
 from simulation.findings import Findings
 from simulation.invariants import work
 from tests.simulation.plans import usual
