@@ -11,6 +11,7 @@ from functools import cache, partial
 from typing import Any
 
 import trio
+
 from barnabas.broker.apis.api_versions import ApiVersionsPorts
 from barnabas.broker.apis.configs import ConfigPorts
 from barnabas.broker.apis.delete_records import DeleteRecordsPorts

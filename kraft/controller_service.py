@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import trio
+
 from barnabas.kraft.broker_watch import BrokerWatch
 from barnabas.kraft.commit_feed import CommittedBatch
 from barnabas.kraft.controller.controller import QuorumController

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
+
 from barnabas.kraft.quorum_messages import NodeAddress, QuorumMessages, ReadAnswer, UnusableAnswer
 from barnabas.kraft.quorum_peers import QuorumPeers
 from barnabas.kraft.raft.messages import Fetch, FetchSnapshot

@@ -21,6 +21,8 @@ from barnabas.runtime.world import Chance
 from barnabas.settings.errors import SettingsError
 
 from barnabas.cluster.errors import ClusterError
+from barnabas.runtime.world import Chance
+from barnabas.settings.errors import SettingsError
 from barnabas.testing.cluster import QUICK_GROUPS
 from checkers.verdict import Verdict
 from clients.library_missing import LibraryMissing

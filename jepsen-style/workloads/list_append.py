@@ -19,6 +19,7 @@ from typing import Any
 import trio
 from barnabas.runtime.world import Chance
 
+from barnabas.runtime.world import Chance
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation
 from workloads.keys import PARTITIONS, Keys

@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from barnabas.runtime.world import Chance
 
+from barnabas.runtime.world import Chance
 from clients.client import ClientError, ClientSettings, Read, WorkClient
 from operations import Completion, Invocation, Place
 from workloads.lives import CRASH, Drain, Finale, Lives, crash, failed
