@@ -11,9 +11,6 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import trio
-from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.runtime.channel import ChannelError
-from barnabas.runtime.world import World
 
 from barnabas import Admin, Consumer, Producer
 from barnabas.client.admin import ConfigResource, NewTopic, ResourceType

@@ -9,7 +9,6 @@ from random import Random
 from typing import Literal
 
 import trio
-from barnabas.protocol.api_keys import ApiKey
 
 from barnabas.client.settings import parse_address
 from barnabas.cluster.fault_points import FAULT_POINTS

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, cast
 
 import trio
-from barnabas.runtime.world import Chance
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.runtime.world import Chance

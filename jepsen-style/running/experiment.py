@@ -17,8 +17,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import trio
-from barnabas.runtime.world import Chance
-from barnabas.settings.errors import SettingsError
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.runtime.world import Chance

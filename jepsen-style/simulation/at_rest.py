@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 import trio
-from barnabas.broker.internal_topics import GROUP_TOPIC
-from barnabas.kraft.metadata.image import NO_LEADER
-from barnabas.protocol.errors import KafkaError
 
 from barnabas import Admin, NewTopic
+from barnabas.broker.internal_topics import GROUP_TOPIC
 from barnabas.client.producer import Acked, Outcome, Producer, ProducerOptions
 from barnabas.cluster.errors import ClusterError
+from barnabas.kraft.metadata.image import NO_LEADER
+from barnabas.protocol.errors import KafkaError
 from simulation.cluster import SimCluster
 from simulation.invariants.places import PartitionKey
 

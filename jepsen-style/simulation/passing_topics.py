@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import trio
-from barnabas.protocol.errors import KafkaError
-from barnabas.runtime.simulated.chance import Stream
 
 from barnabas.client.admin import Admin, ConfigResource, NewTopic, ResourceType
 from barnabas.client.producer import Producer
+from barnabas.protocol.errors import KafkaError
+from barnabas.runtime.simulated.chance import Stream
 from simulation.at_rest import CONVERGENCE_SECONDS, administrator, producer_options
 from simulation.cluster import SimCluster
 

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import trio
-from barnabas.runtime.simulated.store import Store
-from barnabas.runtime.world import World
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.simulated import DATA
+from barnabas.runtime.simulated.store import Store
+from barnabas.runtime.world import World
 from nemeses.nemesis import Nemesis
 from running.runner import Report
 from simulation.at_rest import (

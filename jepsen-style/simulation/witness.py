@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import trio
-from barnabas.protocol.errors import ErrorCode
 
 from barnabas import Admin, Consumer, Producer
 from barnabas.client.cluster import TopicPartition
 from barnabas.client.groups.consumer_member import ConsumerMember
 from barnabas.client.producer import TransactionState
 from barnabas.cluster.simulated import current_node
+from barnabas.protocol.errors import ErrorCode
 from clients.barnabas_client import BarnabasClient, BarnabasLibrary, Parts
 from clients.client import ClientError, ClientSettings, Read, Sent
 from operations import Place

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import trio
-from barnabas.runtime.world import Chance
 
 from barnabas.runtime.world import Chance
 from clients.client import ClientError, ClientSettings, WorkClient

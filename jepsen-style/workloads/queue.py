@@ -25,7 +25,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import trio
-from barnabas.runtime.world import Chance
 
 from barnabas.runtime.world import Chance
 from clients.client import ClientError, ClientSettings, WorkClient

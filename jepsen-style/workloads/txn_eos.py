@@ -20,8 +20,6 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from barnabas.runtime.world import Chance
-
-from barnabas.runtime.world import Chance
 from clients.client import ClientError, ClientSettings, Read, WorkClient
 from operations import Completion, Invocation, Place
 from workloads.lives import CRASH, Drain, Finale, Lives, crash, failed

@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import trio
-from barnabas.runtime.real import real_world
-from barnabas.runtime.world import World
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.proxy.rules import Way

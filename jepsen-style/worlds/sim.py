@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import trio
-from barnabas.runtime.simulated import Universe, run_simulation
-from barnabas.runtime.simulated.determinism import SimulationStuck
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.layout import LOCAL_SHAPE

@@ -8,9 +8,9 @@ from unittest import mock
 
 import pytest
 import trio
+
 from barnabas.broker.replication.partition import Partition
 from barnabas.protocol.errors import ErrorCode, KafkaError
-
 from running.seed import run_plan
 from simulation.chances import NEVER, Chances, Standing, chance_since
 from simulation.findings import Findings

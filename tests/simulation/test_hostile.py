@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
-from barnabas.protocol.api_keys import API_SPECS, ApiKey
-from barnabas.protocol.errors import ErrorCode
-from barnabas.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 
 from attacks.simulated import busy_plan
 from barnabas.cluster.hostile import requests
 from barnabas.cluster.hostile.aims import AIMS, OWN_PREFIX, Aim
 from barnabas.cluster.hostile.knowledge import Knowledge, structs_of
 from barnabas.cluster.hostile.requests import Drawn, Requests
+from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from running.plan import Plan
 from running.seed import run_plan
 from tests.simulation.plans import is_found, usual
