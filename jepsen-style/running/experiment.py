@@ -29,7 +29,7 @@ from histories.recorder import HistoryError, Recorder
 from nemeses.kinds import OFF
 from nemeses.messages import wish_of
 from nemeses.nemesis import Nemesis, NemesisOptions
-from operations import NEMESIS
+from operations import NEMESIS, Completion, Moment
 from running import settling_time
 from running.judging import judge, write
 from running.libraries import check_libraries, open_libraries
@@ -213,8 +213,8 @@ def _note_broken(cluster: SimCluster, recorder: Recorder, promise: str) -> None:
     """A promise was found broken inside of the simulation, whatever clients see of it."""
     # A history that can no longer be written ends the run at its next line; here the error would hit a node.
     with suppress(HistoryError):
-        t_ns, wall_ms = cluster.now_ns(), cluster.wall_ms()
-        recorder.write(NEMESIS, "info", "broken-promise", {"told": promise}, t_ns=t_ns, wall_ms=wall_ms)
+        at = Moment(cluster.now_ns(), cluster.wall_ms())
+        recorder.write(at, NEMESIS, "info", "broken-promise", Completion("info", {"told": promise}))
 
 
 async def _listen(run: Run, log: Log, *, task_status: trio.TaskStatus[None]) -> None:
