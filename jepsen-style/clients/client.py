@@ -78,7 +78,7 @@ class ClientSettings:
     fetch_max_wait_ms: int = 100
     linger_ms: int = 0
     assignors: Sequence[str] = ()
-    """Of a classic group: `range`, `cooperative-sticky` and so on; empty: the library's default."""
+    """Assignors of a classic group: `range`, `cooperative-sticky` and so on; empty: the library's default."""
 
 
 class WorkClient(Protocol):

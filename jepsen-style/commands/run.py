@@ -44,7 +44,7 @@ class World:
 
 @dataclass(frozen=True)
 class Faults:
-    """What is broken, and how much of it clients have to bear."""
+    """The faults, and how much of them clients have to bear."""
 
     nemesis: Annotated[str, _comma(f"faults, by commas: {', '.join(FAULTS)}", "KINDS")] = ""
     message: Annotated[
@@ -67,7 +67,7 @@ class Faults:
 
 @dataclass(frozen=True)
 class Work:
-    """What clients do."""
+    """The work of the clients."""
 
     time: Annotated[float, typer.Option(help="seconds of work and faults")] = 60.0
     rate: Annotated[float, typer.Option(help="operations a second, over all processes")] = 100.0

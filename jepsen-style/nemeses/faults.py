@@ -13,13 +13,14 @@ import trio
 from barnabas.client.settings import parse_address
 from barnabas.cluster.fault_points import FAULT_POINTS
 from barnabas.cluster.hostile.client import HostileClient
+from barnabas.cluster.proxy.rules import MessageRule
 from barnabas.protocol.api_keys import ApiKey
 from nemeses.choosing import between, happens, one_of, some_of
 from nemeses.messages import PROVOKED_SECONDS, draw
 from nemeses.nemesis import Fault, Story
 from nemeses.shapes import CLIENT, SHAPES, groups_of
 from nemeses.shapes import between as between_names
-from worlds.cluster import Damage, LinkFault, MessageRule
+from worlds.cluster import Damage, LinkFault
 
 DAMAGED_LOGS = "*-*/*.log"
 LOOK_SECONDS = 0.25

@@ -272,7 +272,7 @@ class Nemesis:
         self.took_hold: Counter[str] = Counter()
         """Number of faults that acted, by kind."""
         self.counts: Counter[str] = Counter()
-        """What faults did, by name."""
+        """Counts of what faults did, by name."""
         self.while_cut_off: Callable[[str], Awaitable[None]] | None = None
         """Runs beside a `cut-off`, with the name of the broker, and is cancelled at its end."""
         self._stories = STORIES

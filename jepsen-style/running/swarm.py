@@ -202,7 +202,7 @@ def _draw_client_configs(chance: Random) -> dict[str, object]:
     configs: dict[str, object] = {
         "delivery_timeout_ms": chance.choice((8_000, 20_000, 60_000)),
         "max_block_ms": chance.choice((8_000, 30_000)),
-        "transaction_timeout_ms": chance.choice((1_000, 3_000, 6_000)),
+        "transaction_timeout_ms": chance.choice((4_000, 8_000)),
         "session_timeout_ms": SESSION_TIMEOUT_MS,
         "heartbeat_interval_ms": SESSION_TIMEOUT_MS // 4,
         "fetch_max_wait_ms": 1_000,

@@ -1,4 +1,4 @@
-"""What a simulated cluster must come to when all faults are over: whole, all replicas equal, and taking records."""
+"""Checks that a simulated cluster comes to rest when all faults are over: whole, all replicas equal, taking records."""
 
 from __future__ import annotations
 

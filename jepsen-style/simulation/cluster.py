@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -20,8 +20,7 @@ from barnabas.broker.replication.replica import Leading
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.fault_points import DISK_POINTS
 from barnabas.cluster.layout import LOCAL_SHAPE
-from barnabas.cluster.proxy.rules import MessageRule as ProxyRule
-from barnabas.cluster.proxy.rules import Way
+from barnabas.cluster.proxy.rules import MessageRule, Way
 from barnabas.cluster.simulated import DATA, SimulatedCluster, SimulatedNode
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
@@ -47,7 +46,7 @@ from simulation.links import SimLinks
 from simulation.messages import MessageFaults
 from simulation.unprotected_bytes import leader_epochs
 from simulation.watch import NodeLog, Watch
-from worlds.cluster import Damage, LinkFault, MessageRule, ReplicaView, current_fault
+from worlds.cluster import Damage, LinkFault, ReplicaView, current_fault
 
 T = TypeVar("T")
 
@@ -286,7 +285,7 @@ class SimCluster:
 
     async def add_rule(self, rule: MessageRule) -> int:
         self._strike_link("message", *dict.fromkeys(end for end in (rule.source, rule.target) if end is not None))
-        return self._messages().add(ProxyRule(**asdict(rule)))
+        return self._messages().add(rule)
 
     async def clear_rule(self, number: int) -> int:
         return self._messages().clear(number)

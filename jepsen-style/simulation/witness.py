@@ -39,6 +39,8 @@ class Tally:
     acked: Counter[PartitionKey] = field(default_factory=Counter)
     sent: Counter[PartitionKey] = field(default_factory=Counter)
     """Without those whose client crashed."""
+    has_transactions: bool = False
+    """Logs may have markers, which consumers skip."""
 
     def counts(self) -> dict[PartitionKey, tuple[int, int]]:
         """(acked, sent)"""
@@ -47,7 +49,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Testimony:
-    """What all witnesses of a run share."""
+    """The parts that all witnesses of a run share."""
 
     cluster: SimCluster
     tally: Tally
@@ -122,6 +124,8 @@ class Witness(BarnabasClient):
 
     async def _open_producer(self) -> Producer:
         is_new = self._producer is None
+        if self._settings.transactional_id is not None:
+            self._testimony.tally.has_transactions = True
         producer = await super()._open_producer()
         if is_new and self._testimony.first_sequence:
             _begin_at(producer, self._testimony.first_sequence)
@@ -177,7 +181,8 @@ class Witness(BarnabasClient):
         starts |= {TopicPartition(*each.place): each.offset for each in reversed(reads)}
         for partition in [partition for partition in self._fresh if partition in starts]:
             del self._fresh[partition]
-            self._groups.begins_at(self._place(partition), self.host, starts[partition])
+            is_committed = not self._testimony.tally.has_transactions
+            self._groups.begins_at(self._place(partition), self.host, starts[partition], is_committed=is_committed)
 
     async def commit_offsets(self) -> Mapping[Place, int]:
         positions = self._consumer.positions()

@@ -61,7 +61,7 @@ class WorldOptions:
     without_nodes: Sequence[str] = ()
     """The cluster does not have these; in the world `sim` only."""
     conditions: Conditions = USUAL
-    """Of the world `sim`."""
+    """Conditions of the world `sim`."""
 
 
 def run_in(options: WorldOptions, main: Callable[[ClusterUnderTest], Awaitable[T]]) -> T:

@@ -198,6 +198,19 @@ def test_a_commit_that_only_the_next_owner_heard_of(findings: Findings) -> None:
     assert not findings.broken
 
 
+def test_a_position_behind_a_marker_is_not_what_is_committed(findings: Findings) -> None:
+    """A member that takes a partition on may skip a marker before anybody looks at its position."""
+    promises = GroupPromises(findings)
+    promises.begins_at(PLACE, "A", 0, is_committed=False)
+    promises.commits(PLACE, "A", 36)
+    promises.committed(PLACE, 36)
+    promises.begins_at(PLACE, "B", 37, is_committed=False)
+    promises.begins_at(PLACE, "C", 36, is_committed=False)
+    assert findings.broken == []
+    promises.begins_at(PLACE, "D", 35, is_committed=False)
+    assert "36 was committed, and D gets 35" in findings.broken[0]
+
+
 def test_a_commit_that_only_the_next_owner_heard_of_and_lost(findings: Findings) -> None:
     promises = GroupPromises(findings)
     promises.begins_at(PLACE, "A", 0)
