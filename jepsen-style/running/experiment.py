@@ -169,7 +169,6 @@ async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, log: L
         )
         nemesis = Nemesis(cluster, plan.nemesis, _chance(plan.seed, "nemesis"), plan.interval, options=more)
     if isinstance(cluster, SimCluster):
-        cluster.on_broken = lambda promise: _note_broken(cluster, recorder, promise)
         return await _run_watched(plan, cluster, recorder, (options, workload, nemesis))
     libraries = open_libraries(plan.clients, cluster)
     run = Run(options, workload, libraries, chance_of=lambda name: _chance(plan.seed, name), nemesis=nemesis)
@@ -195,6 +194,13 @@ async def _run_watched(
         probes = Probes(cluster, nemesis, conditions, hosts, groups, tally)
     libraries = [WitnessLibrary(testimony)]
     run = Run(options, workload, libraries, chance_of=lambda name: _chance(plan.seed, name), nemesis=probes)
+
+    def on_broken(promise: str) -> None:
+        _note_broken(cluster, recorder, promise)
+        if conditions.until_broken:
+            run.end(promise)
+
+    cluster.on_broken = on_broken
     ended = await run.run(cluster, recorder)
     if ended.failure is None and probes is not None:
         await probes.check_rest()

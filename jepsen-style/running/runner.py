@@ -153,11 +153,15 @@ class Run:
                     nursery.cancel_scope.cancel()
         return self.ended
 
+    def end(self, reason: str) -> None:
+        """Ends the run where it is."""
+        if self.ended.failure is None:
+            self.ended.failure = reason
+        self._everything.cancel()
+
     def _fail(self, error: Exception) -> None:
         """Nothing more can be done, or recorded."""
-        if self.ended.failure is None:
-            self.ended.failure = str(error)
-        self._everything.cancel()
+        self.end(str(error))
 
     # ---- phases
 

@@ -123,6 +123,7 @@ def _draw_conditions(chance: Random, workload: str) -> Conditions:
         faults_at_once=chance.choice((1, 2, 3)),
         fault_seconds=chance.choice((1.5, 4.0, 8.0)),
         core=chance.random() < CORE_SHARE,
+        until_broken=True,
         count_work=chance.random() < COUNTED_SHARE,
         features=chance.choice(({}, {}, {}, {"transaction.version": 1})),
     )

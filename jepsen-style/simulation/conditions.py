@@ -47,6 +47,8 @@ class Conditions:
     """Only a core of the nodes is healed first, and has to work without the rest."""
     aims: bool = _field(False, _switch, "true or false")
     """Some faults wait for nodes in rare states and strike those."""
+    until_broken: bool = _field(False, _switch, "true or false")
+    """The run ends at the first broken promise: what follows it may be very slow."""
     count_work: bool = _field(False, _switch, "true or false")
     """Count the work of every step of a request. Such a run takes longer."""
     first_sequence: int = _field(0, int, "NUMBER")

@@ -10,7 +10,7 @@ from running.plan import Plan
 from running.seed import run_plan
 from running.swarm import USUAL_FAULTS, draw_plan
 
-SPEED = ("latency-ms=", "disk-ms=", "fault")
+USUAL = ("latency-ms=", "disk-ms=", "fault", "until-broken")
 """Conditions that a usual cluster has as well."""
 
 
@@ -18,7 +18,7 @@ def usual(seed: int, workload: str, **changes: Any) -> Plan:
     """The plan of a seed without extras: three brokers and three controllers, and faults that all seeds may have."""
     plan = draw_plan(seed)
     faults = tuple(kind for kind in plan.nemesis if kind in USUAL_FAULTS)
-    conditions = tuple(each for each in plan.condition if each.startswith(SPEED))
+    conditions = tuple(each for each in plan.condition if each.startswith(USUAL))
     topics = tuple(each for each in plan.topic_config if not each.startswith("min.insync"))
     without = {"workload": workload, "option": (), "condition": conditions, "nemesis": faults}
     plan = replace(plan, **without, topic_config=(*topics, "min.insync.replicas=2"), group_protocol="classic")

@@ -102,5 +102,6 @@ def test_the_oracle_tells_what_is_not_recoverable_from_what_is_stuck() -> None:
 def test_a_core_that_is_stuck_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mistake: a deaf broker keeps its connection, over which its heartbeats still arrive, and so its office."""
     monkeypatch.setattr(ControllerChannel, "_close_channel", lambda self: None)
-    plans = (usual(seed, "set", condition=("core=true",), nemesis=("slow",), time=15.0) for seed in range(19, 49))
+    conditions = ("core=true", "until-broken=true")
+    plans = (usual(seed, "set", condition=conditions, nemesis=("slow",), time=15.0) for seed in range(19, 49))
     assert is_found("", plans, "is stuck, and its disks have all that it needs")

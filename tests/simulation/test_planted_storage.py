@@ -75,7 +75,7 @@ def test_an_index_that_is_off_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
         original(self, offset + 1 if self.entries == 1 else offset, position)
 
     monkeypatch.setattr(OffsetIndex, "append", append)
-    assert found("offset index says", nemesis=("kill",))
+    assert found("offset index says", nemesis=("kill",), settings=("log.index.interval.bytes=200",))
 
 
 @pytest.mark.feature("RE-08")

@@ -13,7 +13,7 @@ from simulation.invariants import work
 from tests.simulation.plans import usual
 
 LATENCY = ("latency-ms=0.3/1",)
-COUNTED = (*LATENCY, "count-work=true")
+COUNTED = (*LATENCY, "count-work=true", "until-broken=true")
 
 
 def test_calls_are_counted_for_each_step() -> None:
