@@ -22,12 +22,14 @@ from barnabas.kraft.controller.state import MAX_RECORDS_PER_OPERATION, STEP_ITEM
 from barnabas.kraft.controller.unclean_elections import unclean_elections
 from barnabas.kraft.decision_queue import DecisionQueue, Job
 from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.kraft.metadata.features import obstacle, unserved
 from barnabas.kraft.metadata.image import BrokerImage, MetadataImage
 from barnabas.kraft.metadata.snapshot import image_to_records
 from barnabas.kraft.metadata_replica import MetadataReplica, NotLeader, encode_batch
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.schema import Message
 from barnabas.runtime.decisions import Decisions, Note
+from barnabas.runtime.process import CannotRun
 from barnabas.runtime.request_times import Spread
 from barnabas.runtime.world import Clock, World
 
@@ -208,7 +210,8 @@ class ControllerService:
             chunk = records[start : start + MAX_RECORDS_PER_OPERATION]
             expected = self.replica.log_end_offset + len(chunk) - 1
             preview = yield from self.core.preview(chunk, expected, self._now_ms())
-            encode = partial(encode_batch, chunk, self._world.wall_clock.now_ms())
+            level = self.core.pending.features.metadata_version
+            encode = partial(encode_batch, chunk, self._world.wall_clock.now_ms(), level)
             batch: bytes = encode() if len(chunk) <= STEP_ITEMS else (yield encode)
             self._append_batch(chunk, batch, preview, expected)
         for effect in result.effects:
@@ -274,6 +277,7 @@ class ControllerService:
         deltas = self.core.handle_commit(
             batch.base_offset, batch.epoch, batch.append_time_ms, batch.records, continues=batch.continues
         )
+        self.replica.snapshots.look_at(deltas)
         if batch.append_time_ms >= self._started_ms:
             self.unclean_elections += sum(map(unclean_elections, deltas))
         if not self.core.is_active and batch.append_time_ms >= self._started_ms:
@@ -313,6 +317,12 @@ class ControllerService:
         leading = self.replica.leader_and_epoch
         if (leading.leader_id, leading.epoch) != (self.core.defaults.node_id, epoch) or self.core.is_active:
             return
+        levels = self.committed.features.levels
+        reason = obstacle(levels)
+        if reason is not None:
+            raise CannotRun(f"this controller cannot lead the cluster: {reason}")
+        for line in unserved(levels):
+            log.warning("%s", line)
         self.times.activations += 1
         end_offset = self.replica.log_end_offset
         self._last_appended = end_offset - 1

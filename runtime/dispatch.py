@@ -60,6 +60,13 @@ class Dispatcher:
             int(key): (API_SPECS[key], handler, self.counters[API_SPECS[key].name]) for key, handler in handlers.items()
         }
 
+    def count_together(self, other: Dispatcher) -> None:
+        """Count the requests of an API in one place: both listeners are one node's. Before any request."""
+        self.counters = other.counters = self.counters | other.counters
+        self._handlers = {
+            key: (spec, handler, self.counters[spec.name]) for key, (spec, handler, _) in self._handlers.items()
+        }
+
     def advertised(self) -> list[ApiVersion]:
         """The version ranges in an ApiVersions response."""
         specs = [spec for _, (spec, _, _) in sorted(self._handlers.items(), key=itemgetter(0))]

@@ -90,7 +90,7 @@ class Arguments:
     @classmethod
     def parse(cls, role: str, argv: Sequence[str]) -> Arguments:
         """Raises `ArgumentError`."""
-        usage = f"usage: python -m {role} CONFIG [--set KEY=VALUE]... [--log-file PATH]"
+        usage = f"usage: python -m barnabas.{role} CONFIG [--set KEY=VALUE]... [--log-file PATH]"
         config: str | None = None
         overrides: dict[str, str] = {}
         log_file: str | None = None

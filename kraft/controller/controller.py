@@ -15,7 +15,17 @@ import logging
 from collections.abc import Generator, Iterable, Sequence
 from functools import partial
 
-from barnabas.kraft.controller import brokers, configs, features, partitions, producer_ids, reassignment, topics
+from barnabas.kraft.controller import (
+    brokers,
+    configs,
+    features,
+    leader_elections,
+    partitions,
+    producer_ids,
+    reassignment,
+    topic_deletion,
+    topics,
+)
 from barnabas.kraft.controller.periodic import PeriodicWork
 from barnabas.kraft.controller.refused_registrations import RefusedRegistrations
 from barnabas.kraft.controller.request_limits import count_named
@@ -61,11 +71,11 @@ LARGE = 100
 
 COMMANDS: dict[type[Message], Command] = {
     CreateTopicsRequest: topics.create_topics,
-    DeleteTopicsRequest: topics.delete_topics,
+    DeleteTopicsRequest: topic_deletion.delete_topics,
     CreatePartitionsRequest: topics.create_partitions,
     AlterConfigsRequest: configs.alter_configs,
     IncrementalAlterConfigsRequest: configs.incremental_alter_configs,
-    ElectLeadersRequest: partitions.elect_leaders,
+    ElectLeadersRequest: leader_elections.elect_leaders,
     AlterPartitionRequest: partitions.alter_partition,
     AlterPartitionReassignmentsRequest: reassignment.alter_partition_reassignments,
     AssignReplicasToDirsRequest: partitions.assign_replicas_to_dirs,

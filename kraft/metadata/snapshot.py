@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 from barnabas.kraft.metadata.delta import MetadataDelta, TopicDelta
-from barnabas.kraft.metadata.features import METADATA_VERSION
+from barnabas.kraft.metadata.features import DIRECTORIES_SINCE, METADATA_VERSION
 from barnabas.kraft.metadata.image import (
     BrokerImage,
     ControllerImage,
@@ -42,7 +42,8 @@ V = TypeVar("V")
 def image_to_records(image: MetadataImage) -> Iterator[Message]:
     """Records that rebuild `image` from nothing, features first, so that a reader knows the level of the
     rest."""
-    yield FeatureLevelRecord(name=METADATA_VERSION, feature_level=image.features.metadata_version)
+    metadata_version = image.features.metadata_version
+    yield FeatureLevelRecord(name=METADATA_VERSION, feature_level=metadata_version)
     for name, level in sorted(image.features.finalized.items()):
         yield FeatureLevelRecord(name=name, feature_level=level)
     yield from (broker_record(broker) for _, broker in sorted(image.cluster.brokers.items()))
@@ -50,7 +51,7 @@ def image_to_records(image: MetadataImage) -> Iterator[Message]:
     for _, topic in sorted(image.topics.by_name.items()):
         yield TopicRecord(name=topic.name, topic_id=topic.id)
         for partition_id, partition in sorted(topic.partitions.items()):
-            yield partition_record(topic.id, partition_id, partition)
+            yield partition_record(topic.id, partition_id, partition, metadata_version)
     for (resource_type, resource_name), overrides in sorted(image.configs.items()):
         for key, value in sorted(overrides.items()):
             yield ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=key, value=value)
@@ -101,8 +102,10 @@ def _controller_record(controller: ControllerImage) -> RegisterControllerRecord:
     )
 
 
-def partition_record(topic_id: bytes, partition_id: int, partition: PartitionImage) -> PartitionRecord:
-    """The record of all fields of `partition`."""
+def partition_record(
+    topic_id: bytes, partition_id: int, partition: PartitionImage, metadata_version: int
+) -> PartitionRecord:
+    """The record of all fields of `partition` that this level has."""
     return PartitionRecord(
         partition_id=partition_id,
         topic_id=topic_id,
@@ -114,7 +117,7 @@ def partition_record(topic_id: bytes, partition_id: int, partition: PartitionIma
         leader_recovery_state=partition.leader_recovery_state,
         leader_epoch=partition.leader_epoch,
         partition_epoch=partition.partition_epoch,
-        directories=list(partition.directories),
+        directories=list(partition.directories) if metadata_version >= DIRECTORIES_SINCE else [],
         eligible_leader_replicas=list(partition.elr) or None,
         last_known_elr=list(partition.last_known_elr) or None,
     )

@@ -124,7 +124,7 @@ async def test_a_topic_is_announced_at_once_and_requests_wait_for_its_logs(rig: 
 
 @pytest.mark.feature("MB-06")
 @on_cluster(brokers=3)
-async def test_what_comes_later_waits_its_turn(rig: Rig) -> None:
+async def test_later_changes_wait_their_turn(rig: Rig) -> None:
     await rig.create("t", replicas=[1])
     async with slow_disk(rig, 1):
         before = rig.broker(1).lifecycle.metadata_offset()

@@ -1,4 +1,4 @@
-"""Whole controllers in a simulated universe, and brokers that are no more than a port and a channel."""
+"""Whole controllers in a simulated universe, and brokers that consist of a port and a channel."""
 
 from __future__ import annotations
 
