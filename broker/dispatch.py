@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from barnabas.broker.apis.acls import describe_acls
+from barnabas.broker.apis.alter_replica_log_dirs import AlterLogDirsPorts, alter_replica_log_dirs
 from barnabas.broker.apis.api_versions import ApiVersionsPorts, api_versions
 from barnabas.broker.apis.classic_groups import heartbeat, join_group, leave_group, sync_group
 from barnabas.broker.apis.configs import ConfigPorts, describe_configs, incremental_alter_configs, list_config_resources
@@ -78,6 +79,7 @@ class DataPorts:
     fetch: FetchPorts
     delete_records: DeleteRecordsPorts
     log_dirs: LogDirPorts
+    alter_log_dirs: AlterLogDirsPorts
 
 
 def data_handlers(ports: DataPorts) -> Handlers:
@@ -89,6 +91,7 @@ def data_handlers(ports: DataPorts) -> Handlers:
         ApiKey.DELETE_RECORDS: partial(delete_records, ports.delete_records),
         ApiKey.DESCRIBE_PRODUCERS: partial(describe_producers, ports.lookup),
         ApiKey.DESCRIBE_LOG_DIRS: partial(describe_log_dirs, ports.log_dirs),
+        ApiKey.ALTER_REPLICA_LOG_DIRS: partial(alter_replica_log_dirs, ports.alter_log_dirs),
     }
 
 

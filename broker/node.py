@@ -1,6 +1,6 @@
 """A broker: its parts, the order in which they start, and the order in which they stop.
 
-    disks ─► metadata log (observer) ─► registered ─► caught up ─► partitions ─► listeners ─► unfenced
+disks ─► metadata log (observer) ─► registered ─► caught up ─► partitions ─► listeners ─► unfenced
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from functools import cache, partial
 
 import trio
 
+from barnabas.broker.apis.alter_replica_log_dirs import AlterLogDirsPorts
 from barnabas.broker.apis.api_versions import ApiVersionsPorts
 from barnabas.broker.apis.configs import ConfigPorts
 from barnabas.broker.apis.delete_records import DeleteRecordsPorts
@@ -22,6 +23,7 @@ from barnabas.broker.apis.partition_lookup import PartitionLookup
 from barnabas.broker.apis.produce_request import ProducePorts
 from barnabas.broker.controller_channel import ControllerChannel
 from barnabas.broker.coordination import Coordination, CoordinationPorts
+from barnabas.broker.cordoned_directories import cordoned_paths
 from barnabas.broker.directory_assignments import DirectoryAssignments
 from barnabas.broker.disk_space import DiskSpace
 from barnabas.broker.dispatch import (
@@ -60,17 +62,35 @@ from barnabas.broker.purgatory import Purgatory
 from barnabas.broker.registration import registration
 from barnabas.broker.replication.fetcher import Fetchers, FetchSettings
 from barnabas.broker.replication.isr_changes import IsrChanges
+from barnabas.broker.replication.log_dir_moves import LogDirMoves, MovePorts
 from barnabas.broker.replication.partition import Partition, PartitionHost
 from barnabas.broker.replication.partitions import Partitions, ReplicationSettings
+from barnabas.broker.replication.quota import QuotaWindows
+from barnabas.broker.replication.throttles import ReplicationThrottles
+from barnabas.broker.setting_checks import coordinator_topic_differences, warn_of_other_defaults
 from barnabas.broker.state_page import StatePorts, broker_state_page
 from barnabas.broker.telemetry import REPORTER, ClientTelemetry
 from barnabas.broker.timers import run_timers
 from barnabas.broker.timing_wheel import TimingWheel
 from barnabas.broker.traffic import BytesOut, CleanerWork, Conversions
+from barnabas.kraft.commit_feed import MetadataListener
 from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.kraft.metadata.features import (
+    CORDONED_DIRECTORIES_SINCE,
+    DIRECTORIES_SINCE,
+    METADATA_VERSION,
+    SHARE_STATE_TOPIC,
+    SHARE_VERSION,
+    SUPPORTED_FEATURES,
+)
 from barnabas.kraft.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RESOURCE, MetadataImage
+from barnabas.kraft.metadata_replica import MetadataReplica
+from barnabas.kraft.metrics import controller_families
+from barnabas.kraft.node import ControllerNode, run_replica
+from barnabas.kraft.quorum_watch import without_quorum
 from barnabas.kraft.raft_metrics import raft_families
 from barnabas.kraft.replica_config import replica_config
+from barnabas.kraft.shared_listener import SharedListener
 from barnabas.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from barnabas.runtime.background import Background
 from barnabas.runtime.channel import Channel
@@ -89,9 +109,11 @@ from barnabas.runtime.metrics import (
 from barnabas.runtime.observatory import Observatory
 from barnabas.runtime.process import CannotRun
 from barnabas.runtime.server import Server, ServerLimits
+from barnabas.runtime.steps import Steps
 from barnabas.runtime.worker import Worker
 from barnabas.runtime.world import World
 from barnabas.settings.broker import BrokerSettings
+from barnabas.settings.controller import ControllerSettings
 from barnabas.settings.describe import BrokerLayers
 from barnabas.settings.dynamic import with_dynamic_configs
 from barnabas.settings.topic import TopicConfig
@@ -113,9 +135,14 @@ async def run_broker(
     world: World,
     *,
     stop: trio.Event,
+    controller: ControllerSettings | None = None,
     task_status: trio.TaskStatus[BrokerNode] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run until `stop` is set or something fails; started once clients are served."""
+    """Run until `stop` is set or something fails; started once clients are served.
+
+    With `controller` this is a combined node (`process.roles=broker,controller`): both roles in one process, over one
+    replica of the metadata log in one directory.
+    """
     try:
         directories = await world.run_blocking(
             lambda: LogDirectories.open(
@@ -132,7 +159,10 @@ async def run_broker(
         async with trio.open_nursery() as nursery:
             decisions = Decisions(f"broker-{settings.node_id}", world.wall_clock.now_ms)
             store = LogStore(directories, world, decisions)
-            node = BrokerNode(settings, world, store, nursery, decisions)
+            beside = None
+            if controller is not None:
+                beside = ControllerNode(controller, world, nursery, decisions, directories.cluster_id)
+            node = BrokerNode(settings, world, store, nursery, decisions, beside)
             await node.start()
             task_status.started(node)
             await stop.wait()
@@ -146,12 +176,20 @@ class BrokerNode:
     """The parts of one broker. They do not know the node: each gets what it needs from the `_wire_…` methods."""
 
     def __init__(
-        self, settings: BrokerSettings, world: World, store: LogStore, nursery: trio.Nursery, decisions: Decisions
+        self,
+        settings: BrokerSettings,
+        world: World,
+        store: LogStore,
+        nursery: trio.Nursery,
+        decisions: Decisions,
+        controller: ControllerNode | None,
     ) -> None:
+        """`controller`: the other role of a combined node."""
         self.settings = settings
         """The settings as they hold now, with dynamic configs."""
         self.store = store
         self.decisions = decisions
+        self.controller = controller
         self._static = settings
         """The settings of the broker's own file."""
         self.world = world
@@ -159,6 +197,7 @@ class BrokerNode:
         self._published = trio.Event()
         """Set when the metadata was applied for the first time."""
         store.settings_changed(settings)
+        store.directories.cordoned = cordoned_paths(settings.cordoned_log_dirs, settings.log_dirs)
         self.wheel = TimingWheel(world.monotonic.now_ms())
         self.background = Background(nursery)
         self.worker = Worker(world.run_blocking)
@@ -181,16 +220,22 @@ class BrokerNode:
         cluster_id = store.directories.cluster_id
         directory = settings.metadata_directory
         self.metadata_log = MetadataFollower(
-            replica_config(settings, cluster_id, store.id_of(directory), directory),
-            world,
             self._nursery,
-            self.decisions,
             self._has_own_registration,
             self._metadata_advanced,
+            writes_snapshots=self.controller is None,
         )
         self.metadata_log.leader_changed = self._controller_changed
+        listener: MetadataListener = self.metadata_log
+        if self.controller is not None:
+            listener = SharedListener(self.controller.service, self.metadata_log)
+        config = replica_config(settings, cluster_id, store.id_of(directory), directory)
+        replica = MetadataReplica(config, world, listener, self.decisions)
+        self.metadata_log.attach(replica)
+        if self.controller is not None:
+            self.controller.attach(replica)
         self._controller_channels = [
-            ControllerChannel(world, self._nursery, self._voters(), f"broker-{settings.node_id}-{purpose}")
+            ControllerChannel(world, self._nursery, replica, f"broker-{settings.node_id}-{purpose}")
             for purpose in ("requests", "heartbeats", "isr")
         ]
         self._controller, heartbeats, self._isr_channel = self._controller_channels
@@ -206,15 +251,28 @@ class BrokerNode:
             metadata_offset=lambda: self.metadata_log.applied_offset,
             offline_directories=lambda: store.offline_ids,
             full_directories=lambda: self._disk_space.full_ids,
+            cordoned_directories=self._reported_cordons,
         )
         self.metadata = MetadataCache(EMPTY_IMAGE, cluster_id)
 
     def _wire_replication(self) -> None:
         """Partitions, the fetchers that follow leaders, and the requests that wait for partitions."""
         settings, world = self._static, self.world
+        self.throttles = ReplicationThrottles(
+            QuotaWindows(settings.replication_quota_window_num, settings.replication_quota_window_size_seconds * 1000),
+            QuotaWindows(
+                settings.alter_log_dirs_replication_quota_window_num,
+                settings.alter_log_dirs_replication_quota_window_size_seconds * 1000,
+            ),
+        )
         self._isr_changes = IsrChanges(settings.node_id, self._broker_epoch, self._alter_partition)
         self.fetchers = Fetchers(
-            world, self._nursery, FetchSettings.of(settings), self._broker_epoch, self._channel_to
+            world,
+            self._nursery,
+            FetchSettings.of(settings),
+            self._broker_epoch,
+            self._channel_to,
+            self.throttles.follower,
         )
         self.fetches: Purgatory[PartitionKey] = Purgatory(self.wheel)
         self.deletions: Purgatory[PartitionKey] = Purgatory(self.wheel)
@@ -245,9 +303,7 @@ class BrokerNode:
             self._topic_config,
             self._broker_epoch,
         )
-        self.publisher = MetadataPublisher(
-            self.partitions.prepare, self.store.make_logs, self._announce, self._publish
-        )
+        self.publisher = MetadataPublisher(self.partitions.prepare, self.store.make_logs, self._announce, self._publish)
 
     def _wire_coordinators(self) -> None:
         ports = CoordinationPorts(
@@ -269,6 +325,18 @@ class BrokerNode:
         directories = self.store.directories
         self._disk_space = DiskSpace(self.world, directories, self.lifecycle.heartbeat_soon)
         self._assignments = DirectoryAssignments(self.store, self._controller, self.lifecycle)
+        self.log_dir_moves = LogDirMoves(
+            MovePorts(
+                world=self.world,
+                nursery=self._nursery,
+                store=self.store,
+                partitions=self.partitions,
+                assign=self._assignments.assign,
+                quota=self.throttles.log_dirs,
+                decisions=self.decisions,
+                node_id=self._static.node_id,
+            )
+        )
         directories.on_offline = self._directory_failed
         directories.on_no_room = self._disk_space.refused
 
@@ -293,6 +361,8 @@ class BrokerNode:
         self._dispatcher.decisions = self.decisions
         self._server = Server(world, self._dispatcher, self._limits, self.worker)
         self._server.on_long_turn = self._dispatcher.overran
+        if self.controller is not None:
+            self._dispatcher.count_together(self.controller.dispatcher)
         if self.telemetry is not None:
             self._server.on_connection_closed = self.telemetry.disconnected
 
@@ -320,16 +390,24 @@ class BrokerNode:
             bytes_out=self._bytes_out,
             monotonic=world.monotonic,
             settings=settings,
+            throttle=self.throttles.leader,
         )
         deletions = DeleteRecordsPorts(lookup, self.deletions, world.monotonic)
-        log_dirs = LogDirPorts(self.store.directories, self.partitions, self.fetchers.lag, world.disk)
-        return data_handlers(DataPorts(self.publisher, lookup, produce, fetch, deletions, log_dirs))
+        log_dirs = LogDirPorts(
+            self.store.directories, self.partitions, self.fetchers.lag, world.disk, self._cordoned_ids
+        )
+        alter_log_dirs = AlterLogDirsPorts(
+            self.store, self.partitions, self.log_dir_moves, self._cordoned_ids, world.wall_clock
+        )
+        return data_handlers(DataPorts(self.publisher, lookup, produce, fetch, deletions, log_dirs, alter_log_dirs))
 
     def _cluster_handlers(self) -> Handlers:
         node_id, settings = self._static.node_id, self.current_settings
         self.forwarding = Forwarding(ForwardingPorts(self._controller, self.background, settings))
         metadata = MetadataPorts(node_id, self.metadata, self.coordination.auto_topics.create, self.world.monotonic)
-        configs = ConfigPorts(node_id, self._static.raw, self.metadata, self.forwarding.forward)
+        configs = ConfigPorts(
+            node_id, self._static.raw, self.metadata, self.forwarding.forward, tuple(self._static.log_dirs)
+        )
         return cluster_handlers(ClusterHandlerPorts(metadata, ClusterPorts(self.metadata, settings), configs))
 
     def _wire_pages(self) -> None:
@@ -341,7 +419,7 @@ class BrokerNode:
             partial(replica_families, partitions, self.fetchers, self.metadata),
             partial(traffic_families, partitions, self._bytes_out, self._conversions),
             partial(log_families, partitions),
-            partial(cleaner_families, partitions, self.store.directories, self._cleaner_work),
+            partial(cleaner_families, self.store.directories, self._cleaner_work),
             partial(waiting_families, partitions, self.fetches, self.deletions),
             *self.coordination.families(),
             partial(broker_families, self.lifecycle, self.metadata, self._server),
@@ -352,6 +430,9 @@ class BrokerNode:
             partial(process_families, world),
             lambda: space_families(world.disk, [it.path for it in self.store.directories.online]),
         ]
+        controller = self.controller
+        if controller is not None:
+            families.append(lambda: controller_families(controller.service, world))
         if self.telemetry is not None:
             telemetry = self.telemetry
             families.append(lambda: telemetry.families(world.monotonic.now_ms()))
@@ -365,6 +446,7 @@ class BrokerNode:
             decisions=self.decisions,
             bytes_out=self._bytes_out,
             what_is_missing=self._what_is_missing,
+            controller=None if controller is None else controller.state,
         )
         self._observatory = Observatory(self._what_is_missing)
         self._observatory.pages["/metrics"] = BrokerMetrics(families, lags, world.wall_clock).page
@@ -376,17 +458,21 @@ class BrokerNode:
     async def start(self) -> None:
         """Returns when clients are served."""
         await self._nursery.start(self._observatory.serve, self.world, self._static.http_listener)
-        await self._nursery.start(self._run_metadata_log)
+        await self._nursery.start(run_replica, self.metadata_log.replica)
+        if self.controller is not None:
+            await self.controller.start()
         self._nursery.start_soon(self.lifecycle.run)
         self._nursery.start_soon(self._isr_changes.run)
         self._nursery.start_soon(self._disk_space.run)
         self._nursery.start_soon(run_timers, self.world, self.wheel, self._timer_failed)
         await self.metadata_log.caught_up.wait()
         image = self.metadata_log.image
+        _check_share_groups(image)
         threads = self._static.num_recovery_threads_per_data_dir
         # A topic has many partitions: its config is resolved once.
         await self.store.load(cache(partial(self._topic_config, image)), threads)
         self._note_start()
+        self.store.settle_copies(image, self._static.node_id)
         self.store.put_aside_strays(self.metadata_log.image, self._static.node_id)
         self._nursery.start_soon(self.publisher.run)
         self.metadata_log.publish(self.publisher)
@@ -399,12 +485,14 @@ class BrokerNode:
         log.info("serving on %s", ", ".join(map(str, self._static.listeners)))
         self.lifecycle.ready_to_unfence()
         await self.lifecycle.unfenced_once.wait()
+        self._nursery.start_soon(warn_of_other_defaults, self._controller, self.metadata_log.replica, self._static)
 
     async def stop(self) -> None:
         """Hand over leaderships, finish requests under way, and close the logs cleanly."""
         if self._static.controlled_shutdown_enable:
             self.lifecycle.begin_controlled_shutdown()
-            with trio.move_on_after(CONTROLLED_SHUTDOWN_TIMEOUT_MS / 1000):
+            with trio.move_on_after(CONTROLLED_SHUTDOWN_TIMEOUT_MS / 1000) as waiting:
+                self._nursery.start_soon(self._cancel_without_controllers, waiting)
                 await self.lifecycle.may_shut_down.wait()
         with trio.move_on_after(CLOSING_TIMEOUT_MS / 1000):
             await self._server.stop()
@@ -412,9 +500,15 @@ class BrokerNode:
         self.fetchers.stop()
         self.coordination.stop()
         await self.store.close(self.lifecycle.broker_epoch)
+        if self.controller is not None:
+            await self.controller.stop()
 
-    async def _run_metadata_log(self, *, task_status: trio.TaskStatus[None]) -> None:
-        await self.metadata_log.run(task_status=task_status)
+    async def _cancel_without_controllers(self, waiting: trio.CancelScope) -> None:
+        """Nobody can move leaderships away if most controllers are gone, too: the whole cluster is being stopped."""
+        await without_quorum(self.world, self.metadata_log.replica)
+        if not self.lifecycle.may_shut_down.is_set():
+            log.warning("most controllers are gone: stopping without a controlled shutdown")
+            waiting.cancel()
 
     def _periodic_work(self) -> PeriodicWork:
         cleaner = LogCleaner(self.world, self.store, self.current_settings, self._cleaner_work)
@@ -450,6 +544,8 @@ class BrokerNode:
     def _what_is_missing(self) -> str:
         """Reason why clients are not served well yet, in one line; empty if they are."""
         lifecycle = self.lifecycle
+        if self.controller is not None and (reason := self.controller.reason_not_ready()):
+            return reason
         if not self.metadata_log.caught_up.is_set():
             return "the metadata log does not have the registration of this broker yet"
         if not self._published.is_set():
@@ -476,26 +572,49 @@ class BrokerNode:
 
     def _announce(self, delta: MetadataDelta) -> None:
         """Show clients the new metadata, before this broker has applied it."""
+        for line in coordinator_topic_differences(delta, self._static):
+            log.warning("%s", line)
         self.metadata.update(delta.after)
         session_ends_ms = self.world.monotonic.now_ms() + self._static.broker_session_timeout_ms
         self.metadata.keep_listed(delta.fenced_on_evidence, session_ends_ms)
 
-    def _publish(self, delta: MetadataDelta) -> None:
-        """Apply a step of the metadata to every part of this broker."""
+    def _publish(self, delta: MetadataDelta) -> Steps:
+        """Apply a step of the metadata to every part of this broker, in steps of the event loop."""
         if any(kind == BROKER_RESOURCE for kind, _ in delta.changed_configs):
             self.settings, ignored = with_dynamic_configs(self._static, self._layers(delta.after))
             for line in ignored:
                 log.warning("a dynamic config is ignored: %s", line)
             self.store.settings_changed(self.settings)
+            self._set_cordons()
+        self._set_throttles(delta)
         if self.telemetry is not None:
             self.telemetry.configs_are(delta.after.configs)
-        self.partitions.apply_delta(delta)
+        if METADATA_VERSION in delta.changed_features:
+            self._report_directories(delta.after)
+        yield from self.partitions.apply_delta(delta)
         self.coordination.metadata_changed(delta)
         if delta.changed_brokers:
             self.fetchers.metadata_changed()
+        self.log_dir_moves.look()
         self._assignments.look()
         self._published.set()
         self.lifecycle.metadata_advanced()
+
+    def _set_throttles(self, delta: MetadataDelta) -> None:
+        image, node_id = delta.after, self._static.node_id
+        layers = self._layers(image)
+        self.throttles.set_rates(layers.cluster_default, layers.per_broker)
+        for kind, name in delta.changed_configs:
+            if kind == TOPIC_RESOURCE:
+                self.throttles.set_topic(name, self._topic_config(image, name), node_id)
+        if delta.deleted_topics:
+            self.throttles.keep(image.topics.by_name)
+
+    def _report_directories(self, image: MetadataImage) -> None:
+        """A registration at an old metadata.version has no log directories."""
+        own = image.cluster.brokers.get(self._static.node_id)
+        if own is not None and not own.log_directories and image.features.metadata_version >= DIRECTORIES_SINCE:
+            self.lifecycle.register_again()
 
     # -- callbacks between the parts
 
@@ -521,14 +640,33 @@ class BrokerNode:
         return Channel(self.world, self._nursery, node.host, node.port, client_id=client_id)
 
     async def _alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        response: AlterPartitionResponse = await self._isr_channel.call(
-            request, timeout_ms=ALTER_PARTITION_TIMEOUT_MS
-        )
+        response: AlterPartitionResponse = await self._isr_channel.call(request, timeout_ms=ALTER_PARTITION_TIMEOUT_MS)
         return response
+
+    def _cordoned_ids(self) -> list[bytes]:
+        """Ids of the cordoned directories, if the cluster's metadata.version supports them."""
+        directories = self.store.directories
+        if self.metadata.image.features.metadata_version < CORDONED_DIRECTORIES_SINCE:
+            return []
+        known = [it for it in directories.with_replicas if it.path in directories.cordoned]
+        return [it.directory_id for it in known if it.directory_id is not None]
+
+    def _reported_cordons(self) -> list[bytes] | None:
+        """For heartbeats; None if they are not reported, or not yet."""
+        supported = self.metadata.image.features.metadata_version >= CORDONED_DIRECTORIES_SINCE
+        return self._cordoned_ids() if supported and self._published.is_set() else None
+
+    def _set_cordons(self) -> None:
+        directories, settings = self.store.directories, self.settings
+        cordoned = cordoned_paths(settings.cordoned_log_dirs, settings.log_dirs)
+        if cordoned != directories.cordoned:
+            directories.cordoned = cordoned
+            self.lifecycle.heartbeat_soon()
 
     def _directory_failed(self, directory: LogDirectory, lost: list[PartitionLog]) -> None:
         log.error("log directory %s failed with %d logs in it", directory.path, len(lost))
         self.partitions.directory_failed(directory.path)
+        self.log_dir_moves.look()
         if not self.store.online_ids or directory.path == self._static.metadata_directory:
             # Nothing is left to serve, or the metadata log cannot be followed: a restart may find the disk repaired.
             self._nursery.start_soon(_give_up, f"log directory {directory.path} failed: {directory.failure}")
@@ -536,9 +674,6 @@ class BrokerNode:
         self.lifecycle.heartbeat_soon()
 
     # -- settings in the form that the parts take
-
-    def _voters(self) -> dict[int, tuple[str, int]]:
-        return {voter.id: (voter.host, voter.port) for voter in self._static.controller_quorum_voters}
 
     def _topic_config(self, image: MetadataImage, topic: str) -> TopicConfig:
         return TopicConfig.resolve(image.config(TOPIC_RESOURCE, topic), self._layers(image).merged())
@@ -548,6 +683,16 @@ class BrokerNode:
             static=self._static.raw,
             cluster_default=image.config(BROKER_RESOURCE, ""),
             per_broker=image.config(BROKER_RESOURCE, str(self._static.node_id)),
+        )
+
+
+def _check_share_groups(image: MetadataImage) -> None:
+    """Raises CannotRun if share groups are in use, which this broker does not serve."""
+    level = image.features.level(SHARE_VERSION)
+    if level > SUPPORTED_FEATURES[SHARE_VERSION][1] and SHARE_STATE_TOPIC in image.topics.by_name:
+        raise CannotRun(
+            f"share groups are in use ({SHARE_VERSION} {level}, topic {SHARE_STATE_TOPIC}), and this broker does not"
+            f" serve them: set {SHARE_VERSION} to 0 first"
         )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from barnabas.broker.lifecycle import registered_features
 from barnabas.broker.log_store import LogStore
 from barnabas.kraft.metadata.features import SUPPORTED_FEATURES
-from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest, Listener
 from barnabas.runtime.uuids import random_uuid
 from barnabas.runtime.world import World
 from barnabas.settings.broker import BrokerSettings
@@ -22,10 +23,7 @@ def registration(settings: BrokerSettings, world: World, store: LogStore) -> Bro
             Listener(name=each.name, host=each.host, port=each.port, security_protocol=_PLAINTEXT)
             for each in settings.advertised_listeners
         ],
-        features=[
-            Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
-            for name, (lowest, highest) in sorted(SUPPORTED_FEATURES.items())
-        ],
+        features=registered_features(SUPPORTED_FEATURES),
         rack=settings.broker_rack,
         log_dirs=store.online_ids,
         previous_broker_epoch=store.directories.previous_broker_epoch,

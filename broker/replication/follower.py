@@ -169,6 +169,10 @@ class Follower:
         self._resume()
         self._attempts = 0
 
+    def log_replaced(self, log: LocalLog) -> None:
+        """Go on with another log that has the same records."""
+        self._log = log
+
     def stop(self) -> None:
         """Stop following: there is no leader, or this replica leads."""
         self.state = _STOPPED

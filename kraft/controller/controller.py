@@ -134,11 +134,13 @@ class QuorumController:
         """Committed records, in order; see `MetadataLoader.handle_commit`. Raises `ReplayError`: the node must stop."""
         return self.loader.handle_commit(base_offset, epoch, append_time_ms, records, continues=continues)
 
-    def handle_snapshot(self, records: Iterable[Message], offset: int, epoch: int, timestamp_ms: int) -> MetadataDelta:
-        """The log before `offset` is replaced by a snapshot that ends there. An active controller never gets
-        one."""
+    def handle_snapshot(
+        self, records: Iterable[Message], offset: int, epoch: int, timestamp_ms: int, *, continues: bool = False
+    ) -> MetadataDelta | None:
+        """The log before `offset` is replaced by a snapshot that ends there; see `MetadataLoader.handle_snapshot`. An
+        active controller never gets one."""
         assert not self.is_active, "a leader got a snapshot"
-        return self.loader.handle_snapshot(records, offset, epoch, timestamp_ms)
+        return self.loader.handle_snapshot(records, offset, epoch, timestamp_ms, continues=continues)
 
     # Leadership
 

@@ -322,6 +322,8 @@ def assign_replicas_to_dirs(
     """A broker reports the directories of its replicas. Replicas in a directory that is offline cannot lead or be in
     sync."""
     image = state.image
+    if image.features.metadata_version < DIRECTORIES_SINCE:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "Directory assignment is not supported yet.")
     check_broker_epoch(image, request.broker_id, request.broker_epoch)
     broker = image.cluster.brokers[request.broker_id]
     response = assign.AssignReplicasToDirsResponse()

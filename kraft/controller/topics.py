@@ -193,8 +193,9 @@ def _partition_records(
     state: ControllerState, topic_id: bytes, first_index: int, partitions: Iterable[PartitionImage]
 ) -> Steps[list[Message]]:
     records: list[Message] = []
+    level = state.image.features.metadata_version
     for index, partition in enumerate(partitions, first_index):
-        records.append(partition_record(topic_id, index, partition))
+        records.append(partition_record(topic_id, index, partition, level))
         if state.pace.is_full():
             yield None
     return records

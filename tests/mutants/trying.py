@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cache
+from pathlib import Path
 from types import CodeType, FunctionType
 
 import coverage
@@ -170,9 +171,14 @@ class Trying:
             chosen = [items[test] for test in tests]
             return next((nodeid for nodeid, (failed, _) in run(chosen) if failed), "")
 
-        began = time.monotonic()
         limit = PATIENCE_SECONDS + PATIENCE_FACTOR * sum(passing.seconds[test] for test in tests)
-        ended, result = in_child(work, limit)
+        while True:
+            began = time.monotonic()
+            try:
+                ended, result = in_child(work, limit)
+                break
+            except StarvedError:
+                continue
         trial.seconds = round(time.monotonic() - began, 2)
         if not ended or result:
             trial.outcome, trial.by = KILLED, result or TIMEOUT
@@ -206,9 +212,13 @@ class _Reports:
     __hash__ = object.__hash__
 
 
+class StarvedError(Exception):
+    """The machine had so much else to do that nobody knows whether the child would have ended."""
+
+
 def in_child(work: Callable[[], str], cpu_seconds: float | None) -> tuple[bool, str]:
     """Whether a forked child came to the end of `work`, and what that gave. It ends at the latest after so much
-    CPU time, or six times that much time."""
+    CPU time, or six times that much time. Raises StarvedError if it spent half of that waiting for a CPU."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -231,8 +241,21 @@ def in_child(work: Callable[[], str], cpu_seconds: float | None) -> tuple[bool, 
     os.close(writing)
     with os.fdopen(reading, encoding="utf-8") as pipe:
         result = pipe.read()
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    waited_seconds = seconds_without_cpu(child)
     _, status = os.waitpid(child, 0)
+    by_clock = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM
+    if by_clock and cpu_seconds is not None and waited_seconds > 3 * cpu_seconds:
+        raise StarvedError
     return status == 0, result
+
+
+def seconds_without_cpu(process: int) -> float:
+    """Time in which it was ready to run while others ran; 0 where Linux does not count it."""
+    try:
+        return int(Path(f"/proc/{process}/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
 
 
 def silence() -> None:

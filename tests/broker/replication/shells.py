@@ -199,7 +199,8 @@ class ShellBroker:
                     changes.changed_partitions[index] = image
             if changes.changed_partitions:
                 delta.changed_topics[topic_id] = changes
-        self.partitions.apply_delta(delta)
+        for _ in self.partitions.apply_delta(delta):
+            pass
         self.fetchers.metadata_changed()
 
     def produce(
