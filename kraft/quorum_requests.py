@@ -14,9 +14,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kraft.metadata_log import MAX_BATCH_BYTES
+from kraft.node_address import NodeAddress
 from kraft.parked_fetches import ParkedFetch, ParkedFetches
 from kraft.quorum_description import Clocks, describe_quorum
-from kraft.quorum_messages import NodeAddress, QuorumMessages, RefusedRequest
+from kraft.quorum_messages import QuorumMessages, RefusedRequest
 from kraft.raft.fetch_answers import must_wait
 from kraft.raft.messages import Fetch, FetchAnswer
 from kraft.raft.roles import Follower

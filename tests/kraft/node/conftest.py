@@ -16,7 +16,7 @@ from kraft.metadata.image import MetadataImage
 from kraft.metadata.loader import MetadataLoader
 from kraft.metadata_replica import MetadataReplica
 from kraft.node import run_controller
-from kraft.quorum_messages import NodeAddress
+from kraft.node_address import NodeAddress
 from kraft.replica_config import ReplicaConfig
 from protocol.api_keys import API_SPECS, ApiKey
 from protocol.errors import ErrorCode

@@ -12,7 +12,7 @@ import trio
 
 from kraft.commit_feed import CommittedBatch
 from kraft.metadata_replica import MetadataReplica, NotLeader
-from kraft.quorum_messages import NodeAddress
+from kraft.node_address import NodeAddress
 from kraft.replica_config import ReplicaConfig
 from protocol.api_keys import ApiKey
 from protocol.errors import KafkaError
