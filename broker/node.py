@@ -1,6 +1,6 @@
 """A broker: its parts, the order in which they start, and the order in which they stop.
 
-    disks ─► metadata log (observer) ─► registered ─► caught up ─► partitions ─► listeners ─► unfenced
+disks ─► metadata log (observer) ─► registered ─► caught up ─► partitions ─► listeners ─► unfenced
 """
 
 from __future__ import annotations
@@ -233,9 +233,7 @@ class BrokerNode:
         """Partitions, the fetchers that follow leaders, and the requests that wait for partitions."""
         settings, world = self._static, self.world
         self._isr_changes = IsrChanges(settings.node_id, self._broker_epoch, self._alter_partition)
-        self.fetchers = Fetchers(
-            world, self._nursery, self._fetch_settings(), self._broker_epoch, self._channel_to
-        )
+        self.fetchers = Fetchers(world, self._nursery, self._fetch_settings(), self._broker_epoch, self._channel_to)
         self.fetches: Purgatory[PartitionKey] = Purgatory(self.wheel)
         self.deletions: Purgatory[PartitionKey] = Purgatory(self.wheel)
         self._limits = ServerLimits.of(settings, world.memory_bytes)
@@ -265,9 +263,7 @@ class BrokerNode:
             self._topic_config,
             self._broker_epoch,
         )
-        self.publisher = MetadataPublisher(
-            self.partitions.prepare, self.store.make_logs, self._announce, self._publish
-        )
+        self.publisher = MetadataPublisher(self.partitions.prepare, self.store.make_logs, self._announce, self._publish)
 
     def _wire_coordinators(self) -> None:
         """Groups, transactions, and what both need."""
@@ -322,7 +318,7 @@ class BrokerNode:
         handlers |= self._transaction_handlers() | telemetry_handlers(self.telemetry, world.monotonic)
         self._dispatcher = make_dispatcher(
             handlers,
-            ApiVersionsPorts(self.metadata, self.telemetry),
+            ApiVersionsPorts(self.metadata, self.telemetry, lambda: self.metadata_log.replica.kraft_version),
             world.stopwatch,
             Execution(self.background, self.worker, world.count_work),
         )
@@ -590,9 +586,7 @@ class BrokerNode:
         return Channel(self.world, self._nursery, node.host, node.port, client_id=client_id)
 
     async def _alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        response: AlterPartitionResponse = await self._isr_channel.call(
-            request, timeout_ms=ALTER_PARTITION_TIMEOUT_MS
-        )
+        response: AlterPartitionResponse = await self._isr_channel.call(request, timeout_ms=ALTER_PARTITION_TIMEOUT_MS)
         return response
 
     def _directory_failed(self, directory: LogDirectory, lost: list[PartitionLog]) -> None:

@@ -155,6 +155,11 @@ class MetadataReplica:
         return LeaderAndEpoch(self.core.leader_id, self.core.epoch)
 
     @property
+    def kraft_version(self) -> int:
+        """The level of `kraft.version` in the log: from 1 on, voters can be added and removed."""
+        return 0 if self._core is None else self._core.kraft_version
+
+    @property
     def is_leader(self) -> bool:
         return self.core.is_leader
 

@@ -18,7 +18,7 @@ STREAMS_VERSION = "streams.version"
 
 SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
     METADATA_VERSION: (7, 30),
-    KRAFT_VERSION: (0, 0),
+    KRAFT_VERSION: (0, 1),
     TRANSACTION_VERSION: (0, 2),
     GROUP_VERSION: (0, 1),
     ELR_VERSION: (0, 1),
@@ -73,8 +73,11 @@ FEATURE_DEPENDENCIES: dict[tuple[str, int], dict[str, int]] = {
 
 
 def production_levels() -> dict[str, int]:
-    """Levels that `format` finalises: the highest supported level of each feature, zeros left out."""
-    return {name: highest for name, (_, highest) in SUPPORTED_FEATURES.items() if highest > 0}
+    """Levels that `format` finalises by records: the highest supported level of each feature, zeros left out.
+
+    `kraft.version` is not among them: it lives in control records, and depends on how voters are given.
+    """
+    return {name: highest for name, (_, highest) in SUPPORTED_FEATURES.items() if highest > 0 and name != KRAFT_VERSION}
 
 
 def unsupported_reason(name: str, level: int) -> str | None:
