@@ -17,11 +17,11 @@ from types import ModuleType
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from protocol.records import layout, scan
-from protocol.records.builder import build_batch
-from protocol.records.layout import Fields
-from protocol.records.record import COMPILED, decode_records
-from protocol.records.runs import check_in_runs, walk_in_runs
+from barnabas.protocol.records import layout, scan
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.layout import Fields
+from barnabas.protocol.records.record import COMPILED, decode_records
+from barnabas.protocol.records.runs import check_in_runs, walk_in_runs
 
 BATCH_BYTES = 16_384
 NOW = 1_700_000_000_000

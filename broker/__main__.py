@@ -2,7 +2,7 @@
 
 import sys
 
-from broker.process import main
+from barnabas.broker.process import main
 
 if __name__ == "__main__":
     sys.exit(main())

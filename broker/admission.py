@@ -12,17 +12,16 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 import trio
-
-from broker.traffic import Conversions
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import BatchHeader, read_header
-from protocol.records.builder import build_batch
-from protocol.records.compression import Compression, UnfoldsTooFar
-from protocol.records.record import decode_records
-from protocol.records.record_check import BYTES_IN_STEP, ProduceLimits, RecordCheck
-from protocol.records.validation import validate_produce
-from runtime.worker import Worker
-from settings.topic import TopicConfig
+from barnabas.broker.traffic import Conversions
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import BatchHeader, read_header
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.compression import Compression, UnfoldsTooFar
+from barnabas.protocol.records.record import decode_records
+from barnabas.protocol.records.record_check import BYTES_IN_STEP, ProduceLimits, RecordCheck
+from barnabas.protocol.records.validation import validate_produce
+from barnabas.runtime.worker import Worker
+from barnabas.settings.topic import TopicConfig
 
 STEPS_AT_ONCE: Final = 10_000
 """Checks for one request before the event loop runs: some 5 ms in pure Python."""

@@ -6,18 +6,18 @@ import logging
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from broker.controller_channel import ControllerCalls
-from broker.current_settings import CurrentSettings
-from broker.forwarding import ANONYMOUS, address_bytes
-from broker.internal_topics import internal_topic
-from protocol.api_keys import API_SPECS, ApiKey
-from protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from protocol.headers import RequestHeader, ResponseHeader
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from protocol.schema import decode, decode_prefix, encode
-from runtime.background import Background
-from runtime.world import Clock
+from barnabas.broker.controller_channel import ControllerCalls
+from barnabas.broker.current_settings import CurrentSettings
+from barnabas.broker.forwarding import ANONYMOUS, address_bytes
+from barnabas.broker.internal_topics import internal_topic
+from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from barnabas.protocol.headers import RequestHeader, ResponseHeader
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from barnabas.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from barnabas.protocol.schema import decode, decode_prefix, encode
+from barnabas.runtime.background import Background
+from barnabas.runtime.world import Clock
 
 log = logging.getLogger(__name__)
 

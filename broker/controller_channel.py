@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 import trio
-
-from protocol.errors import ErrorCode, KafkaError
-from runtime.channel import Channel, ChannelError, UnsupportedVersion
-from runtime.world import World
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.runtime.channel import Channel, ChannelError, UnsupportedVersion
+from barnabas.runtime.world import World
 
 log = logging.getLogger(__name__)
 

@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from broker.coordinator.coordinator import Coordinator
-from broker.coordinator.shard import ShardState
-from broker.group_lag import GroupLag
-from broker.groups.machine import GroupMachine
-from broker.traffic import GroupEvents, Verifications
-from broker.transactions.machine import TransactionMachine
-from broker.transactions.markers import MarkerWriter
-from broker.transactions.transaction import TransactionState
-from runtime.metrics import Family, Labels
+from barnabas.broker.coordinator.coordinator import Coordinator
+from barnabas.broker.coordinator.shard import ShardState
+from barnabas.broker.group_lag import GroupLag
+from barnabas.broker.groups.machine import GroupMachine
+from barnabas.broker.traffic import GroupEvents, Verifications
+from barnabas.broker.transactions.machine import TransactionMachine
+from barnabas.broker.transactions.markers import MarkerWriter
+from barnabas.broker.transactions.transaction import TransactionState
+from barnabas.runtime.metrics import Family, Labels
 
 LAG_LABELS = ("consumergroup", "topic", "partition")
 

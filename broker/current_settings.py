@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from settings.broker import BrokerSettings
+from barnabas.settings.broker import BrokerSettings
 
 CurrentSettings = Callable[[], BrokerSettings]

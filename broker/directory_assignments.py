@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 
 import trio
-
-from broker.controller_channel import ControllerChannel
-from broker.lifecycle import BrokerLifecycle
-from broker.log_store import LogStore
-from protocol.errors import ErrorCode, KafkaError, error_code
-from protocol.messages.assign_replicas_to_dirs import (
+from barnabas.broker.controller_channel import ControllerChannel
+from barnabas.broker.lifecycle import BrokerLifecycle
+from barnabas.broker.log_store import LogStore
+from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
+from barnabas.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
     RequestDirectoryData,

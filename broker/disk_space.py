@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 
 import trio
-
-from runtime.world import World
-from storage.directories import LogDirectories
-from storage.log_directory import LogDirectory
-from storage.shortage import is_shortage
+from barnabas.runtime.world import World
+from barnabas.storage.directories import LogDirectories
+from barnabas.storage.log_directory import LogDirectory
+from barnabas.storage.shortage import is_shortage
 
 log = logging.getLogger(__name__)
 

@@ -7,35 +7,35 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from broker.apis.acls import describe_acls
-from broker.apis.api_versions import ApiVersionsPorts, api_versions
-from broker.apis.classic_groups import heartbeat, join_group, leave_group, sync_group
-from broker.apis.configs import ConfigPorts, describe_configs, incremental_alter_configs, list_config_resources
-from broker.apis.consumer_groups import consumer_group_heartbeat
-from broker.apis.delete_records import DeleteRecordsPorts, delete_records
-from broker.apis.describe_cluster import ClusterPorts, describe_cluster, describe_topic_partitions
-from broker.apis.describe_producers import describe_producers
-from broker.apis.fetch import FetchPorts, fetch
-from broker.apis.find_coordinator import FindCoordinatorPorts, find_coordinator
-from broker.apis.group_admin import consumer_group_describe, delete_groups, describe_groups, list_groups
-from broker.apis.group_calls import GroupShards
-from broker.apis.group_offsets import (
+from barnabas.broker.apis.acls import describe_acls
+from barnabas.broker.apis.api_versions import ApiVersionsPorts, api_versions
+from barnabas.broker.apis.classic_groups import heartbeat, join_group, leave_group, sync_group
+from barnabas.broker.apis.configs import ConfigPorts, describe_configs, incremental_alter_configs, list_config_resources
+from barnabas.broker.apis.consumer_groups import consumer_group_heartbeat
+from barnabas.broker.apis.delete_records import DeleteRecordsPorts, delete_records
+from barnabas.broker.apis.describe_cluster import ClusterPorts, describe_cluster, describe_topic_partitions
+from barnabas.broker.apis.describe_producers import describe_producers
+from barnabas.broker.apis.fetch import FetchPorts, fetch
+from barnabas.broker.apis.find_coordinator import FindCoordinatorPorts, find_coordinator
+from barnabas.broker.apis.group_admin import consumer_group_describe, delete_groups, describe_groups, list_groups
+from barnabas.broker.apis.group_calls import GroupShards
+from barnabas.broker.apis.group_offsets import (
     TransactionalOffsetPorts,
     offset_commit,
     offset_delete,
     offset_fetch,
     txn_offset_commit,
 )
-from broker.apis.list_offsets import list_offsets, offset_for_leader_epoch
-from broker.apis.log_dirs import LogDirPorts, describe_log_dirs
-from broker.apis.markers import MarkerPorts, write_txn_markers
-from broker.apis.metadata import MetadataPorts, metadata
-from broker.apis.partition_lookup import PartitionLookup
-from broker.apis.produce import produce
-from broker.apis.produce_request import ProducePorts
-from broker.apis.producer_ids import ProducerIdPorts, init_producer_id
-from broker.apis.telemetry import get_telemetry_subscriptions, push_telemetry
-from broker.apis.transactions import (
+from barnabas.broker.apis.list_offsets import list_offsets, offset_for_leader_epoch
+from barnabas.broker.apis.log_dirs import LogDirPorts, describe_log_dirs
+from barnabas.broker.apis.markers import MarkerPorts, write_txn_markers
+from barnabas.broker.apis.metadata import MetadataPorts, metadata
+from barnabas.broker.apis.partition_lookup import PartitionLookup
+from barnabas.broker.apis.produce import produce
+from barnabas.broker.apis.produce_request import ProducePorts
+from barnabas.broker.apis.producer_ids import ProducerIdPorts, init_producer_id
+from barnabas.broker.apis.telemetry import get_telemetry_subscriptions, push_telemetry
+from barnabas.broker.apis.transactions import (
     AddOffsetsPorts,
     AddPartitionsPorts,
     TransactionShards,
@@ -45,15 +45,15 @@ from broker.apis.transactions import (
     end_txn,
     list_transactions,
 )
-from broker.metadata_publisher import MetadataPublisher
-from broker.telemetry import ClientTelemetry
-from protocol.api_keys import ApiKey
-from protocol.messages.fetch import FetchRequest
-from protocol.messages.produce import ProduceRequest
-from runtime.call import Call, Execution, Stopwatch
-from runtime.dispatch import Dispatcher, Handler
-from runtime.server import Steps
-from runtime.world import Clock
+from barnabas.broker.metadata_publisher import MetadataPublisher
+from barnabas.broker.telemetry import ClientTelemetry
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.messages.fetch import FetchRequest
+from barnabas.protocol.messages.produce import ProduceRequest
+from barnabas.runtime.call import Call, Execution, Stopwatch
+from barnabas.runtime.dispatch import Dispatcher, Handler
+from barnabas.runtime.server import Steps
+from barnabas.runtime.world import Clock
 
 Handlers = dict[ApiKey, Handler]
 

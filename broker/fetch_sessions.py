@@ -18,9 +18,9 @@ from collections import deque
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
-from runtime.world import Chance
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
+from barnabas.runtime.world import Chance
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0

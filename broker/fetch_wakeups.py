@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from broker.fetch_sessions import FetchSessions, PartitionKey, session_key
-from broker.purgatory import Purgatory
-from broker.replication.partition import Partition
+from barnabas.broker.fetch_sessions import FetchSessions, PartitionKey, session_key
+from barnabas.broker.purgatory import Purgatory
+from barnabas.broker.replication.partition import Partition
 
 log = logging.getLogger(__name__)
 

@@ -12,16 +12,16 @@ import logging
 from collections import deque
 from dataclasses import dataclass
 
-from broker.controller_channel import ControllerCalls
-from broker.current_settings import CurrentSettings
-from protocol.api_keys import API_SPECS, ApiKey
-from protocol.errors import KafkaError
-from protocol.headers import RequestHeader
-from protocol.messages.envelope import EnvelopeRequest
-from protocol.messages.principal_data import DefaultPrincipalData
-from protocol.schema import encode
-from runtime.background import Background
-from runtime.dispatch import Call
+from barnabas.broker.controller_channel import ControllerCalls
+from barnabas.broker.current_settings import CurrentSettings
+from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.headers import RequestHeader
+from barnabas.protocol.messages.envelope import EnvelopeRequest
+from barnabas.protocol.messages.principal_data import DefaultPrincipalData
+from barnabas.protocol.schema import encode
+from barnabas.runtime.background import Background
+from barnabas.runtime.dispatch import Call
 
 log = logging.getLogger(__name__)
 

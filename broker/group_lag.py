@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import trio
-
-from broker.coordinator.coordinator import Coordinator
-from broker.coordinator.shard import ShardState
-from broker.current_settings import CurrentSettings
-from broker.groups.machine import GroupMachine
-from broker.metadata_cache import MetadataCache
-from broker.record_times import (
+from barnabas.broker.coordinator.coordinator import Coordinator
+from barnabas.broker.coordinator.shard import ShardState
+from barnabas.broker.current_settings import CurrentSettings
+from barnabas.broker.groups.machine import GroupMachine
+from barnabas.broker.metadata_cache import MetadataCache
+from barnabas.broker.record_times import (
     CAUGHT_UP,
     TIMES_AT_ONCE,
     TIMES_TAG,
@@ -28,17 +27,17 @@ from broker.record_times import (
     encode_offsets,
     ends_of,
 )
-from broker.replication.partitions import Partitions
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.list_offsets import (
+from barnabas.broker.replication.partitions import Partitions
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from protocol.primitives import ZERO_UUID
-from runtime.channel import Channel, ChannelError
-from runtime.world import World
+from barnabas.protocol.primitives import ZERO_UUID
+from barnabas.runtime.channel import Channel, ChannelError
+from barnabas.runtime.world import World
 
 log = logging.getLogger(__name__)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
-from settings.broker import BrokerSettings
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
+from barnabas.settings.broker import BrokerSettings
 
 GROUP_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"

@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 import trio
-
-from broker.controller_channel import ControllerChannel
-from kraft.full_directories import report_full
-from protocol.errors import ErrorCode, KafkaError, error_code
-from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
-from runtime.process import CannotRun
-from runtime.world import World
+from barnabas.broker.controller_channel import ControllerChannel
+from barnabas.kraft.full_directories import report_full
+from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
+from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from barnabas.runtime.process import CannotRun
+from barnabas.runtime.world import World
 
 log = logging.getLogger(__name__)
 

@@ -11,18 +11,17 @@ import logging
 from contextlib import closing
 
 import trio
-
-from broker.current_settings import CurrentSettings
-from broker.log_store import LogStore
-from broker.traffic import CleanerWork
-from protocol.errors import KafkaError
-from runtime.world import World
-from storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
-from storage.cleaner import CannotClean, CleanerSettings, CleaningAborted, LogCleaning, dirtiest
-from storage.cleaning import Event, Extent, Phase, Throttle
-from storage.indexes import CorruptIndex
-from storage.log import PartitionLog
-from storage.shortage import is_shortage
+from barnabas.broker.current_settings import CurrentSettings
+from barnabas.broker.log_store import LogStore
+from barnabas.broker.traffic import CleanerWork
+from barnabas.protocol.errors import KafkaError
+from barnabas.runtime.world import World
+from barnabas.storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from barnabas.storage.cleaner import CannotClean, CleanerSettings, CleaningAborted, LogCleaning, dirtiest
+from barnabas.storage.cleaning import Event, Extent, Phase, Throttle
+from barnabas.storage.indexes import CorruptIndex
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.shortage import is_shortage
 
 log = logging.getLogger(__name__)
 

@@ -11,19 +11,18 @@ from collections.abc import Sequence
 from functools import partial
 
 import trio
-
-from kraft.metadata.image import MetadataImage
-from protocol.errors import ErrorCode, KafkaError
-from protocol.primitives import ZERO_UUID
-from runtime.decisions import DecisionKind, Notepad, Notes
-from runtime.world import World
-from settings.broker import BrokerSettings
-from settings.topic import TopicConfig
-from storage.directories import ConfigOf, LogDirectories
-from storage.log import PartitionLog
-from storage.log_dir_work import DirectoryFailure, NewLog, OpenLog
-from storage.log_directory import LogDirectoryError
-from storage.shortage import is_shortage
+from barnabas.kraft.metadata.image import MetadataImage
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.primitives import ZERO_UUID
+from barnabas.runtime.decisions import DecisionKind, Notepad, Notes
+from barnabas.runtime.world import World
+from barnabas.settings.broker import BrokerSettings
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.directories import ConfigOf, LogDirectories
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.log_dir_work import DirectoryFailure, NewLog, OpenLog
+from barnabas.storage.log_directory import LogDirectoryError
+from barnabas.storage.shortage import is_shortage
 
 log = logging.getLogger(__name__)
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import trio
-
-from broker.metadata_publisher import MetadataPublisher
-from kraft.commit_feed import CommittedBatch
-from kraft.metadata.delta import MetadataDelta
-from kraft.metadata.image import EMPTY_IMAGE, MetadataImage
-from kraft.metadata.loader import MetadataLoader
-from kraft.metadata.snapshot import difference, image_to_records
-from kraft.metadata_replica import MetadataReplica
-from kraft.replica_config import ReplicaConfig
-from protocol.schema import Message
-from runtime.decisions import Decisions
-from runtime.world import World
+from barnabas.broker.metadata_publisher import MetadataPublisher
+from barnabas.kraft.commit_feed import CommittedBatch
+from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.kraft.metadata.image import EMPTY_IMAGE, MetadataImage
+from barnabas.kraft.metadata.loader import MetadataLoader
+from barnabas.kraft.metadata.snapshot import difference, image_to_records
+from barnabas.kraft.metadata_replica import MetadataReplica
+from barnabas.kraft.replica_config import ReplicaConfig
+from barnabas.protocol.schema import Message
+from barnabas.runtime.decisions import Decisions
+from barnabas.runtime.world import World
 
 
 class MetadataFollower:

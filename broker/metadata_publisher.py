@@ -11,10 +11,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 import trio
-
-from kraft.metadata.delta import MetadataDelta
-from kraft.metadata.image import MetadataImage, TopicImage
-from storage.log_dir_work import NewLog
+from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.kraft.metadata.image import MetadataImage, TopicImage
+from barnabas.storage.log_dir_work import NewLog
 
 
 class MetadataPublisher:

@@ -8,21 +8,21 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from broker.coordinator_metrics import lag_families
-from broker.fetch_sessions import PartitionKey
-from broker.group_lag import GroupLag, GroupLags
-from broker.lifecycle import BrokerLifecycle, BrokerState
-from broker.metadata_cache import MetadataCache
-from broker.purgatory import Purgatory
-from broker.replication.fetcher import Fetchers
-from broker.replication.partition import Partition
-from broker.replication.partitions import Partitions
-from broker.traffic import BytesOut, CleanerWork, Conversions
-from runtime.metrics import Family, metrics_page
-from runtime.observatory import Page
-from runtime.server import Server
-from runtime.world import Clock
-from storage.directories import LogDirectories
+from barnabas.broker.coordinator_metrics import lag_families
+from barnabas.broker.fetch_sessions import PartitionKey
+from barnabas.broker.group_lag import GroupLag, GroupLags
+from barnabas.broker.lifecycle import BrokerLifecycle, BrokerState
+from barnabas.broker.metadata_cache import MetadataCache
+from barnabas.broker.purgatory import Purgatory
+from barnabas.broker.replication.fetcher import Fetchers
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.partitions import Partitions
+from barnabas.broker.traffic import BytesOut, CleanerWork, Conversions
+from barnabas.runtime.metrics import Family, metrics_page
+from barnabas.runtime.observatory import Page
+from barnabas.runtime.server import Server
+from barnabas.runtime.world import Clock
+from barnabas.storage.directories import LogDirectories
 
 BROKER_STATES = {
     BrokerState.STARTING: 1,

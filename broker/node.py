@@ -11,29 +11,28 @@ from functools import cache, partial
 from typing import Any
 
 import trio
-
-from broker.apis.api_versions import ApiVersionsPorts
-from broker.apis.configs import ConfigPorts
-from broker.apis.delete_records import DeleteRecordsPorts
-from broker.apis.describe_cluster import ClusterPorts
-from broker.apis.fetch import FetchPorts
-from broker.apis.find_coordinator import FindCoordinatorPorts
-from broker.apis.group_calls import consumer_protocol_is_enabled
-from broker.apis.group_offsets import GroupOffsetPorts, TransactionalOffsetPorts
-from broker.apis.log_dirs import LogDirPorts
-from broker.apis.markers import MarkerPorts, write_markers
-from broker.apis.metadata import MetadataPorts
-from broker.apis.partition_lookup import PartitionLookup
-from broker.apis.produce_request import ProducePorts
-from broker.apis.producer_ids import ProducerIdPorts
-from broker.apis.transactions import AddOffsetsPorts, AddPartitionsPorts, add_partitions_here
-from broker.auto_topics import AutoTopics
-from broker.controller_channel import ControllerChannel
-from broker.coordinator.coordinator import Coordinator
-from broker.coordinator_metrics import group_families, transaction_families
-from broker.directory_assignments import DirectoryAssignments
-from broker.disk_space import DiskSpace
-from broker.dispatch import (
+from barnabas.broker.apis.api_versions import ApiVersionsPorts
+from barnabas.broker.apis.configs import ConfigPorts
+from barnabas.broker.apis.delete_records import DeleteRecordsPorts
+from barnabas.broker.apis.describe_cluster import ClusterPorts
+from barnabas.broker.apis.fetch import FetchPorts
+from barnabas.broker.apis.find_coordinator import FindCoordinatorPorts
+from barnabas.broker.apis.group_calls import consumer_protocol_is_enabled
+from barnabas.broker.apis.group_offsets import GroupOffsetPorts, TransactionalOffsetPorts
+from barnabas.broker.apis.log_dirs import LogDirPorts
+from barnabas.broker.apis.markers import MarkerPorts, write_markers
+from barnabas.broker.apis.metadata import MetadataPorts
+from barnabas.broker.apis.partition_lookup import PartitionLookup
+from barnabas.broker.apis.produce_request import ProducePorts
+from barnabas.broker.apis.producer_ids import ProducerIdPorts
+from barnabas.broker.apis.transactions import AddOffsetsPorts, AddPartitionsPorts, add_partitions_here
+from barnabas.broker.auto_topics import AutoTopics
+from barnabas.broker.controller_channel import ControllerChannel
+from barnabas.broker.coordinator.coordinator import Coordinator
+from barnabas.broker.coordinator_metrics import group_families, transaction_families
+from barnabas.broker.directory_assignments import DirectoryAssignments
+from barnabas.broker.disk_space import DiskSpace
+from barnabas.broker.dispatch import (
     ClusterHandlerPorts,
     DataPorts,
     GroupHandlerPorts,
@@ -46,20 +45,20 @@ from broker.dispatch import (
     telemetry_handlers,
     transaction_handlers,
 )
-from broker.fetch_sessions import PARTITION_BYTES, FetchSessions, PartitionKey
-from broker.fetch_wakeups import FetchWakeups, Work
-from broker.forwarding import Forwarding, ForwardingPorts
-from broker.group_lag import GroupLagPorts, GroupLags
-from broker.groups.coordinator import GroupCoordinatorPorts, group_coordinator
-from broker.internal_topics import GROUP_TOPIC
-from broker.keyed_queues import KeyedQueues
-from broker.lifecycle import BrokerLifecycle, BrokerState, HeartbeatTimes
-from broker.log_cleaner import LogCleaner
-from broker.log_store import LogStore
-from broker.metadata_cache import MetadataCache
-from broker.metadata_follower import MetadataFollower
-from broker.metadata_publisher import MetadataPublisher
-from broker.metrics import (
+from barnabas.broker.fetch_sessions import PARTITION_BYTES, FetchSessions, PartitionKey
+from barnabas.broker.fetch_wakeups import FetchWakeups, Work
+from barnabas.broker.forwarding import Forwarding, ForwardingPorts
+from barnabas.broker.group_lag import GroupLagPorts, GroupLags
+from barnabas.broker.groups.coordinator import GroupCoordinatorPorts, group_coordinator
+from barnabas.broker.internal_topics import GROUP_TOPIC
+from barnabas.broker.keyed_queues import KeyedQueues
+from barnabas.broker.lifecycle import BrokerLifecycle, BrokerState, HeartbeatTimes
+from barnabas.broker.log_cleaner import LogCleaner
+from barnabas.broker.log_store import LogStore
+from barnabas.broker.metadata_cache import MetadataCache
+from barnabas.broker.metadata_follower import MetadataFollower
+from barnabas.broker.metadata_publisher import MetadataPublisher
+from barnabas.broker.metrics import (
     BrokerMetrics,
     Families,
     broker_families,
@@ -69,34 +68,34 @@ from broker.metrics import (
     traffic_families,
     waiting_families,
 )
-from broker.periodic import PeriodicPorts, PeriodicWork
-from broker.producer_ids import ProducerIds
-from broker.purgatory import Purgatory
-from broker.replication.fetcher import Fetchers, FetchSettings
-from broker.replication.isr_changes import IsrChanges
-from broker.replication.partition import Partition, PartitionHost
-from broker.replication.partitions import Partitions, ReplicationSettings
-from broker.state_page import StatePorts, broker_state_page
-from broker.telemetry import REPORTER, ClientTelemetry
-from broker.timers import run_timers
-from broker.timing_wheel import TimingWheel
-from broker.traffic import BytesOut, CleanerWork, Conversions, GroupEvents
-from broker.transactions.coordinator import TransactionCoordinatorPorts, marker_writer, transaction_coordinator
-from broker.transactions.verification import TransactionVerifier
-from kraft.metadata.delta import MetadataDelta
-from kraft.metadata.features import SUPPORTED_FEATURES
-from kraft.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RESOURCE, MetadataImage
-from kraft.raft_metrics import raft_families
-from kraft.replica_config import replica_config
-from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
-from runtime.background import Background
-from runtime.channel import Channel
-from runtime.decision_pages import decision_pages
-from runtime.decisions import DecisionKind, Decisions
-from runtime.dispatch import Execution
-from runtime.memory import SESSIONS_PART
-from runtime.metrics import (
+from barnabas.broker.periodic import PeriodicPorts, PeriodicWork
+from barnabas.broker.producer_ids import ProducerIds
+from barnabas.broker.purgatory import Purgatory
+from barnabas.broker.replication.fetcher import Fetchers, FetchSettings
+from barnabas.broker.replication.isr_changes import IsrChanges
+from barnabas.broker.replication.partition import Partition, PartitionHost
+from barnabas.broker.replication.partitions import Partitions, ReplicationSettings
+from barnabas.broker.state_page import StatePorts, broker_state_page
+from barnabas.broker.telemetry import REPORTER, ClientTelemetry
+from barnabas.broker.timers import run_timers
+from barnabas.broker.timing_wheel import TimingWheel
+from barnabas.broker.traffic import BytesOut, CleanerWork, Conversions, GroupEvents
+from barnabas.broker.transactions.coordinator import TransactionCoordinatorPorts, marker_writer, transaction_coordinator
+from barnabas.broker.transactions.verification import TransactionVerifier
+from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.kraft.metadata.features import SUPPORTED_FEATURES
+from barnabas.kraft.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RESOURCE, MetadataImage
+from barnabas.kraft.raft_metrics import raft_families
+from barnabas.kraft.replica_config import replica_config
+from barnabas.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+from barnabas.runtime.background import Background
+from barnabas.runtime.channel import Channel
+from barnabas.runtime.decision_pages import decision_pages
+from barnabas.runtime.decisions import DecisionKind, Decisions
+from barnabas.runtime.dispatch import Execution
+from barnabas.runtime.memory import SESSIONS_PART
+from barnabas.runtime.metrics import (
     BusyClock,
     busy_families,
     process_families,
@@ -104,19 +103,19 @@ from runtime.metrics import (
     server_families,
     space_families,
 )
-from runtime.observatory import Observatory
-from runtime.process import CannotRun
-from runtime.server import Server, ServerLimits
-from runtime.uuids import random_uuid
-from runtime.worker import Worker
-from runtime.world import World
-from settings.broker import BrokerSettings
-from settings.describe import BrokerLayers
-from settings.dynamic import with_dynamic_configs
-from settings.topic import TopicConfig
-from storage.directories import LogDirectories
-from storage.log import PartitionLog
-from storage.log_directory import LogDirectory, LogDirectoryError
+from barnabas.runtime.observatory import Observatory
+from barnabas.runtime.process import CannotRun
+from barnabas.runtime.server import Server, ServerLimits
+from barnabas.runtime.uuids import random_uuid
+from barnabas.runtime.worker import Worker
+from barnabas.runtime.world import World
+from barnabas.settings.broker import BrokerSettings
+from barnabas.settings.describe import BrokerLayers
+from barnabas.settings.dynamic import with_dynamic_configs
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.directories import LogDirectories
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.log_directory import LogDirectory, LogDirectoryError
 
 log = logging.getLogger(__name__)
 

@@ -10,10 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 import trio
-
-from protocol.schema import Message
-from runtime.channel import CallTimedOut
-from runtime.server import Steps
+from barnabas.protocol.schema import Message
+from barnabas.runtime.channel import CallTimedOut
+from barnabas.runtime.server import Steps
 
 Serve = Callable[[Any, Callable[[Message], None]], Steps | None]
 """Takes a request, and a callback for its response, now or later. Returns the steps that remain, if any."""

@@ -11,22 +11,21 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import trio
-
-from broker.coordinator.coordinator import Coordinator
-from broker.log_cleaner import LogCleaner
-from broker.log_store import LogStore
-from broker.metadata_cache import MetadataCache
-from broker.replication.partitions import Partitions
-from protocol.errors import KafkaError
-from runtime.world import World
-from settings.broker import BrokerSettings
-from storage.checkpoints import (
+from barnabas.broker.coordinator.coordinator import Coordinator
+from barnabas.broker.log_cleaner import LogCleaner
+from barnabas.broker.log_store import LogStore
+from barnabas.broker.metadata_cache import MetadataCache
+from barnabas.broker.replication.partitions import Partitions
+from barnabas.protocol.errors import KafkaError
+from barnabas.runtime.world import World
+from barnabas.settings.broker import BrokerSettings
+from barnabas.storage.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
 )
-from storage.flushing import FlushWork
-from storage.log import PartitionLog
+from barnabas.storage.flushing import FlushWork
+from barnabas.storage.log import PartitionLog
 
 log = logging.getLogger(__name__)
 

@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import trio
-
-from broker.node import run_broker
-from runtime.process import Program, host_name, run_process
-from runtime.real import real_world
-from runtime.world import World
-from settings.broker import BrokerSettings, load_broker_settings
+from barnabas.broker.node import run_broker
+from barnabas.runtime.process import Program, host_name, run_process
+from barnabas.runtime.real import real_world
+from barnabas.runtime.world import World
+from barnabas.settings.broker import BrokerSettings, load_broker_settings
 
 
 def load(text: str, name: str, overrides: Mapping[str, str], make_world: Callable[[], World] = real_world) -> Program:

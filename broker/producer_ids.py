@@ -6,10 +6,9 @@ An id is never handed out twice: a block belongs to one broker epoch, and the re
 from __future__ import annotations
 
 import trio
-
-from broker.controller_channel import ControllerChannel
-from protocol.errors import ErrorCode, KafkaError, error_code
-from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from barnabas.broker.controller_channel import ControllerChannel
+from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
+from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 ALLOCATE_TIMEOUT_MS = 10_000
 

@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, TypeVar
 
-from broker.timing_wheel import TimerEntry, TimingWheel
-from runtime.background import run_callback
+from barnabas.broker.timing_wheel import TimerEntry, TimingWheel
+from barnabas.runtime.background import run_callback
 
 PURGE_INTERVAL = 1000
 """Completed operations that may linger in watch lists before all lists are cleaned."""

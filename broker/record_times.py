@@ -10,8 +10,8 @@ import struct
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from protocol.records.batch import BATCH_HEADER_BYTES, NO_TIMESTAMP, BatchHeader, read_header
-from storage.log import PartitionLog
+from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, NO_TIMESTAMP, BatchHeader, read_header
+from barnabas.storage.log import PartitionLog
 
 TIMES_TAG = 47_658
 """In a partition of ListOffsets: offsets, int64 each. In the response: the last stable offset, and a timestamp for each

@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from broker.lifecycle import BrokerLifecycle, BrokerState
-from broker.metadata_cache import MetadataCache
-from broker.replication.partition import Partition
-from broker.replication.partitions import Partitions
-from broker.traffic import BytesOut
-from kraft.metadata.image import PartitionImage
-from kraft.metadata_replica import MetadataReplica
-from kraft.state_page import metadata_state
-from runtime.decisions import Decisions
-from runtime.http import JSON, HttpRequest, HttpResponse
-from runtime.observatory import Page
+from barnabas.broker.lifecycle import BrokerLifecycle, BrokerState
+from barnabas.broker.metadata_cache import MetadataCache
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.partitions import Partitions
+from barnabas.broker.traffic import BytesOut
+from barnabas.kraft.metadata.image import PartitionImage
+from barnabas.kraft.metadata_replica import MetadataReplica
+from barnabas.kraft.state_page import metadata_state
+from barnabas.runtime.decisions import Decisions
+from barnabas.runtime.http import JSON, HttpRequest, HttpResponse
+from barnabas.runtime.observatory import Page
 
 
 @dataclass(frozen=True, slots=True)

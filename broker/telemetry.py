@@ -15,19 +15,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from barnabas.broker.otlp import MalformedTelemetry, Point, read_metrics
+from barnabas.broker.patterns import Pattern, PatternError
+from barnabas.kraft.metadata.image import CLIENT_METRICS_RESOURCE, ConfigResource
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
+from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest
+from barnabas.protocol.primitives import ZERO_UUID, uuid_to_string
+from barnabas.protocol.records.compression import Compression, decompress
+from barnabas.runtime.metrics import Family, Labels
+from barnabas.runtime.uuids import random_uuid
+from barnabas.runtime.world import Chance
 from crc32c import crc32c
-
-from broker.otlp import MalformedTelemetry, Point, read_metrics
-from broker.patterns import Pattern, PatternError
-from kraft.metadata.image import CLIENT_METRICS_RESOURCE, ConfigResource
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
-from protocol.messages.push_telemetry import PushTelemetryRequest
-from protocol.primitives import ZERO_UUID, uuid_to_string
-from protocol.records.compression import Compression, decompress
-from runtime.metrics import Family, Labels
-from runtime.uuids import random_uuid
-from runtime.world import Chance
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import trio
-
-from broker.timing_wheel import TimingWheel
-from runtime.world import World
+from barnabas.broker.timing_wheel import TimingWheel
+from barnabas.runtime.world import World
 
 
 async def run_timers(world: World, wheel: TimingWheel, on_error: Callable[[Exception], None]) -> None:

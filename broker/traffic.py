@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from runtime.request_times import Spread
+from barnabas.runtime.request_times import Spread
 
 
 class PartitionTraffic:

@@ -15,12 +15,12 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from settings.broker import BrokerSettings
-from settings.controller import ControllerSettings
-from settings.definitions import KeyDefinition, Scope, definitions
-from settings.group import GROUP_KEYS
-from settings.node import HTTP_LISTENER, LEAST_MEMORY_BYTES, MEMORY_LIMIT, acts_on
-from settings.topic import BROKER_SYNONYMS
+from barnabas.settings.broker import BrokerSettings
+from barnabas.settings.controller import ControllerSettings
+from barnabas.settings.definitions import KeyDefinition, Scope, definitions
+from barnabas.settings.group import GROUP_KEYS
+from barnabas.settings.node import HTTP_LISTENER, LEAST_MEMORY_BYTES, MEMORY_LIMIT, acts_on
+from barnabas.settings.topic import BROKER_SYNONYMS
 
 DOCS = Path(__file__).resolve().parent
 PAGE = DOCS / "settings.md"

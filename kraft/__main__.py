@@ -2,7 +2,7 @@
 
 import sys
 
-from kraft.process import main
+from barnabas.kraft.process import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,10 +12,9 @@ import logging
 from collections.abc import Callable
 
 import trio
-
-from kraft.metadata.image import BrokerImage, Endpoint
-from runtime.liveness import process_is_gone
-from runtime.world import World
+from barnabas.kraft.metadata.image import BrokerImage, Endpoint
+from barnabas.runtime.liveness import process_is_gone
+from barnabas.runtime.world import World
 
 log = logging.getLogger("kraft.controller")
 

@@ -16,15 +16,14 @@ from functools import partial
 from typing import Protocol
 
 import trio
-
-from kraft.metadata_log import MetadataLog
-from kraft.raft.ready import LeaderAndEpoch
-from protocol.errors import KafkaError
-from protocol.records.batch import BatchHeader, CorruptBatch, iterate_batches
-from protocol.records.metadata import decode_metadata_record
-from protocol.records.record import decode_records
-from protocol.schema import Message
-from runtime.world import RunBlocking
+from barnabas.kraft.metadata_log import MetadataLog
+from barnabas.kraft.raft.ready import LeaderAndEpoch
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.records.batch import BatchHeader, CorruptBatch, iterate_batches
+from barnabas.protocol.records.metadata import decode_metadata_record
+from barnabas.protocol.records.record import decode_records
+from barnabas.protocol.schema import Message
+from barnabas.runtime.world import RunBlocking
 
 READ_BYTES = 256 * 1024
 """Bytes of the log that are read at a time."""

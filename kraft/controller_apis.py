@@ -7,18 +7,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from kraft import descriptions
-from kraft.controller.partitions import list_partition_reassignments
-from kraft.controller_service import Command, ControllerService
-from kraft.descriptions import Described
-from kraft.envelope import EnvelopeSlot, envelope_handler
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from protocol.refusals import refusal_of
-from protocol.schema import Message
-from runtime.dispatch import Call, Dispatcher, Execution, Handler
-from runtime.server import Steps
+from barnabas.kraft import descriptions
+from barnabas.kraft.controller.partitions import list_partition_reassignments
+from barnabas.kraft.controller_service import Command, ControllerService
+from barnabas.kraft.descriptions import Described
+from barnabas.kraft.envelope import EnvelopeSlot, envelope_handler
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from barnabas.protocol.refusals import refusal_of
+from barnabas.protocol.schema import Message
+from barnabas.runtime.dispatch import Call, Dispatcher, Execution, Handler
+from barnabas.runtime.server import Steps
 
 DECIDED = (
     ApiKey.ALTER_PARTITION,

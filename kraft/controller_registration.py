@@ -5,21 +5,20 @@ from __future__ import annotations
 import logging
 
 import trio
-
-from kraft.controller_service import Command, ControllerService
-from kraft.metadata.features import CONTROLLER_REGISTRATION_SINCE, SUPPORTED_FEATURES
-from protocol.errors import ErrorCode
-from protocol.messages.controller_registration import (
+from barnabas.kraft.controller_service import Command, ControllerService
+from barnabas.kraft.metadata.features import CONTROLLER_REGISTRATION_SINCE, SUPPORTED_FEATURES
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
     Feature,
     Listener,
 )
-from protocol.schema import Message
-from runtime.channel import Channel, ChannelError
-from runtime.uuids import random_uuid
-from runtime.world import World
-from settings.controller import ControllerSettings
+from barnabas.protocol.schema import Message
+from barnabas.runtime.channel import Channel, ChannelError
+from barnabas.runtime.uuids import random_uuid
+from barnabas.runtime.world import World
+from barnabas.settings.controller import ControllerSettings
 
 log = logging.getLogger("kraft.controller")
 

@@ -12,24 +12,23 @@ from dataclasses import dataclass
 from functools import partial
 
 import trio
-
-from kraft.broker_watch import BrokerWatch
-from kraft.commit_feed import CommittedBatch
-from kraft.controller.controller import QuorumController
-from kraft.controller.partition_notes import is_alarming
-from kraft.controller.standby_notes import note_replayed
-from kraft.controller.state import MAX_RECORDS_PER_OPERATION, STEP_ITEMS, ControllerResult, R, Steps
-from kraft.controller.unclean_elections import unclean_elections
-from kraft.decision_queue import DecisionQueue, Job
-from kraft.metadata.delta import MetadataDelta
-from kraft.metadata.image import BrokerImage, MetadataImage
-from kraft.metadata.snapshot import image_to_records
-from kraft.metadata_replica import MetadataReplica, NotLeader, encode_batch
-from protocol.errors import ErrorCode, KafkaError
-from protocol.schema import Message
-from runtime.decisions import Decisions, Note
-from runtime.request_times import Spread
-from runtime.world import Clock, World
+from barnabas.kraft.broker_watch import BrokerWatch
+from barnabas.kraft.commit_feed import CommittedBatch
+from barnabas.kraft.controller.controller import QuorumController
+from barnabas.kraft.controller.partition_notes import is_alarming
+from barnabas.kraft.controller.standby_notes import note_replayed
+from barnabas.kraft.controller.state import MAX_RECORDS_PER_OPERATION, STEP_ITEMS, ControllerResult, R, Steps
+from barnabas.kraft.controller.unclean_elections import unclean_elections
+from barnabas.kraft.decision_queue import DecisionQueue, Job
+from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.kraft.metadata.image import BrokerImage, MetadataImage
+from barnabas.kraft.metadata.snapshot import image_to_records
+from barnabas.kraft.metadata_replica import MetadataReplica, NotLeader, encode_batch
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.schema import Message
+from barnabas.runtime.decisions import Decisions, Note
+from barnabas.runtime.request_times import Spread
+from barnabas.runtime.world import Clock, World
 
 log = logging.getLogger("kraft.controller")
 

@@ -15,11 +15,10 @@ from functools import partial
 from typing import Any
 
 import trio
-
-from runtime.request_times import Spread
-from runtime.server import Steps
-from runtime.turns import BUDGET_SECONDS, TURN_SECONDS
-from runtime.world import World
+from barnabas.runtime.request_times import Spread
+from barnabas.runtime.server import Steps
+from barnabas.runtime.turns import BUDGET_SECONDS, TURN_SECONDS
+from barnabas.runtime.world import World
 
 log = logging.getLogger("kraft.controller")
 

@@ -9,25 +9,25 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from kraft.controller.effective_configs import broker_layers
-from kraft.controller.state import ControllerDefaults
-from kraft.metadata.features import KRAFT_VERSION, METADATA_VERSION, SUPPORTED_FEATURES
-from kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages import create_acls, delete_acls, describe_acls
-from protocol.messages.api_versions import (
+from barnabas.kraft.controller.effective_configs import broker_layers
+from barnabas.kraft.controller.state import ControllerDefaults
+from barnabas.kraft.metadata.features import KRAFT_VERSION, METADATA_VERSION, SUPPORTED_FEATURES
+from barnabas.kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages import create_acls, delete_acls, describe_acls
+from barnabas.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-from protocol.messages.describe_cluster import (
+from barnabas.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from protocol.messages.describe_configs import (
+from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
@@ -35,7 +35,7 @@ from protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from settings.describe import (
+from barnabas.settings.describe import (
     ConfigEntry,
     describe_broker_configs,
     describe_cluster_defaults,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 
-from runtime.world import Disk
-from storage.shortage import is_shortage, lacks_room
+from barnabas.runtime.world import Disk
+from barnabas.storage.shortage import is_shortage, lacks_room
 
 log = logging.getLogger(__name__)
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, MalformedMessage
-from protocol.framing import parse_request_header
-from protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from runtime.dispatch import Call, Dispatcher, Execution, Handler
-from runtime.server import Request, Steps, Timed
-from runtime.world import Chunk, FileRegion
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.errors import ErrorCode, MalformedMessage
+from barnabas.protocol.framing import parse_request_header
+from barnabas.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from barnabas.runtime.dispatch import Call, Dispatcher, Execution, Handler
+from barnabas.runtime.server import Request, Steps, Timed
+from barnabas.runtime.world import Chunk, FileRegion
 
 log = logging.getLogger(__name__)
 

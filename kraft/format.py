@@ -12,22 +12,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kraft.raft.history import OffsetAndEpoch
-from kraft.raft.voter_history import QuorumRecord
-from kraft.raft.voters import VoterSet
-from kraft.snapshots import BOOTSTRAP_CHECKPOINT, BOOTSTRAP_SNAPSHOT, encode_snapshot, snapshot_file_name
-from protocol.messages.metadata_log import FeatureLevelRecord
-from runtime.uuids import random_uuid
-from runtime.world import Chance, Disk
-from storage.checkpoints import write_durably
-from storage.log_directory import (
+from barnabas.kraft.raft.history import OffsetAndEpoch
+from barnabas.kraft.raft.voter_history import QuorumRecord
+from barnabas.kraft.raft.voters import VoterSet
+from barnabas.kraft.snapshots import BOOTSTRAP_CHECKPOINT, BOOTSTRAP_SNAPSHOT, encode_snapshot, snapshot_file_name
+from barnabas.protocol.messages.metadata_log import FeatureLevelRecord
+from barnabas.runtime.uuids import random_uuid
+from barnabas.runtime.world import Chance, Disk
+from barnabas.storage.checkpoints import write_durably
+from barnabas.storage.log_directory import (
     LogDirectoryError,
     MetaProperties,
     format_directory,
     make_directory,
     read_meta_properties,
 )
-from storage.names import METADATA_TOPIC, directory_name
+from barnabas.storage.names import METADATA_TOPIC, directory_name
 
 _CLUSTER_ID_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 

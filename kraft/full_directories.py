@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 
 FULL_DIRECTORIES_TAG = 47_659
 _ID_BYTES = 16

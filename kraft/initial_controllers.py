@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kraft.format import FormatError
-from kraft.raft.voters import NO_DIRECTORY, Endpoint, ReplicaKey, Voter, VoterSet
-from protocol.primitives import uuid_from_string
+from barnabas.kraft.format import FormatError
+from barnabas.kraft.raft.voters import NO_DIRECTORY, Endpoint, ReplicaKey, Voter, VoterSet
+from barnabas.protocol.primitives import uuid_from_string
 
 VERSIONS = (0, 1)
 """Levels of `kraft.version` that every initial controller is taken to support."""

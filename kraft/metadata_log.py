@@ -9,21 +9,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from kraft.disk_reserve import Reserve
-from kraft.quorum_state import QuorumStateFile
-from kraft.raft.history import LOG_ORIGIN, LogHistory, OffsetAndEpoch
-from kraft.raft.voter_history import QuorumRecord
-from kraft.snapshots import SnapshotFiles
-from kraft.voter_records import quorum_records_in
-from protocol.errors import KafkaError
-from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, iterate_batches, read_header
-from runtime.world import Disk
-from settings.topic import TopicConfig
-from storage.flushing import FlushWork
-from storage.log import PartitionLog
-from storage.names import LOG_SUFFIX, METADATA_TOPIC, directory_name
-from storage.recovery import LastRun, last_damage
-from storage.segment import Folder
+from barnabas.kraft.disk_reserve import Reserve
+from barnabas.kraft.quorum_state import QuorumStateFile
+from barnabas.kraft.raft.history import LOG_ORIGIN, LogHistory, OffsetAndEpoch
+from barnabas.kraft.raft.voter_history import QuorumRecord
+from barnabas.kraft.snapshots import SnapshotFiles
+from barnabas.kraft.voter_records import quorum_records_in
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, iterate_batches, read_header
+from barnabas.runtime.world import Disk
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.flushing import FlushWork
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.names import LOG_SUFFIX, METADATA_TOPIC, directory_name
+from barnabas.storage.recovery import LastRun, last_damage
+from barnabas.storage.segment import Folder
 
 _log = logging.getLogger(__name__)
 

@@ -18,43 +18,42 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 
 import trio
-
-from kraft.commit_feed import CommitFeed, CommittedBatch, MetadataListener, OnCommitted
-from kraft.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
-from kraft.metadata_log import MAX_BATCH_BYTES, MetadataLog
-from kraft.quorum_calls import QuorumCalls
-from kraft.quorum_endpoints import QuorumEndpoints
-from kraft.quorum_messages import QuorumMessages, voter_addresses
-from kraft.quorum_requests import QuorumRequests
-from kraft.quorum_voter_requests import VoterRequests
-from kraft.raft.config import RaftConfig
-from kraft.raft.raft import Raft
-from kraft.raft.ready import (
+from barnabas.kraft.commit_feed import CommitFeed, CommittedBatch, MetadataListener, OnCommitted
+from barnabas.kraft.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
+from barnabas.kraft.metadata_log import MAX_BATCH_BYTES, MetadataLog
+from barnabas.kraft.quorum_calls import QuorumCalls
+from barnabas.kraft.quorum_endpoints import QuorumEndpoints
+from barnabas.kraft.quorum_messages import QuorumMessages, voter_addresses
+from barnabas.kraft.quorum_requests import QuorumRequests
+from barnabas.kraft.quorum_voter_requests import VoterRequests
+from barnabas.kraft.raft.config import RaftConfig
+from barnabas.kraft.raft.raft import Raft
+from barnabas.kraft.raft.ready import (
     LeaderAndEpoch,
     LeaderChange,
     Ready,
 )
-from kraft.raft.roles import Follower, Leader, Resigned
-from kraft.raft.voter_history import QuorumRecord
-from kraft.raft.voters import ReplicaKey
-from kraft.replica_config import ReplicaConfig
-from kraft.replica_snapshots import ReplicaSnapshots
-from kraft.voter_records import record_bodies
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.control_records import LeaderChangeMessage, LeaderChangeMessageVoter
-from protocol.messages.metadata_log import NoOpRecord
-from protocol.records.batch import BatchHeader, read_header
-from protocol.records.builder import build_batch
-from protocol.records.control import RaftControlBody, build_raft_control_batch
-from protocol.records.metadata import encode_metadata_record
-from protocol.records.record import Record
-from protocol.schema import Message
-from runtime.decisions import Decisions
-from runtime.dispatch import Handler
-from runtime.world import World
-from storage.flushing import FlushWork
-from storage.shortage import is_shortage, shortage_behind
+from barnabas.kraft.raft.roles import Follower, Leader, Resigned
+from barnabas.kraft.raft.voter_history import QuorumRecord
+from barnabas.kraft.raft.voters import ReplicaKey
+from barnabas.kraft.replica_config import ReplicaConfig
+from barnabas.kraft.replica_snapshots import ReplicaSnapshots
+from barnabas.kraft.voter_records import record_bodies
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.control_records import LeaderChangeMessage, LeaderChangeMessageVoter
+from barnabas.protocol.messages.metadata_log import NoOpRecord
+from barnabas.protocol.records.batch import BatchHeader, read_header
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.control import RaftControlBody, build_raft_control_batch
+from barnabas.protocol.records.metadata import encode_metadata_record
+from barnabas.protocol.records.record import Record
+from barnabas.protocol.schema import Message
+from barnabas.runtime.decisions import Decisions
+from barnabas.runtime.dispatch import Handler
+from barnabas.runtime.world import World
+from barnabas.storage.flushing import FlushWork
+from barnabas.storage.shortage import is_shortage, shortage_behind
 
 log = logging.getLogger(__name__)
 

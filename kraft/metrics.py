@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kraft.controller_service import ControllerService
-from kraft.metadata.image import NO_LEADER, MetadataImage
-from kraft.raft_metrics import raft_families
-from runtime.dispatch import Dispatcher
-from runtime.metrics import (
+from barnabas.kraft.controller_service import ControllerService
+from barnabas.kraft.metadata.image import NO_LEADER, MetadataImage
+from barnabas.kraft.raft_metrics import raft_families
+from barnabas.runtime.dispatch import Dispatcher
+from barnabas.runtime.metrics import (
     BusyClock,
     Family,
     Gather,
@@ -18,8 +18,8 @@ from runtime.metrics import (
     server_families,
     space_families,
 )
-from runtime.server import Server
-from runtime.world import World
+from barnabas.runtime.server import Server
+from barnabas.runtime.world import World
 
 _PREFIX = "kafka_controller_kafkacontroller_"
 

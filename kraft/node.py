@@ -8,31 +8,30 @@ from functools import partial
 from typing import cast
 
 import trio
-
-from kraft.controller.controller import QuorumController
-from kraft.controller.state import ControllerDefaults
-from kraft.controller_apis import make_dispatcher
-from kraft.controller_registration import keep_registered
-from kraft.controller_service import ControllerService
-from kraft.metadata.bootstrap import bootstrap_records
-from kraft.metadata_replica import MetadataReplica
-from kraft.metrics import controller_metrics
-from kraft.replica_config import replica_config
-from kraft.snapshots import read_bootstrap_records
-from kraft.state_page import ControllerState
-from protocol.messages.metadata_log import FeatureLevelRecord
-from runtime.background import Background
-from runtime.decision_pages import decision_pages
-from runtime.decisions import Decisions
-from runtime.dispatch import Execution
-from runtime.metrics import metrics_page
-from runtime.observatory import Observatory
-from runtime.server import Server, ServerLimits
-from runtime.worker import Worker
-from runtime.world import World
-from settings.controller import ControllerSettings
-from settings.errors import SettingsError
-from storage.log_directory import LogDirectoryError, read_meta_properties
+from barnabas.kraft.controller.controller import QuorumController
+from barnabas.kraft.controller.state import ControllerDefaults
+from barnabas.kraft.controller_apis import make_dispatcher
+from barnabas.kraft.controller_registration import keep_registered
+from barnabas.kraft.controller_service import ControllerService
+from barnabas.kraft.metadata.bootstrap import bootstrap_records
+from barnabas.kraft.metadata_replica import MetadataReplica
+from barnabas.kraft.metrics import controller_metrics
+from barnabas.kraft.replica_config import replica_config
+from barnabas.kraft.snapshots import read_bootstrap_records
+from barnabas.kraft.state_page import ControllerState
+from barnabas.protocol.messages.metadata_log import FeatureLevelRecord
+from barnabas.runtime.background import Background
+from barnabas.runtime.decision_pages import decision_pages
+from barnabas.runtime.decisions import Decisions
+from barnabas.runtime.dispatch import Execution
+from barnabas.runtime.metrics import metrics_page
+from barnabas.runtime.observatory import Observatory
+from barnabas.runtime.server import Server, ServerLimits
+from barnabas.runtime.worker import Worker
+from barnabas.runtime.world import World
+from barnabas.settings.controller import ControllerSettings
+from barnabas.settings.errors import SettingsError
+from barnabas.storage.log_directory import LogDirectoryError, read_meta_properties
 
 log = logging.getLogger("kraft.node")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kraft.raft.messages import Fetch
-from runtime.dispatch import Call
+from barnabas.kraft.raft.messages import Fetch
+from barnabas.runtime.dispatch import Call
 
 
 @dataclass(frozen=True, slots=True, eq=False)

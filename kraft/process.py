@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import trio
-
-from kraft.node import run_controller
-from runtime.process import Program, host_name, run_process
-from runtime.real import real_world
-from runtime.world import World
-from settings.controller import ControllerSettings, load_controller_settings
+from barnabas.kraft.node import run_controller
+from barnabas.runtime.process import Program, host_name, run_process
+from barnabas.runtime.real import real_world
+from barnabas.runtime.world import World
+from barnabas.settings.controller import ControllerSettings, load_controller_settings
 
 
 def load(text: str, name: str, overrides: Mapping[str, str], make_world: Callable[[], World] = real_world) -> Program:

@@ -9,19 +9,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
-
-from kraft.node_address import NodeAddress
-from kraft.quorum_messages import QuorumMessages, ReadAnswer, UnusableAnswer
-from kraft.quorum_peers import QuorumPeers
-from kraft.raft.messages import Fetch, FetchSnapshot
-from kraft.raft.ready import Send
-from protocol.errors import EncodeError
-from protocol.schema import Message
-from runtime.channel import ChannelError
-from runtime.world import World
+from barnabas.kraft.node_address import NodeAddress
+from barnabas.kraft.quorum_messages import QuorumMessages, ReadAnswer, UnusableAnswer
+from barnabas.kraft.quorum_peers import QuorumPeers
+from barnabas.kraft.raft.messages import Fetch, FetchSnapshot
+from barnabas.kraft.raft.ready import Send
+from barnabas.protocol.errors import EncodeError
+from barnabas.protocol.schema import Message
+from barnabas.runtime.channel import ChannelError
+from barnabas.runtime.world import World
 
 if TYPE_CHECKING:
-    from kraft.metadata_replica import MetadataReplica
+    from barnabas.kraft.metadata_replica import MetadataReplica
 
 log = logging.getLogger(__name__)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kraft.raft.progress import ReplicaProgress
-from kraft.raft.raft import Raft
-from kraft.raft.voters import NO_DIRECTORY
-from kraft.replica_config import ReplicaConfig
-from protocol.errors import ErrorCode
-from protocol.messages.describe_quorum import (
+from barnabas.kraft.raft.progress import ReplicaProgress
+from barnabas.kraft.raft.raft import Raft
+from barnabas.kraft.raft.voters import NO_DIRECTORY
+from barnabas.kraft.replica_config import ReplicaConfig
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     Listener,
@@ -19,7 +19,7 @@ from protocol.messages.describe_quorum import (
     ResponsePartitionData,
     ResponseTopicData,
 )
-from storage.names import METADATA_TOPIC
+from barnabas.storage.names import METADATA_TOPIC
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from kraft.node_address import NodeAddress
-from kraft.raft.history import OffsetAndEpoch
-from kraft.raft.messages import (
+from barnabas.kraft.node_address import NodeAddress
+from barnabas.kraft.raft.history import OffsetAndEpoch
+from barnabas.kraft.raft.messages import (
     AddVoter,
     Answer,
     BeginQuorumEpoch,
@@ -29,25 +29,25 @@ from kraft.raft.messages import (
     Vote,
     VoteAnswer,
 )
-from kraft.raft.voters import ReplicaKey, VoterSet
-from kraft.voter_messages import (
+from barnabas.kraft.raft.voters import ReplicaKey, VoterSet
+from barnabas.kraft.voter_messages import (
     NO_DATA,
     read_voter_change_answer,
     write_voter_change,
 )
-from kraft.voter_records import quorum_records_in
-from protocol.errors import ErrorCode, MalformedMessage, error_code
-from protocol.messages import begin_quorum_epoch as begin
-from protocol.messages import end_quorum_epoch as end
-from protocol.messages import fetch, vote
-from protocol.messages import fetch_snapshot as snapshot_api
-from protocol.messages.add_raft_voter import AddRaftVoterResponse
-from protocol.messages.remove_raft_voter import RemoveRaftVoterResponse
-from protocol.messages.update_raft_voter import UpdateRaftVoterResponse
-from protocol.primitives import INT64_MAX, uuid_from_string
-from protocol.records.batch import CorruptBatch, crc_is_valid, iterate_batches
-from protocol.schema import Message
-from storage.names import METADATA_TOPIC
+from barnabas.kraft.voter_records import quorum_records_in
+from barnabas.protocol.errors import ErrorCode, MalformedMessage, error_code
+from barnabas.protocol.messages import begin_quorum_epoch as begin
+from barnabas.protocol.messages import end_quorum_epoch as end
+from barnabas.protocol.messages import fetch, vote
+from barnabas.protocol.messages import fetch_snapshot as snapshot_api
+from barnabas.protocol.messages.add_raft_voter import AddRaftVoterResponse
+from barnabas.protocol.messages.remove_raft_voter import RemoveRaftVoterResponse
+from barnabas.protocol.messages.update_raft_voter import UpdateRaftVoterResponse
+from barnabas.protocol.primitives import INT64_MAX, uuid_from_string
+from barnabas.protocol.records.batch import CorruptBatch, crc_is_valid, iterate_batches
+from barnabas.protocol.schema import Message
+from barnabas.storage.names import METADATA_TOPIC
 
 METADATA_TOPIC_ID = uuid_from_string("AAAAAAAAAAAAAAAAAAAAAQ")
 PARTITION = 0

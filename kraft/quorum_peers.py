@@ -11,13 +11,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import trio
-
-from kraft.node_address import NodeAddress
-from kraft.raft.messages import Fetch, FetchSnapshot, Request
-from protocol.schema import Message
-from runtime.channel import Channel
-from runtime.liveness import process_is_gone
-from runtime.world import World
+from barnabas.kraft.node_address import NodeAddress
+from barnabas.kraft.raft.messages import Fetch, FetchSnapshot, Request
+from barnabas.protocol.schema import Message
+from barnabas.runtime.channel import Channel
+from barnabas.runtime.liveness import process_is_gone
+from barnabas.runtime.world import World
 
 PROBE_TIMEOUT_MS = 200
 """Timeout of a probe; one that takes longer is no evidence of anything."""

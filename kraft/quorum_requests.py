@@ -13,25 +13,25 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kraft.metadata_log import MAX_BATCH_BYTES
-from kraft.node_address import NodeAddress
-from kraft.parked_fetches import ParkedFetch, ParkedFetches
-from kraft.quorum_description import Clocks, describe_quorum
-from kraft.quorum_messages import QuorumMessages, RefusedRequest
-from kraft.raft.fetch_answers import must_wait
-from kraft.raft.messages import Fetch, FetchAnswer
-from kraft.raft.roles import Follower
-from protocol.api_keys import ApiKey
-from protocol.errors import EncodeError, ErrorCode
-from protocol.messages.begin_quorum_epoch import BeginQuorumEpochResponse
-from protocol.messages.end_quorum_epoch import EndQuorumEpochResponse
-from protocol.messages.fetch import FetchResponse
-from protocol.messages.vote import VoteResponse
-from protocol.schema import Message
-from runtime.dispatch import Call, Handler
+from barnabas.kraft.metadata_log import MAX_BATCH_BYTES
+from barnabas.kraft.node_address import NodeAddress
+from barnabas.kraft.parked_fetches import ParkedFetch, ParkedFetches
+from barnabas.kraft.quorum_description import Clocks, describe_quorum
+from barnabas.kraft.quorum_messages import QuorumMessages, RefusedRequest
+from barnabas.kraft.raft.fetch_answers import must_wait
+from barnabas.kraft.raft.messages import Fetch, FetchAnswer
+from barnabas.kraft.raft.roles import Follower
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.errors import EncodeError, ErrorCode
+from barnabas.protocol.messages.begin_quorum_epoch import BeginQuorumEpochResponse
+from barnabas.protocol.messages.end_quorum_epoch import EndQuorumEpochResponse
+from barnabas.protocol.messages.fetch import FetchResponse
+from barnabas.protocol.messages.vote import VoteResponse
+from barnabas.protocol.schema import Message
+from barnabas.runtime.dispatch import Call, Handler
 
 if TYPE_CHECKING:
-    from kraft.metadata_replica import MetadataReplica, Reply, Step
+    from barnabas.kraft.metadata_replica import MetadataReplica, Reply, Step
 
 log = logging.getLogger(__name__)
 

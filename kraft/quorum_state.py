@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 
-from kraft.raft.roles import ElectionState
-from kraft.raft.voters import NO_DIRECTORY, ReplicaKey
-from protocol.primitives import uuid_from_string, uuid_to_string
-from runtime.world import Disk
-from storage.checkpoints import write_durably
+from barnabas.kraft.raft.roles import ElectionState
+from barnabas.kraft.raft.voters import NO_DIRECTORY, ReplicaKey
+from barnabas.protocol.primitives import uuid_from_string, uuid_to_string
+from barnabas.runtime.world import Disk
+from barnabas.storage.checkpoints import write_durably
 
 FILE_NAME = "quorum-state"
 

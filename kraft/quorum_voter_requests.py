@@ -11,23 +11,22 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
-
-from kraft.metadata.features import KRAFT_VERSION
-from kraft.quorum_messages import QuorumMessages, RefusedRequest
-from kraft.raft.messages import VoterChangeAnswer
-from kraft.raft.ready import ProbeVoter, VoterChangeDone
-from kraft.voter_messages import read_add, read_remove, read_update, refusal, write_update_answer
-from protocol.api_keys import ApiKey
-from protocol.client_exchange import CLIENT_SOFTWARE_VERSION
-from protocol.errors import ErrorCode, error_code
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.update_raft_voter import UpdateRaftVoterResponse
-from runtime.channel import CLIENT_SOFTWARE_NAME, Channel, ChannelError
-from runtime.dispatch import Call, Handler
-from runtime.world import World
+from barnabas.kraft.metadata.features import KRAFT_VERSION
+from barnabas.kraft.quorum_messages import QuorumMessages, RefusedRequest
+from barnabas.kraft.raft.messages import VoterChangeAnswer
+from barnabas.kraft.raft.ready import ProbeVoter, VoterChangeDone
+from barnabas.kraft.voter_messages import read_add, read_remove, read_update, refusal, write_update_answer
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.client_exchange import CLIENT_SOFTWARE_VERSION
+from barnabas.protocol.errors import ErrorCode, error_code
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas.protocol.messages.update_raft_voter import UpdateRaftVoterResponse
+from barnabas.runtime.channel import CLIENT_SOFTWARE_NAME, Channel, ChannelError
+from barnabas.runtime.dispatch import Call, Handler
+from barnabas.runtime.world import World
 
 if TYPE_CHECKING:
-    from kraft.metadata_replica import MetadataReplica, Reply
+    from barnabas.kraft.metadata_replica import MetadataReplica, Reply
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kraft.metadata_replica import MetadataReplica
-from runtime.metrics import Family
+from barnabas.kraft.metadata_replica import MetadataReplica
+from barnabas.runtime.metrics import Family
 
 NOBODY = -1
 

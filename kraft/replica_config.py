@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kraft.node_address import NodeAddress
-from kraft.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
-from settings.controller import ControllerSettings
+from barnabas.kraft.node_address import NodeAddress
+from barnabas.kraft.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
+from barnabas.settings.controller import ControllerSettings
 
 if TYPE_CHECKING:
-    from settings.node import NodeSettings
+    from barnabas.settings.node import NodeSettings
 
 FETCH_MAX_WAIT_MS = 700
 """A leader parks a fetch for so long. A little longer than the default of metadata.max.idle.interval.ms, so that in an

@@ -11,17 +11,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
-
-from kraft.raft.history import OffsetAndEpoch
-from kraft.raft.ready import InstallSnapshot, SnapshotStep, StartSnapshot, WriteSnapshotChunk
-from kraft.raft.voter_history import QuorumRecord
-from kraft.snapshots import CorruptSnapshotFile
-from protocol.schema import Message
-from runtime.world import File, World
-from storage.shortage import is_shortage
+from barnabas.kraft.raft.history import OffsetAndEpoch
+from barnabas.kraft.raft.ready import InstallSnapshot, SnapshotStep, StartSnapshot, WriteSnapshotChunk
+from barnabas.kraft.raft.voter_history import QuorumRecord
+from barnabas.kraft.snapshots import CorruptSnapshotFile
+from barnabas.protocol.schema import Message
+from barnabas.runtime.world import File, World
+from barnabas.storage.shortage import is_shortage
 
 if TYPE_CHECKING:
-    from kraft.metadata_replica import MetadataReplica
+    from barnabas.kraft.metadata_replica import MetadataReplica
 
 log = logging.getLogger(__name__)
 

@@ -13,23 +13,23 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from kraft.raft.history import LOG_ORIGIN, OffsetAndEpoch
-from kraft.raft.voter_history import QuorumRecord
-from kraft.voter_records import QuorumRecordBody, quorum_record, record_bodies
-from protocol.errors import MalformedMessage
-from protocol.messages.control_records import (
+from barnabas.kraft.raft.history import LOG_ORIGIN, OffsetAndEpoch
+from barnabas.kraft.raft.voter_history import QuorumRecord
+from barnabas.kraft.voter_records import QuorumRecordBody, quorum_record, record_bodies
+from barnabas.protocol.errors import MalformedMessage
+from barnabas.protocol.messages.control_records import (
     KRaftVersionRecord,
     SnapshotFooterRecord,
     SnapshotHeaderRecord,
     VotersRecord,
 )
-from protocol.records.batch import CorruptBatch, crc_is_valid, read_header
-from protocol.records.builder import build_batch
-from protocol.records.control import build_raft_control_batch, read_raft_control_record
-from protocol.records.metadata import decode_metadata_record, encode_metadata_record
-from protocol.records.record import Record, decode_records
-from protocol.schema import Message
-from runtime.world import Disk, File
+from barnabas.protocol.records.batch import CorruptBatch, crc_is_valid, read_header
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.control import build_raft_control_batch, read_raft_control_record
+from barnabas.protocol.records.metadata import decode_metadata_record, encode_metadata_record
+from barnabas.protocol.records.record import Record, decode_records
+from barnabas.protocol.schema import Message
+from barnabas.runtime.world import Disk, File
 
 PART_SUFFIX = ".part"
 BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"

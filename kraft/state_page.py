@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from kraft.controller_service import ControllerService
-from kraft.metadata.image import TopicsImage
-from kraft.metadata_replica import MetadataReplica
-from runtime.decisions import Decisions
-from runtime.http import JSON, HttpRequest, HttpResponse
+from barnabas.kraft.controller_service import ControllerService
+from barnabas.kraft.metadata.image import TopicsImage
+from barnabas.kraft.metadata_replica import MetadataReplica
+from barnabas.runtime.decisions import Decisions
+from barnabas.runtime.http import JSON, HttpRequest, HttpResponse
 
 STARTING = "starting"
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kraft.node_address import NodeAddress
-from kraft.raft.messages import AddVoter, RemoveVoter, UpdateVoter, VoterChange, VoterChangeAnswer
-from kraft.raft.voters import ReplicaKey, Voter
-from kraft.voter_records import endpoints
-from protocol.errors import ErrorCode, error_code
-from protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
-from protocol.messages.add_raft_voter import Listener as AddedListener
-from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
-from protocol.messages.update_raft_voter import (
+from barnabas.kraft.node_address import NodeAddress
+from barnabas.kraft.raft.messages import AddVoter, RemoveVoter, UpdateVoter, VoterChange, VoterChangeAnswer
+from barnabas.kraft.raft.voters import ReplicaKey, Voter
+from barnabas.kraft.voter_records import endpoints
+from barnabas.protocol.errors import ErrorCode, error_code
+from barnabas.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from barnabas.protocol.messages.add_raft_voter import Listener as AddedListener
+from barnabas.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from barnabas.protocol.messages.update_raft_voter import (
     CurrentLeader,
     KRaftVersionFeature,
     UpdateRaftVoterRequest,
     UpdateRaftVoterResponse,
 )
-from protocol.messages.update_raft_voter import Listener as UpdatedListener
+from barnabas.protocol.messages.update_raft_voter import Listener as UpdatedListener
 
 ADD_TIMEOUT_MS = 2000
 """`timeout_ms` of a request that a controller sends for itself; the leader uses its own."""

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from kraft.raft.voter_history import QuorumRecord
-from kraft.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
-from protocol.messages.control_records import (
+from barnabas.kraft.raft.voter_history import QuorumRecord
+from barnabas.kraft.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
+from barnabas.protocol.messages.control_records import (
     Endpoint as EndpointOfRecord,
 )
-from protocol.messages.control_records import (
+from barnabas.protocol.messages.control_records import (
     KRaftVersionFeature,
     KRaftVersionRecord,
     VotersRecord,
     VotersVoter,
 )
-from protocol.records.batch import CorruptBatch, iterate_batches
-from protocol.records.control import read_raft_control_record
-from protocol.records.record import decode_records
+from barnabas.protocol.records.batch import CorruptBatch, iterate_batches
+from barnabas.protocol.records.control import read_raft_control_record
+from barnabas.protocol.records.record import decode_records
 
 MAX_VOTERS = 1000
 """Far more than any quorum has; a record with more is damage."""

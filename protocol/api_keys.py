@@ -11,7 +11,7 @@ from enum import IntEnum
 from importlib import import_module
 from types import MappingProxyType
 
-from protocol.schema import Message
+from barnabas.protocol.schema import Message
 
 
 class ApiKey(IntEnum):

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from protocol.api_keys import API_SPECS, ApiKey, ApiSpec
-from protocol.errors import ErrorCode, MalformedMessage
-from protocol.framing import request_prefix
-from protocol.headers import ResponseHeader
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.schema import Message, decode, decode_prefix, encode_chunks
+from barnabas.protocol.api_keys import API_SPECS, ApiKey, ApiSpec
+from barnabas.protocol.errors import ErrorCode, MalformedMessage
+from barnabas.protocol.framing import request_prefix
+from barnabas.protocol.headers import ResponseHeader
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas.protocol.schema import Message, decode, decode_prefix, encode_chunks
 
 Versions = Mapping[int, tuple[int, int]]
 """API key to the lowest and the highest version that the peer serves."""

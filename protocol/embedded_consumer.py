@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from protocol.errors import MalformedMessage
-from protocol.messages.consumer_protocol import (
+from barnabas.protocol.errors import MalformedMessage
+from barnabas.protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentTopicPartition,
     ConsumerProtocolSubscription,
 )
-from protocol.records.coordinator import read_int16
-from protocol.schema import Message, decode_prefix, encode_chunks
+from barnabas.protocol.records.coordinator import read_int16
+from barnabas.protocol.schema import Message, decode_prefix, encode_chunks
 
 NEWEST_VERSION = 3
 

@@ -7,10 +7,10 @@ from struct import Struct as Packing
 from struct import error as struct_error
 from typing import Any
 
-from protocol.api_keys import API_SPECS, ApiKey
-from protocol.errors import MalformedMessage
-from protocol.headers import RequestHeader
-from protocol.schema import decode_prefix
+from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.protocol.errors import MalformedMessage
+from barnabas.protocol.headers import RequestHeader
+from barnabas.protocol.schema import decode_prefix
 
 SIZE_BYTES = 4
 

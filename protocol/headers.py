@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.schema import INT16, INT32, STRING, Message, field
+from barnabas.protocol.schema import INT16, INT32, STRING, Message, field
 
 
 class RequestHeader(Message, versions="0-2", flexible="2+"):

@@ -11,9 +11,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from protocol.api_keys import API_SPECS, ApiKey
-from protocol.errors import ErrorCode
-from protocol.schema import FieldSpec, Message, Struct, parse_versions
+from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.schema import FieldSpec, Message, Struct, parse_versions
 
 SAME = (
     frozenset(["name", "topic", "topic_name", "user"]),

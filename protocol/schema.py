@@ -14,7 +14,7 @@ from collections.abc import Callable
 from struct import error as struct_error
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar, dataclass_transform, overload
 
-from protocol.errors import EncodeError, MalformedMessage, TooManyElements
+from barnabas.protocol.errors import EncodeError, MalformedMessage, TooManyElements
 
 Reader = Callable[..., tuple[Any, int]]
 """(buffer, position, most elements that a request may have) → (message, position after it)."""
@@ -390,7 +390,7 @@ def _reader(cls: type[Message], version: int) -> Reader:
     """Compile on first use."""
     if version not in cls.VERSIONS:
         raise MalformedMessage(f"{cls.__name__} has versions {cls.VERSIONS}, not {version}")
-    from protocol.codec.reading import compile_reader
+    from barnabas.protocol.codec.reading import compile_reader
 
     reader = cls.READERS[version] = compile_reader(cls, version)
     return reader
@@ -400,7 +400,7 @@ def _writer(cls: type[Message], version: int) -> SizedWriter:
     """Compile on first use."""
     if version not in cls.VERSIONS:
         raise EncodeError(f"{cls.__name__} has versions {cls.VERSIONS}, not {version}")
-    from protocol.codec.writing import compile_writer
+    from barnabas.protocol.codec.writing import compile_writer
 
     writer = cls.WRITERS[version] = SizedWriter(compile_writer(cls, version))
     return writer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.schema import Struct
+from barnabas.protocol.schema import Struct
 
 MOST_CHARACTERS = 1000
 """Longest error message."""

@@ -8,19 +8,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from protocol.api_keys import ApiSpec
-from protocol.errors import EncodeError, ErrorCode, KafkaError
-from protocol.framing import response_prefix
-from protocol.messages.produce import ProduceRequest
-from protocol.refusals import refusal_of
-from protocol.schema import Message, encode_chunks
-from protocol.shortening import shorten_error_messages
-from runtime.background import Background, Task
-from runtime.request import AnswerSlot, Request
-from runtime.request_times import ApiCounter, error_codes, request_log
-from runtime.steps import Steps, counted
-from runtime.worker import Worker
-from runtime.world import Chunk, CountWork
+from barnabas.protocol.api_keys import ApiSpec
+from barnabas.protocol.errors import EncodeError, ErrorCode, KafkaError
+from barnabas.protocol.framing import response_prefix
+from barnabas.protocol.messages.produce import ProduceRequest
+from barnabas.protocol.refusals import refusal_of
+from barnabas.protocol.schema import Message, encode_chunks
+from barnabas.protocol.shortening import shorten_error_messages
+from barnabas.runtime.background import Background, Task
+from barnabas.runtime.request import AnswerSlot, Request
+from barnabas.runtime.request_times import ApiCounter, error_codes, request_log
+from barnabas.runtime.steps import Steps, counted
+from barnabas.runtime.worker import Worker
+from barnabas.runtime.world import Chunk, CountWork
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import trio
-
-from protocol.api_keys import API_SPECS, ApiKey, ApiSpec
-from protocol.client_exchange import (
+from barnabas.protocol.api_keys import API_SPECS, ApiKey, ApiSpec
+from barnabas.protocol.client_exchange import (
     CLIENT_SOFTWARE_VERSION,
     Handshake,
     NoCommonVersion,
@@ -23,10 +22,10 @@ from protocol.client_exchange import (
     decode_response,
     response_body,
 )
-from protocol.errors import KafkaError, MalformedMessage
-from protocol.schema import Message
-from runtime.link import CallTimedOut, ChannelError, ConnectionFailed, Link, NotSent, PendingCall, Talk, Waiter
-from runtime.world import Connection, DialFailed, DialRefused, World
+from barnabas.protocol.errors import KafkaError, MalformedMessage
+from barnabas.protocol.schema import Message
+from barnabas.runtime.link import CallTimedOut, ChannelError, ConnectionFailed, Link, NotSent, PendingCall, Talk, Waiter
+from barnabas.runtime.world import Connection, DialFailed, DialRefused, World
 
 __all__ = [
     "CLIENT_SOFTWARE_NAME",

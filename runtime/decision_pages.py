@@ -13,9 +13,9 @@ from __future__ import annotations
 import json
 from http import HTTPStatus
 
-from runtime.decisions import Decisions
-from runtime.http import JSON, HttpRequest, HttpResponse
-from runtime.observatory import Page
+from barnabas.runtime.decisions import Decisions
+from barnabas.runtime.http import JSON, HttpRequest, HttpResponse
+from barnabas.runtime.observatory import Page
 
 MAX_LIMIT = 1000
 """Decisions in one answer: some milliseconds of work."""

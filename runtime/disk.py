@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Callable
 
-from runtime.world import Bytes
+from barnabas.runtime.world import Bytes
 
 _sync_data = getattr(os, "fdatasync", os.fsync)
 """fdatasync also makes a changed size durable, and saves the journal a commit for the times of the file."""

@@ -11,17 +11,17 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from operator import itemgetter
 
-from protocol.api_keys import API_SPECS, ApiKey, ApiSpec
-from protocol.errors import ErrorCode, MalformedMessage, TooManyElements
-from protocol.framing import response_prefix
-from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
-from protocol.schema import decode_prefix, encode_chunks
-from runtime.call import Call, Execution, Stopwatch, TimedCall
-from runtime.decisions import DecisionKind, Decisions
-from runtime.request import AnswerSlot, Request
-from runtime.request_times import ApiCounter
-from runtime.steps import Steps
-from runtime.turns import BUDGET_SECONDS
+from barnabas.protocol.api_keys import API_SPECS, ApiKey, ApiSpec
+from barnabas.protocol.errors import ErrorCode, MalformedMessage, TooManyElements
+from barnabas.protocol.framing import response_prefix
+from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from barnabas.protocol.schema import decode_prefix, encode_chunks
+from barnabas.runtime.call import Call, Execution, Stopwatch, TimedCall
+from barnabas.runtime.decisions import DecisionKind, Decisions
+from barnabas.runtime.request import AnswerSlot, Request
+from barnabas.runtime.request_times import ApiCounter
+from barnabas.runtime.steps import Steps
+from barnabas.runtime.turns import BUDGET_SECONDS
 
 __all__ = ["Call", "Dispatcher", "Execution", "Handler"]
 

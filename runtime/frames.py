@@ -6,7 +6,7 @@ straight into its place. Every frame is a bytearray of its own, so its reader ma
 
 from __future__ import annotations
 
-from runtime.world import Connection
+from barnabas.runtime.world import Connection
 
 SCRATCH_BYTES = 128 * 1024
 EXACT_READ_BYTES = 32 * 1024

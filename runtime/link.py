@@ -11,12 +11,11 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import trio
-
-from protocol.client_exchange import MAX_HANDSHAKE_BYTES
-from protocol.errors import MalformedMessage
-from runtime.frames import FrameError, FrameReader
-from runtime.outgoing import Outgoing
-from runtime.world import Chunk, Connection, ConnectionLost
+from barnabas.protocol.client_exchange import MAX_HANDSHAKE_BYTES
+from barnabas.protocol.errors import MalformedMessage
+from barnabas.runtime.frames import FrameError, FrameReader
+from barnabas.runtime.outgoing import Outgoing
+from barnabas.runtime.world import Chunk, Connection, ConnectionLost
 
 MAX_RESPONSE_BYTES = 2**31 - 1
 """The protocol's own bound; memory is allocated only as the bytes arrive."""

@@ -8,8 +8,7 @@ then the dial is repeated.
 from __future__ import annotations
 
 import trio
-
-from runtime.world import ConnectionLost, DialFailed, DialRefused, World
+from barnabas.runtime.world import ConnectionLost, DialFailed, DialRefused, World
 
 PAUSE_MS = 5
 

@@ -7,8 +7,8 @@ not finished, and the client gets an error for the rest.
 
 from __future__ import annotations
 
-from protocol.errors import ErrorCode
-from runtime.dispatch import Call
+from barnabas.protocol.errors import ErrorCode
+from barnabas.runtime.dispatch import Call
 
 STEP_ITEMS = 48
 """Items of a few microseconds each in one step."""

@@ -14,15 +14,14 @@ from itertools import accumulate, islice
 from typing import Any, Literal, NamedTuple, cast
 
 import trio
-
-from protocol.errors import ErrorCode
-from runtime.http import HttpRequest, HttpResponse
-from runtime.observatory import Page
-from runtime.request_times import BOUNDS_MS, ApiCounter, Spread
-from runtime.server import Server
-from runtime.turns import BUDGET_SECONDS
-from runtime.version import version
-from runtime.world import Disk, World
+from barnabas.protocol.errors import ErrorCode
+from barnabas.runtime.http import HttpRequest, HttpResponse
+from barnabas.runtime.observatory import Page
+from barnabas.runtime.request_times import BOUNDS_MS, ApiCounter, Spread
+from barnabas.runtime.server import Server
+from barnabas.runtime.turns import BUDGET_SECONDS
+from barnabas.runtime.version import version
+from barnabas.runtime.world import Disk, World
 
 Kind = Literal["gauge", "counter", "histogram"]
 Labels = Sequence[str]

@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import trio
-
-from runtime.disk import RealFile
-from runtime.world import Bytes, Connection, ConnectionLost, DialFailed, DialRefused, File, Listener
+from barnabas.runtime.disk import RealFile
+from barnabas.runtime.world import Bytes, Connection, ConnectionLost, DialFailed, DialRefused, File, Listener
 
 EAGER_RECEIVES = 16
 VAIN_RECEIVES = 3

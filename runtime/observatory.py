@@ -13,10 +13,9 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
 import trio
-
-from runtime.http import HttpRequest, HttpResponse, HttpServer
-from runtime.world import World
-from settings.listeners import Endpoint
+from barnabas.runtime.http import HttpRequest, HttpResponse, HttpServer
+from barnabas.runtime.world import World
+from barnabas.settings.listeners import Endpoint
 
 log = logging.getLogger(__name__)
 

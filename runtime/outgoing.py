@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from runtime.world import Bytes, Chunk, Connection, ConnectionLost, FileRegion
+from barnabas.runtime.world import Bytes, Chunk, Connection, ConnectionLost, FileRegion
 
 JOIN_BYTES = 64 * 1024
 """Up to this size it is cheaper to join chunks than to give the system a list of them."""

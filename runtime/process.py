@@ -22,11 +22,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import trio
-
-from runtime.request_times import request_log
-from runtime.visible import visible
-from runtime.watchdog import Watchdog
-from settings.errors import SettingsError
+from barnabas.runtime.request_times import request_log
+from barnabas.runtime.visible import visible
+from barnabas.runtime.watchdog import Watchdog
+from barnabas.settings.errors import SettingsError
 
 log = logging.getLogger("process")
 

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import trio
-
-from runtime.clocks import MonotonicClock, WallClock
-from runtime.descriptors import count_descriptors
-from runtime.disk import RealDisk
-from runtime.network import RealNetwork
-from runtime.world import World
+from barnabas.runtime.clocks import MonotonicClock, WallClock
+from barnabas.runtime.descriptors import count_descriptors
+from barnabas.runtime.disk import RealDisk
+from barnabas.runtime.network import RealNetwork
+from barnabas.runtime.world import World
 
 T = TypeVar("T")
 

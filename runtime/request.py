@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from runtime.steps import Steps
-from runtime.world import Chunk
+from barnabas.runtime.steps import Steps
+from barnabas.runtime.world import Chunk
 
 
 @dataclass(slots=True)

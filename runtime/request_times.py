@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from protocol.schema import Message, Struct
+from barnabas.protocol.schema import Message, Struct
 
 request_log = logging.getLogger("kafka.request.logger")
 

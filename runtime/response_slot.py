@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from runtime.request import Timed
-from runtime.steps import RunningSteps, Steps
-from runtime.turns import Share
-from runtime.world import Chunk, ConnectionLost
+from barnabas.runtime.request import Timed
+from barnabas.runtime.steps import RunningSteps, Steps
+from barnabas.runtime.turns import Share
+from barnabas.runtime.world import Chunk, ConnectionLost
 
 
 class Driver(Protocol):

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections import deque
 
 import trio
-
-from runtime.memory import Counted
-from runtime.outgoing import Outgoing
-from runtime.request import Timed
-from runtime.response_slot import Owner, ResponseSlot
-from runtime.service import Service
-from runtime.world import Chunk, Connection, ConnectionLost, FileRegion
+from barnabas.runtime.memory import Counted
+from barnabas.runtime.outgoing import Outgoing
+from barnabas.runtime.request import Timed
+from barnabas.runtime.response_slot import Owner, ResponseSlot
+from barnabas.runtime.service import Service
+from barnabas.runtime.world import Chunk, Connection, ConnectionLost, FileRegion
 
 COUNTED_BYTES = 64 * 1024
 """An answer of this size is counted as memory at once; smaller ones when they cannot leave."""

@@ -11,20 +11,19 @@ from collections import Counter
 from collections.abc import Callable
 
 import trio
-
-from runtime.descriptors import DescriptorBudget
-from runtime.flusher import Flusher
-from runtime.frames import SCRATCH_BYTES
-from runtime.memory import MemoryBudget
-from runtime.request import AnswerSlot, Request, Timed
-from runtime.response_slot import ResponseSlot
-from runtime.server_connection import ServerConnection
-from runtime.server_limits import ServerLimits
-from runtime.service import Handle, Service
-from runtime.steps import Steps
-from runtime.turns import Turns
-from runtime.worker import Worker
-from runtime.world import ConnectionLost, Listener, World
+from barnabas.runtime.descriptors import DescriptorBudget
+from barnabas.runtime.flusher import Flusher
+from barnabas.runtime.frames import SCRATCH_BYTES
+from barnabas.runtime.memory import MemoryBudget
+from barnabas.runtime.request import AnswerSlot, Request, Timed
+from barnabas.runtime.response_slot import ResponseSlot
+from barnabas.runtime.server_connection import ServerConnection
+from barnabas.runtime.server_limits import ServerLimits
+from barnabas.runtime.service import Handle, Service
+from barnabas.runtime.steps import Steps
+from barnabas.runtime.turns import Turns
+from barnabas.runtime.worker import Worker
+from barnabas.runtime.world import ConnectionLost, Listener, World
 
 __all__ = [
     "AnswerSlot",

@@ -11,18 +11,17 @@ from __future__ import annotations
 import logging
 
 import trio
-
-from protocol.errors import MalformedMessage
-from protocol.framing import parse_request_header
-from runtime.frames import FrameError, FrameReader
-from runtime.memory import Counted
-from runtime.request import Request
-from runtime.responses import ResponseLine
-from runtime.service import Service
-from runtime.step_driver import StepDriver
-from runtime.steps import RunningSteps
-from runtime.turns import BUDGET_SECONDS, ROUND_SECONDS, TURN_SECONDS, Share
-from runtime.world import Connection, ConnectionLost
+from barnabas.protocol.errors import MalformedMessage
+from barnabas.protocol.framing import parse_request_header
+from barnabas.runtime.frames import FrameError, FrameReader
+from barnabas.runtime.memory import Counted
+from barnabas.runtime.request import Request
+from barnabas.runtime.responses import ResponseLine
+from barnabas.runtime.service import Service
+from barnabas.runtime.step_driver import StepDriver
+from barnabas.runtime.steps import RunningSteps
+from barnabas.runtime.turns import BUDGET_SECONDS, ROUND_SECONDS, TURN_SECONDS, Share
+from barnabas.runtime.world import Connection, ConnectionLost
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from settings.node import NodeSettings
+    from barnabas.settings.node import NodeSettings
 
 NO_LIMIT = 2**31 - 1
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from runtime.flusher import Flusher
-from runtime.memory import MemoryBudget
-from runtime.request import Request
-from runtime.response_slot import ResponseSlot
-from runtime.server_limits import ServerLimits
-from runtime.steps import Steps
-from runtime.turns import Turns
-from runtime.worker import Worker
-from runtime.world import Clock, stopped
+from barnabas.runtime.flusher import Flusher
+from barnabas.runtime.memory import MemoryBudget
+from barnabas.runtime.request import Request
+from barnabas.runtime.response_slot import ResponseSlot
+from barnabas.runtime.server_limits import ServerLimits
+from barnabas.runtime.steps import Steps
+from barnabas.runtime.turns import Turns
+from barnabas.runtime.worker import Worker
+from barnabas.runtime.world import Clock, stopped
 
 Handle = Callable[[Request, ResponseSlot], Steps | None]
 """Serves a request. Returns the steps that remain."""

@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import Protocol
 
 import trio
-
-from runtime.service import Service
-from runtime.steps import RunningSteps
-from runtime.turns import BUDGET_SECONDS, ROUND_SECONDS, TURN_SECONDS, Share
+from barnabas.runtime.service import Service
+from barnabas.runtime.steps import RunningSteps
+from barnabas.runtime.turns import BUDGET_SECONDS, ROUND_SECONDS, TURN_SECONDS, Share
 
 STEPS_IN_A_TURN = 64
 """Steps of an expensive request after which others have a turn, however quick the steps were."""

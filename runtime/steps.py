@@ -11,8 +11,8 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
-from runtime.worker import Worker
-from runtime.world import CountWork
+from barnabas.runtime.worker import Worker
+from barnabas.runtime.world import CountWork
 
 Work = Callable[[], Any]
 """Work for the worker."""

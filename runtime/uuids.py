@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.primitives import uuid_to_string
-from runtime.world import Chance
+from barnabas.protocol.primitives import uuid_to_string
+from barnabas.runtime.world import Chance
 
 _RESERVED_IDS = 100
 """Ids below this number have meanings of their own in Kafka, such as "lost directory" (KIP-858)."""

@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import trio
-
-from runtime.world import RunBlocking
+from barnabas.runtime.world import RunBlocking
 
 T = TypeVar("T")
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from barnabas.settings.errors import SettingsError
+from barnabas.settings.loading import Source, load_node
+from barnabas.settings.node import NodeSettings
 from pydantic import Field
-
-from settings.errors import SettingsError
-from settings.loading import Source, load_node
-from settings.node import NodeSettings
 
 _LONG_MAX = (1 << 63) - 1
 _INT_MAX = (1 << 31) - 1

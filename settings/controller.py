@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from settings.errors import SettingsError
-from settings.loading import Source, load_node
-from settings.node import NodeSettings
+from barnabas.settings.errors import SettingsError
+from barnabas.settings.loading import Source, load_node
+from barnabas.settings.node import NodeSettings
 
 
 class ControllerSettings(NodeSettings):

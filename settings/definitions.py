@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, cast
 
-from settings.errors import SettingsError
+from barnabas.settings.errors import SettingsError
 
 Scope = Literal["broker", "topic", "dynamic", "group", "client-metrics"]
 """`dynamic`: broker keys that are never in a file, only altered while a broker runs."""

@@ -11,16 +11,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
-from settings.definitions import (
+from barnabas.settings.definitions import (
     KeyDefinition,
     Value,
     closest_key,
     definitions,
     find_broker_key,
 )
-from settings.errors import SettingsError
-from settings.group import GROUP_KEYS, group_value
-from settings.topic import BROKER_SYNONYMS, broker_default
+from barnabas.settings.errors import SettingsError
+from barnabas.settings.group import GROUP_KEYS, group_value
+from barnabas.settings.topic import BROKER_SYNONYMS, broker_default
 
 
 class ConfigSource(IntEnum):

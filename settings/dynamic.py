@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from settings.definitions import definitions
-from settings.describe import BrokerLayers
-from settings.errors import SettingsError
-from settings.node import NodeSettings
+from barnabas.settings.definitions import definitions
+from barnabas.settings.describe import BrokerLayers
+from barnabas.settings.errors import SettingsError
+from barnabas.settings.node import NodeSettings
 
 Node = TypeVar("Node", bound=NodeSettings)
 

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from settings.definitions import Value, closest_key, definitions
-from settings.errors import SettingsError
+from barnabas.settings.definitions import Value, closest_key, definitions
+from barnabas.settings.errors import SettingsError
 
 
 class Fallback(NamedTuple):

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from settings.errors import SettingsError
+from barnabas.settings.errors import SettingsError
 
 _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_\-]+)://(?P<host>\[[0-9a-fA-F:.%]+\]|[^\[\]:/]*):(?P<port>\d{1,5})")
 _ENDPOINT = re.compile(r"(?P<host>\[[0-9a-fA-F:.%]+\]|[^\[\]:/@]+):(?P<port>\d{1,5})")

@@ -10,19 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
-
-from settings.definitions import closest_key, find_broker_key, is_plugin_key
-from settings.errors import SettingsError
-from settings.listeners import (
+from barnabas.settings.definitions import closest_key, find_broker_key, is_plugin_key
+from barnabas.settings.errors import SettingsError
+from barnabas.settings.listeners import (
     parse_endpoints,
     parse_listeners,
     parse_protocol_map,
     parse_voters,
     refuse_shared_ports,
 )
-from settings.node import HTTP_LISTENER, LEAST_MEMORY_BYTES, MEMORY_LIMIT, NodeSettings, acts_on
-from settings.properties import parse_properties
+from barnabas.settings.node import HTTP_LISTENER, LEAST_MEMORY_BYTES, MEMORY_LIMIT, NodeSettings, acts_on
+from barnabas.settings.properties import parse_properties
+from pydantic import ValidationError
 
 Node = TypeVar("Node", bound=NodeSettings)
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from barnabas.settings.effects import WITHOUT_EFFECT_YET
+from barnabas.settings.errors import SettingsError
+from barnabas.settings.listeners import Endpoint, Listener, Voter
+from barnabas.settings.topic import BROKER_SYNONYMS, TopicConfig
 from pydantic import BaseModel, ConfigDict, Field
-
-from settings.effects import WITHOUT_EFFECT_YET
-from settings.errors import SettingsError
-from settings.listeners import Endpoint, Listener, Voter
-from settings.topic import BROKER_SYNONYMS, TopicConfig
 
 _LONG_MAX = (1 << 63) - 1
 _INT_MAX = (1 << 31) - 1

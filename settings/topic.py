@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
-from settings.definitions import KeyDefinition, closest_key, definitions
-from settings.errors import SettingsError
+from barnabas.settings.definitions import KeyDefinition, closest_key, definitions
+from barnabas.settings.errors import SettingsError
 
 _MINUTE_MS = 60 * 1000
 _HOUR_MS = 60 * _MINUTE_MS

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from protocol.primitives import uuid_from_string, uuid_to_string
-from runtime.world import Disk
+from barnabas.protocol.primitives import uuid_from_string, uuid_to_string
+from barnabas.runtime.world import Disk
 
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"

@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
-from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, crc_is_valid, read_header
-from protocol.records.record import SERVED_LIMIT_BYTES
-from runtime.world import Disk
-from storage.cleaning import Extent, Phase, find_first_dirty_offset, measure, next_group
-from storage.compaction import Compaction, LastBatch, Transactions, map_batch
-from storage.log import PartitionLog
-from storage.offset_map import OffsetMap
-from storage.segment import AppendedBatch, Segment
-from storage.segment_swaps import SegmentSwap
-from storage.transaction_index import AbortedTransaction
+from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, crc_is_valid, read_header
+from barnabas.protocol.records.record import SERVED_LIMIT_BYTES
+from barnabas.runtime.world import Disk
+from barnabas.storage.cleaning import Extent, Phase, find_first_dirty_offset, measure, next_group
+from barnabas.storage.compaction import Compaction, LastBatch, Transactions, map_batch
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.offset_map import OffsetMap
+from barnabas.storage.segment import AppendedBatch, Segment
+from barnabas.storage.segment_swaps import SegmentSwap
+from barnabas.storage.transaction_index import AbortedTransaction
 
 _log = logging.getLogger(__name__)
 

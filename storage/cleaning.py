@@ -13,7 +13,7 @@ from enum import Enum, auto
 from itertools import pairwise
 from typing import NamedTuple, Protocol, TypeVar
 
-from settings.topic import TopicConfig
+from barnabas.settings.topic import TopicConfig
 
 _MAX_RELATIVE_OFFSET = 0x7FFF_FFFF
 

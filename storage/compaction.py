@@ -15,13 +15,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from protocol.records.batch import BatchHeader
-from protocol.records.builder import build_batch, build_empty_batch
-from protocol.records.control import ControlType, control_type
-from protocol.records.record import SERVED_LIMIT_BYTES, SERVED_LIMIT_RECORDS, Record, decode_in_slices, decode_records
-from runtime.world import Bytes
-from storage.offset_map import OffsetMap
-from storage.transaction_index import AbortedTransaction
+from barnabas.protocol.records.batch import BatchHeader
+from barnabas.protocol.records.builder import build_batch, build_empty_batch
+from barnabas.protocol.records.control import ControlType, control_type
+from barnabas.protocol.records.record import (
+    SERVED_LIMIT_BYTES,
+    SERVED_LIMIT_RECORDS,
+    Record,
+    decode_in_slices,
+    decode_records,
+)
+from barnabas.runtime.world import Bytes
+from barnabas.storage.offset_map import OffsetMap
+from barnabas.storage.transaction_index import AbortedTransaction
 
 
 class LastBatch(NamedTuple):

@@ -13,19 +13,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from protocol.errors import KafkaError
-from runtime.uuids import random_uuid
-from runtime.world import Chance, Disk
-from settings.topic import TopicConfig
-from storage.checkpoints import (
+from barnabas.protocol.errors import KafkaError
+from barnabas.runtime.uuids import random_uuid
+from barnabas.runtime.world import Chance, Disk
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
 )
-from storage.log import PartitionLog
-from storage.log_dir_work import DirectoryFailure, MakeLogs, NewLog, OpenLog, SettleLogs
-from storage.log_directory import (
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.log_dir_work import DirectoryFailure, MakeLogs, NewLog, OpenLog, SettleLogs
+from barnabas.storage.log_directory import (
     NO_BROKER_EPOCH,
     LogDirectory,
     LogDirectoryError,
@@ -34,16 +34,16 @@ from storage.log_directory import (
     make_directory,
     read_meta_properties,
 )
-from storage.names import (
+from barnabas.storage.names import (
     DELETE_DIRECTORY_SUFFIX,
     METADATA_TOPIC,
     STRAY_DIRECTORY_SUFFIX,
     marked_directory_name,
     parse_directory_name,
 )
-from storage.partition_metadata import check_topic_id, write_partition_metadata
-from storage.producers import ProducerStateConfig
-from storage.shortage import is_shortage, lacks_descriptors, lacks_room
+from barnabas.storage.partition_metadata import check_topic_id, write_partition_metadata
+from barnabas.storage.producers import ProducerStateConfig
+from barnabas.storage.shortage import is_shortage, lacks_descriptors, lacks_room
 
 _log = logging.getLogger(__name__)
 

@@ -15,25 +15,25 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from protocol.errors import MalformedMessage
-from protocol.messages import group_log, share_log, transaction_log
-from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, crc_is_valid, read_header
-from protocol.records.compression import Compression
-from protocol.records.control import EndTxn, control_type, read_end_txn, read_raft_control_record
-from protocol.records.coordinator import RecordType, decode_key, decode_versioned, record_types
-from protocol.records.metadata import decode_metadata_record
-from protocol.records.record import CLIENT_LIMIT_BYTES, SERVED_LIMIT_RECORDS, Record, decode_in_slices
-from runtime.disk import RealDisk
-from runtime.world import Disk, File
-from storage.checkpoints import (
+from barnabas.protocol.errors import MalformedMessage
+from barnabas.protocol.messages import group_log, share_log, transaction_log
+from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, crc_is_valid, read_header
+from barnabas.protocol.records.compression import Compression
+from barnabas.protocol.records.control import EndTxn, control_type, read_end_txn, read_raft_control_record
+from barnabas.protocol.records.coordinator import RecordType, decode_key, decode_versioned, record_types
+from barnabas.protocol.records.metadata import decode_metadata_record
+from barnabas.protocol.records.record import CLIENT_LIMIT_BYTES, SERVED_LIMIT_RECORDS, Record, decode_in_slices
+from barnabas.runtime.disk import RealDisk
+from barnabas.runtime.world import Disk, File
+from barnabas.storage.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
     MalformedCheckpoint,
     parse_epochs,
     parse_offsets,
 )
-from storage.indexes import CorruptIndex
-from storage.log_directory import BOOT_FILE, CLEAN_SHUTDOWN_FILE, META_PROPERTIES_FILE
-from storage.names import (
+from barnabas.storage.indexes import CorruptIndex
+from barnabas.storage.log_directory import BOOT_FILE, CLEAN_SHUTDOWN_FILE, META_PROPERTIES_FILE
+from barnabas.storage.names import (
     LOG_SUFFIX,
     METADATA_TOPIC,
     OFFSET_INDEX_SUFFIX,
@@ -42,9 +42,9 @@ from storage.names import (
     TRANSACTION_INDEX_SUFFIX,
     parse_offset_file_name,
 )
-from storage.partition_metadata import PARTITION_METADATA_FILE
-from storage.producers import CorruptSnapshot, decode_snapshot
-from storage.transaction_index import read_entries
+from barnabas.storage.partition_metadata import PARTITION_METADATA_FILE
+from barnabas.storage.producers import CorruptSnapshot, decode_snapshot
+from barnabas.storage.transaction_index import read_entries
 
 METADATA_SNAPSHOT_SUFFIX = ".checkpoint"
 _SHOWN_BYTES = 200

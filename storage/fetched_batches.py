@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import BatchHeader, CorruptBatch, crc_is_valid, iterate_batches
-from protocol.records.control import read_end_txn
-from storage.segment import AppendedBatch
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import BatchHeader, CorruptBatch, crc_is_valid, iterate_batches
+from barnabas.protocol.records.control import read_end_txn
+from barnabas.storage.segment import AppendedBatch
 
 MAX_OFFSET_DELTA = 0x7FFF_FFFF
 """Maximum distance of offsets within one append: the indexes store relative offsets in 31 bits."""

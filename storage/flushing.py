@@ -10,12 +10,12 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 
-from runtime.world import Disk, File
-from storage.checkpoints import LEADER_EPOCH_CHECKPOINT, format_epochs, write_durably
-from storage.leader_epochs import LeaderEpochs
-from storage.producer_snapshots import SnapshotFiles
-from storage.segment import Folder, Segment
-from storage.shortage import is_shortage, lacks_descriptors
+from barnabas.runtime.world import Disk, File
+from barnabas.storage.checkpoints import LEADER_EPOCH_CHECKPOINT, format_epochs, write_durably
+from barnabas.storage.leader_epochs import LeaderEpochs
+from barnabas.storage.producer_snapshots import SnapshotFiles
+from barnabas.storage.segment import Folder, Segment
+from barnabas.storage.shortage import is_shortage, lacks_descriptors
 
 
 class FlushWork:

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from runtime.world import Disk, File
+from barnabas.runtime.world import Disk, File
 
 PAGE_BYTES = 4096
 WARM_SECTION_BYTES = 8192

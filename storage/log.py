@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import NO_TIMESTAMP, BatchHeader, CorruptBatch, iterate_batches
-from runtime.world import Disk
-from settings.topic import TopicConfig
-from storage.cleaning import CleaningState
-from storage.fetched_batches import (
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import NO_TIMESTAMP, BatchHeader, CorruptBatch, iterate_batches
+from barnabas.runtime.world import Disk
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.cleaning import CleaningState
+from barnabas.storage.fetched_batches import (
     ANY_EPOCH,
     EpochsMissing,
     batches_up_to,
@@ -32,20 +32,20 @@ from storage.fetched_batches import (
     portions,
     verify_fetched,
 )
-from storage.indexes import CorruptIndex
-from storage.leader_epochs import LeaderEpochs
-from storage.log_files import LogFiles
-from storage.log_flushes import LogFlushes
-from storage.log_health import LogHealth
-from storage.produced_batches import number, size_in_bytes
-from storage.producers import NO_WARRANT, ProducerStateConfig, ProducerStates, Warrant
-from storage.recovery import UNKNOWN_RUN, LastRun, LoadedLog, LogLoader
-from storage.retention import Retention
-from storage.roll_rule import RollRule
-from storage.segment import AppendedBatch, Folder, Segment
-from storage.segment_list import LogSlice, TimestampedOffset
-from storage.segment_swaps import SegmentSwaps
-from storage.transaction_index import AbortedTransaction
+from barnabas.storage.indexes import CorruptIndex
+from barnabas.storage.leader_epochs import LeaderEpochs
+from barnabas.storage.log_files import LogFiles
+from barnabas.storage.log_flushes import LogFlushes
+from barnabas.storage.log_health import LogHealth
+from barnabas.storage.produced_batches import number, size_in_bytes
+from barnabas.storage.producers import NO_WARRANT, ProducerStateConfig, ProducerStates, Warrant
+from barnabas.storage.recovery import UNKNOWN_RUN, LastRun, LoadedLog, LogLoader
+from barnabas.storage.retention import Retention
+from barnabas.storage.roll_rule import RollRule
+from barnabas.storage.segment import AppendedBatch, Folder, Segment
+from barnabas.storage.segment_list import LogSlice, TimestampedOffset
+from barnabas.storage.segment_swaps import SegmentSwaps
+from barnabas.storage.transaction_index import AbortedTransaction
 
 _log = logging.getLogger(__name__)
 

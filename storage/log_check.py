@@ -9,12 +9,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from protocol.records.batch import BatchHeader, CorruptBatch, crc_is_valid
-from protocol.records.record import CLIENT_LIMIT_BYTES, SERVED_LIMIT_RECORDS, decode_in_slices
-from runtime.disk import RealDisk
-from runtime.world import Disk
-from storage.dump import NotDumpable, batch_at
-from storage.names import LOG_SUFFIX, parse_offset_file_name
+from barnabas.protocol.records.batch import BatchHeader, CorruptBatch, crc_is_valid
+from barnabas.protocol.records.record import CLIENT_LIMIT_BYTES, SERVED_LIMIT_RECORDS, decode_in_slices
+from barnabas.runtime.disk import RealDisk
+from barnabas.runtime.world import Disk
+from barnabas.storage.dump import NotDumpable, batch_at
+from barnabas.storage.names import LOG_SUFFIX, parse_offset_file_name
 
 
 class Fault(NamedTuple):

@@ -16,21 +16,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from settings.topic import TopicConfig
-from storage.log import PartitionLog
-from storage.log_directory import LogDirectory
-from storage.names import directory_name
-from storage.partition_metadata import (
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.log_directory import LogDirectory
+from barnabas.storage.names import directory_name
+from barnabas.storage.partition_metadata import (
     MalformedPartitionMetadata,
     begin_partition_metadata,
     read_partition_metadata,
     sync_partition_metadata,
     write_partition_metadata,
 )
-from storage.producers import ProducerStateConfig
-from storage.recovery import LastRun
-from storage.segment import Folder
-from storage.shortage import is_shortage, lacks_descriptors
+from barnabas.storage.producers import ProducerStateConfig
+from barnabas.storage.recovery import LastRun
+from barnabas.storage.segment import Folder
+from barnabas.storage.shortage import is_shortage, lacks_descriptors
 
 _log = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from protocol.primitives import uuid_from_string, uuid_to_string
-from runtime.world import Disk
-from settings.errors import SettingsError
-from settings.properties import parse_properties
-from storage.checkpoints import (
+from barnabas.protocol.primitives import uuid_from_string, uuid_to_string
+from barnabas.runtime.world import Disk
+from barnabas.settings.errors import SettingsError
+from barnabas.settings.properties import parse_properties
+from barnabas.storage.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,

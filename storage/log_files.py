@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from storage.flushing import Flusher, FlushWork
-from storage.names import EXPIRED_SUFFIX
-from storage.producer_snapshots import SnapshotFiles
-from storage.producer_tracker import ProducerTracker
-from storage.producers import ProducerStateConfig, ProducerStates
-from storage.recovery import LoadedLog
-from storage.segment import Folder, Segment
-from storage.segment_list import SegmentList
-from storage.segment_removal import Removals
-from storage.segment_swaps import SegmentSwaps
+from barnabas.storage.flushing import Flusher, FlushWork
+from barnabas.storage.names import EXPIRED_SUFFIX
+from barnabas.storage.producer_snapshots import SnapshotFiles
+from barnabas.storage.producer_tracker import ProducerTracker
+from barnabas.storage.producers import ProducerStateConfig, ProducerStates
+from barnabas.storage.recovery import LoadedLog
+from barnabas.storage.segment import Folder, Segment
+from barnabas.storage.segment_list import SegmentList
+from barnabas.storage.segment_removal import Removals
+from barnabas.storage.segment_swaps import SegmentSwaps
 
 
 class LogFiles:

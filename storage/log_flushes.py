@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from settings.topic import TopicConfig
-from storage.flushing import FlushWork
-from storage.log_files import LogFiles
-from storage.log_health import LogHealth
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.flushing import FlushWork
+from barnabas.storage.log_files import LogFiles
+from barnabas.storage.log_health import LogHealth
 
 
 class _Log(Protocol):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from protocol.errors import ErrorCode, KafkaError
-from storage.shortage import is_shortage, lacks_room
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.storage.shortage import is_shortage, lacks_room
 
 
 class LogHealth:

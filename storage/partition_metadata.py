@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.primitives import ZERO_UUID, uuid_from_string, uuid_to_string
-from runtime.world import Disk
-from storage.checkpoints import write_durably
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.primitives import ZERO_UUID, uuid_from_string, uuid_to_string
+from barnabas.runtime.world import Disk
+from barnabas.storage.checkpoints import write_durably
 
 PARTITION_METADATA_FILE = "partition.metadata"
 _VERSION = "0"

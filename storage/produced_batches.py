@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import (
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import (
     OFFSET_AND_SIZE_BYTES,
     BatchHeader,
     set_base_offset_and_epoch,
     set_log_append_time,
 )
-from settings.topic import TopicConfig
-from storage.segment import AppendedBatch
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.segment import AppendedBatch
 
 
 def size_in_bytes(batches: Sequence[tuple[int, BatchHeader]], config: TopicConfig, log: object) -> int:

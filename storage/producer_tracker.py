@@ -8,10 +8,10 @@ import logging
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from protocol.records.batch import NO_TIMESTAMP, BatchHeader
-from protocol.records.control import read_end_txn
-from storage.producer_snapshots import SnapshotFiles
-from storage.producers import (
+from barnabas.protocol.records.batch import NO_TIMESTAMP, BatchHeader
+from barnabas.protocol.records.control import read_end_txn
+from barnabas.storage.producer_snapshots import SnapshotFiles
+from barnabas.storage.producers import (
     NO_WARRANT,
     CompletedTransaction,
     CorruptSnapshot,
@@ -21,8 +21,8 @@ from storage.producers import (
     decode_snapshot,
     encode_snapshot,
 )
-from storage.segment import Segment
-from storage.transaction_index import AbortedIndex, AbortedTransaction
+from barnabas.storage.segment import Segment
+from barnabas.storage.transaction_index import AbortedIndex, AbortedTransaction
 
 _log = logging.getLogger(__name__)
 

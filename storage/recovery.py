@@ -23,19 +23,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, crc_is_valid, read_header
-from runtime.world import File
-from settings.topic import TopicConfig
-from storage.checkpoints import (
+from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, crc_is_valid, read_header
+from barnabas.runtime.world import File
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
     TEMPORARY_SUFFIX,
     MalformedCheckpoint,
     parse_epochs,
     write_durably,
 )
-from storage.indexes import CorruptIndex
-from storage.leader_epochs import LeaderEpochs
-from storage.names import (
+from barnabas.storage.indexes import CorruptIndex
+from barnabas.storage.leader_epochs import LeaderEpochs
+from barnabas.storage.names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     EXPIRED_SUFFIX,
@@ -50,7 +50,7 @@ from storage.names import (
     offset_file_name,
     parse_offset_file_name,
 )
-from storage.segment import Folder, Segment, crc_of_file
+from barnabas.storage.segment import Folder, Segment, crc_of_file
 
 _log = logging.getLogger(__name__)
 

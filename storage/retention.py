@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from settings.topic import TopicConfig
+from barnabas.settings.topic import TopicConfig
 
 
 class AgingSegment(Protocol):

@@ -13,9 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from crc32c import crc32c
-
-from protocol.records.batch import (
+from barnabas.protocol.records.batch import (
     BATCH_HEADER_BYTES,
     NO_TIMESTAMP,
     OFFSET_AND_SIZE_BYTES,
@@ -23,9 +21,9 @@ from protocol.records.batch import (
     CorruptBatch,
     read_header,
 )
-from runtime.world import Bytes, Disk, File
-from storage.indexes import PAGE_BYTES, CorruptIndex, EntryFile, OffsetIndex, TimeIndex, TimestampOffset
-from storage.names import (
+from barnabas.runtime.world import Bytes, Disk, File
+from barnabas.storage.indexes import PAGE_BYTES, CorruptIndex, EntryFile, OffsetIndex, TimeIndex, TimestampOffset
+from barnabas.storage.names import (
     DELETED_SUFFIX,
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
@@ -36,7 +34,8 @@ from storage.names import (
     TRANSACTION_INDEX_SUFFIX,
     offset_file_name,
 )
-from storage.transaction_index import AbortedIndex
+from barnabas.storage.transaction_index import AbortedIndex
+from crc32c import crc32c
 
 _log = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from protocol.records.batch import BatchHeader
-from protocol.records.search import TooLargeToSearch, first_record_at
-from runtime.world import File, FileRegion
-from storage.segment import Segment
-from storage.transaction_index import AbortedTransaction
+from barnabas.protocol.records.batch import BatchHeader
+from barnabas.protocol.records.search import TooLargeToSearch, first_record_at
+from barnabas.runtime.world import File, FileRegion
+from barnabas.storage.segment import Segment
+from barnabas.storage.transaction_index import AbortedTransaction
 
 
 class LogSlice(NamedTuple):

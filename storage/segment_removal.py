@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from storage.segment import Folder, Segment
+from barnabas.storage.segment import Folder, Segment
 
 
 class SegmentRemoval:

@@ -19,12 +19,12 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from storage.flushing import Flusher
-from storage.names import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX
-from storage.producer_tracker import ProducerTracker
-from storage.segment import Folder, Segment
-from storage.segment_list import SegmentList
-from storage.segment_removal import Removals
+from barnabas.storage.flushing import Flusher
+from barnabas.storage.names import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX
+from barnabas.storage.producer_tracker import ProducerTracker
+from barnabas.storage.segment import Folder, Segment
+from barnabas.storage.segment_list import SegmentList
+from barnabas.storage.segment_removal import Removals
 
 
 @dataclass(slots=True)

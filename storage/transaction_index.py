@@ -16,9 +16,9 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from runtime.world import Disk, File
-from storage.checkpoints import write_durably
-from storage.indexes import PAGE_BYTES, CorruptIndex, EntryFile
+from barnabas.runtime.world import Disk, File
+from barnabas.storage.checkpoints import write_durably
+from barnabas.storage.indexes import PAGE_BYTES, CorruptIndex, EntryFile
 
 _ENTRY = struct.Struct(">hqqqq")
 _LAST_OFFSET = struct.Struct(">q")

@@ -26,7 +26,7 @@ from barnabas.cli import (
     transactions,
     why,
 )
-from runtime.version import version
+from barnabas.runtime.version import version
 
 app = typer.Typer(
     name="barnabas",

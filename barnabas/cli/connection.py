@@ -82,8 +82,8 @@ class Connection:
     def _of_file(self) -> dict[str, str]:
         if self.client_config is None:
             return {}
-        from settings.errors import SettingsError
-        from settings.properties import parse_properties
+        from barnabas.settings.errors import SettingsError
+        from barnabas.settings.properties import parse_properties
 
         try:
             found = parse_properties(self.client_config.read_text(), str(self.client_config))

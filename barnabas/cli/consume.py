@@ -19,7 +19,7 @@ from barnabas.cli.record_text import KINDS, json_of, text_of
 from barnabas.cli.session import run_connected
 from barnabas.cli.start_offsets import Place, Span, parse_span
 from barnabas.cluster.errors import WrongArgument
-from runtime.visible import visible_bytes
+from barnabas.runtime.visible import visible_bytes
 
 
 @dataclass(frozen=True)

@@ -229,7 +229,7 @@ def _replica_json(replica: ReplicaState) -> dict[str, Any]:
 
 
 def _api_name(key: int) -> str:
-    from protocol.api_keys import API_SPECS, ApiKey
+    from barnabas.protocol.api_keys import API_SPECS, ApiKey
 
     try:
         return API_SPECS[ApiKey(key)].name

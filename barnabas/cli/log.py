@@ -16,7 +16,7 @@ def dump(
     batches: Annotated[bool, typer.Option("--batches", help="Print batches without their records.")] = False,
 ) -> None:
     """Print segments, indexes, checkpoints and snapshots as text."""
-    from storage.dump import main
+    from barnabas.storage.dump import main
 
     raise typer.Exit(main([str(file) for file in files] + (["--batches"] if batches else [])))
 
@@ -29,6 +29,6 @@ def check(
 
     Exit code 1 if there are any. Stop the broker first: a segment that is being written looks damaged.
     """
-    from storage.log_check import main
+    from barnabas.storage.log_check import main
 
     raise typer.Exit(main([str(place) for place in places]))

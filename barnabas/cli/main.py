@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from runtime.visible import visible_lines
+from barnabas.runtime.visible import visible_lines
 
 NODES = {"broker": "broker", "controller": "kraft"}
 """Commands that become a node, and the module to run."""

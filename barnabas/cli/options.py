@@ -58,7 +58,7 @@ def program() -> str:
 
 def overrides_from(texts: Sequence[str] | None) -> Mapping[str, str]:
     """Parses `KEY=VALUE` texts; warns on standard error about keys unknown to Kafka. Raises `WrongArgument`."""
-    from settings.definitions import closest_key, find_broker_key, is_plugin_key
+    from barnabas.settings.definitions import closest_key, find_broker_key, is_plugin_key
 
     overrides = {}
     for text in texts or []:

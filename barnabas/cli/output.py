@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from runtime.visible import visible, visible_lines
+from barnabas.runtime.visible import visible, visible_lines
 
 Cell = str | int | float | bool | None
 Json = object

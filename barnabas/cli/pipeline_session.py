@@ -28,7 +28,7 @@ def errors_in_one_line() -> Iterator[None]:
     from barnabas.pipeline.errors import PipelineError, WrongUse
     from barnabas.pipeline.spark_errors import refusal as refusal_of_spark
     from barnabas.pipeline.spark_errors import spark_errors
-    from protocol.errors import KafkaError
+    from barnabas.protocol.errors import KafkaError
 
     def terminate(_number: int, _frame: Any) -> None:
         raise Terminated

@@ -195,7 +195,7 @@ class _Shipment:
             raise wrong
 
     async def _enqueue(self, producer: Producer, record: Outgoing, partition: int | None) -> FutureRecordMetadata:
-        from protocol.errors import KafkaError
+        from barnabas.protocol.errors import KafkaError
 
         self._taken += 1
         try:
@@ -211,7 +211,7 @@ class _Shipment:
             raise _of_record(self._taken, error) from None
 
     async def _settle(self, left: int) -> None:
-        from protocol.errors import KafkaError
+        from barnabas.protocol.errors import KafkaError
 
         while len(self._under_way) > left:
             try:

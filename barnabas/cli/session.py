@@ -70,7 +70,7 @@ def run_until_done(work: Callable[[], Awaitable[T]]) -> T:
     import trio
 
     from barnabas.client.cluster import NoBrokerAvailable
-    from protocol.errors import KafkaError
+    from barnabas.protocol.errors import KafkaError
 
     came: list[int] = []
 
@@ -138,7 +138,7 @@ def with_cluster(
         import trio
 
         from barnabas.client.cluster import Cluster
-        from runtime.real import real_world
+        from barnabas.runtime.real import real_world
 
         async with trio.open_nursery() as nursery:
             cluster = Cluster(real_world(), nursery, addresses, client_id="barnabas-cli", settings=settings)

@@ -13,8 +13,8 @@ from barnabas.cli.options import pairs_from
 from barnabas.cluster.errors import ClusterError, WrongArgument
 
 if TYPE_CHECKING:
-    from kraft.raft.voters import VoterSet
-    from settings.node import NodeSettings
+    from barnabas.kraft.raft.voters import VoterSet
+    from barnabas.settings.node import NodeSettings
 
 app = typer.Typer(help="Format log directories before a node's first start.", rich_markup_mode=None)
 
@@ -52,9 +52,9 @@ def format_(  # noqa: PLR0913, PLR0917 - each is an option
     ] = False,
 ) -> None:
     """Format the log directories of a node."""
-    from kraft.format import FormatError, FormatRequest, format_directories
-    from kraft.metadata.bootstrap import UnknownLevel, bootstrap_records
-    from runtime.disk import RealDisk
+    from barnabas.kraft.format import FormatError, FormatRequest, format_directories
+    from barnabas.kraft.metadata.bootstrap import UnknownLevel, bootstrap_records
+    from barnabas.runtime.disk import RealDisk
 
     if standalone + (initial_controllers is not None) + no_initial_controllers > 1:
         raise WrongArgument("--standalone, --initial-controllers and --no-initial-controllers exclude each other")
@@ -88,9 +88,9 @@ def format_(  # noqa: PLR0913, PLR0917 - each is an option
 @app.command()
 def info(config: Config) -> None:
     """Show cluster id, node id and directory ids of a node's log directories."""
-    from protocol.primitives import uuid_to_string
-    from runtime.disk import RealDisk
-    from storage.log_directory import LogDirectoryError, read_meta_properties
+    from barnabas.protocol.primitives import uuid_to_string
+    from barnabas.runtime.disk import RealDisk
+    from barnabas.storage.log_directory import LogDirectoryError, read_meta_properties
 
     problems = 0
     for directory in load(config).all_log_dirs:
@@ -115,8 +115,8 @@ def info(config: Config) -> None:
 @app.command("random-uuid")
 def random_uuid_() -> None:
     """Print a random id for a new cluster."""
-    from protocol.primitives import uuid_to_string
-    from runtime.uuids import random_uuid
+    from barnabas.protocol.primitives import uuid_to_string
+    from barnabas.runtime.uuids import random_uuid
 
     typer.echo(uuid_to_string(random_uuid(random.SystemRandom())))
 
@@ -128,8 +128,13 @@ def version_mapping(
     ] = None,
 ) -> None:
     """Show the highest feature levels that a release supports."""
-    from kraft.metadata.bootstrap import UnknownLevel, metadata_version_level
-    from kraft.metadata.features import METADATA_VERSION, METADATA_VERSION_NAMES, SUPPORTED_FEATURES, unmet_dependency
+    from barnabas.kraft.metadata.bootstrap import UnknownLevel, metadata_version_level
+    from barnabas.kraft.metadata.features import (
+        METADATA_VERSION,
+        METADATA_VERSION_NAMES,
+        SUPPORTED_FEATURES,
+        unmet_dependency,
+    )
 
     try:
         chosen = max(METADATA_VERSION_NAMES) if release_version is None else metadata_version_level(release_version)
@@ -150,8 +155,8 @@ def feature_dependencies(
     ],
 ) -> None:
     """Show the feature levels that a level depends on."""
-    from kraft.metadata.bootstrap import UnknownLevel
-    from kraft.metadata.features import FEATURE_DEPENDENCIES, SUPPORTED_FEATURES, unsupported_reason
+    from barnabas.kraft.metadata.bootstrap import UnknownLevel
+    from barnabas.kraft.metadata.features import FEATURE_DEPENDENCIES, SUPPORTED_FEATURES, unsupported_reason
 
     try:
         levels = _levels(None, features)
@@ -168,11 +173,11 @@ def feature_dependencies(
 
 def load(config: Path) -> NodeSettings:
     """Reads the settings of a broker or a controller, by process.roles. Raises `WrongArgument`."""
-    from runtime.process import ArgumentError, read_config
-    from settings.broker import load_broker_settings
-    from settings.controller import load_controller_settings
-    from settings.errors import SettingsError
-    from settings.properties import parse_properties
+    from barnabas.runtime.process import ArgumentError, read_config
+    from barnabas.settings.broker import load_broker_settings
+    from barnabas.settings.controller import load_controller_settings
+    from barnabas.settings.errors import SettingsError
+    from barnabas.settings.properties import parse_properties
 
     try:
         text = read_config(str(config))
@@ -190,10 +195,10 @@ def _first_voters(
     """The voters of a new quorum; None if they are in the settings, or if this node joins one.
 
     Raises `WrongArgument` or `FormatError`."""
-    from kraft.initial_controllers import parse_initial_controllers, standalone_controller
-    from kraft.raft.voters import Endpoint
-    from runtime.uuids import random_uuid
-    from settings.controller import ControllerSettings
+    from barnabas.kraft.initial_controllers import parse_initial_controllers, standalone_controller
+    from barnabas.kraft.raft.voters import Endpoint
+    from barnabas.runtime.uuids import random_uuid
+    from barnabas.settings.controller import ControllerSettings
 
     listener_name = settings.controller_listener_names[0]
     if settings.controller_quorum_voters and (standalone or initial_controllers is not None):
@@ -230,7 +235,7 @@ def _check_kraft_version(levels: dict[str, int], settings: NodeSettings) -> None
 
 def _levels(release_version: str | None, features: list[str] | None) -> dict[str, int]:
     """Feature levels from the options. Raises `WrongArgument` or `UnknownLevel`."""
-    from kraft.metadata.bootstrap import metadata_version_level
+    from barnabas.kraft.metadata.bootstrap import metadata_version_level
 
     levels = {}
     if release_version is not None:

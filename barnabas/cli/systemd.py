@@ -62,7 +62,7 @@ def systemd(
     ] = None,
 ) -> None:
     """Print a systemd unit that runs a node."""
-    from settings.controller import ControllerSettings
+    from barnabas.settings.controller import ControllerSettings
 
     settings = storage.load(config)
     role = "controller" if isinstance(settings, ControllerSettings) else "broker"

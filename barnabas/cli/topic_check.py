@@ -10,7 +10,7 @@ from barnabas.cluster.errors import ClusterError
 
 if TYPE_CHECKING:
     from barnabas.client.consumer.consumer import Consumer
-    from protocol.errors import KafkaError
+    from barnabas.protocol.errors import KafkaError
 
 
 async def existing_partitions(connection: Connection, topic: str) -> int:

@@ -96,9 +96,9 @@ def why(
 
 def _ask(addresses: Sequence[NodeAddress], logs: Mapping[str, Path], text: str, timeout_seconds: float) -> Answers:
     """Raises `NoAnswer` if no node answers."""
+    from barnabas.runtime.real import real_world
     from barnabas.why.decision_log import read_log
     from barnabas.why.node_queries import ask_all
-    from runtime.real import real_world
 
     logged = [it for name, path in logs.items() for it in read_log(path, name)]
     answers = run_until_done(lambda: ask_all(real_world().network, addresses, text, timeout_seconds, logged))
@@ -134,8 +134,8 @@ def _addresses(http: str | None, connection: Connection) -> tuple[list[NodeAddre
 
 
 async def _found_by_listeners(admin: Admin) -> list[NodeAddress]:
+    from barnabas.runtime.real import real_world
     from barnabas.why.node_addresses import NodeListener, find_all
-    from runtime.real import real_world
 
     described = await admin.describe_cluster(include_fenced_brokers=True)
     quorum = await admin.describe_metadata_quorum()

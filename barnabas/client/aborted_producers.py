@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from protocol.records.batch import BatchHeader
-from protocol.records.control import read_end_txn
+from barnabas.protocol.records.batch import BatchHeader
+from barnabas.protocol.records.control import read_end_txn
 
 Buffer = bytes | bytearray | memoryview
 

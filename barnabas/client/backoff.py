@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.world import Chance
+from barnabas.runtime.world import Chance
 
 MOST_DOUBLINGS = 20
 

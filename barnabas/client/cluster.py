@@ -29,11 +29,11 @@ from barnabas.client.metadata import (
     nodes_of,
     partitions_of,
 )
-from protocol.errors import ErrorCode, KafkaError, error_code
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.schema import Message
-from runtime.channel import Authenticator, ChannelError, NotSent
-from runtime.world import World
+from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas.protocol.schema import Message
+from barnabas.runtime.channel import Authenticator, ChannelError, NotSent
+from barnabas.runtime.world import World
 
 __all__ = [
     "NO_LEADER",

@@ -17,10 +17,10 @@ from barnabas.client.backoff import Backoff
 from barnabas.client.cluster_settings import ClusterSettings
 from barnabas.client.errors import UnsupportedVersionException
 from barnabas.client.metadata import Node
-from protocol.api_keys import API_SPECS, ApiKey
-from protocol.errors import ErrorCode, UnsupportedFieldError
-from protocol.schema import Message
-from runtime.channel import (
+from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.protocol.errors import ErrorCode, UnsupportedFieldError
+from barnabas.protocol.schema import Message
+from barnabas.runtime.channel import (
     AuthenticationFailed,
     Authenticator,
     CallTimedOut,
@@ -30,7 +30,7 @@ from runtime.channel import (
     NotSent,
     UnsupportedVersion,
 )
-from runtime.world import World
+from barnabas.runtime.world import World
 
 log = logging.getLogger(__name__)
 

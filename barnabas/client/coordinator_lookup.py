@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 
 from barnabas.client.metadata import Node
-from protocol.errors import ErrorCode, KafkaError, error_code
-from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 STALE_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 """Error codes after which the coordinator has to be looked up again."""

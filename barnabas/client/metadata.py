@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from protocol.errors import ErrorCode, error_code
-from protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
-from protocol.primitives import ZERO_UUID
+from barnabas.protocol.errors import ErrorCode, error_code
+from barnabas.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
+from barnabas.protocol.primitives import ZERO_UUID
 
 NO_LEADER = -1
 

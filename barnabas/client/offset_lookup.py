@@ -7,8 +7,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from barnabas.client.metadata import Leadership, TopicPartition
-from protocol.errors import ErrorCode, error_code
-from protocol.messages.list_offsets import (
+from barnabas.protocol.errors import ErrorCode, error_code
+from barnabas.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from uuid import UUID
 
 from barnabas.client.errors import ConfigException, SerializationException
-from protocol.errors import KafkaError
+from barnabas.protocol.errors import KafkaError
 
 Headers = Sequence[tuple[str, bytes | None]]
 UUID_CHARACTERS = 36

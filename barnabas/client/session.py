@@ -14,10 +14,10 @@ import trio
 from barnabas.client.cluster import Cluster
 from barnabas.client.cluster_settings import ClusterSettings
 from barnabas.client.settings import ClientSettings
-from runtime.channel import Authenticator
-from runtime.network import canonical_names
-from runtime.real import real_world
-from runtime.world import World
+from barnabas.runtime.channel import Authenticator
+from barnabas.runtime.network import canonical_names
+from barnabas.runtime.real import real_world
+from barnabas.runtime.world import World
 
 CANONICAL = "resolve_canonical_bootstrap_servers_only"
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from barnabas.cluster.plan import Start
 from barnabas.cluster.processes import ProcessId
-from runtime.process import EXIT_WELL, EXIT_WRONG_ARGUMENT
+from barnabas.runtime.process import EXIT_WELL, EXIT_WRONG_ARGUMENT
 
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0

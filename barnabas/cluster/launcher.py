@@ -21,11 +21,11 @@ from pathlib import Path
 from barnabas.cluster.keeping import Keeper, Kept
 from barnabas.cluster.plan import LAUNCHER_REFUSES, Plan, Start
 from barnabas.cluster.processes import ProcessId
-from kraft.format import FormatError, FormatRequest, format_directories
-from kraft.metadata.bootstrap import bootstrap_records
-from runtime.disk import RealDisk
-from runtime.process import ArgumentError, Program, name_process, read_config, run_program
-from settings.errors import SettingsError
+from barnabas.kraft.format import FormatError, FormatRequest, format_directories
+from barnabas.kraft.metadata.bootstrap import bootstrap_records
+from barnabas.runtime.disk import RealDisk
+from barnabas.runtime.process import ArgumentError, Program, name_process, read_config, run_program
+from barnabas.settings.errors import SettingsError
 
 
 def main() -> int:

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from barnabas.cluster.errors import ClusterError, WrongArgument
-from protocol.primitives import uuid_to_string
-from runtime.uuids import random_uuid
-from settings.errors import SettingsError
-from settings.node import HTTP_LISTENER
-from settings.properties import parse_properties, render_properties
+from barnabas.protocol.primitives import uuid_to_string
+from barnabas.runtime.uuids import random_uuid
+from barnabas.settings.errors import SettingsError
+from barnabas.settings.node import HTTP_LISTENER
+from barnabas.settings.properties import parse_properties, render_properties
 
 LOCAL_SHAPE = Path(__file__).resolve().parent / "shape"
 """A link to `cluster-configs/local`, so that it is there wherever this package was installed."""

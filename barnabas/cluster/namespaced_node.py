@@ -20,7 +20,7 @@ import trio
 from barnabas.cluster.layout import Layout
 from barnabas.cluster.plan import MODULES
 from barnabas.cluster.proxied_node import faulty_world
-from runtime.process import CannotRun, Program
+from barnabas.runtime.process import CannotRun, Program
 
 _CLONE_NEWNET = 0x40000000
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from runtime.world import Connection, ConnectionLost, DialFailed, DialRefused, Network
+from barnabas.runtime.world import Connection, ConnectionLost, DialFailed, DialRefused, Network
 
 MAX_HEAD_BYTES = 16 << 10
 MAX_BODY_BYTES = 8 << 20

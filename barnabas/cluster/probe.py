@@ -9,10 +9,10 @@ import socket
 from itertools import count
 from typing import Any, TypeVar
 
-from protocol.api_keys import API_SPECS, ApiKey
-from protocol.errors import MalformedMessage
-from protocol.headers import RequestHeader, ResponseHeader
-from protocol.schema import Message, decode, decode_prefix, encode
+from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.protocol.errors import MalformedMessage
+from barnabas.protocol.headers import RequestHeader, ResponseHeader
+from barnabas.protocol.schema import Message, decode, decode_prefix, encode
 
 Response = TypeVar("Response", bound=Message)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import trio
 
 from barnabas.cluster.proxy.server import CONNECTED, LOOPBACK
-from runtime.world import Connection, ConnectionLost, DialFailed, DialRefused, Listener, Network
+from barnabas.runtime.world import Connection, ConnectionLost, DialFailed, DialRefused, Listener, Network
 
 AGAIN_SECONDS = 0.005
 

@@ -21,11 +21,11 @@ from barnabas.cluster.plan import MODULES
 from barnabas.cluster.power import cut_power
 from barnabas.cluster.proxied_network import ProxiedNetwork
 from barnabas.cluster.proxy.rules import CLIENT
-from runtime.disk import RealDisk, RealFile
-from runtime.process import Program
-from runtime.real import real_world
-from runtime.simulated.disk import renamed_point
-from runtime.world import Bytes, Clock, World
+from barnabas.runtime.disk import RealDisk, RealFile
+from barnabas.runtime.process import Program
+from barnabas.runtime.real import real_world
+from barnabas.runtime.simulated.disk import renamed_point
+from barnabas.runtime.world import Bytes, Clock, World
 
 
 def page_of(layout: Layout, name: str) -> FaultPage:

@@ -18,19 +18,19 @@ from typing import Any
 
 import trio
 
+from barnabas.broker.node import BrokerNode, run_broker
 from barnabas.client.cluster import Cluster, ClusterSettings
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.layout import LOCAL_SHAPE, Node
-from broker.node import BrokerNode, run_broker
-from kraft.format import FormatRequest, format_directories
-from kraft.metadata.bootstrap import bootstrap_records
-from kraft.node import run_controller
-from runtime.simulated import Universe
-from runtime.world import World
-from settings.broker import BrokerSettings, load_broker_settings
-from settings.controller import ControllerSettings, load_controller_settings
-from settings.node import HTTP_LISTENER
-from settings.properties import parse_properties, render_properties
+from barnabas.kraft.format import FormatRequest, format_directories
+from barnabas.kraft.metadata.bootstrap import bootstrap_records
+from barnabas.kraft.node import run_controller
+from barnabas.runtime.simulated import Universe
+from barnabas.runtime.world import World
+from barnabas.settings.broker import BrokerSettings, load_broker_settings
+from barnabas.settings.controller import ControllerSettings, load_controller_settings
+from barnabas.settings.node import HTTP_LISTENER
+from barnabas.settings.properties import parse_properties, render_properties
 
 log = logging.getLogger(__name__)
 

@@ -99,7 +99,7 @@ def quorum_status(controllers: Iterable[Node]) -> QuorumStatus | None:
     """The quorum, as the active controller reports it; None while there is none, or it does not know its high
     watermark yet.
     """
-    from protocol.messages.describe_quorum import (
+    from barnabas.protocol.messages.describe_quorum import (
         DescribeQuorumRequest,
         DescribeQuorumResponse,
         RequestPartitionData,
@@ -135,7 +135,7 @@ class BrokerView:
 
 def broker_view(port: int) -> BrokerView:
     """The metadata that the broker at `port` returns to clients. Raises `NoAnswer`."""
-    from protocol.messages.metadata import MetadataRequest, MetadataResponse
+    from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
     alive = frozenset(_alive(port))
     response = ask(port, MetadataRequest(topics=None), MetadataResponse, _PROBE_SECONDS)
@@ -150,14 +150,14 @@ def broker_view(port: int) -> BrokerView:
 
 def _alive(port: int) -> list[int]:
     """Metadata lists a broker that was killed for some seconds more."""
-    from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+    from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
     response = ask(port, DescribeClusterRequest(endpoint_type=1), DescribeClusterResponse, _PROBE_SECONDS)
     return sorted(each.broker_id for each in response.brokers)
 
 
 def _partitions(brokers: list[Node], topics: Sequence[str] | None) -> tuple[list[int], list[PartitionStatus]]:
-    from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+    from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
     wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
     for broker in brokers:
@@ -192,7 +192,7 @@ def _partitions(brokers: list[Node], topics: Sequence[str] | None) -> tuple[list
 
 def _high_watermarks(ports: dict[int, int], leaders: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
     """One question to each leader for all its partitions."""
-    from protocol.messages.list_offsets import (
+    from barnabas.protocol.messages.list_offsets import (
         ListOffsetsPartition,
         ListOffsetsRequest,
         ListOffsetsResponse,

@@ -16,7 +16,7 @@ from barnabas.demo.ledger import Ledger, Verdict, Window
 from barnabas.demo.scenario import RECOVERY_SECONDS, Scenario, Stage
 from barnabas.demo.status_watch import StatusWatch, is_whole
 from barnabas.demo.workload import Load, run_load
-from protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.errors import ErrorCode, KafkaError
 
 TOPIC = "demo"
 PARTITIONS_COUNT = 3

@@ -6,10 +6,10 @@ import time
 from dataclasses import dataclass
 
 from barnabas.cluster.probe import NoAnswer, ask
-from protocol.errors import ErrorCode, error_code
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from protocol.records.builder import build_batch
-from protocol.records.record import Record
+from barnabas.protocol.errors import ErrorCode, error_code
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.record import Record
 
 ANSWER_SECONDS = 20.0
 

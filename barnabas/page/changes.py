@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from runtime.decisions import DecisionKind
+from barnabas.runtime.decisions import DecisionKind
 
 WHY = "observed by polling; Kafka's protocol does not report the cause"
 

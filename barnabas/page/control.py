@@ -15,7 +15,7 @@ from barnabas.cluster.errors import ClusterError, WrongArgument
 from barnabas.page.feed import Feed
 from barnabas.page.links import Links
 from barnabas.page.local_side import LocalSide
-from runtime.world import Clock
+from barnabas.runtime.world import Clock
 
 Json = Mapping[str, Any]
 Do = Callable[[str, Json], Awaitable[None]]

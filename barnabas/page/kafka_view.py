@@ -25,9 +25,9 @@ from barnabas.page.node_state import (
     PartitionState,
 )
 from barnabas.page.watch import Address, Watch
+from barnabas.protocol.errors import KafkaError
+from barnabas.runtime.world import World
 from barnabas.why.node_addresses import NodeAddress, NodeListener, candidates, probe
-from protocol.errors import KafkaError
-from runtime.world import World
 
 INTERVAL_SECONDS = 1.0
 DISCOVERY_SECONDS = 10.0

@@ -19,8 +19,8 @@ from barnabas.demo.workload import CLIENT, Load, run_load
 from barnabas.page.background_task import BackgroundTask
 from barnabas.page.control import NotNow
 from barnabas.page.feed import Feed
-from protocol.errors import ErrorCode, KafkaError
-from runtime.world import World
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.runtime.world import World
 
 TOPIC = "demo"
 PARTITIONS_COUNT = 3

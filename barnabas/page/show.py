@@ -22,7 +22,7 @@ from barnabas.page.node_state import NodeName
 from barnabas.page.server import Page, PageAddress
 from barnabas.page.tour import Tour
 from barnabas.page.watch import Address, Watch
-from runtime.real import real_world
+from barnabas.runtime.real import real_world
 
 
 @dataclass(slots=True)

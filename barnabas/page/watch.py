@@ -18,10 +18,10 @@ from barnabas.page.event_groups import grouped
 from barnabas.page.feed import Feed
 from barnabas.page.node_state import NodeName, NodeState, NotAState, read_state
 from barnabas.page.sight import Sight, cluster_event, partitions_event
+from barnabas.runtime.world import World
 from barnabas.why.node_addresses import NodeAddress
 from barnabas.why.node_queries import ask_all
 from barnabas.why.story import story
-from runtime.world import World
 
 INTERVAL_SECONDS = 0.5
 ANSWER_SECONDS = 1.5

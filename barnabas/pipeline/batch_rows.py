@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from barnabas.pipeline.log_files import Chunk
 from barnabas.pipeline.log_transactions import AbortedBatches
-from protocol.records.batch import BatchHeader
-from protocol.records.control import read_end_txn
+from barnabas.protocol.records.batch import BatchHeader
+from barnabas.protocol.records.control import read_end_txn
 
 COMMIT, ABORT, OTHER_CONTROL = "commit", "abort", "control"
 

@@ -28,10 +28,10 @@ from barnabas.pipeline.fetch_ahead import (
 )
 from barnabas.pipeline.response_errors import is_retriable, partition_error
 from barnabas.pipeline.retry_policy import Retries, RetryPolicy
-from protocol.errors import ErrorCode, KafkaError, error_code
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.primitives import ZERO_UUID
-from protocol.schema import Message
+from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.primitives import ZERO_UUID
+from barnabas.protocol.schema import Message
 
 ANY_BROKER_TIMEOUT_MS = 10_000
 """Timeout per broker of a request that any broker answers: one that hangs must not use up the retry timeout."""

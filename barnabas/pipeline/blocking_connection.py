@@ -16,8 +16,8 @@ import numpy as np
 
 from barnabas.pipeline.addresses import Address
 from barnabas.pipeline.errors import ConnectionFailed, NotSent, TimedOut, UnsupportedVersion
-from protocol.api_keys import API_SPECS, ApiKey, ApiSpec
-from protocol.client_exchange import (
+from barnabas.protocol.api_keys import API_SPECS, ApiKey, ApiSpec
+from barnabas.protocol.client_exchange import (
     MAX_HANDSHAKE_BYTES,
     Handshake,
     NoCommonVersion,
@@ -27,9 +27,9 @@ from protocol.client_exchange import (
     decode_response,
     response_body,
 )
-from protocol.errors import EncodeError, MalformedMessage
-from protocol.framing import frame
-from protocol.schema import Message
+from barnabas.protocol.errors import EncodeError, MalformedMessage
+from barnabas.protocol.framing import frame
+from barnabas.protocol.schema import Message
 
 CLIENT_SOFTWARE_NAME = "barnabas-pipeline"
 

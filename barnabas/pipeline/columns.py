@@ -18,14 +18,14 @@ import pyarrow as pa
 from barnabas.client.aborted_producers import AbortedProducers
 from barnabas.pipeline.record_positions import RecordPositions
 from barnabas.pipeline.varints import Bytes, Ints, read_varints, read_varlongs
-from protocol.records.batch import (
+from barnabas.protocol.records.batch import (
     BATCH_HEADER_BYTES,
     BatchHeader,
     CorruptBatch,
     crc_is_valid,
     iterate_batches,
 )
-from protocol.records.record import CLIENT_LIMIT_BYTES, SERVED_LIMIT_RECORDS, decode_fields, payload_of
+from barnabas.protocol.records.record import CLIENT_LIMIT_BYTES, SERVED_LIMIT_RECORDS, decode_fields, payload_of
 
 Buffer = bytes | bytearray | memoryview
 

@@ -30,7 +30,7 @@ from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import BlockingError, PipelineError
 from barnabas.pipeline.jobs.lag import positions_of_group
 from barnabas.pipeline.jobs.topics import TopicIdentity, find_or_create
-from protocol.errors import KafkaError
+from barnabas.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,8 +9,8 @@ from barnabas.client.metadata import TopicPartition
 from barnabas.client.offset_lookup import Isolation
 from barnabas.pipeline.addresses import Address
 from barnabas.pipeline.blocking_connection import BlockingConnection, PendingRequest
-from protocol.errors import ErrorCode, KafkaError, error_code
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
 
 class FetchedPartition(NamedTuple):

@@ -12,8 +12,8 @@ from barnabas.client.coordinator_lookup import CoordinatorType
 from barnabas.client.metadata import TopicPartition
 from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import PipelineError
-from protocol.errors import ErrorCode, KafkaError, error_code
-from protocol.messages.offset_commit import (
+from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
+from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

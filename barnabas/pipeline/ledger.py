@@ -20,8 +20,8 @@ from barnabas.client.coordinator_lookup import CoordinatorType
 from barnabas.pipeline.blocking_cluster import BlockingCluster, CoordinatorRequest
 from barnabas.pipeline.errors import LedgerError
 from barnabas.pipeline.transaction import Transaction
-from protocol.errors import ErrorCode, KafkaError, error_code
-from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
+from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 
 GROUP_PREFIX = "spark-sink-"
 LEDGER_PARTITION = 0

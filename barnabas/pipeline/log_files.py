@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from barnabas.pipeline.errors import PipelineError
-from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, crc_is_valid, read_header
-from storage.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, parse_offset_file_name
+from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, crc_is_valid, read_header
+from barnabas.storage.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, parse_offset_file_name
 
 CHUNK_BYTES = 8 * 1024 * 1024
 _MAX_LISTINGS = 5

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.log_files import read_heads, segment_files
-from protocol.records.batch import BatchHeader
-from protocol.records.control import read_end_txn
-from storage.indexes import CorruptIndex
-from storage.names import SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX, parse_offset_file_name
-from storage.producers import NO_OFFSET, CorruptSnapshot, decode_snapshot
-from storage.transaction_index import AbortedTransaction, read_entries
+from barnabas.protocol.records.batch import BatchHeader
+from barnabas.protocol.records.control import read_end_txn
+from barnabas.storage.indexes import CorruptIndex
+from barnabas.storage.names import SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX, parse_offset_file_name
+from barnabas.storage.producers import NO_OFFSET, CorruptSnapshot, decode_snapshot
+from barnabas.storage.transaction_index import AbortedTransaction, read_entries
 
 AbortedRange = tuple[int, int, int]
 """Producer id, first offset, offset of the marker."""

@@ -17,8 +17,8 @@ from barnabas.pipeline.blocking_cluster import BlockingCluster, ClusterView
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.planner import OffsetRange
 from barnabas.pipeline.reading_options import Position, Positions, ReadingOptions, Subscription
-from protocol.errors import ErrorCode, KafkaError
-from protocol.primitives import ZERO_UUID, uuid_from_string, uuid_to_string
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.primitives import ZERO_UUID, uuid_from_string, uuid_to_string
 
 TOPIC_IDS = "@topicIds"
 FIRST = "@first"

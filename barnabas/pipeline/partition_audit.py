@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from protocol.records.batch import MAX_INT32, NO_SEQUENCE
+from barnabas.protocol.records.batch import MAX_INT32, NO_SEQUENCE
 
 Ints = npt.NDArray[np.int64]
 Interval = tuple[int, int]

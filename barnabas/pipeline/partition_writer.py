@@ -20,13 +20,13 @@ from barnabas.pipeline.response_errors import partition_error
 from barnabas.pipeline.routing import HEADERS, KEY, TIMESTAMP, VALUE
 from barnabas.pipeline.task_reports import AnotherWriter, PartitionReport, TaskAttempt
 from barnabas.pipeline.transaction import FENCED
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.records.batch import add_to_sequence
-from protocol.records.builder import build_batch
-from protocol.records.compression import Compression
-from protocol.records.layout import Fields
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.records.batch import add_to_sequence
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.compression import Compression
+from barnabas.protocol.records.layout import Fields
 
 PRODUCE_VERSION = 9
 """From version 12 on the leader would add the partition to the transaction."""

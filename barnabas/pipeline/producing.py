@@ -30,8 +30,8 @@ from barnabas.pipeline.task_reports import (
     current_task_attempt,
     failure_report,
 )
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 
 OWN_GROUP = "spark-sink"
 

@@ -17,9 +17,9 @@ from barnabas.pipeline.columns import Columns, Progress, Window, decode_columns
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.fetch_ahead import FetchAhead, FetchedPartition
 from barnabas.pipeline.offsets import earliest_offsets, latest_offsets, lost_at_end, lost_at_start, recreated, vanished
-from protocol.errors import ErrorCode, KafkaError
-from protocol.primitives import ZERO_UUID
-from protocol.records.batch import CorruptBatch, iterate_batches
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.primitives import ZERO_UUID
+from barnabas.protocol.records.batch import CorruptBatch, iterate_batches
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from barnabas.pipeline.varints import Ints
-from protocol.records.batch import CorruptBatch
+from barnabas.protocol.records.batch import CorruptBatch
 
 _MIN_RUN = 16
 """For fewer records the slices cost more than they save."""

@@ -17,8 +17,8 @@ from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.log_files import log_end_offset, segment_files, split_offsets
 from barnabas.pipeline.log_transactions import AbortedRange, find_transactions
-from protocol.records.batch import BatchHeader
-from storage.checkpoints import (
+from barnabas.protocol.records.batch import BatchHeader
+from barnabas.storage.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -28,8 +28,8 @@ from storage.checkpoints import (
     parse_epochs,
     parse_offsets,
 )
-from storage.log_directory import CLEAN_SHUTDOWN_FILE, META_PROPERTIES_FILE, LogDirectoryError, MetaProperties
-from storage.names import METADATA_TOPIC, parse_directory_name
+from barnabas.storage.log_directory import CLEAN_SHUTDOWN_FILE, META_PROPERTIES_FILE, LogDirectoryError, MetaProperties
+from barnabas.storage.names import METADATA_TOPIC, parse_directory_name
 
 UNKNOWN = -1
 DEEPEST = 4

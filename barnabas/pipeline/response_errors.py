@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from barnabas.client.metadata import STALE_METADATA
-from protocol.errors import ErrorCode, error_code
+from barnabas.protocol.errors import ErrorCode, error_code
 
 
 def is_retriable(code: ErrorCode) -> bool:

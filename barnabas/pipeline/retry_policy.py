@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from barnabas.client.backoff import Backoff
 from barnabas.pipeline.errors import TimedOut
-from protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.errors import ErrorCode, KafkaError
 
 MISSING_TOPIC_MS = 5_000
 """A broker may not know a new topic yet. If this time passes, the topic does not exist."""

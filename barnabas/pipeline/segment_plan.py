@@ -31,7 +31,7 @@ from barnabas.pipeline.replicas import (
     tasks_of,
     topic_choice,
 )
-from protocol.records.batch import CorruptBatch
+from barnabas.protocol.records.batch import CorruptBatch
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,8 @@ from barnabas.pipeline.routing import HEADERS, KEY, PARTITION, TARGET, TIMESTAMP
 from barnabas.pipeline.spark_errors import refusal, spark_errors
 from barnabas.pipeline.task_reports import REPORT_COLUMNS, PartitionReport
 from barnabas.pipeline.transaction import Transaction
-from protocol.errors import KafkaError
-from protocol.records.compression import Compression
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.records.compression import Compression
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -27,7 +27,7 @@ from barnabas.pipeline.planner import OffsetRange, limited, ranges_between, spli
 from barnabas.pipeline.range_reader import Reading, read_range
 from barnabas.pipeline.reading_options import ReadingOptions, includes_headers, read_options
 from barnabas.pipeline.worker_errors import errors_in_one_line
-from protocol.primitives import ZERO_UUID
+from barnabas.protocol.primitives import ZERO_UUID
 
 COLUMNS = {
     "key": "BINARY",

@@ -41,11 +41,11 @@ from barnabas.pipeline.blocking_cluster import BlockingCluster, CoordinatorReque
 from barnabas.pipeline.blocking_connection import CLIENT_SOFTWARE_NAME
 from barnabas.pipeline.errors import BlockingError, Fenced, OutcomeUnknown, TookTooLong, TransactionError
 from barnabas.pipeline.response_errors import response_error
-from protocol.client_exchange import CLIENT_SOFTWARE_VERSION
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
-from protocol.schema import Message
+from barnabas.protocol.client_exchange import CLIENT_SOFTWARE_VERSION
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest
+from barnabas.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from barnabas.protocol.schema import Message
 
 FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from barnabas.pipeline.errors import PipelineError
-from protocol.errors import KafkaError
+from barnabas.protocol.errors import KafkaError
 
 HIDE = "SPARK_HIDE_TRACEBACK"
 """Environment variable that Spark reads when it reports an error of a worker."""

@@ -49,7 +49,7 @@ from barnabas.pipeline.sink import (
 from barnabas.pipeline.task_reports import PartitionReport, TaskAttempt, current_task_attempt, failure_report
 from barnabas.pipeline.transaction import Transaction
 from barnabas.pipeline.worker_errors import errors_in_one_line
-from protocol.errors import KafkaError
+from barnabas.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from barnabas.cluster.layout import Layout
 from barnabas.cluster.plan import MODULES
+from barnabas.runtime.process import Program
+from barnabas.runtime.real import real_world
+from barnabas.runtime.world import World
 from barnabas.testing.wires import SeverableNetwork, Wires
-from runtime.process import Program
-from runtime.real import real_world
-from runtime.world import World
 
 
 def open_wires(layout: Layout) -> Wires:

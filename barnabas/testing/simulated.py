@@ -15,14 +15,14 @@ import trio
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.simulated import SimulatedCluster
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from barnabas.protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
+from barnabas.protocol.schema import Message
+from barnabas.runtime.channel import Channel, ChannelError
+from barnabas.runtime.simulated import Universe, make_world, run_simulation
+from barnabas.runtime.world import World
 from barnabas.testing.cluster import NO_RETENTION, QUICK_GROUPS
-from protocol.errors import ErrorCode
-from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
-from protocol.schema import Message
-from runtime.channel import Channel, ChannelError
-from runtime.simulated import Universe, make_world, run_simulation
-from runtime.world import World
 
 CLIENT = "client"
 """Host of `SimulatedClusterForTests.world`."""

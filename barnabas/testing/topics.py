@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.probe import NoAnswer, ask
-from protocol.errors import ErrorCode
-from protocol.messages.create_topics import (
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 WAIT_SECONDS = 30.0
 _POLL_SECONDS = 0.02

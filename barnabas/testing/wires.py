@@ -14,7 +14,7 @@ from pathlib import Path
 
 import trio
 
-from runtime.world import Bytes, Connection, ConnectionLost, File, Listener, Network
+from barnabas.runtime.world import Bytes, Connection, ConnectionLost, File, Listener, Network
 
 LOOK_SECONDS = 0.01
 """Interval of checks of a cut link."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from barnabas.runtime.decisions import LOG_LINE, read_log_line
 from barnabas.why.story import Json, read_decisions
-from runtime.decisions import LOG_LINE, read_log_line
 
 
 def read_log(path: Path, node: str) -> list[Json]:

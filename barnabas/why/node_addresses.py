@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import trio
 
 from barnabas.cluster.node_page import NoAnswer, NodePage
-from runtime.world import Network
+from barnabas.runtime.world import Network
 
 ABOVE_LISTENER = 200
 """Distance of the HTTP port from the Kafka port in a cluster of `make up`."""

@@ -10,9 +10,9 @@ from urllib.parse import quote
 import trio
 
 from barnabas.cluster.node_page import NoAnswer, NodePage
+from barnabas.runtime.world import Network
 from barnabas.why.node_addresses import NodeAddress
 from barnabas.why.story import Json, meant, read_decisions, read_subjects, subjects_of
-from runtime.world import Network
 
 MAX_PAGES = 100
 """Limit of pages per node and subject, against a node whose answers never end."""

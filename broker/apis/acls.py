@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from protocol.errors import ErrorCode
-from protocol.messages.describe_acls import DescribeAclsResponse
-from runtime.dispatch import Call
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.describe_acls import DescribeAclsResponse
+from barnabas.runtime.dispatch import Call
 
 
 def describe_acls(call: Call) -> None:

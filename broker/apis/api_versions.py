@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker.metadata_cache import MetadataCache
-from broker.telemetry import ClientTelemetry, Software
-from kraft import descriptions
-from protocol.messages.api_versions import ApiVersion
-from runtime.dispatch import Call
+from barnabas.broker.metadata_cache import MetadataCache
+from barnabas.broker.telemetry import ClientTelemetry, Software
+from barnabas.kraft import descriptions
+from barnabas.protocol.messages.api_versions import ApiVersion
+from barnabas.runtime.dispatch import Call
 
 
 @dataclass(frozen=True, slots=True)

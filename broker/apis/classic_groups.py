@@ -6,20 +6,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from broker.apis.group_calls import GroupShards, client_of, run_on_group
-from broker.apis.request_pieces import copy_with
-from broker.apis.response_parts import ResponseParts
-from broker.coordinator.outcome import Now, Outcome, Reply
-from broker.groups.classic_groups import ClassicGroups
-from broker.groups.group import Client
-from broker.groups.limits import MOST_ASSIGNMENTS, MOST_METADATA_BYTES, MOST_PROTOCOLS
-from protocol.errors import ErrorCode
-from protocol.messages.heartbeat import HeartbeatResponse
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from protocol.messages.sync_group import SyncGroupResponse
-from runtime.dispatch import Call
-from runtime.server import Steps
+from barnabas.broker.apis.group_calls import GroupShards, client_of, run_on_group
+from barnabas.broker.apis.request_pieces import copy_with
+from barnabas.broker.apis.response_parts import ResponseParts
+from barnabas.broker.coordinator.outcome import Now, Outcome, Reply
+from barnabas.broker.groups.classic_groups import ClassicGroups
+from barnabas.broker.groups.group import Client
+from barnabas.broker.groups.limits import MOST_ASSIGNMENTS, MOST_METADATA_BYTES, MOST_PROTOCOLS
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.heartbeat import HeartbeatResponse
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from barnabas.protocol.messages.sync_group import SyncGroupResponse
+from barnabas.runtime.dispatch import Call
+from barnabas.runtime.server import Steps
 
 FIRST_VERSION_WITH_NULL_PROTOCOL_NAME = 7
 """JoinGroup version."""

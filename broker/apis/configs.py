@@ -10,39 +10,39 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from broker.apis.metadata import topic_name_is_legal
-from broker.metadata_cache import MetadataCache
-from kraft.descriptions import config_result
-from kraft.metadata.image import (
+from barnabas.broker.apis.metadata import topic_name_is_legal
+from barnabas.broker.metadata_cache import MetadataCache
+from barnabas.kraft.descriptions import config_result
+from barnabas.kraft.metadata.image import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
 )
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.describe_configs import (
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from protocol.messages.incremental_alter_configs import (
+from barnabas.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from protocol.messages.list_config_resources import (
+from barnabas.protocol.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from runtime.dispatch import Call
-from runtime.meter import ANSWER_TOO_LARGE, STEP_ITEMS, Meter
-from runtime.request_times import request_log
-from runtime.server import Steps
-from settings.describe import (
+from barnabas.runtime.dispatch import Call
+from barnabas.runtime.meter import ANSWER_TOO_LARGE, STEP_ITEMS, Meter
+from barnabas.runtime.request_times import request_log
+from barnabas.runtime.server import Steps
+from barnabas.settings.describe import (
     BrokerLayers,
     ConfigEntry,
     ConfigSource,

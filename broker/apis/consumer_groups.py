@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from broker.apis.group_calls import GroupShards, client_of, run_on_group
-from broker.coordinator.outcome import Reply
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_heartbeat import (
+from barnabas.broker.apis.group_calls import GroupShards, client_of, run_on_group
+from barnabas.broker.coordinator.outcome import Reply
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from runtime.dispatch import Call
+from barnabas.runtime.dispatch import Call
 
 
 def consumer_group_heartbeat(groups: GroupShards, is_enabled: Callable[[], bool], call: Call) -> None:

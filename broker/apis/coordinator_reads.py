@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from broker.coordinator.outcome import Operation
-from broker.coordinator.shard import Shard
-from protocol.errors import ErrorCode, KafkaError
-from runtime.dispatch import Call
-from runtime.meter import Meter
-from runtime.server import Steps
+from barnabas.broker.coordinator.outcome import Operation
+from barnabas.broker.coordinator.shard import Shard
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.runtime.dispatch import Call
+from barnabas.runtime.meter import Meter
+from barnabas.runtime.server import Steps
 
 Part = TypeVar("Part")
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from broker.apis.partition_lookup import PartitionLookup
-from broker.fetch_sessions import PartitionKey
-from broker.metadata_cache import INTERNAL_TOPICS
-from broker.purgatory import DelayedOperation, Purgatory
-from broker.replication.partition import Partition
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.delete_records import (
+from barnabas.broker.apis.partition_lookup import PartitionLookup
+from barnabas.broker.fetch_sessions import PartitionKey
+from barnabas.broker.metadata_cache import INTERNAL_TOPICS
+from barnabas.broker.purgatory import DelayedOperation, Purgatory
+from barnabas.broker.replication.partition import Partition
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from runtime.dispatch import Call
-from runtime.meter import Meter
-from runtime.server import Steps
-from runtime.world import Clock
+from barnabas.runtime.dispatch import Call
+from barnabas.runtime.meter import Meter
+from barnabas.runtime.server import Steps
+from barnabas.runtime.world import Clock
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.apis.metadata import CLUSTER_OPERATIONS, PARTITION_ITEMS, TOPIC_OPERATIONS, topic_name_is_legal
-from broker.current_settings import CurrentSettings
-from broker.metadata_cache import INTERNAL_TOPICS, NO_LEADER, MetadataCache, node_of
-from kraft.metadata.image import TopicImage
-from protocol.errors import ErrorCode
-from protocol.messages.describe_cluster import (
+from barnabas.broker.apis.metadata import CLUSTER_OPERATIONS, PARTITION_ITEMS, TOPIC_OPERATIONS, topic_name_is_legal
+from barnabas.broker.current_settings import CurrentSettings
+from barnabas.broker.metadata_cache import INTERNAL_TOPICS, NO_LEADER, MetadataCache, node_of
+from barnabas.kraft.metadata.image import TopicImage
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from protocol.messages.describe_topic_partitions import (
+from barnabas.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from protocol.primitives import ZERO_UUID
-from runtime.dispatch import Call
-from runtime.meter import Meter
-from runtime.server import Steps
+from barnabas.protocol.primitives import ZERO_UUID
+from barnabas.runtime.dispatch import Call
+from barnabas.runtime.meter import Meter
+from barnabas.runtime.server import Steps
 
 ENDPOINT_TYPE_BROKERS = 1
 

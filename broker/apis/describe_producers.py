@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from broker.apis.partition_lookup import PartitionLookup
-from broker.replication.partition import Partition
-from protocol.errors import KafkaError
-from protocol.messages.describe_producers import (
+from barnabas.broker.apis.partition_lookup import PartitionLookup
+from barnabas.broker.replication.partition import Partition
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,
     ProducerState,
     TopicResponse,
 )
-from runtime.dispatch import Call
-from runtime.meter import ANSWER_TOO_LARGE, Meter
-from runtime.server import Steps
+from barnabas.runtime.dispatch import Call
+from barnabas.runtime.meter import ANSWER_TOO_LARGE, Meter
+from barnabas.runtime.server import Steps
 
 
 def describe_producers(lookup: PartitionLookup, call: Call) -> Steps:

@@ -14,10 +14,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import trio
-
-from broker.apis.partition_lookup import PartitionLookup
-from broker.current_settings import CurrentSettings
-from broker.fetch_sessions import (
+from barnabas.broker.apis.partition_lookup import PartitionLookup
+from barnabas.broker.current_settings import CurrentSettings
+from barnabas.broker.fetch_sessions import (
     TOPIC_IDS_FROM_VERSION,
     Answer,
     FetchContext,
@@ -29,14 +28,14 @@ from broker.fetch_sessions import (
     by_topic,
     session_key,
 )
-from broker.metadata_cache import MetadataCache
-from broker.purgatory import DelayedOperation, Purgatory
-from broker.replication.partition import FetchKind, Partition, ReadRequest
-from broker.replication.replica import FollowerFetch
-from broker.replication.replica_selection import SELECTORS, ReplicaView, Selector
-from broker.traffic import BytesOut
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.fetch import (
+from barnabas.broker.metadata_cache import MetadataCache
+from barnabas.broker.purgatory import DelayedOperation, Purgatory
+from barnabas.broker.replication.partition import FetchKind, Partition, ReadRequest
+from barnabas.broker.replication.replica import FollowerFetch
+from barnabas.broker.replication.replica_selection import SELECTORS, ReplicaView, Selector
+from barnabas.broker.traffic import BytesOut
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
@@ -47,9 +46,9 @@ from protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from runtime.dispatch import Call
-from runtime.server import Steps
-from runtime.world import Clock
+from barnabas.runtime.dispatch import Call
+from barnabas.runtime.server import Steps
+from barnabas.runtime.world import Clock
 
 CONSUMER = -1
 READ_COMMITTED = 1

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker.coordinator.coordinator import LONGEST_KEY, partition_for, work_of_key
-from broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
-from broker.metadata_cache import MetadataCache, Node
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from runtime.dispatch import Call
-from runtime.meter import Meter
-from runtime.server import Steps
+from barnabas.broker.coordinator.coordinator import LONGEST_KEY, partition_for, work_of_key
+from barnabas.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
+from barnabas.broker.metadata_cache import MetadataCache, Node
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas.runtime.dispatch import Call
+from barnabas.runtime.meter import Meter
+from barnabas.runtime.server import Steps
 
 BATCHED_FROM_VERSION = 4
 

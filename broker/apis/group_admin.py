@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from broker.apis.coordinator_reads import CoordinatorReads
-from broker.apis.group_calls import GROUP_OPERATIONS, GroupShards
-from broker.coordinator.coordinator import work_of_key
-from broker.coordinator.outcome import NOBODY
-from broker.coordinator.shard import ShardState
-from broker.groups.description import Description
-from broker.groups.machine import ClassicDescription, ConsumerDescription
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages import consumer_group_describe as consumer
-from protocol.messages import describe_groups as classic
-from protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
-from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from runtime.dispatch import Call
-from runtime.meter import ANSWER_TOO_LARGE, STEP_ITEMS, Meter
-from runtime.server import Steps
+from barnabas.broker.apis.coordinator_reads import CoordinatorReads
+from barnabas.broker.apis.group_calls import GROUP_OPERATIONS, GroupShards
+from barnabas.broker.coordinator.coordinator import work_of_key
+from barnabas.broker.coordinator.outcome import NOBODY
+from barnabas.broker.coordinator.shard import ShardState
+from barnabas.broker.groups.description import Description
+from barnabas.broker.groups.machine import ClassicDescription, ConsumerDescription
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages import consumer_group_describe as consumer
+from barnabas.protocol.messages import describe_groups as classic
+from barnabas.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from barnabas.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from barnabas.runtime.dispatch import Call
+from barnabas.runtime.meter import ANSWER_TOO_LARGE, STEP_ITEMS, Meter
+from barnabas.runtime.server import Steps
 
 Group = TypeVar("Group", classic.DescribedGroup, consumer.DescribedGroup)
 Member = TypeVar("Member", classic.DescribedGroupMember, consumer.Member)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from broker.coordinator.outcome import Operation, Reply
-from broker.coordinator.shard import Shard
-from broker.groups.group import Client
-from broker.groups.machine import GroupMachine
-from kraft.metadata.features import GROUP_VERSION
-from kraft.metadata.image import MetadataImage
-from protocol.errors import KafkaError
-from runtime.dispatch import Call
-from settings.broker import BrokerSettings
+from barnabas.broker.coordinator.outcome import Operation, Reply
+from barnabas.broker.coordinator.shard import Shard
+from barnabas.broker.groups.group import Client
+from barnabas.broker.groups.machine import GroupMachine
+from barnabas.kraft.metadata.features import GROUP_VERSION
+from barnabas.kraft.metadata.image import MetadataImage
+from barnabas.protocol.errors import KafkaError
+from barnabas.runtime.dispatch import Call
+from barnabas.settings.broker import BrokerSettings
 
 GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 """Every AclOperation that groups know, as a bit field: all are allowed without an authorizer (KIP-430)."""

@@ -11,19 +11,19 @@ from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
-from broker.apis.coordinator_reads import CoordinatorReads
-from broker.apis.group_calls import GroupShards
-from broker.apis.request_pieces import copy_with, pieces_of
-from broker.coordinator.coordinator import work_of_key
-from broker.coordinator.outcome import NOBODY, Now, Outcome, ProducerStamp
-from broker.coordinator.shard import Shard
-from broker.current_settings import CurrentSettings
-from broker.groups.machine import GroupMachine
-from broker.internal_topics import GROUP_TOPIC
-from broker.metadata_cache import MetadataCache
-from broker.transactions.verification import TransactionVerifier
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.offset_commit import (
+from barnabas.broker.apis.coordinator_reads import CoordinatorReads
+from barnabas.broker.apis.group_calls import GroupShards
+from barnabas.broker.apis.request_pieces import copy_with, pieces_of
+from barnabas.broker.coordinator.coordinator import work_of_key
+from barnabas.broker.coordinator.outcome import NOBODY, Now, Outcome, ProducerStamp
+from barnabas.broker.coordinator.shard import Shard
+from barnabas.broker.current_settings import CurrentSettings
+from barnabas.broker.groups.machine import GroupMachine
+from barnabas.broker.internal_topics import GROUP_TOPIC
+from barnabas.broker.metadata_cache import MetadataCache
+from barnabas.broker.transactions.verification import TransactionVerifier
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -31,7 +31,7 @@ from protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from protocol.messages.offset_delete import (
+from barnabas.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
@@ -39,7 +39,7 @@ from protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from protocol.messages.offset_fetch import (
+from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -50,7 +50,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from protocol.messages.txn_offset_commit import (
+from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
@@ -58,11 +58,11 @@ from protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from protocol.primitives import ZERO_UUID
-from runtime.dispatch import Call
-from runtime.meter import ANSWER_TOO_LARGE, STEP_ITEMS, Meter
-from runtime.server import Steps
-from storage.producers import Verification
+from barnabas.protocol.primitives import ZERO_UUID
+from barnabas.runtime.dispatch import Call
+from barnabas.runtime.meter import ANSWER_TOO_LARGE, STEP_ITEMS, Meter
+from barnabas.runtime.server import Steps
+from barnabas.storage.producers import Verification
 
 TOPIC_IDS_FROM_VERSION = 10
 """OffsetCommit and OffsetFetch version (KIP-848)."""

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from broker.apis.partition_lookup import PartitionLookup
-from broker.record_times import TIMES_AT_ONCE, TIMES_TAG, encode_times
-from broker.replication.partition import Partition
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.list_offsets import (
+from barnabas.broker.apis.partition_lookup import PartitionLookup
+from barnabas.broker.record_times import TIMES_AT_ONCE, TIMES_TAG, encode_times
+from barnabas.broker.replication.partition import Partition
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from protocol.messages.offset_for_leader_epoch import (
+from barnabas.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from runtime.dispatch import Call
-from runtime.meter import STEP_ITEMS, Meter
-from runtime.server import Steps
+from barnabas.runtime.dispatch import Call
+from barnabas.runtime.meter import STEP_ITEMS, Meter
+from barnabas.runtime.server import Steps
 
 LATEST = -1
 EARLIEST = -2

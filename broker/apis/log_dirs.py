@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker.apis.partition_lookup import LocalPartitions
-from broker.replication.partition import Partition
-from protocol.errors import ErrorCode
-from protocol.messages.describe_log_dirs import (
+from barnabas.broker.apis.partition_lookup import LocalPartitions
+from barnabas.broker.replication.partition import Partition
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from runtime.dispatch import Call
-from runtime.meter import Meter
-from runtime.server import Steps
-from runtime.world import Disk
-from storage.directories import LogDirectories
-from storage.log_directory import LogDirectory
+from barnabas.runtime.dispatch import Call
+from barnabas.runtime.meter import Meter
+from barnabas.runtime.server import Steps
+from barnabas.runtime.world import Disk
+from barnabas.storage.directories import LogDirectories
+from barnabas.storage.log_directory import LogDirectory
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker.apis.partition_lookup import LocalPartitions
-from broker.coordinator.outcome import ProducerStamp, Reply
-from broker.coordinator.shard import Shard
-from broker.current_settings import CurrentSettings
-from broker.groups.machine import GroupMachine
-from broker.internal_topics import GROUP_TOPIC
-from broker.replication.partition import Partition
-from broker.replication.replica import ACKS_ALL
-from broker.timing_wheel import TimingWheel
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.write_txn_markers import (
+from barnabas.broker.apis.partition_lookup import LocalPartitions
+from barnabas.broker.coordinator.outcome import ProducerStamp, Reply
+from barnabas.broker.coordinator.shard import Shard
+from barnabas.broker.current_settings import CurrentSettings
+from barnabas.broker.groups.machine import GroupMachine
+from barnabas.broker.internal_topics import GROUP_TOPIC
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.replica import ACKS_ALL
+from barnabas.broker.timing_wheel import TimingWheel
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -29,13 +29,13 @@ from protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from protocol.records.batch import read_header
-from protocol.records.control import EndTxn, build_end_txn_batch
-from runtime.dispatch import Call
-from runtime.meter import Meter
-from runtime.server import Steps
-from runtime.world import Clock
-from storage.producers import Warrant
+from barnabas.protocol.records.batch import read_header
+from barnabas.protocol.records.control import EndTxn, build_end_txn_batch
+from barnabas.runtime.dispatch import Call
+from barnabas.runtime.meter import Meter
+from barnabas.runtime.server import Steps
+from barnabas.runtime.world import Clock
+from barnabas.storage.producers import Warrant
 
 Done = Callable[[ErrorCode], None]
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from broker.metadata_cache import INTERNAL_TOPICS, NO_LEADER, MetadataCache, Node
-from kraft.metadata.image import PartitionImage
-from protocol.errors import ErrorCode
-from protocol.messages.metadata import (
+from barnabas.broker.metadata_cache import INTERNAL_TOPICS, NO_LEADER, MetadataCache, Node
+from barnabas.kraft.metadata.image import PartitionImage
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
@@ -22,11 +22,11 @@ from protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from protocol.primitives import ZERO_UUID
-from runtime.dispatch import Call
-from runtime.meter import Meter
-from runtime.server import Steps
-from runtime.world import Clock
+from barnabas.protocol.primitives import ZERO_UUID
+from barnabas.runtime.dispatch import Call
+from barnabas.runtime.meter import Meter
+from barnabas.runtime.server import Steps
+from barnabas.runtime.world import Clock
 
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 """Every AclOperation that topics know, as a bit field: all are allowed without an authorizer (KIP-430)."""

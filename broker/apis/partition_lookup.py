@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from broker.metadata_cache import NO_LEADER, MetadataCache
-from broker.replication.partition import Partition
-from protocol.errors import ErrorCode, KafkaError
+from barnabas.broker.metadata_cache import NO_LEADER, MetadataCache
+from barnabas.broker.replication.partition import Partition
+from barnabas.protocol.errors import ErrorCode, KafkaError
 
 
 class LocalPartitions(Protocol):

@@ -7,10 +7,10 @@ transaction adds to it, `produce_response.py` its response.
 
 from __future__ import annotations
 
-from broker.apis.produce_request import ProduceOperation, ProducePorts
-from broker.apis.produce_response import NO_RESPONSE
-from broker.apis.transactional_produce import TransactionalProduce
-from runtime.dispatch import Call
+from barnabas.broker.apis.produce_request import ProduceOperation, ProducePorts
+from barnabas.broker.apis.produce_response import NO_RESPONSE
+from barnabas.broker.apis.transactional_produce import TransactionalProduce
+from barnabas.runtime.dispatch import Call
 
 
 def produce(ports: ProducePorts, call: Call) -> None:

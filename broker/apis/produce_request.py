@@ -11,24 +11,24 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
-from broker.admission import Admission, Allowance, NeedsTime, ProducedBatch
-from broker.apis.partition_lookup import PartitionLookup
-from broker.apis.produce_response import NO_RESPONSE, ProduceAnswers
-from broker.current_settings import CurrentSettings
-from broker.keyed_queues import KeyedQueues
-from broker.metadata_cache import INTERNAL_TOPICS
-from broker.purgatory import WaitingAck
-from broker.replication.partition import Partition
-from broker.replication.replica import ACKS_ALL
-from broker.timing_wheel import TimerEntry, TimingWheel
-from broker.traffic import Conversions
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest
-from protocol.records.record_check import RecordsRefused
-from runtime.dispatch import Call
-from runtime.server import Steps
-from runtime.worker import Worker
-from runtime.world import Clock
+from barnabas.broker.admission import Admission, Allowance, NeedsTime, ProducedBatch
+from barnabas.broker.apis.partition_lookup import PartitionLookup
+from barnabas.broker.apis.produce_response import NO_RESPONSE, ProduceAnswers
+from barnabas.broker.current_settings import CurrentSettings
+from barnabas.broker.keyed_queues import KeyedQueues
+from barnabas.broker.metadata_cache import INTERNAL_TOPICS
+from barnabas.broker.purgatory import WaitingAck
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.replica import ACKS_ALL
+from barnabas.broker.timing_wheel import TimerEntry, TimingWheel
+from barnabas.broker.traffic import Conversions
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest
+from barnabas.protocol.records.record_check import RecordsRefused
+from barnabas.runtime.dispatch import Call
+from barnabas.runtime.server import Steps
+from barnabas.runtime.worker import Worker
+from barnabas.runtime.world import Clock
 
 MAX_AT_ONCE = 128
 """A request that names more partitions is served in portions."""

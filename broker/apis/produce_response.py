@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.metadata_cache import MetadataCache
-from protocol.errors import ErrorCode
-from protocol.messages.produce import (
+from barnabas.broker.metadata_cache import MetadataCache
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -12,9 +12,9 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from protocol.records.record_check import MOST_RECORD_ERRORS
-from runtime.dispatch import Call
-from storage.log import AppendResult
+from barnabas.protocol.records.record_check import MOST_RECORD_ERRORS
+from barnabas.runtime.dispatch import Call
+from barnabas.storage.log import AppendResult
 
 NO_RESPONSE = 0
 """acks of a request that gets no response."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from broker.apis.transactions import TransactionShards
-from broker.coordinator.outcome import Reply
-from broker.transactions.machine import expected_producer, init_error
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from runtime.dispatch import Call
+from barnabas.broker.apis.transactions import TransactionShards
+from barnabas.broker.coordinator.outcome import Reply
+from barnabas.broker.transactions.machine import expected_producer, init_error
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas.runtime.dispatch import Call
 
 KNOWS_FENCED_FROM_VERSION = 4
 """Older clients know only INVALID_PRODUCER_EPOCH for it (KIP-588)."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from copy import copy
 from typing import Any, TypeVar
 
-from protocol.schema import Struct
+from barnabas.protocol.schema import Struct
 
 Topic = TypeVar("Topic", bound=Struct)
 

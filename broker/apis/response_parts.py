@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Generic, TypeVar
 
-from broker.coordinator.outcome import Reply
-from protocol.errors import ErrorCode
+from barnabas.broker.coordinator.outcome import Reply
+from barnabas.protocol.errors import ErrorCode
 
 Part = TypeVar("Part")
 

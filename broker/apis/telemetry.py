@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
-from broker.telemetry import Asker, ClientTelemetry
-from protocol.errors import KafkaError
-from protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
-from protocol.messages.push_telemetry import PushTelemetryResponse
-from runtime.dispatch import Call
-from runtime.world import Clock
+from barnabas.broker.telemetry import Asker, ClientTelemetry
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
+from barnabas.protocol.messages.push_telemetry import PushTelemetryResponse
+from barnabas.runtime.dispatch import Call
+from barnabas.runtime.world import Clock
 
 
 def get_telemetry_subscriptions(telemetry: ClientTelemetry, monotonic: Clock, call: Call) -> None:

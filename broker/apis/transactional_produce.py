@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from broker.admission import ProducedBatch
-from broker.apis.produce_request import PORTION, ProduceOperation, ProducePorts
-from broker.replication.partition import Partition
-from broker.replication.replica import ACKS_ALL
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.produce import PartitionProduceResponse
-from protocol.records.batch import BatchHeader
-from runtime.dispatch import Call
-from runtime.server import Steps
-from storage.producers import NO_WARRANT, Warrant
+from barnabas.broker.admission import ProducedBatch
+from barnabas.broker.apis.produce_request import PORTION, ProduceOperation, ProducePorts
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.replica import ACKS_ALL
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.produce import PartitionProduceResponse
+from barnabas.protocol.records.batch import BatchHeader
+from barnabas.runtime.dispatch import Call
+from barnabas.runtime.server import Steps
+from barnabas.storage.producers import NO_WARRANT, Warrant
 
 ABORTABLE_FROM_VERSION = 11
 """Older clients do not know TRANSACTION_ABORTABLE."""

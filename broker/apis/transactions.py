@@ -11,26 +11,26 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from broker.apis.coordinator_reads import CoordinatorReads
-from broker.apis.response_parts import ResponseParts
-from broker.coordinator.coordinator import work_of_key
-from broker.coordinator.outcome import NOBODY, Operation, ProducerStamp, Reply
-from broker.coordinator.shard import Shard
-from broker.internal_topics import GROUP_TOPIC
-from broker.metadata_cache import MetadataCache
-from broker.patterns import Pattern, PatternError
-from broker.transactions.machine import TransactionFilter, TransactionMachine
-from broker.transactions.transaction import (
+from barnabas.broker.apis.coordinator_reads import CoordinatorReads
+from barnabas.broker.apis.response_parts import ResponseParts
+from barnabas.broker.coordinator.coordinator import work_of_key
+from barnabas.broker.coordinator.outcome import NOBODY, Operation, ProducerStamp, Reply
+from barnabas.broker.coordinator.shard import Shard
+from barnabas.broker.internal_topics import GROUP_TOPIC
+from barnabas.broker.metadata_cache import MetadataCache
+from barnabas.broker.patterns import Pattern, PatternError
+from barnabas.broker.transactions.machine import TransactionFilter, TransactionMachine
+from barnabas.broker.transactions.transaction import (
     BUMPS_EPOCH,
     TopicPartition,
     Transaction,
     TransactionState,
 )
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages import describe_transactions as describing
-from protocol.messages import list_transactions as listing
-from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from protocol.messages.add_partitions_to_txn import (
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages import describe_transactions as describing
+from barnabas.protocol.messages import list_transactions as listing
+from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -38,10 +38,10 @@ from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from runtime.dispatch import Call
-from runtime.meter import ANSWER_TOO_LARGE, Meter
-from runtime.server import Steps
+from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from barnabas.runtime.dispatch import Call
+from barnabas.runtime.meter import ANSWER_TOO_LARGE, Meter
+from barnabas.runtime.server import Steps
 
 FROM_BROKERS_VERSION = 4
 """From this version on AddPartitionsToTxn comes from brokers, for producers that bump the epoch with each end."""

@@ -14,18 +14,18 @@ from functools import lru_cache, partial
 from types import ModuleType
 from typing import Generic, TypeVar
 
-from broker.coordinator.outcome import Machine
-from broker.coordinator.shard import Shard, ShardContext, ShardState
-from broker.coordinator.shard_timers import ShardTimers
-from broker.replication.partition import Partition
-from broker.timing_wheel import TimingWheel
-from kraft.metadata.delta import MetadataDelta
-from kraft.metadata.image import MetadataImage, PartitionImage
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.coordinator import record_types
-from runtime.background import Background
-from runtime.decisions import Decisions
-from runtime.world import World
+from barnabas.broker.coordinator.outcome import Machine
+from barnabas.broker.coordinator.shard import Shard, ShardContext, ShardState
+from barnabas.broker.coordinator.shard_timers import ShardTimers
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.timing_wheel import TimingWheel
+from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.kraft.metadata.image import MetadataImage, PartitionImage
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.coordinator import record_types
+from barnabas.runtime.background import Background
+from barnabas.runtime.decisions import Decisions
+from barnabas.runtime.world import World
 
 log = logging.getLogger(__name__)
 

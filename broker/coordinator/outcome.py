@@ -11,11 +11,11 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from kraft.metadata.delta import MetadataDelta
-from protocol.errors import ErrorCode, KafkaError
-from protocol.schema import Message
-from runtime.decisions import Notes
-from storage.producers import Verification
+from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.schema import Message
+from barnabas.runtime.decisions import Notes
+from barnabas.storage.producers import Verification
 
 
 class Now(NamedTuple):

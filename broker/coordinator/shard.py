@@ -15,21 +15,28 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 import trio
-
-from broker.coordinator.outcome import CoordinatorRecord, Machine, Now, Operation, Outcome, ProducerStamp, Reply
-from broker.coordinator.shard_timers import ShardTimers
-from broker.purgatory import WaitingAck
-from broker.replication.partition import Partition
-from broker.timing_wheel import TimerEntry
-from protocol.errors import EncodeError, ErrorCode, KafkaError, MalformedMessage
-from protocol.records.batch import NO_SEQUENCE, CorruptBatch, read_header
-from protocol.records.builder import build_batch
-from protocol.records.control import EndTxn, build_end_txn_batch, read_end_txn
-from protocol.records.coordinator import RecordType, decode_key, decode_versioned, encode_key, encode_versioned
-from protocol.records.record import Record, decode_records
-from runtime.decisions import DecisionKind, Decisions
-from runtime.world import World
-from storage.producers import Verification, Warrant
+from barnabas.broker.coordinator.outcome import (
+    CoordinatorRecord,
+    Machine,
+    Now,
+    Operation,
+    Outcome,
+    ProducerStamp,
+    Reply,
+)
+from barnabas.broker.coordinator.shard_timers import ShardTimers
+from barnabas.broker.purgatory import WaitingAck
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.timing_wheel import TimerEntry
+from barnabas.protocol.errors import EncodeError, ErrorCode, KafkaError, MalformedMessage
+from barnabas.protocol.records.batch import NO_SEQUENCE, CorruptBatch, read_header
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.control import EndTxn, build_end_txn_batch, read_end_txn
+from barnabas.protocol.records.coordinator import RecordType, decode_key, decode_versioned, encode_key, encode_versioned
+from barnabas.protocol.records.record import Record, decode_records
+from barnabas.runtime.decisions import DecisionKind, Decisions
+from barnabas.runtime.world import World
+from barnabas.storage.producers import Verification, Warrant
 
 log = logging.getLogger(__name__)
 

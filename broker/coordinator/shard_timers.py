@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from broker.coordinator.outcome import Operation
-from broker.timing_wheel import TimerEntry, TimingWheel
+from barnabas.broker.coordinator.outcome import Operation
+from barnabas.broker.timing_wheel import TimerEntry, TimingWheel
 
 
 class ShardTimers:

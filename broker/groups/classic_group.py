@@ -9,16 +9,16 @@ from __future__ import annotations
 import logging
 from collections import Counter
 
-from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, Reply
-from broker.groups.classic_member import ClassicMember, MemberProtocol, size_of
-from broker.groups.classic_state import CAN_REBALANCE, MOVES, ClassicState
-from broker.groups.group import Client, Commit, GroupType
-from broker.groups.limits import MOST_ELEMENTS_READ, MOST_GROUP_BYTES
-from protocol.embedded_consumer import read_assignment, read_subscription, read_topics
-from protocol.errors import ErrorCode, KafkaError, MalformedMessage, TooManyElements
-from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue, MemberMetadata
-from protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
-from protocol.messages.sync_group import SyncGroupResponse
+from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, Reply
+from barnabas.broker.groups.classic_member import ClassicMember, MemberProtocol, size_of
+from barnabas.broker.groups.classic_state import CAN_REBALANCE, MOVES, ClassicState
+from barnabas.broker.groups.group import Client, Commit, GroupType
+from barnabas.broker.groups.limits import MOST_ELEMENTS_READ, MOST_GROUP_BYTES
+from barnabas.protocol.embedded_consumer import read_assignment, read_subscription, read_topics
+from barnabas.protocol.errors import ErrorCode, KafkaError, MalformedMessage, TooManyElements
+from barnabas.protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from barnabas.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from barnabas.protocol.messages.sync_group import SyncGroupResponse
 
 log = logging.getLogger(__name__)
 

@@ -14,25 +14,25 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from broker.coordinator.outcome import Now, Outcome, Reply
-from broker.groups.classic_group import ClassicGroup
-from broker.groups.classic_member import ClassicMember, MemberProtocol, member_protocols, metadata_of
-from broker.groups.classic_rebalance import ClassicRebalances
-from broker.groups.classic_state import ClassicState
-from broker.groups.decision_notes import note_assigned, note_member_fenced
-from broker.groups.description import Description
-from broker.groups.group import Client, Group, GroupContext, GroupType
-from broker.groups.limits import MOST_MEMBERS
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
-from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from protocol.schema import Message
-from runtime.uuids import random_uuid
-from settings.broker import BrokerSettings
+from barnabas.broker.coordinator.outcome import Now, Outcome, Reply
+from barnabas.broker.groups.classic_group import ClassicGroup
+from barnabas.broker.groups.classic_member import ClassicMember, MemberProtocol, member_protocols, metadata_of
+from barnabas.broker.groups.classic_rebalance import ClassicRebalances
+from barnabas.broker.groups.classic_state import ClassicState
+from barnabas.broker.groups.decision_notes import note_assigned, note_member_fenced
+from barnabas.broker.groups.description import Description
+from barnabas.broker.groups.group import Client, Group, GroupContext, GroupType
+from barnabas.broker.groups.limits import MOST_MEMBERS
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from barnabas.protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
+from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from barnabas.protocol.schema import Message
+from barnabas.runtime.uuids import random_uuid
+from barnabas.settings.broker import BrokerSettings
 
 log = logging.getLogger(__name__)
 

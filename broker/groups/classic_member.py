@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker.coordinator.outcome import Now, Reply
-from broker.groups.group import Client
-from protocol.messages.join_group import JoinGroupRequestProtocol
+from barnabas.broker.coordinator.outcome import Now, Reply
+from barnabas.broker.groups.group import Client
+from barnabas.protocol.messages.join_group import JoinGroupRequestProtocol
 
 
 class MemberProtocol(NamedTuple):

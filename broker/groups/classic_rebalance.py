@@ -10,15 +10,15 @@ from __future__ import annotations
 import logging
 from functools import partial
 
-from broker.coordinator.outcome import Now, Outcome
-from broker.groups.classic_group import ClassicGroup
-from broker.groups.classic_member import ClassicMember
-from broker.groups.classic_state import ClassicState
-from broker.groups.decision_notes import note_generation, note_member_fenced, note_rebalance
-from broker.groups.group import GroupContext
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.join_group import JoinGroupResponse
-from protocol.messages.sync_group import SyncGroupResponse
+from barnabas.broker.coordinator.outcome import Now, Outcome
+from barnabas.broker.groups.classic_group import ClassicGroup
+from barnabas.broker.groups.classic_member import ClassicMember
+from barnabas.broker.groups.classic_state import ClassicState
+from barnabas.broker.groups.decision_notes import note_generation, note_member_fenced, note_rebalance
+from barnabas.broker.groups.group import GroupContext
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.join_group import JoinGroupResponse
+from barnabas.protocol.messages.sync_group import SyncGroupResponse
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from broker.coordinator.outcome import CoordinatorRecord
-from protocol.messages.group_log import OffsetCommitKey, OffsetCommitValue
+from barnabas.broker.coordinator.outcome import CoordinatorRecord
+from barnabas.protocol.messages.group_log import OffsetCommitKey, OffsetCommitValue
 
 VALUE_VERSION = 4
 VALUE_VERSION_WITH_EXPIRY = 1

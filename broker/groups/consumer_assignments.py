@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from broker.coordinator.outcome import Now
-from broker.groups import consumer_records as records
-from broker.groups.assignors import ASSIGNORS, NAMES_OF_CLASSES
-from broker.groups.consumer_group import ConsumerGroup, RefreshDeadline
-from broker.groups.consumer_member import ConsumerMember, MemberState, Partitions
-from broker.groups.consumer_sessions import Sessions
-from broker.groups.decision_notes import note_epoch, note_targets
-from broker.groups.group import GroupContext
-from broker.groups.group_configs import consumer_assignment_interval_ms
-from broker.groups.group_update import Update
-from broker.groups.pattern_searches import PatternSearches
-from broker.groups.reconciliation import Reconciliation
-from broker.groups.target_assignment import TargetAssignment, compute_targets, target_records, topic_ids
-from broker.groups.topic_hashes import TopicHashes
-from kraft.metadata.delta import MetadataDelta, TopicDelta
+from barnabas.broker.coordinator.outcome import Now
+from barnabas.broker.groups import consumer_records as records
+from barnabas.broker.groups.assignors import ASSIGNORS, NAMES_OF_CLASSES
+from barnabas.broker.groups.consumer_group import ConsumerGroup, RefreshDeadline
+from barnabas.broker.groups.consumer_member import ConsumerMember, MemberState, Partitions
+from barnabas.broker.groups.consumer_sessions import Sessions
+from barnabas.broker.groups.decision_notes import note_epoch, note_targets
+from barnabas.broker.groups.group import GroupContext
+from barnabas.broker.groups.group_configs import consumer_assignment_interval_ms
+from barnabas.broker.groups.group_update import Update
+from barnabas.broker.groups.pattern_searches import PatternSearches
+from barnabas.broker.groups.reconciliation import Reconciliation
+from barnabas.broker.groups.target_assignment import TargetAssignment, compute_targets, target_records, topic_ids
+from barnabas.broker.groups.topic_hashes import TopicHashes
+from barnabas.kraft.metadata.delta import MetadataDelta, TopicDelta
 
 _REFRESH_INTERVAL_MS = (1 << 31) - 1
 """Maximum time between two checks of the metadata; a change of the subscribed topics triggers an earlier one."""

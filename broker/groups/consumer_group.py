@@ -14,9 +14,9 @@ from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from broker.coordinator.outcome import CoordinatorRecord, Now
-from broker.groups import consumer_records as records
-from broker.groups.consumer_member import (
+from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now
+from barnabas.broker.groups import consumer_records as records
+from barnabas.broker.groups.consumer_member import (
     UNKNOWN_EPOCH,
     ConsumerMember,
     MemberState,
@@ -24,13 +24,13 @@ from broker.groups.consumer_member import (
     Partitions,
     Subscription,
 )
-from broker.groups.description import Description
-from broker.groups.group import Commit, GroupType
-from broker.groups.state_transitions import Moves
-from kraft.metadata.image import TopicsImage
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.consumer_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
-from protocol.messages.group_log import (
+from barnabas.broker.groups.description import Description
+from barnabas.broker.groups.group import Commit, GroupType
+from barnabas.broker.groups.state_transitions import Moves
+from barnabas.kraft.metadata.image import TopicsImage
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.consumer_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
+from barnabas.protocol.messages.group_log import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
@@ -45,7 +45,7 @@ from protocol.messages.group_log import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
-from protocol.schema import Message
+from barnabas.protocol.schema import Message
 
 ConsumerGroupKey = (
     ConsumerGroupMetadataKey

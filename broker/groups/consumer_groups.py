@@ -13,11 +13,11 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-from broker.coordinator.outcome import Now, Outcome, Reply
-from broker.groups import consumer_records as records
-from broker.groups.consumer_assignments import Assignments
-from broker.groups.consumer_group import ConsumerGroup, ConsumerGroupKey
-from broker.groups.consumer_heartbeat import (
+from barnabas.broker.coordinator.outcome import Now, Outcome, Reply
+from barnabas.broker.groups import consumer_records as records
+from barnabas.broker.groups.consumer_assignments import Assignments
+from barnabas.broker.groups.consumer_group import ConsumerGroup, ConsumerGroupKey
+from barnabas.broker.groups.consumer_heartbeat import (
     assignment_of,
     check_epoch,
     check_request,
@@ -25,30 +25,30 @@ from broker.groups.consumer_heartbeat import (
     reported_partitions,
     with_request,
 )
-from broker.groups.consumer_member import (
+from barnabas.broker.groups.consumer_member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
     ConsumerMember,
     MemberState,
 )
-from broker.groups.consumer_sessions import Sessions
-from broker.groups.decision_notes import note_member_fenced
-from broker.groups.description import Description
-from broker.groups.group import Client, Group, GroupContext, GroupType
-from broker.groups.group_configs import consumer_heartbeat_interval_ms, consumer_session_timeout_ms
-from broker.groups.group_update import Update
-from kraft.metadata.delta import MetadataDelta
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.consumer_group_describe import DescribedGroup, Member
-from protocol.messages.consumer_group_heartbeat import (
+from barnabas.broker.groups.consumer_sessions import Sessions
+from barnabas.broker.groups.decision_notes import note_member_fenced
+from barnabas.broker.groups.description import Description
+from barnabas.broker.groups.group import Client, Group, GroupContext, GroupType
+from barnabas.broker.groups.group_configs import consumer_heartbeat_interval_ms, consumer_session_timeout_ms
+from barnabas.broker.groups.group_update import Update
+from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.consumer_group_describe import DescribedGroup, Member
+from barnabas.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from protocol.messages.group_log import ConsumerGroupMemberMetadataKey, ConsumerGroupMetadataKey
-from protocol.primitives import uuid_to_string
-from protocol.schema import Message
-from runtime.uuids import random_uuid
+from barnabas.protocol.messages.group_log import ConsumerGroupMemberMetadataKey, ConsumerGroupMetadataKey
+from barnabas.protocol.primitives import uuid_to_string
+from barnabas.protocol.schema import Message
+from barnabas.runtime.uuids import random_uuid
 
 log = logging.getLogger(__name__)
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.groups.consumer_member import (
+from barnabas.broker.groups.consumer_member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
     ConsumerMember,
     Partitions,
 )
-from broker.groups.group import Client
-from broker.groups.limits import MOST_OWNED_PARTITIONS, MOST_TOPICS
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.consumer_group_heartbeat import (
+from barnabas.broker.groups.group import Client
+from barnabas.broker.groups.limits import MOST_OWNED_PARTITIONS, MOST_TOPICS
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
     TopicPartitions,

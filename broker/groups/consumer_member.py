@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from broker.groups.state_transitions import Moves
-from protocol.messages.group_log import (
+from barnabas.broker.groups.state_transitions import Moves
+from barnabas.protocol.messages.group_log import (
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentTopicPartitions,
     ConsumerGroupCurrentMemberAssignmentValue,

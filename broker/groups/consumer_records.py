@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.coordinator.outcome import CoordinatorRecord
-from broker.groups.consumer_member import ConsumerMember, OwnedPartitions, Partitions
-from protocol.messages.group_log import (
+from barnabas.broker.coordinator.outcome import CoordinatorRecord
+from barnabas.broker.groups.consumer_member import ConsumerMember, OwnedPartitions, Partitions
+from barnabas.protocol.messages.group_log import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentTopicPartitions,
     ConsumerGroupCurrentMemberAssignmentValue,

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from functools import partial
 
-from broker.coordinator.outcome import Now, Outcome
-from broker.groups.consumer_group import ConsumerGroup
-from broker.groups.consumer_member import ConsumerMember
-from broker.groups.group import GroupContext
+from barnabas.broker.coordinator.outcome import Now, Outcome
+from barnabas.broker.groups.consumer_group import ConsumerGroup
+from barnabas.broker.groups.consumer_member import ConsumerMember
+from barnabas.broker.groups.group import GroupContext
 
 
 def session_timer(group_id: str, member_id: str) -> Hashable:

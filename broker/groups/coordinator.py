@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.coordinator.coordinator import CoordinatedTopic, Coordinator
-from broker.coordinator.shard_timers import ShardTimers
-from broker.current_settings import CurrentSettings
-from broker.groups.group import GroupContext, GroupDirectory
-from broker.groups.machine import GroupMachine
-from broker.internal_topics import GROUP_TOPIC
-from broker.metadata_cache import MetadataCache
-from broker.replication.partition import Partition
-from broker.timing_wheel import TimingWheel
-from broker.traffic import GroupEvents
-from protocol.messages import group_log
-from runtime.background import Background
-from runtime.decisions import Decisions
-from runtime.world import World
+from barnabas.broker.coordinator.coordinator import CoordinatedTopic, Coordinator
+from barnabas.broker.coordinator.shard_timers import ShardTimers
+from barnabas.broker.current_settings import CurrentSettings
+from barnabas.broker.groups.group import GroupContext, GroupDirectory
+from barnabas.broker.groups.machine import GroupMachine
+from barnabas.broker.internal_topics import GROUP_TOPIC
+from barnabas.broker.metadata_cache import MetadataCache
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.timing_wheel import TimingWheel
+from barnabas.broker.traffic import GroupEvents
+from barnabas.protocol.messages import group_log
+from barnabas.runtime.background import Background
+from barnabas.runtime.decisions import Decisions
+from barnabas.runtime.world import World
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.groups.classic_group import ClassicGroup
-from broker.groups.consumer_group import ConsumerGroup
-from runtime.decisions import DecisionKind, Notes
+from barnabas.broker.groups.classic_group import ClassicGroup
+from barnabas.broker.groups.consumer_group import ConsumerGroup
+from barnabas.runtime.decisions import DecisionKind, Notes
 
 
 def subject_of(group_id: str) -> str:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from broker.coordinator.outcome import CoordinatorRecord, Now, Timers
-from broker.traffic import GroupEvents
-from kraft.metadata.image import MetadataImage
-from runtime.world import Chance
-from settings.broker import BrokerSettings
+from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Timers
+from barnabas.broker.traffic import GroupEvents
+from barnabas.kraft.metadata.image import MetadataImage
+from barnabas.runtime.world import Chance
+from barnabas.settings.broker import BrokerSettings
 
 
 class GroupType(Enum):

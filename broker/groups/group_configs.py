@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.groups.group import GroupContext
-from kraft.metadata.image import GROUP_RESOURCE
-from settings.errors import SettingsError
-from settings.group import group_value
+from barnabas.broker.groups.group import GroupContext
+from barnabas.kraft.metadata.image import GROUP_RESOURCE
+from barnabas.settings.errors import SettingsError
+from barnabas.settings.group import group_value
 
 
 def consumer_session_timeout_ms(context: GroupContext, group_id: str) -> int:

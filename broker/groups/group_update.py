@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, Reply
-from protocol.errors import KafkaError
-from protocol.schema import Message
-from runtime.decisions import Notes
+from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, Reply
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.schema import Message
+from barnabas.runtime.decisions import Notes
 
 
 @dataclass(slots=True)

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.coordinator.outcome import Now, Outcome, ProducerStamp, Reply
-from broker.groups.classic_group import ClassicGroup
-from broker.groups.classic_groups import ClassicGroups
-from broker.groups.consumer_group import ConsumerGroupKey
-from broker.groups.consumer_groups import ConsumerGroups
-from broker.groups.description import Description
-from broker.groups.group import Group, GroupContext, GroupType
-from broker.groups.migration import GroupMigration
-from broker.groups.offsets import Offsets
-from kraft.metadata.delta import MetadataDelta
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages import consumer_group_describe, delete_groups, describe_groups, list_groups
-from protocol.messages.group_log import (
+from barnabas.broker.coordinator.outcome import Now, Outcome, ProducerStamp, Reply
+from barnabas.broker.groups.classic_group import ClassicGroup
+from barnabas.broker.groups.classic_groups import ClassicGroups
+from barnabas.broker.groups.consumer_group import ConsumerGroupKey
+from barnabas.broker.groups.consumer_groups import ConsumerGroups
+from barnabas.broker.groups.description import Description
+from barnabas.broker.groups.group import Group, GroupContext, GroupType
+from barnabas.broker.groups.migration import GroupMigration
+from barnabas.broker.groups.offsets import Offsets
+from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages import consumer_group_describe, delete_groups, describe_groups, list_groups
+from barnabas.protocol.messages.group_log import (
     GroupMetadataKey,
     GroupMetadataValue,
     LegacyOffsetCommitKey,
@@ -28,8 +28,8 @@ from protocol.messages.group_log import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from protocol.schema import Message
-from runtime.decisions import DecisionKind
+from barnabas.protocol.schema import Message
+from barnabas.runtime.decisions import DecisionKind
 
 FIRST_VERSION_WITH_GROUP_NOT_FOUND = 6
 """DescribeGroups version."""

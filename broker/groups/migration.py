@@ -14,31 +14,31 @@ import logging
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import partial
 
-from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, Reply
-from broker.groups import consumer_records as records
-from broker.groups.classic_group import ClassicGroup
-from broker.groups.classic_groups import ClassicGroups
-from broker.groups.classic_member import ClassicMember, MemberProtocol
-from broker.groups.consumer_group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup, ConsumerGroupKey
-from broker.groups.consumer_groups import ConsumerGroups
-from broker.groups.consumer_member import ConsumerMember, MemberState, Partitions, partitions_of
-from broker.groups.group import Client, Group, GroupContext
-from broker.groups.group_update import Update
-from broker.groups.limits import MOST_ELEMENTS_READ
-from broker.groups.target_assignment import TargetAssignment
-from protocol.embedded_consumer import read_assignment, read_subscription, read_version, write_assignment
-from protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from protocol.messages.consumer_protocol import (
+from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, Reply
+from barnabas.broker.groups import consumer_records as records
+from barnabas.broker.groups.classic_group import ClassicGroup
+from barnabas.broker.groups.classic_groups import ClassicGroups
+from barnabas.broker.groups.classic_member import ClassicMember, MemberProtocol
+from barnabas.broker.groups.consumer_group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup, ConsumerGroupKey
+from barnabas.broker.groups.consumer_groups import ConsumerGroups
+from barnabas.broker.groups.consumer_member import ConsumerMember, MemberState, Partitions, partitions_of
+from barnabas.broker.groups.group import Client, Group, GroupContext
+from barnabas.broker.groups.group_update import Update
+from barnabas.broker.groups.limits import MOST_ELEMENTS_READ
+from barnabas.broker.groups.target_assignment import TargetAssignment
+from barnabas.protocol.embedded_consumer import read_assignment, read_subscription, read_version, write_assignment
+from barnabas.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from barnabas.protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignmentTopicPartition,
     ConsumerProtocolSubscription,
     ConsumerProtocolSubscriptionTopicPartition,
 )
-from protocol.messages.group_log import ClassicMemberMetadata, ClassicProtocol
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from runtime.decisions import DecisionKind
+from barnabas.protocol.messages.group_log import ClassicMemberMetadata, ClassicProtocol
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
+from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from barnabas.runtime.decisions import DecisionKind
 
 log = logging.getLogger(__name__)
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome
-from broker.groups.committed_offsets import CommittedOffset, CommittedOffsets, tombstone
-from broker.groups.decision_notes import note_gone
-from broker.groups.group import Group, GroupContext
-from kraft.metadata.delta import MetadataDelta
-from protocol.messages.group_log import ConsumerGroupMetadataKey, GroupMetadataKey, OffsetCommitKey
-from protocol.primitives import ZERO_UUID
+from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Outcome
+from barnabas.broker.groups.committed_offsets import CommittedOffset, CommittedOffsets, tombstone
+from barnabas.broker.groups.decision_notes import note_gone
+from barnabas.broker.groups.group import Group, GroupContext
+from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.protocol.messages.group_log import ConsumerGroupMetadataKey, GroupMetadataKey, OffsetCommitKey
+from barnabas.protocol.primitives import ZERO_UUID
 
 RECORDS_IN_ONE_STEP = 1000
 """Maximum number of tombstones in one batch, well below the batch size limit."""

@@ -11,45 +11,45 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply
-from broker.groups.committed_offsets import CommittedOffset, CommittedOffsets, commit_record, tombstone
-from broker.groups.group import Commit, Group, GroupContext
-from broker.groups.offset_cleanup import OffsetCleanUp
-from broker.groups.simple_group import SimpleGroup
-from kraft.metadata.delta import MetadataDelta
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.group_log import (
+from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply
+from barnabas.broker.groups.committed_offsets import CommittedOffset, CommittedOffsets, commit_record, tombstone
+from barnabas.broker.groups.group import Commit, Group, GroupContext
+from barnabas.broker.groups.offset_cleanup import OffsetCleanUp
+from barnabas.broker.groups.simple_group import SimpleGroup
+from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.group_log import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from protocol.messages.offset_commit import (
+from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from protocol.messages.offset_delete import (
+from barnabas.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from protocol.messages.offset_fetch import (
+from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from protocol.messages.txn_offset_commit import (
+from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from protocol.primitives import ZERO_UUID
+from barnabas.protocol.primitives import ZERO_UUID
 
 FIRST_VERSION_WITH_GROUP_NOT_FOUND = 9
 """OffsetCommit version. Older clients only understand ILLEGAL_GENERATION."""

@@ -13,14 +13,14 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from broker.coordinator.outcome import Now, Outcome
-from broker.groups import consumer_records as records
-from broker.groups.consumer_group import ConsumerGroup, ResolvedPattern
-from broker.groups.consumer_member import ConsumerMember
-from broker.groups.group import GroupContext
-from broker.groups.group_update import Update
-from broker.patterns import Pattern, PatternError
-from protocol.errors import ErrorCode, KafkaError
+from barnabas.broker.coordinator.outcome import Now, Outcome
+from barnabas.broker.groups import consumer_records as records
+from barnabas.broker.groups.consumer_group import ConsumerGroup, ResolvedPattern
+from barnabas.broker.groups.consumer_member import ConsumerMember
+from barnabas.broker.groups.group import GroupContext
+from barnabas.broker.groups.group_update import Update
+from barnabas.broker.patterns import Pattern, PatternError
+from barnabas.protocol.errors import ErrorCode, KafkaError
 
 LEAST_INTERVAL_MS = 10_000
 STEPS_OF_COMPILING = 1_000_000

@@ -9,8 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from broker.groups.consumer_member import UNKNOWN_EPOCH, ConsumerMember, MemberState, OwnedPartitions, Partitions
-from protocol.errors import ErrorCode, KafkaError
+from barnabas.broker.groups.consumer_member import (
+    UNKNOWN_EPOCH,
+    ConsumerMember,
+    MemberState,
+    OwnedPartitions,
+    Partitions,
+)
+from barnabas.protocol.errors import ErrorCode, KafkaError
 
 _NONE: Mapping[int, int] = {}
 _NOTHING: frozenset[int] = frozenset()

@@ -6,9 +6,9 @@ creates.
 
 from __future__ import annotations
 
-from broker.coordinator.outcome import CoordinatorRecord, Now
-from broker.groups.group import Commit, GroupType
-from protocol.errors import ErrorCode, KafkaError
+from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now
+from barnabas.broker.groups.group import Commit, GroupType
+from barnabas.protocol.errors import ErrorCode, KafkaError
 
 
 class SimpleGroup:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from broker.coordinator.outcome import CoordinatorRecord
-from broker.groups import consumer_records as records
-from broker.groups.assignors.assignor import Assign, GroupSpec, MemberSpec
-from broker.groups.consumer_group import ConsumerGroup
-from broker.groups.consumer_member import ConsumerMember, Partitions
-from kraft.metadata.image import TopicsImage
+from barnabas.broker.coordinator.outcome import CoordinatorRecord
+from barnabas.broker.groups import consumer_records as records
+from barnabas.broker.groups.assignors.assignor import Assign, GroupSpec, MemberSpec
+from barnabas.broker.groups.consumer_group import ConsumerGroup
+from barnabas.broker.groups.consumer_member import ConsumerMember, Partitions
+from barnabas.kraft.metadata.image import TopicsImage
 
 
 class TargetAssignment(NamedTuple):

@@ -5,8 +5,8 @@ Texts only; the replica core and the follower core made the decisions.
 
 from __future__ import annotations
 
-from broker.replication.replica import IsrChangeWanted, Replica
-from runtime.decisions import DecisionKind, Notepad
+from barnabas.broker.replication.replica import IsrChangeWanted, Replica
+from barnabas.runtime.decisions import DecisionKind, Notepad
 
 
 def note_leading(notepad: Notepad, name: str, replica: Replica, start_offset: int) -> None:

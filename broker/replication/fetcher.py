@@ -13,21 +13,20 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import trio
-
-from broker.replication.follower import BoundsWanted, EpochWanted, FetchWanted
-from broker.replication.leader_epochs import ask_epochs
-from broker.replication.leader_session import LeaderSession, PartitionKey
-from broker.replication.partition import Partition
-from kraft.metadata.image import NO_LEADER
-from protocol.messages.fetch import FetchRequest, FetchResponse, ReplicaState
-from protocol.messages.list_offsets import (
+from barnabas.broker.replication.follower import BoundsWanted, EpochWanted, FetchWanted
+from barnabas.broker.replication.leader_epochs import ask_epochs
+from barnabas.broker.replication.leader_session import LeaderSession, PartitionKey
+from barnabas.broker.replication.partition import Partition
+from barnabas.kraft.metadata.image import NO_LEADER
+from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse, ReplicaState
+from barnabas.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from runtime.channel import ChannelError
-from runtime.world import World
+from barnabas.runtime.channel import ChannelError
+from barnabas.runtime.world import World
 
 log = logging.getLogger(__name__)
 

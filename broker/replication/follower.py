@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from protocol.errors import ErrorCode, error_code
+from barnabas.protocol.errors import ErrorCode, error_code
 
 FIRST_BACKOFF_MS = 20
 

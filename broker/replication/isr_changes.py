@@ -9,11 +9,10 @@ import logging
 from collections.abc import Awaitable, Callable
 
 import trio
-
-from broker.replication.partition import Partition
-from broker.replication.replica import CommittedIsr, IsrChangeWanted
-from protocol.errors import ErrorCode, KafkaError, error_code
-from protocol.messages.alter_partition import (
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.replica import CommittedIsr, IsrChangeWanted
+from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
+from barnabas.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
     BrokerState,

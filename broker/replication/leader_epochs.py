@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from broker.replication.follower import EpochWanted
-from protocol.messages.offset_for_leader_epoch import (
+from barnabas.broker.replication.follower import EpochWanted
+from barnabas.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,

@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from broker.admission import limits_of
-from broker.keyed_queues import KeyedQueues
-from broker.purgatory import WaitingAck, WaitingAcks
-from broker.replication.decision_notes import (
+from barnabas.broker.admission import limits_of
+from barnabas.broker.keyed_queues import KeyedQueues
+from barnabas.broker.purgatory import WaitingAck, WaitingAcks
+from barnabas.broker.replication.decision_notes import (
     note_deposed,
     note_isr_refused,
     note_isr_wanted,
     note_leading,
     note_truncation,
 )
-from broker.replication.follower import (
+from barnabas.broker.replication.follower import (
     APPEND,
     BoundsWanted,
     EpochWanted,
@@ -33,7 +33,7 @@ from broker.replication.follower import (
     TruncateFullyAndStartAt,
     TruncateTo,
 )
-from broker.replication.replica import (
+from barnabas.broker.replication.replica import (
     ACKS_ALL,
     CommittedIsr,
     Effects,
@@ -47,19 +47,19 @@ from broker.replication.replica import (
     Replica,
     ReplicaSettings,
 )
-from broker.traffic import PartitionTraffic
-from kraft.metadata.image import NO_LEADER, PartitionImage
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.fetch import PartitionData
-from protocol.records.batch import BatchHeader, CorruptBatch
-from protocol.records.record_check import ProduceLimits
-from runtime.decisions import Notepad, Notes
-from runtime.world import Clock, no_fault
-from storage.fetched_batches import EpochsMissing
-from storage.log import AppendResult, OffsetOutOfRange, PartitionLog
-from storage.producers import NO_WARRANT, Verification, Warrant
-from storage.segment_list import LogSlice
-from storage.transaction_index import AbortedTransaction
+from barnabas.broker.traffic import PartitionTraffic
+from barnabas.kraft.metadata.image import NO_LEADER, PartitionImage
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.fetch import PartitionData
+from barnabas.protocol.records.batch import BatchHeader, CorruptBatch
+from barnabas.protocol.records.record_check import ProduceLimits
+from barnabas.runtime.decisions import Notepad, Notes
+from barnabas.runtime.world import Clock, no_fault
+from barnabas.storage.fetched_batches import EpochsMissing
+from barnabas.storage.log import AppendResult, OffsetOutOfRange, PartitionLog
+from barnabas.storage.producers import NO_WARRANT, Verification, Warrant
+from barnabas.storage.segment_list import LogSlice
+from barnabas.storage.transaction_index import AbortedTransaction
 
 log = logging.getLogger(__name__)
 

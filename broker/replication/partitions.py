@@ -14,15 +14,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from broker.replication.partition import Partition, PartitionHost
-from broker.replication.replica import NEVER_MS, Replica, ReplicaSettings
-from kraft.metadata.delta import MetadataDelta, TopicDelta
-from kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, BrokerImage, MetadataImage, PartitionImage, TopicImage
-from protocol.errors import ErrorCode, KafkaError
-from runtime.decisions import DecisionKind
-from settings.topic import TopicConfig
-from storage.log import PartitionLog
-from storage.log_dir_work import NewLog
+from barnabas.broker.replication.partition import Partition, PartitionHost
+from barnabas.broker.replication.replica import NEVER_MS, Replica, ReplicaSettings
+from barnabas.kraft.metadata.delta import MetadataDelta, TopicDelta
+from barnabas.kraft.metadata.image import (
+    BROKER_RESOURCE,
+    TOPIC_RESOURCE,
+    BrokerImage,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.runtime.decisions import DecisionKind
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.log_dir_work import NewLog
 
 log = logging.getLogger(__name__)
 

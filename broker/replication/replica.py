@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kraft.metadata.image import LEADER_RECOVERED, NO_LEADER, BrokerImage, PartitionImage
-from protocol.errors import ErrorCode
+from barnabas.kraft.metadata.image import LEADER_RECOVERED, NO_LEADER, BrokerImage, PartitionImage
+from barnabas.protocol.errors import ErrorCode
 
 UNKNOWN_OFFSET = -1
 UNKNOWN_EPOCH = -1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from settings.broker import LEADER_SELECTOR, RACK_AWARE_SELECTOR
+from barnabas.settings.broker import LEADER_SELECTOR, RACK_AWARE_SELECTOR
 
 
 class ReplicaView(NamedTuple):

@@ -7,26 +7,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import trio
-
-from broker.coordinator.coordinator import CoordinatedTopic, Coordinator
-from broker.coordinator.shard import Shard
-from broker.coordinator.shard_timers import ShardTimers
-from broker.current_settings import CurrentSettings
-from broker.internal_topics import TRANSACTION_TOPIC
-from broker.metadata_cache import MetadataCache
-from broker.own_channel import OwnChannel, Serve
-from broker.producer_ids import ProducerIds
-from broker.replication.partition import Partition
-from broker.timing_wheel import TimingWheel
-from broker.transactions.machine import TransactionContext, TransactionMachine
-from broker.transactions.markers import MarkerChannel, MarkerWriter, ShardMarkers
-from kraft.metadata.image import MetadataImage
-from protocol.errors import KafkaError
-from protocol.messages import transaction_log
-from runtime.background import Background
-from runtime.channel import Channel
-from runtime.decisions import Decisions
-from runtime.world import World
+from barnabas.broker.coordinator.coordinator import CoordinatedTopic, Coordinator
+from barnabas.broker.coordinator.shard import Shard
+from barnabas.broker.coordinator.shard_timers import ShardTimers
+from barnabas.broker.current_settings import CurrentSettings
+from barnabas.broker.internal_topics import TRANSACTION_TOPIC
+from barnabas.broker.metadata_cache import MetadataCache
+from barnabas.broker.own_channel import OwnChannel, Serve
+from barnabas.broker.producer_ids import ProducerIds
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.timing_wheel import TimingWheel
+from barnabas.broker.transactions.machine import TransactionContext, TransactionMachine
+from barnabas.broker.transactions.markers import MarkerChannel, MarkerWriter, ShardMarkers
+from barnabas.kraft.metadata.image import MetadataImage
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.messages import transaction_log
+from barnabas.runtime.background import Background
+from barnabas.runtime.channel import Channel
+from barnabas.runtime.decisions import Decisions
+from barnabas.runtime.world import World
 
 log = logging.getLogger(__name__)
 

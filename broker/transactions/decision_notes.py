@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.coordinator.outcome import ProducerStamp
-from broker.transactions.transaction import Transaction
-from runtime.decisions import DecisionKind, Notes
+from barnabas.broker.coordinator.outcome import ProducerStamp
+from barnabas.broker.transactions.transaction import Transaction
+from barnabas.runtime.decisions import DecisionKind, Notes
 
 MAX_NAMED = 5
 """Maximum number of partitions listed by name."""

@@ -18,9 +18,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply, Timers
-from broker.transactions.decision_notes import note_completed, note_forgotten, note_given, note_hanging, note_prepared
-from broker.transactions.transaction import (
+from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply, Timers
+from barnabas.broker.transactions.decision_notes import (
+    note_completed,
+    note_forgotten,
+    note_given,
+    note_hanging,
+    note_prepared,
+)
+from barnabas.broker.transactions.transaction import (
     AT_REST,
     BUMPS_EPOCH,
     NEVER_TIMES_OUT_MS,
@@ -32,17 +38,17 @@ from broker.transactions.transaction import (
     by_topic,
     read_transaction,
 )
-from kraft.metadata.delta import MetadataDelta
-from kraft.metadata.image import MetadataImage
-from protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from protocol.messages import describe_transactions as describing
-from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from protocol.messages.transaction_log import TransactionLogKey, TransactionLogValue
-from protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from protocol.schema import Message
-from runtime.decisions import Notes
-from settings.broker import BrokerSettings
+from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.kraft.metadata.image import MetadataImage
+from barnabas.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from barnabas.protocol.messages import describe_transactions as describing
+from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas.protocol.messages.transaction_log import TransactionLogKey, TransactionLogValue
+from barnabas.protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from barnabas.protocol.schema import Message
+from barnabas.runtime.decisions import Notes
+from barnabas.settings.broker import BrokerSettings
 
 log = logging.getLogger(__name__)
 

@@ -15,23 +15,22 @@ from functools import partial
 from typing import Any, Protocol
 
 import trio
-
-from broker.coordinator.shard import Shard, ShardState
-from broker.timing_wheel import TimingWheel
-from broker.transactions.machine import EndedTransaction, TransactionMachine
-from broker.transactions.transaction import TopicPartition, by_topic
-from kraft.metadata.delta import MetadataDelta
-from kraft.metadata.image import NO_LEADER, MetadataImage
-from protocol.errors import ErrorCode, error_code
-from protocol.messages.write_txn_markers import (
+from barnabas.broker.coordinator.shard import Shard, ShardState
+from barnabas.broker.timing_wheel import TimingWheel
+from barnabas.broker.transactions.machine import EndedTransaction, TransactionMachine
+from barnabas.broker.transactions.transaction import TopicPartition, by_topic
+from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.kraft.metadata.image import NO_LEADER, MetadataImage
+from barnabas.protocol.errors import ErrorCode, error_code
+from barnabas.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from runtime.background import Background
-from runtime.channel import ChannelError
-from runtime.world import World
+from barnabas.runtime.background import Background
+from barnabas.runtime.channel import ChannelError
+from barnabas.runtime.world import World
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from typing import Any
 
-from broker.coordinator.outcome import CoordinatorRecord, ProducerStamp
-from protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from protocol.messages.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
-from protocol.records.batch import NO_PRODUCER_ID
+from barnabas.broker.coordinator.outcome import CoordinatorRecord, ProducerStamp
+from barnabas.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from barnabas.protocol.messages.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
+from barnabas.protocol.records.batch import NO_PRODUCER_ID
 
 NO_TIMESTAMP = -1
 

@@ -12,26 +12,25 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 import trio
-
-from broker.coordinator.coordinator import partition_for
-from broker.internal_topics import TRANSACTION_TOPIC
-from broker.metadata_cache import MetadataCache, Node
-from broker.own_channel import OwnChannel, Serve
-from broker.traffic import Verifications
-from broker.transactions.transaction import TopicPartition
-from kraft.metadata.delta import MetadataDelta
-from protocol.errors import ErrorCode
-from protocol.messages.add_partitions_to_txn import (
+from barnabas.broker.coordinator.coordinator import partition_for
+from barnabas.broker.internal_topics import TRANSACTION_TOPIC
+from barnabas.broker.metadata_cache import MetadataCache, Node
+from barnabas.broker.own_channel import OwnChannel, Serve
+from barnabas.broker.traffic import Verifications
+from barnabas.broker.transactions.transaction import TopicPartition
+from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from runtime.background import Background
-from runtime.channel import Channel, ChannelError
-from runtime.world import World
-from settings.broker import BrokerSettings
+from barnabas.runtime.background import Background
+from barnabas.runtime.channel import Channel, ChannelError
+from barnabas.runtime.world import World
+from barnabas.settings.broker import BrokerSettings
 
 log = logging.getLogger(__name__)
 

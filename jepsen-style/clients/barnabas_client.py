@@ -11,6 +11,9 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import trio
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.runtime.channel import ChannelError
+from barnabas.runtime.world import World
 
 from barnabas import Admin, Consumer, Producer
 from barnabas.client.admin import ConfigResource, NewTopic, ResourceType
@@ -24,9 +27,6 @@ from clients.client import ClientError, ClientSettings, Read, Sent
 from clients.mortal_network import MortalNetwork, mortal
 from clients.one_broker import OneBroker
 from operations import Place
-from protocol.errors import ErrorCode, KafkaError
-from runtime.channel import ChannelError
-from runtime.world import World
 
 CLOSE_MS = 3_000
 """Maximum time for closing in good order."""

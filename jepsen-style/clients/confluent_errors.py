@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from barnabas.protocol.errors import ErrorCode, KafkaError
+
 import barnabas.client.errors  # noqa: F401 - names the errors as Kafka does
 from clients.client import ClientError
-from protocol.errors import ErrorCode, KafkaError
 
 LOCAL_NAMES = {
     "_MSG_TIMED_OUT": "TimeoutException",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runtime.world import Connection, DialFailed, Listener, Network, World
+from barnabas.runtime.world import Connection, DialFailed, Listener, Network, World
 
 
 class MortalNetwork:

@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import trio
-
-from barnabas.client.metadata import TopicPartition, by_topic
-from operations import Place
-from protocol.errors import ErrorCode, KafkaError, error_code
-from protocol.messages.describe_configs import (
+from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
+from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
-from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
-from runtime.channel import Channel, NotSent
-from runtime.world import World
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
+from barnabas.runtime.channel import Channel, NotSent
+from barnabas.runtime.world import World
+
+from barnabas.client.metadata import TopicPartition, by_topic
+from operations import Place
 
 GROUP = 0
 """A key type of coordinators."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from runtime.world import Chance
+from barnabas.runtime.world import Chance
 
 T = TypeVar("T")
 

@@ -9,6 +9,7 @@ from random import Random
 from typing import Literal
 
 import trio
+from barnabas.protocol.api_keys import ApiKey
 
 from barnabas.client.settings import parse_address
 from barnabas.cluster.fault_points import FAULT_POINTS
@@ -18,7 +19,6 @@ from nemeses.messages import PROVOKED_SECONDS, draw
 from nemeses.nemesis import Fault, Story
 from nemeses.shapes import CLIENT, SHAPES, groups_of
 from nemeses.shapes import between as between_names
-from protocol.api_keys import ApiKey
 from worlds.cluster import Damage, LinkFault, MessageRule
 
 DAMAGED_LOGS = "*-*/*.log"

@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.runtime.world import Chance
+
 from barnabas.cluster.proxy.rules import Way
 from nemeses.choosing import happens, one_of, shuffled
 from nemeses.shapes import CLIENT
-from protocol.api_keys import API_SPECS, ApiKey
-from runtime.world import Chance
 from worlds.cluster import ClusterUnderTest, MessageRule
 
 Action = Literal["hold", "drop", "delay", "reset"]

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, cast
 
 import trio
+from barnabas.runtime.world import Chance
 
 from barnabas.cluster.errors import ClusterError
 from loss_budget import LossBudget, NodeState, ObservedBudget
@@ -28,7 +29,6 @@ from nemeses.shapes import CLIENT
 from nemeses.shapes import between as links_between
 from nemeses.traffic import Traffic
 from operations import Place
-from runtime.world import Chance
 from worlds.cluster import ClusterUnderTest, LinkFault, SimulatedWorld, current_fault
 
 Report = Callable[[Literal["invoke", "info"], str, Mapping[str, Any]], object]

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from barnabas.broker.apis.produce_response import ProduceAnswers
+from barnabas.broker.apis.transactional_produce import TransactionalProduce
+from barnabas.broker.coordinator.shard import Shard
+from barnabas.broker.forwarding import Forwarding
+from barnabas.broker.groups.classic_group import ClassicGroup
+from barnabas.broker.groups.offsets import Offsets
+from barnabas.broker.replication.follower import Follower
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.replica import Replica
+from barnabas.broker.transactions.markers import MarkerWriter
+from barnabas.broker.transactions.transaction import Transaction
+from barnabas.kraft.quorum_state import QuorumStateFile
+from barnabas.runtime.background import Background
+from barnabas.runtime.meter import Meter
+from barnabas.runtime.server_connection import ServerConnection
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.producers import ProducerStates
+from barnabas.storage.transaction_index import AbortedIndex
+
 from barnabas.cluster.errors import WrongArgument
-from broker.apis.produce_response import ProduceAnswers
-from broker.apis.transactional_produce import TransactionalProduce
-from broker.coordinator.shard import Shard
-from broker.forwarding import Forwarding
-from broker.groups.classic_group import ClassicGroup
-from broker.groups.offsets import Offsets
-from broker.replication.follower import Follower
-from broker.replication.partition import Partition
-from broker.replication.replica import Replica
-from broker.transactions.markers import MarkerWriter
-from broker.transactions.transaction import Transaction
-from kraft.quorum_state import QuorumStateFile
 from plants import coordinating, producing, quorum, replication, serving
 from plants.plant import Patch, Plant, Trial
-from runtime.background import Background
-from runtime.meter import Meter
-from runtime.server_connection import ServerConnection
-from storage.log import PartitionLog
-from storage.producers import ProducerStates
-from storage.transaction_index import AbortedIndex
 
 _SOON = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "400"}
 """A node that is cut off is deposed long before the cut is healed."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.coordinator.outcome import Reply
-from broker.coordinator.shard import Shard
-from broker.groups.classic_group import ClassicGroup
-from broker.groups.offsets import Offsets
-from broker.internal_topics import GROUP_TOPIC
-from broker.transactions.markers import MarkerWriter
-from broker.transactions.transaction import Transaction
-from protocol.messages.sync_group import SyncGroupResponse
-from storage.log import PartitionLog
+from barnabas.broker.coordinator.outcome import Reply
+from barnabas.broker.coordinator.shard import Shard
+from barnabas.broker.groups.classic_group import ClassicGroup
+from barnabas.broker.groups.offsets import Offsets
+from barnabas.broker.internal_topics import GROUP_TOPIC
+from barnabas.broker.transactions.markers import MarkerWriter
+from barnabas.broker.transactions.transaction import Transaction
+from barnabas.protocol.messages.sync_group import SyncGroupResponse
+from barnabas.storage.log import PartitionLog
 
 
 def answer_before_replication(_original: Any) -> Any:

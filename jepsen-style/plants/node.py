@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
+from barnabas.runtime.process import ArgumentError, Program
+
 from barnabas.cluster.layout import Layout
 from barnabas.cluster.plan import Programs
 from plants.catalogue import find
-from runtime.process import ArgumentError, Program
 
 PLANT = "JEPSEN_STYLE_PLANT"
 MODULES = "JEPSEN_STYLE_MODULES"

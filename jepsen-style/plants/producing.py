@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.produce_response import ProduceAnswers
-from broker.apis.transactional_produce import TransactionalProduce
-from broker.transactions.transaction import Transaction
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.produce import PartitionProduceResponse
-from protocol.records.batch import BatchHeader
-from storage.producers import ProducerStates, SequencedBatch, Verification
+from barnabas.broker.apis.produce_response import ProduceAnswers
+from barnabas.broker.apis.transactional_produce import TransactionalProduce
+from barnabas.broker.transactions.transaction import Transaction
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.produce import PartitionProduceResponse
+from barnabas.protocol.records.batch import BatchHeader
+from barnabas.storage.producers import ProducerStates, SequencedBatch, Verification
 
 
 def take_repetitions(original: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kraft.quorum_state import QuorumStateFile
+from barnabas.kraft.quorum_state import QuorumStateFile
 
 
 def forget_votes(_original: Any) -> Any:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.replication.follower import Follower
-from broker.replication.partition import FetchKind, Partition
-from broker.replication.replica import Effects, HighWatermarkAdvanced, Leading, Replica
-from kraft.metadata.image import PartitionImage
-from protocol.errors import ErrorCode
+from barnabas.broker.replication.follower import Follower
+from barnabas.broker.replication.partition import FetchKind, Partition
+from barnabas.broker.replication.replica import Effects, HighWatermarkAdvanced, Leading, Replica
+from barnabas.kraft.metadata.image import PartitionImage
+from barnabas.protocol.errors import ErrorCode
 
 
 def acknowledge_before_replication(_original: Any) -> Any:

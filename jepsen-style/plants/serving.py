@@ -6,17 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 import trio
-
-from broker import forwarding
-from broker.coordinator.shard import Shard
-from broker.forwarding import Forwarding
-from broker.replication.partition import Partition
-from protocol.errors import EncodeError
-from protocol.records.record_check import ProduceLimits
-from runtime.background import Background, Failed, Task
-from runtime.dispatch import Call
-from runtime.meter import Meter
-from runtime.server_connection import ServerConnection
+from barnabas.broker import forwarding
+from barnabas.broker.coordinator.shard import Shard
+from barnabas.broker.forwarding import Forwarding
+from barnabas.broker.replication.partition import Partition
+from barnabas.protocol.errors import EncodeError
+from barnabas.protocol.records.record_check import ProduceLimits
+from barnabas.runtime.background import Background, Failed, Task
+from barnabas.runtime.dispatch import Call
+from barnabas.runtime.meter import Meter
+from barnabas.runtime.server_connection import ServerConnection
 
 LONG_ID = 200
 """Characters of an id that a planted coordinator cannot write."""

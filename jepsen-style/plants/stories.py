@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import trio
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.errors import KafkaError
 
 from barnabas import Admin, Consumer, ConsumerGroupMetadata, NewTopic, OffsetAndMetadata, Producer
 from barnabas.client.cluster import TopicPartition
@@ -20,8 +22,6 @@ from checkers.verdict import Finding
 from operations import Place
 from plants.catalogue import find
 from plants.plant import planted
-from protocol.api_keys import ApiKey
-from protocol.errors import KafkaError
 from scenarios.catalogue import SCENARIOS
 from scenarios.stage import Violation
 from worlds.cluster import ClusterUnderTest, MessageRule

@@ -17,6 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import trio
+from barnabas.runtime.world import Chance
+from barnabas.settings.errors import SettingsError
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.testing.cluster import QUICK_GROUPS
@@ -34,8 +36,6 @@ from running.judging import judge, write
 from running.libraries import check_libraries, open_libraries
 from running.plan import Plan, ranges_of
 from running.runner import Ended, Run, RunOptions
-from runtime.world import Chance
-from settings.errors import SettingsError
 from simulation.cluster import SimCluster
 from workloads.catalogue import make_workload
 from worlds.bootstrap import BootstrapCluster

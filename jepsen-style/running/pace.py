@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 import trio
-
-from runtime.world import Chance
+from barnabas.runtime.world import Chance
 
 
 class Pace:

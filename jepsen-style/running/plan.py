@@ -12,10 +12,11 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from barnabas.settings.definitions import closest_key, find_broker_key, is_plugin_key
+from barnabas.settings.errors import SettingsError
+
 from nemeses.kinds import FAULTS
 from nemeses.messages import wish_of
-from settings.definitions import closest_key, find_broker_key, is_plugin_key
-from settings.errors import SettingsError
 from workloads.catalogue import make_workload
 from workloads.workload import WorkloadOptions
 from worlds.world_options import NEVER, WORLDS

@@ -17,13 +17,13 @@ from enum import Enum
 from typing import Any, Protocol
 
 import trio
+from barnabas.runtime.world import Chance
 
 from barnabas.cluster.errors import ClusterError
 from clients.client import ClientError, ClientLibrary, ClientSettings, WorkClient
 from histories.recorder import HistoryError, Recorder
 from operations import NEMESIS, Completion, Invocation, OperationType
 from running.pace import Pace
-from runtime.world import Chance
 from workloads.workload import Workload
 from worlds.cluster import ClusterUnderTest
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from barnabas.settings.definitions import find_broker_key
+
 from clients.client import ClientSettings
-from settings.definitions import find_broker_key
 
 ABORTS_EVERY_MS = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 SESSION_MS = "group.consumer.session.timeout.ms"

@@ -9,17 +9,25 @@ from typing import Any
 from unittest.mock import patch
 
 import trio
+from barnabas.broker.coordinator.shard import Shard
+from barnabas.broker.internal_topics import GROUP_TOPIC
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from barnabas.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from barnabas.runtime.channel import ChannelError
 
 from barnabas import Consumer, OffsetAndMetadata, TopicPartition
 from barnabas.client.producer import Acked, Unknown
-from broker.coordinator.shard import Shard
-from broker.internal_topics import GROUP_TOPIC
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
-from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from runtime.channel import ChannelError
 from scenarios.intercepted_messages import Letter
 from scenarios.stage import Stage, came_about, fetch_request, holds, values_in
 

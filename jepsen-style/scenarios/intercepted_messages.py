@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, Unpack
 
 import trio
-
-from protocol.api_keys import API_SPECS, ApiKey
-from protocol.framing import parse_request_header
-from protocol.headers import ResponseHeader
-from protocol.schema import decode, decode_prefix
-from runtime.simulated import Universe
-from runtime.simulated.network import SimulatedConnection
-from runtime.simulated.pipe import FIN, RST, Pipe
+from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.protocol.framing import parse_request_header
+from barnabas.protocol.headers import ResponseHeader
+from barnabas.protocol.schema import decode, decode_prefix
+from barnabas.runtime.simulated import Universe
+from barnabas.runtime.simulated.network import SimulatedConnection
+from barnabas.runtime.simulated.pipe import FIN, RST, Pipe
 
 Kind = Literal["request", "response"]
 WAIT_SECONDS = 60.0

@@ -11,6 +11,11 @@ from contextlib import suppress
 from typing import Any, cast
 
 import trio
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.runtime.channel import ChannelError
+from barnabas.runtime.world import ConnectionLost
 
 from barnabas import Admin, Consumer, NewTopic, Producer, TopicPartition
 from barnabas.client.cluster import Cluster
@@ -18,11 +23,6 @@ from barnabas.client.consumer.settings import ConsumerOptions
 from barnabas.client.producer import Acked
 from barnabas.client.producer.settings import ProducerOptions
 from operations import Place
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.end_txn import EndTxnRequest
-from runtime.channel import ChannelError
-from runtime.world import ConnectionLost
 from scenarios.stage import NotBroughtAbout, batch_of, came_about, holds, produce_request
 from worlds.cluster import ClusterUnderTest, MessageRule
 

@@ -6,24 +6,24 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 import trio
-
-from barnabas import TopicPartition
-from barnabas.client.errors import LogTruncationException
-from barnabas.client.producer import Acked
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages import alter_partition as alter
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.fetch import PartitionData, ReplicaState
-from protocol.messages.offset_for_leader_epoch import (
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages import alter_partition as alter
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.protocol.messages.fetch import PartitionData, ReplicaState
+from barnabas.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from protocol.messages.produce import PartitionProduceResponse
-from runtime.channel import ChannelError
+from barnabas.protocol.messages.produce import PartitionProduceResponse
+from barnabas.runtime.channel import ChannelError
+
+from barnabas import TopicPartition
+from barnabas.client.errors import LogTruncationException
+from barnabas.client.producer import Acked
 from scenarios.intercepted_messages import Letter
 from scenarios.setups import leader_dies_before_followers_know
 from scenarios.stage import Stage, batch_of, came_about, fetch_request, holds, produce_request, values_in

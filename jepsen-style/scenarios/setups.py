@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.api_keys import ApiKey
+from barnabas.protocol.api_keys import ApiKey
+
 from scenarios.intercepted_messages import Letter
 from scenarios.stage import Stage
 

@@ -13,36 +13,36 @@ from functools import partial
 from typing import Any, cast
 
 import trio
+from barnabas.broker.node import BrokerNode
+from barnabas.broker.replication.partition import Partition
+from barnabas.kraft.metadata.image import PartitionImage
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
+from barnabas.protocol.records.batch import read_header
+from barnabas.protocol.records.builder import BatchOptions, build_batch
+from barnabas.protocol.records.record import Record, decode_records
+from barnabas.protocol.schema import Message
+from barnabas.runtime.channel import Channel, ChannelError
+from barnabas.runtime.simulated import Universe, make_world
+from barnabas.runtime.simulated.links import Link
+from barnabas.runtime.world import World
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.names import METADATA_TOPIC
 
 from barnabas import Admin, Consumer, Producer, TopicPartition
 from barnabas.client.consumer.settings import ConsumerOptions
 from barnabas.client.producer.settings import ProducerOptions
 from barnabas.cluster.simulated import SimulatedCluster, SimulatedNode
 from barnabas.testing.simulated import TEST_HOST, SimulatedClusterForTests
-from broker.node import BrokerNode
-from broker.replication.partition import Partition
-from kraft.metadata.image import PartitionImage
-from protocol.errors import ErrorCode
-from protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from protocol.messages.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    TopicProduceData,
-)
-from protocol.records.batch import read_header
-from protocol.records.builder import BatchOptions, build_batch
-from protocol.records.record import Record, decode_records
-from protocol.schema import Message
-from runtime.channel import Channel, ChannelError
-from runtime.simulated import Universe, make_world
-from runtime.simulated.links import Link
-from runtime.world import World
 from scenarios.intercepted_messages import Mail
 from simulation.watch import NodeLog
-from storage.log import PartitionLog
-from storage.names import METADATA_TOPIC
 
 CALL_MS = 10_000
 UNTIL_SECONDS = 60.0

@@ -13,6 +13,18 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 import trio
+from barnabas.broker.coordinator.coordinator import partition_for
+from barnabas.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
+from barnabas.broker.replication.replica import Leading
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from barnabas.runtime.channel import Channel, ChannelError
+from barnabas.runtime.simulated import Universe, make_world
+from barnabas.runtime.simulated.clocks import SimulatedClock
+from barnabas.runtime.simulated.store import DEFAULT_CAPACITY_BYTES, DiskFault
+from barnabas.runtime.simulated.universe import WALL_START_MS
+from barnabas.runtime.world import World
+from barnabas.storage.names import METADATA_TOPIC
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.fault_points import DISK_POINTS
@@ -20,20 +32,9 @@ from barnabas.cluster.layout import LOCAL_SHAPE
 from barnabas.cluster.proxy.rules import MessageRule as ProxyRule
 from barnabas.cluster.proxy.rules import Way
 from barnabas.cluster.simulated import DATA, SimulatedCluster, SimulatedNode
-from broker.coordinator.coordinator import partition_for
-from broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
-from broker.replication.replica import Leading
 from loss_budget import Membership, NodeState
 from nemeses.kinds import COVERED
 from operations import Place
-from protocol.errors import ErrorCode
-from protocol.messages.unregister_broker import UnregisterBrokerRequest
-from runtime.channel import Channel, ChannelError
-from runtime.simulated import Universe, make_world
-from runtime.simulated.clocks import SimulatedClock
-from runtime.simulated.store import DEFAULT_CAPACITY_BYTES, DiskFault
-from runtime.simulated.universe import WALL_START_MS
-from runtime.world import World
 from simulation.coverage import Coverage
 from simulation.damage import damage_store
 from simulation.exact_budget import ExactBudget
@@ -43,7 +44,6 @@ from simulation.links import SimLinks
 from simulation.messages import MessageFaults
 from simulation.unprotected_bytes import leader_epochs
 from simulation.watch import NodeLog, Watch
-from storage.names import METADATA_TOPIC
 from worlds.cluster import Damage, LinkFault, MessageRule, ReplicaView, current_fault
 
 T = TypeVar("T")

@@ -11,17 +11,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from barnabas.broker.coordinator.shard import ShardState
+from barnabas.broker.node import BrokerNode
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.replica import Leading, Offline
+from barnabas.broker.transactions.transaction import TransactionState
+from barnabas.kraft.metadata_replica import MetadataReplica
+from barnabas.kraft.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
+from barnabas.runtime.simulated import Universe
+
 from barnabas.cluster.fault_points import all_points
 from barnabas.cluster.simulated import SimulatedNode
-from broker.coordinator.shard import ShardState
-from broker.node import BrokerNode
-from broker.replication.partition import Partition
-from broker.replication.replica import Leading, Offline
-from broker.transactions.transaction import TransactionState
-from kraft.metadata_replica import MetadataReplica
-from kraft.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
 from nemeses.kinds import COVERED
-from runtime.simulated import Universe
 
 RECENT_SECONDS = 0.02
 """A fault that comes so soon after a fault point has met it."""

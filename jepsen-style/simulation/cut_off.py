@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import trio
+from barnabas.broker.coordinator.coordinator import partition_for
+from barnabas.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
+from barnabas.kraft.metadata.image import NO_LEADER, MetadataImage
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest
+from barnabas.protocol.schema import Message
+from barnabas.runtime.channel import Channel, ChannelError
+from barnabas.runtime.world import World
 
 from barnabas.cluster.hostile.aims import JUDGED_PREFIX, OWN_PREFIX
 from barnabas.cluster.simulated import SimulatedNode
-from broker.coordinator.coordinator import partition_for
-from broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
-from kraft.metadata.image import NO_LEADER, MetadataImage
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.describe_transactions import DescribeTransactionsRequest
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.offset_fetch import OffsetFetchRequest
-from protocol.schema import Message
-from runtime.channel import Channel, ChannelError
-from runtime.world import World
 from simulation.findings import Findings
 
 HOST = "cut-off-client"

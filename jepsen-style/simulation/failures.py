@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from protocol.errors import ErrorCode, KafkaError
-from runtime.process import CannotRun
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.runtime.process import CannotRun
 
 
 def is_of_disk(error: BaseException) -> bool:

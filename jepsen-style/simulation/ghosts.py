@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from protocol.records.batch import BATCH_HEADER_BYTES, CorruptBatch, read_header
-from storage.names import CLEANED_SUFFIX, SWAP_SUFFIX
+from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, CorruptBatch, read_header
+from barnabas.storage.names import CLEANED_SUFFIX, SWAP_SUFFIX
 
 
 class Batch(NamedTuple):

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from barnabas.runtime.simulated import Universe
+from barnabas.runtime.simulated.links import Badness
+
 from barnabas.cluster.errors import ClusterError
-from runtime.simulated import Universe
-from runtime.simulated.links import Badness
 from worlds.cluster import LinkFault
 
 CLIENT = "client"

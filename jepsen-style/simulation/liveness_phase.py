@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from kraft.metadata.image import NO_LEADER, MetadataImage, PartitionImage
-from protocol.records.batch import BATCH_HEADER_BYTES, CorruptBatch, crc_is_valid, read_header
-from runtime.simulated.chance import Stream
-from runtime.simulated.store import Directory, Store
+from barnabas.kraft.metadata.image import NO_LEADER, MetadataImage, PartitionImage
+from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, CorruptBatch, crc_is_valid, read_header
+from barnabas.runtime.simulated.chance import Stream
+from barnabas.runtime.simulated.store import Directory, Store
+from barnabas.storage.names import METADATA_TOPIC
+
 from simulation.ghosts import GhostLog
 from simulation.invariants.compaction import COMPACTED_TOPICS
 from simulation.invariants.places import PartitionKey
-from storage.names import METADATA_TOPIC
 
 
 @dataclass(frozen=True, slots=True)

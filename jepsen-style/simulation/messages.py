@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from barnabas.runtime.simulated import Universe
+from barnabas.runtime.simulated.network import SimulatedConnection
+from barnabas.runtime.simulated.pipe import FIN, RST, Pipe
+
 from barnabas.cluster.proxy.frames import Conversation
 from barnabas.cluster.proxy.rules import Faults, MessageRule, Way
 from barnabas.cluster.proxy.stream import Ends, Stream
-from runtime.simulated import Universe
-from runtime.simulated.network import SimulatedConnection
-from runtime.simulated.pipe import FIN, RST, Pipe
 
 
 class MessageFaults:

@@ -11,17 +11,18 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Protocol
 
+from barnabas.broker.replication.partition import Partition, ReadRequest, ReadResult
+from barnabas.kraft.metadata.image import MetadataImage
+from barnabas.kraft.metadata.loader import MetadataLoader
+from barnabas.kraft.metadata_replica import MetadataReplica
+from barnabas.kraft.raft.history import OffsetAndEpoch
+from barnabas.kraft.raft.ready import Ready
+from barnabas.kraft.snapshots import SnapshotFiles
+from barnabas.runtime.server_connection import ServerConnection
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.names import METADATA_TOPIC
+
 from barnabas.client.groups.participant import Participant
-from broker.replication.partition import Partition, ReadRequest, ReadResult
-from kraft.metadata.image import MetadataImage
-from kraft.metadata.loader import MetadataLoader
-from kraft.metadata_replica import MetadataReplica
-from kraft.raft.history import OffsetAndEpoch
-from kraft.raft.ready import Ready
-from kraft.snapshots import SnapshotFiles
-from runtime.server_connection import ServerConnection
-from storage.log import PartitionLog
-from storage.names import METADATA_TOPIC
 
 After = Callable[..., None]
 

@@ -14,17 +14,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import trio
+from barnabas.broker.internal_topics import GROUP_TOPIC
+from barnabas.kraft.metadata.image import NO_LEADER
+from barnabas.runtime.simulated import Universe, make_world, run_simulation
+from barnabas.runtime.simulated.determinism import SimulationStuck
+from barnabas.runtime.simulated.store import Store
+from barnabas.runtime.simulated.work import WorkCounter
+from barnabas.runtime.world import World
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.simulated import DATA
-from broker.internal_topics import GROUP_TOPIC
-from kraft.metadata.image import NO_LEADER
 from nemeses.nemesis import Nemesis, NemesisOptions
-from runtime.simulated import Universe, make_world, run_simulation
-from runtime.simulated.determinism import SimulationStuck
-from runtime.simulated.store import Store
-from runtime.simulated.work import WorkCounter
-from runtime.world import World
 from simulation.chances import Chances
 from simulation.clients import Mortals
 from simulation.cluster import SimCluster, SimSettings

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from runtime.simulated.chance import Stream
+from barnabas.runtime.simulated.chance import Stream
 
 FAULT_PHASE_SECONDS = 50.0
 SESSION_TIMEOUT_MS = 6_000

@@ -9,8 +9,8 @@ has the offset and length before it, or bytes behind it that the CRC covers.
 
 from __future__ import annotations
 
-from protocol.records.batch import CorruptBatch, iterate_batches
-from storage.names import LOG_SUFFIX
+from barnabas.protocol.records.batch import CorruptBatch, iterate_batches
+from barnabas.storage.names import LOG_SUFFIX
 
 _EPOCH_BYTES = range(12, 16)
 """Position of the leader epoch in a batch."""

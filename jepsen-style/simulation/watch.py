@@ -7,20 +7,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+from barnabas.broker.coordinator.coordinator import partition_for
+from barnabas.broker.internal_topics import GROUP_TOPIC
+from barnabas.broker.replication.partition import FetchKind, Partition, ReadRequest, ReadResult
+from barnabas.broker.replication.replica import Leading
+from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
+from barnabas.kraft.metadata.loader import MetadataLoader
+from barnabas.kraft.metadata_replica import MetadataReplica
+from barnabas.kraft.raft.ready import InstallSnapshot, Ready, StartSnapshot
+from barnabas.runtime.server_connection import ServerConnection
+from barnabas.runtime.simulated import Universe
+from barnabas.runtime.simulated.inode import Inode
+from barnabas.storage.log import PartitionLog
+
 from barnabas.client.groups.participant import Participant
 from barnabas.cluster.simulated import SimulatedCluster, current_node
-from broker.coordinator.coordinator import partition_for
-from broker.internal_topics import GROUP_TOPIC
-from broker.replication.partition import FetchKind, Partition, ReadRequest, ReadResult
-from broker.replication.replica import Leading
-from kraft.metadata.delta import MetadataDelta
-from kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
-from kraft.metadata.loader import MetadataLoader
-from kraft.metadata_replica import MetadataReplica
-from kraft.raft.ready import InstallSnapshot, Ready, StartSnapshot
-from runtime.server_connection import ServerConnection
-from runtime.simulated import Universe
-from runtime.simulated.inode import Inode
 from simulation.coverage import Coverage
 from simulation.findings import Findings
 from simulation.ghosts import LogReader
@@ -32,7 +34,6 @@ from simulation.invariants.quorum import QuorumPromises, ReplicaView
 from simulation.invariants.storage import StoragePromises
 from simulation.invariants.transactions import TransactionPromises
 from simulation.probes import observed
-from storage.log import PartitionLog
 
 
 class Watch:

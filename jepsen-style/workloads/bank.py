@@ -12,9 +12,10 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from barnabas.runtime.world import Chance
+
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Place
-from runtime.world import Chance
 from workloads.lives import CRASH, Finale, Lives, crash
 from workloads.log_reader import LogReaders
 from workloads.topics import Topics

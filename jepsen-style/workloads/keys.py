@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from barnabas.runtime.world import Chance
+
 from operations import Place, key_of, place_of
-from runtime.world import Chance
 
 PARTITIONS = 2
 """Partitions of each topic; see `operations.place_of`."""

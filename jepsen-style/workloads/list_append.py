@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import trio
+from barnabas.runtime.world import Chance
 
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation
-from runtime.world import Chance
 from workloads.keys import PARTITIONS, Keys
 from workloads.lives import CRASH, Lives, crash
 from workloads.read_epochs import ReadEpochs

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from barnabas.runtime.world import Chance
+
 from clients.client import ClientError, WorkClient
 from operations import Completion, Invocation, Outcome
-from runtime.world import Chance
 from workloads.workload import WorkloadOptions
 
 CRASH = Invocation("crash")

@@ -16,9 +16,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from barnabas.runtime.world import Chance
+
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation
-from runtime.world import Chance
 from workloads.lives import CRASH, Finale, Lives, crash, failed
 from workloads.workload import WorkloadOptions
 

@@ -25,10 +25,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import trio
+from barnabas.runtime.world import Chance
 
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Place, place_of
-from runtime.world import Chance
 from workloads.final_reading import FinalReading
 from workloads.keys import PARTITIONS, Keys, some_of
 from workloads.lives import CRASH, Lives, crash

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from barnabas.runtime.world import Chance
+
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Place
-from runtime.world import Chance
 from workloads.lives import CRASH, Finale, Lives, crash, failed
 from workloads.log_reader import LogReaders
 from workloads.topics import Topics

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import trio
+from barnabas.runtime.world import Chance
 
 from clients.client import ClientError, WorkClient
 from operations import Completion, Outcome
-from runtime.world import Chance
 
 _SLEEPS = 0.5
 """Share of the transactions that rest between their steps."""

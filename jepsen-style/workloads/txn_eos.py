@@ -19,9 +19,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from barnabas.runtime.world import Chance
+
 from clients.client import ClientError, ClientSettings, Read, WorkClient
 from operations import Completion, Invocation, Place
-from runtime.world import Chance
 from workloads.lives import CRASH, Drain, Finale, Lives, crash, failed
 from workloads.log_reader import LogReaders
 from workloads.topics import Topics

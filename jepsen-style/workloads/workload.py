@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from barnabas.runtime.world import Chance
+
 from clients.client import ClientSettings, WorkClient
 from operations import Completion, Invocation
-from runtime.world import Chance
 
 
 @dataclass(frozen=True, slots=True)

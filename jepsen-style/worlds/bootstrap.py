@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 import trio
+from barnabas.protocol.errors import KafkaError
+from barnabas.runtime.real import real_world
+from barnabas.runtime.world import World
 
 from barnabas import Admin
 from barnabas.client.admin.config_values import ConfigResource, ResourceType
@@ -17,9 +20,6 @@ from barnabas.cluster.proxy.rules import Way
 from loss_budget import NodeState
 from nemeses.kinds import FAULTS
 from operations import Place
-from protocol.errors import KafkaError
-from runtime.real import real_world
-from runtime.world import World
 from worlds.cluster import Damage, LinkFault, MessageRule, ReplicaView
 from worlds.world_options import WorldOptions
 

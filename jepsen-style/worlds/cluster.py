@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
+from barnabas.runtime.world import World
+
 from barnabas.cluster.proxy.rules import Way
 from loss_budget import Membership, NodeState
 from operations import Place
-from runtime.world import World
 
 current_fault: ContextVar[str] = ContextVar("current_fault", default="")
 """The fault of this task, as the coverage table names it; empty outside of a nemesis."""

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import trio
+from barnabas.runtime.real import real_world
+from barnabas.runtime.world import World
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.proxy.rules import Way
 from loss_budget import Membership, NodeState
 from operations import Place
-from runtime.real import real_world
-from runtime.world import World
 from worlds.cluster import Damage, LinkFault, MessageRule, ReplicaView
 from worlds.guardian import Guardian
 from worlds.node_views import Onlooker, onlooker

@@ -12,11 +12,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from barnabas.protocol.records.batch import OFFSET_AND_SIZE_BYTES, BatchHeader, CorruptBatch, iterate_batches
+from barnabas.runtime.disk import RealDisk
+from barnabas.runtime.world import Chance
+from barnabas.storage.checkpoints import RECOVERY_POINT_CHECKPOINT, MalformedCheckpoint, read_offsets
+
 from nemeses.choosing import happens
-from protocol.records.batch import OFFSET_AND_SIZE_BYTES, BatchHeader, CorruptBatch, iterate_batches
-from runtime.disk import RealDisk
-from runtime.world import Chance
-from storage.checkpoints import RECOVERY_POINT_CHECKPOINT, MalformedCheckpoint, read_offsets
 from worlds.cluster import Damage
 
 _BASE_OFFSET_BYTES = 8

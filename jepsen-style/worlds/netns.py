@@ -17,6 +17,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 import trio
+from barnabas.runtime.network import RealNetwork, SocketConnection
+from barnabas.runtime.real import real_world
+from barnabas.runtime.world import Connection, DialFailed, DialRefused
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.layout import Layout
@@ -26,9 +29,6 @@ from barnabas.cluster.plan import MODULES, Programs
 from barnabas.cluster.ports import free_base_port
 from barnabas.cluster.proxy.rules import Way
 from plants.node import broken
-from runtime.network import RealNetwork, SocketConnection
-from runtime.real import real_world
-from runtime.world import Connection, DialFailed, DialRefused
 from worlds.breakable import BreakableCluster, Disks, asks_for_power, make_directories
 from worlds.cluster import LinkFault, MessageRule
 from worlds.guardian import Guardian

@@ -13,25 +13,25 @@ from contextlib import asynccontextmanager
 from typing import Any, Literal, NamedTuple
 
 import trio
-
-from barnabas.cluster.errors import ClusterError
-from loss_budget import Membership
-from operations import Place
-from protocol.errors import ErrorCode
-from protocol.messages.describe_cluster import DescribeClusterRequest
-from protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
-from protocol.messages.describe_topic_partitions import (
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
+from barnabas.protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
+from barnabas.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.schema import Message
-from runtime.channel import Channel, ChannelError
-from runtime.world import World
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas.protocol.schema import Message
+from barnabas.runtime.channel import Channel, ChannelError
+from barnabas.runtime.world import World
+
+from barnabas.cluster.errors import ClusterError
+from loss_budget import Membership
+from operations import Place
 from worlds.cluster import ReplicaView
 
 DEBUGGER = -2

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 import trio
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from barnabas.runtime.real import real_world
+from barnabas.runtime.world import World
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.processes import State
 from loss_budget import Membership, NodeState
 from operations import Place
-from protocol.errors import ErrorCode
-from protocol.messages.unregister_broker import UnregisterBrokerRequest
-from runtime.real import real_world
-from runtime.world import World
 from worlds.cluster import ReplicaView
 from worlds.node_views import Onlooker
 

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import trio
+from barnabas.runtime.simulated import Universe, run_simulation
+from barnabas.runtime.simulated.determinism import SimulationStuck
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.layout import LOCAL_SHAPE
@@ -23,8 +25,6 @@ from barnabas.testing.cluster import QUICK_GROUPS
 from histories.whole import write_whole
 from plants.catalogue import find
 from plants.plant import planted
-from runtime.simulated import Universe, run_simulation
-from runtime.simulated.determinism import SimulationStuck
 from simulation.cluster import SimCluster, SimSettings, wall_ms_of
 from simulation.watch import NodeLog, watching
 from worlds.world_options import WorldOptions

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from kraft.controller.full_directories import hand_over_full, note_full
-from kraft.controller.partition_change import Replicas
-from kraft.controller.partition_notes import Located
-from kraft.controller.partitions import (
+from barnabas.kraft.controller.full_directories import hand_over_full, note_full
+from barnabas.kraft.controller.partition_change import Replicas
+from barnabas.kraft.controller.partition_notes import Located
+from barnabas.kraft.controller.partitions import (
     BrokerMoves,
     check_broker_epoch,
     find_partitions,
@@ -23,29 +23,29 @@ from kraft.controller.partitions import (
     partitions_in_isr,
     partitions_in_isr_or_elr,
 )
-from kraft.controller.state import ControllerResult, ControllerState, Steps
-from kraft.full_directories import reported_full
-from kraft.metadata.features import (
+from barnabas.kraft.controller.state import ControllerResult, ControllerState, Steps
+from barnabas.kraft.full_directories import reported_full
+from barnabas.kraft.metadata.features import (
     CONTROLLER_REGISTRATION_SINCE,
     CORDONED_DIRECTORIES_SINCE,
     DIRECTORIES_SINCE,
     KRAFT_VERSION,
     METADATA_VERSION,
 )
-from kraft.metadata.image import (
+from barnabas.kraft.metadata.image import (
     BrokerImage,
     MetadataImage,
     directory_is_online,
     directory_is_reserved,
 )
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
-from protocol.messages.controller_registration import (
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from barnabas.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
 )
-from protocol.messages.metadata_log import (
+from barnabas.protocol.messages.metadata_log import (
     BrokerEndpoint,
     BrokerFeature,
     BrokerRegistrationChangeRecord,
@@ -56,10 +56,10 @@ from protocol.messages.metadata_log import (
     RegisterControllerRecord,
     UnregisterBrokerRecord,
 )
-from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from protocol.primitives import uuid_to_string
-from protocol.schema import Message
-from runtime.decisions import DecisionKind
+from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from barnabas.protocol.primitives import uuid_to_string
+from barnabas.protocol.schema import Message
+from barnabas.runtime.decisions import DecisionKind
 
 FENCE = 1
 UNFENCE = -1

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
-from kraft.controller.effective_configs import MIN_INSYNC_REPLICAS, broker_layers
-from kraft.controller.eligibility import clear_of_all, clear_of_topic
-from kraft.controller.state import ControllerResult, ControllerState, Steps, refuse_if_excessive
-from kraft.metadata.features import CORDONED_DIRECTORIES_SINCE
-from kraft.metadata.image import (
+from barnabas.kraft.controller.effective_configs import MIN_INSYNC_REPLICAS, broker_layers
+from barnabas.kraft.controller.eligibility import clear_of_all, clear_of_topic
+from barnabas.kraft.controller.state import ControllerResult, ControllerState, Steps, refuse_if_excessive
+from barnabas.kraft.metadata.features import CORDONED_DIRECTORIES_SINCE
+from barnabas.kraft.metadata.image import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,
@@ -22,18 +22,18 @@ from kraft.metadata.image import (
     TOPIC_RESOURCE,
     ConfigResource,
 )
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages import alter_configs as legacy
-from protocol.messages import incremental_alter_configs as incremental
-from protocol.messages.create_topics import CreatableTopic
-from protocol.messages.metadata_log import ConfigRecord
-from protocol.schema import Message
-from runtime.decisions import DecisionKind, cut
-from settings.definitions import KeyDefinition, definitions
-from settings.describe import unknown_broker_config, validate_broker_config
-from settings.errors import SettingsError
-from settings.group import validate_group_configs
-from settings.topic import validate_topic_configs
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages import alter_configs as legacy
+from barnabas.protocol.messages import incremental_alter_configs as incremental
+from barnabas.protocol.messages.create_topics import CreatableTopic
+from barnabas.protocol.messages.metadata_log import ConfigRecord
+from barnabas.protocol.schema import Message
+from barnabas.runtime.decisions import DecisionKind, cut
+from barnabas.settings.definitions import KeyDefinition, definitions
+from barnabas.settings.describe import unknown_broker_config, validate_broker_config
+from barnabas.settings.errors import SettingsError
+from barnabas.settings.group import validate_group_configs
+from barnabas.settings.topic import validate_topic_configs
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 """Operations of IncrementalAlterConfigs."""

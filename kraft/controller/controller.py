@@ -15,12 +15,12 @@ import logging
 from collections.abc import Generator, Iterable, Sequence
 from functools import partial
 
-from kraft.controller import brokers, configs, features, partitions, producer_ids, reassignment, topics
-from kraft.controller.periodic import PeriodicWork
-from kraft.controller.refused_registrations import RefusedRegistrations
-from kraft.controller.request_limits import count_named
-from kraft.controller.sessions import BrokerSessions
-from kraft.controller.state import (
+from barnabas.kraft.controller import brokers, configs, features, partitions, producer_ids, reassignment, topics
+from barnabas.kraft.controller.periodic import PeriodicWork
+from barnabas.kraft.controller.refused_registrations import RefusedRegistrations
+from barnabas.kraft.controller.request_limits import count_named
+from barnabas.kraft.controller.sessions import BrokerSessions
+from barnabas.kraft.controller.state import (
     Command,
     ControllerDefaults,
     ControllerResult,
@@ -31,30 +31,30 @@ from kraft.controller.state import (
     Steps,
     replayed,
 )
-from kraft.metadata.delta import MetadataDelta
-from kraft.metadata.features import ELR_VERSION, METADATA_VERSION
-from kraft.metadata.image import MetadataImage
-from kraft.metadata.loader import MetadataLoader
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from protocol.messages.alter_configs import AlterConfigsRequest
-from protocol.messages.alter_partition import AlterPartitionRequest
-from protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
-from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from protocol.messages.broker_registration import BrokerRegistrationRequest
-from protocol.messages.controller_registration import ControllerRegistrationRequest
-from protocol.messages.create_partitions import CreatePartitionsRequest
-from protocol.messages.create_topics import CreateTopicsRequest
-from protocol.messages.delete_topics import DeleteTopicsRequest
-from protocol.messages.elect_leaders import ElectLeadersRequest
-from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from protocol.messages.metadata_log import AbortTransactionRecord, FeatureLevelRecord
-from protocol.messages.unregister_broker import UnregisterBrokerRequest
-from protocol.messages.update_features import UpdateFeaturesRequest
-from protocol.refusals import refusal_of
-from protocol.schema import Message
-from runtime.world import Chance
+from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.kraft.metadata.features import ELR_VERSION, METADATA_VERSION
+from barnabas.kraft.metadata.image import MetadataImage
+from barnabas.kraft.metadata.loader import MetadataLoader
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from barnabas.protocol.messages.alter_configs import AlterConfigsRequest
+from barnabas.protocol.messages.alter_partition import AlterPartitionRequest
+from barnabas.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from barnabas.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
+from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest
+from barnabas.protocol.messages.controller_registration import ControllerRegistrationRequest
+from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest
+from barnabas.protocol.messages.create_topics import CreateTopicsRequest
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
+from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest
+from barnabas.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from barnabas.protocol.messages.metadata_log import AbortTransactionRecord, FeatureLevelRecord
+from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from barnabas.protocol.messages.update_features import UpdateFeaturesRequest
+from barnabas.protocol.refusals import refusal_of
+from barnabas.protocol.schema import Message
+from barnabas.runtime.world import Chance
 
 log = logging.getLogger("kraft.controller")
 

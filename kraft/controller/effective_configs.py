@@ -6,9 +6,9 @@ configuration file, Kafka's default (KIP-226). Only reads.
 
 from __future__ import annotations
 
-from kraft.controller.state import ControllerDefaults, ControllerState
-from kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage, TopicImage
-from settings.describe import BrokerLayers
+from barnabas.kraft.controller.state import ControllerDefaults, ControllerState
+from barnabas.kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage, TopicImage
+from barnabas.settings.describe import BrokerLayers
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"

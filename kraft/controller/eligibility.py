@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from kraft.controller.partition_notes import Located, note_change
-from kraft.controller.partitions import MAX_CHANGES_NOTED, PARTITIONS_PER_ITEM
-from kraft.controller.state import ControllerState, Steps
-from kraft.metadata.image import LEADER_RECOVERING, LEADER_RECOVERY_NO_CHANGE, NO_LEADER, TopicImage
-from protocol.messages.metadata_log import ClearElrRecord, PartitionChangeRecord
-from protocol.schema import Message
-from runtime.decisions import DecisionKind
+from barnabas.kraft.controller.partition_notes import Located, note_change
+from barnabas.kraft.controller.partitions import MAX_CHANGES_NOTED, PARTITIONS_PER_ITEM
+from barnabas.kraft.controller.state import ControllerState, Steps
+from barnabas.kraft.metadata.image import LEADER_RECOVERING, LEADER_RECOVERY_NO_CHANGE, NO_LEADER, TopicImage
+from barnabas.protocol.messages.metadata_log import ClearElrRecord, PartitionChangeRecord
+from barnabas.protocol.schema import Message
+from barnabas.runtime.decisions import DecisionKind
 
 
 def clear_of_topic(state: ControllerState, topic_name: str, cause: str) -> Steps[list[Message]]:

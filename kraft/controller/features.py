@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from kraft.controller.configs import elr_safety_records
-from kraft.controller.eligibility import replace_by_isrs
-from kraft.controller.state import ControllerResult, ControllerState, Steps
-from kraft.metadata.features import (
+from barnabas.kraft.controller.configs import elr_safety_records
+from barnabas.kraft.controller.eligibility import replace_by_isrs
+from barnabas.kraft.controller.state import ControllerResult, ControllerState, Steps
+from barnabas.kraft.metadata.features import (
     CONTROLLER_REGISTRATION_SINCE,
     ELR_VERSION,
     KRAFT_VERSION,
@@ -23,16 +23,16 @@ from kraft.metadata.features import (
     unmet_dependency,
     unsupported_reason,
 )
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.metadata_log import FeatureLevelRecord, NoOpRecord
-from protocol.messages.update_features import (
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.metadata_log import FeatureLevelRecord, NoOpRecord
+from barnabas.protocol.messages.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from protocol.schema import Message
-from runtime.decisions import DecisionKind
+from barnabas.protocol.schema import Message
+from barnabas.runtime.decisions import DecisionKind
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 """Upgrade types of UpdateFeatures."""

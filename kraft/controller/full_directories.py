@@ -7,12 +7,12 @@ enough for min.insync.replicas: else all acks=all writes would wait for it. Noth
 
 from __future__ import annotations
 
-from kraft.controller.partition_notes import note_change
-from kraft.controller.partitions import change_of, has_room, partitions_in_isr
-from kraft.controller.state import ControllerState, Steps
-from kraft.metadata.image import BrokerImage
-from protocol.schema import Message
-from runtime.decisions import DecisionKind
+from barnabas.kraft.controller.partition_notes import note_change
+from barnabas.kraft.controller.partitions import change_of, has_room, partitions_in_isr
+from barnabas.kraft.controller.state import ControllerState, Steps
+from barnabas.kraft.metadata.image import BrokerImage
+from barnabas.protocol.schema import Message
+from barnabas.runtime.decisions import DecisionKind
 
 
 def note_full(state: ControllerState, broker: BrokerImage, full: tuple[bytes, ...]) -> None:

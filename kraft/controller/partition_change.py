@@ -14,15 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kraft.metadata.features import EPOCH_BUMP_ON_ISR_SHRINK_UNTIL
-from kraft.metadata.image import (
+from barnabas.kraft.metadata.features import EPOCH_BUMP_ON_ISR_SHRINK_UNTIL
+from barnabas.kraft.metadata.image import (
     LEADER_RECOVERING,
     LEADER_RECOVERY_NO_CHANGE,
     NO_LEADER,
     NO_LEADER_CHANGE,
     PartitionImage,
 )
-from protocol.messages.metadata_log import PartitionChangeRecord
+from barnabas.protocol.messages.metadata_log import PartitionChangeRecord
 
 Replicas = tuple[int, ...]
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from kraft.controller.state import ControllerState
-from kraft.metadata.image import NO_LEADER, PartitionImage, TopicImage
-from kraft.metadata.replay import merge_change
-from protocol.messages.metadata_log import PartitionChangeRecord
-from runtime.decisions import DecisionKind, Fact, Note
+from barnabas.kraft.controller.state import ControllerState
+from barnabas.kraft.metadata.image import NO_LEADER, PartitionImage, TopicImage
+from barnabas.kraft.metadata.replay import merge_change
+from barnabas.protocol.messages.metadata_log import PartitionChangeRecord
+from barnabas.runtime.decisions import DecisionKind, Fact, Note
 
 Located = tuple[TopicImage, int, PartitionImage]
 """A topic, the index of a partition of it, and that partition."""

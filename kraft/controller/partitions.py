@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from kraft.controller.effective_configs import min_insync_replicas, unclean_leader_election
-from kraft.controller.partition_change import Election, PartitionChange, PartitionRules, Replicas
-from kraft.controller.partition_notes import Located, note_change
-from kraft.controller.state import ControllerResult, ControllerState, Steps
-from kraft.metadata.features import DIRECTORIES_SINCE
-from kraft.metadata.image import (
+from barnabas.kraft.controller.effective_configs import min_insync_replicas, unclean_leader_election
+from barnabas.kraft.controller.partition_change import Election, PartitionChange, PartitionRules, Replicas
+from barnabas.kraft.controller.partition_notes import Located, note_change
+from barnabas.kraft.controller.state import ControllerResult, ControllerState, Steps
+from barnabas.kraft.metadata.features import DIRECTORIES_SINCE
+from barnabas.kraft.metadata.image import (
     LEADER_RECOVERED,
     LEADER_RECOVERING,
     MIGRATING_DIRECTORY,
@@ -27,27 +27,27 @@ from kraft.metadata.image import (
     TopicImage,
     directory_is_online,
 )
-from kraft.metadata.replay import merge_change
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages import alter_partition as alter
-from protocol.messages import assign_replicas_to_dirs as assign
-from protocol.messages.elect_leaders import (
+from barnabas.kraft.metadata.replay import merge_change
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages import alter_partition as alter
+from barnabas.protocol.messages import assign_replicas_to_dirs as assign
+from barnabas.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
     TopicPartitions,
 )
-from protocol.messages.list_partition_reassignments import (
+from barnabas.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsTopics,
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
-from protocol.messages.metadata_log import PartitionChangeRecord
-from protocol.schema import Message
-from runtime.decisions import DecisionKind
+from barnabas.protocol.messages.metadata_log import PartitionChangeRecord
+from barnabas.protocol.schema import Message
+from barnabas.runtime.decisions import DecisionKind
 
 MAX_CHANGES_NOTED = 1000
 """Changes of partitions by one cause that are noted one by one; the others are noted as a number."""

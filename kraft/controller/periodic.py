@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kraft.controller.brokers import fence_stale_brokers, next_session_check_ms
-from kraft.controller.effective_configs import unclean_leader_election
-from kraft.controller.partition_change import Election
-from kraft.controller.partition_notes import note_change
-from kraft.controller.partitions import (
+from barnabas.kraft.controller.brokers import fence_stale_brokers, next_session_check_ms
+from barnabas.kraft.controller.effective_configs import unclean_leader_election
+from barnabas.kraft.controller.partition_change import Election
+from barnabas.kraft.controller.partition_notes import note_change
+from barnabas.kraft.controller.partitions import (
     UNCLEAN_ELECTION,
     change_of,
     elect_leader,
     find_partitions,
     leaderless_partitions,
 )
-from kraft.controller.state import ControllerResult, ControllerState, Steps
-from protocol.messages.metadata_log import NoOpRecord
-from protocol.schema import Message
+from barnabas.kraft.controller.state import ControllerResult, ControllerState, Steps
+from barnabas.protocol.messages.metadata_log import NoOpRecord
+from barnabas.protocol.schema import Message
 
 MAX_ELECTIONS_AT_ONCE = 1000
 ALLOWED = "unclean.leader.election.enable is true"

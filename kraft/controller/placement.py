@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from math import lcm
 from typing import TypeVar
 
-from protocol.errors import ErrorCode, KafkaError
-from runtime.world import Chance
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.runtime.world import Chance
 
 T = TypeVar("T")
 

@@ -3,11 +3,11 @@ controller."""
 
 from __future__ import annotations
 
-from kraft.controller.partitions import check_broker_epoch
-from kraft.controller.state import ControllerResult, ControllerState
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from protocol.messages.metadata_log import ProducerIdsRecord
+from barnabas.kraft.controller.partitions import check_broker_epoch
+from barnabas.kraft.controller.state import ControllerResult, ControllerState
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from barnabas.protocol.messages.metadata_log import ProducerIdsRecord
 
 PRODUCER_ID_BLOCK_SIZE = 1000
 _LAST_PRODUCER_ID = (1 << 63) - 1

@@ -7,21 +7,21 @@ replicas catch up; the AlterPartition that brings the last of them into the ISR 
 
 from __future__ import annotations
 
-from kraft.controller.effective_configs import unclean_leader_election
-from kraft.controller.partition_change import Election, PartitionChange
-from kraft.controller.partition_notes import Located, note_change
-from kraft.controller.partitions import change_of
-from kraft.controller.state import ControllerResult, ControllerState, Steps, refuse_if_excessive
-from kraft.controller.topics import check_assignment
-from kraft.metadata.image import PartitionImage
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.alter_partition_reassignments import (
+from barnabas.kraft.controller.effective_configs import unclean_leader_election
+from barnabas.kraft.controller.partition_change import Election, PartitionChange
+from barnabas.kraft.controller.partition_notes import Located, note_change
+from barnabas.kraft.controller.partitions import change_of
+from barnabas.kraft.controller.state import ControllerResult, ControllerState, Steps, refuse_if_excessive
+from barnabas.kraft.controller.topics import check_assignment
+from barnabas.kraft.metadata.image import PartitionImage
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from protocol.schema import Message
+from barnabas.protocol.schema import Message
 
 REPLICAS_PER_ITEM = 100
 """Replicas of an assignment that are looked at in the time of an item."""

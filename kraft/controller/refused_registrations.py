@@ -6,10 +6,10 @@ routine (they push out no others), and only the latest refusals are remembered.
 
 from __future__ import annotations
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.broker_registration import BrokerRegistrationRequest
-from protocol.primitives import uuid_to_string
-from runtime.decisions import DecisionKind, Notes, cut
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest
+from barnabas.protocol.primitives import uuid_to_string
+from barnabas.runtime.decisions import DecisionKind, Notes, cut
 
 MAX_KEPT = 100
 """Refused processes that are remembered."""

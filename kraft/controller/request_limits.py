@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kraft.controller.state import MAX_RECORDS_PER_OPERATION, Pace, Steps
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.alter_configs import AlterConfigsRequest
-from protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from protocol.messages.broker_registration import BrokerRegistrationRequest
-from protocol.messages.controller_registration import ControllerRegistrationRequest
-from protocol.messages.create_partitions import CreatePartitionsRequest
-from protocol.messages.create_topics import CreateTopicsRequest
-from protocol.messages.delete_topics import DeleteTopicsRequest
-from protocol.messages.elect_leaders import ElectLeadersRequest
-from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from protocol.schema import Message
+from barnabas.kraft.controller.state import MAX_RECORDS_PER_OPERATION, Pace, Steps
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.alter_configs import AlterConfigsRequest
+from barnabas.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest
+from barnabas.protocol.messages.controller_registration import ControllerRegistrationRequest
+from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest
+from barnabas.protocol.messages.create_topics import CreateTopicsRequest
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
+from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest
+from barnabas.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from barnabas.protocol.schema import Message
 
 MAX_LISTED = 1000
 """Listeners, features or log directories that a node may register."""

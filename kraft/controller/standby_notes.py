@@ -6,10 +6,10 @@ known to the controller that decided alone.
 
 from __future__ import annotations
 
-from kraft.controller.partition_notes import describe_election
-from kraft.controller.state import Pace, Steps
-from kraft.metadata.delta import MetadataDelta
-from runtime.decisions import DecisionKind, Notepad
+from barnabas.kraft.controller.partition_notes import describe_election
+from barnabas.kraft.controller.state import Pace, Steps
+from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.runtime.decisions import DecisionKind, Notepad
 
 MAX_NOTES = 1000
 """Elections of one step that are noted one by one."""

@@ -10,13 +10,13 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
-from kraft.controller.sessions import BrokerSessions
-from kraft.metadata.image import MetadataImage
-from kraft.metadata.replay import ImageReplay
-from protocol.errors import ErrorCode, KafkaError
-from protocol.schema import Message
-from runtime.decisions import Notes
-from runtime.world import Chance
+from barnabas.kraft.controller.sessions import BrokerSessions
+from barnabas.kraft.metadata.image import MetadataImage
+from barnabas.kraft.metadata.replay import ImageReplay
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.schema import Message
+from barnabas.runtime.decisions import Notes
+from barnabas.runtime.world import Chance
 
 R = TypeVar("R")
 

@@ -10,49 +10,49 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from kraft.controller.configs import check_topic_configs, config_records, requested_configs
-from kraft.controller.effective_configs import broker_layers
-from kraft.controller.partitions import default_directory
-from kraft.controller.placement import UsableBroker, place_replicas
-from kraft.controller.state import (
+from barnabas.kraft.controller.configs import check_topic_configs, config_records, requested_configs
+from barnabas.kraft.controller.effective_configs import broker_layers
+from barnabas.kraft.controller.partitions import default_directory
+from barnabas.kraft.controller.placement import UsableBroker, place_replicas
+from barnabas.kraft.controller.state import (
     ControllerResult,
     ControllerState,
     Steps,
     refuse_if_excessive,
 )
-from kraft.metadata.image import (
+from barnabas.kraft.metadata.image import (
     LEADER_RECOVERED,
     TOPIC_RESOURCE,
     MetadataImage,
     PartitionImage,
     TopicImage,
 )
-from kraft.metadata.snapshot import partition_record
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.create_partitions import (
+from barnabas.kraft.metadata.snapshot import partition_record
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from protocol.messages.create_topics import (
+from barnabas.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from protocol.messages.delete_topics import (
+from barnabas.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from protocol.messages.metadata_log import RemoveTopicRecord, TopicRecord
-from protocol.primitives import ZERO_UUID, uuid_to_string
-from protocol.schema import Message
-from runtime.decisions import DecisionKind
-from runtime.uuids import random_uuid
-from settings.describe import describe_topic_configs
+from barnabas.protocol.messages.metadata_log import RemoveTopicRecord, TopicRecord
+from barnabas.protocol.primitives import ZERO_UUID, uuid_to_string
+from barnabas.protocol.schema import Message
+from barnabas.runtime.decisions import DecisionKind
+from barnabas.runtime.uuids import random_uuid
+from barnabas.settings.describe import describe_topic_configs
 
 METADATA_TOPIC = "__cluster_metadata"
 LONGEST_TOPIC_NAME = 249

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kraft.metadata.delta import MetadataDelta
-from kraft.metadata.image import NO_LEADER, PartitionImage
+from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.kraft.metadata.image import NO_LEADER, PartitionImage
 
 
 def unclean_elections(delta: MetadataDelta) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraft.metadata.features import (
+from barnabas.kraft.metadata.features import (
     KRAFT_VERSION,
     METADATA_VERSION,
     METADATA_VERSION_NAMES,
@@ -11,7 +11,7 @@ from kraft.metadata.features import (
     unmet_dependency,
     unsupported_reason,
 )
-from protocol.messages.metadata_log import FeatureLevelRecord
+from barnabas.protocol.messages.metadata_log import FeatureLevelRecord
 
 
 class UnknownLevel(ValueError):

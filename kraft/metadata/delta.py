@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kraft.metadata.image import (
+from barnabas.kraft.metadata.image import (
     BrokerImage,
     ConfigResource,
     ControllerImage,

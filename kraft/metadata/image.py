@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from protocol.messages.metadata_log import (
+    from barnabas.protocol.messages.metadata_log import (
         AccessControlEntryRecord,
         ClientQuotaRecord,
         DelegationTokenRecord,

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kraft.metadata.delta import MetadataDelta
-from kraft.metadata.image import EMPTY_IMAGE, MetadataImage
-from kraft.metadata.replay import ImageReplay, ReplayError
-from protocol.messages.metadata_log import (
+from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.kraft.metadata.image import EMPTY_IMAGE, MetadataImage
+from barnabas.kraft.metadata.replay import ImageReplay, ReplayError
+from barnabas.protocol.messages.metadata_log import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     EndTransactionRecord,
@@ -92,7 +92,7 @@ class MetadataLoader:
 
         Equal parts of both are kept as the very same objects, so the delta holds only differences.
         """
-        from kraft.metadata.snapshot import difference
+        from barnabas.kraft.metadata.snapshot import difference
 
         replay = ImageReplay(EMPTY_IMAGE)
         for record in records:

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
-from kraft.metadata.delta import MetadataDelta, TopicDelta
-from kraft.metadata.features import METADATA_VERSION, unsupported_reason
-from kraft.metadata.image import (
+from barnabas.kraft.metadata.delta import MetadataDelta, TopicDelta
+from barnabas.kraft.metadata.features import METADATA_VERSION, unsupported_reason
+from barnabas.kraft.metadata.image import (
     LEADER_RECOVERY_NO_CHANGE,
     MIGRATING_DIRECTORY,
     NO_LEADER_CHANGE,
@@ -36,7 +36,7 @@ from kraft.metadata.image import (
     TopicImage,
     TopicsImage,
 )
-from protocol.messages import metadata_log as log
+from barnabas.protocol.messages import metadata_log as log
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from kraft.metadata.delta import MetadataDelta, TopicDelta
-from kraft.metadata.features import METADATA_VERSION
-from kraft.metadata.image import (
+from barnabas.kraft.metadata.delta import MetadataDelta, TopicDelta
+from barnabas.kraft.metadata.features import METADATA_VERSION
+from barnabas.kraft.metadata.image import (
     BrokerImage,
     ControllerImage,
     Endpoint,
@@ -20,7 +20,7 @@ from kraft.metadata.image import (
     TopicImage,
     TopicsImage,
 )
-from protocol.messages.metadata_log import (
+from barnabas.protocol.messages.metadata_log import (
     BrokerEndpoint,
     BrokerFeature,
     ConfigRecord,
@@ -33,7 +33,7 @@ from protocol.messages.metadata_log import (
     RegisterControllerRecord,
     TopicRecord,
 )
-from protocol.schema import Message
+from barnabas.protocol.schema import Message
 
 V = TypeVar("V")
 

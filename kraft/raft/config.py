@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kraft.raft.voters import Endpoint, ReplicaKey, Voter
+from barnabas.kraft.raft.voters import Endpoint, ReplicaKey, Voter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,9 @@ Decides nothing. Keeps only the reason of the current election and the candidate
 
 from __future__ import annotations
 
-from kraft.raft.history import OffsetAndEpoch
-from kraft.raft.messages import Vote
-from runtime.decisions import DecisionKind, Fact, Note, Notes
+from barnabas.kraft.raft.history import OffsetAndEpoch
+from barnabas.kraft.raft.messages import Vote
+from barnabas.runtime.decisions import DecisionKind, Fact, Note, Notes
 
 QUORUM = "quorum"
 MAX_REFUSED = 20

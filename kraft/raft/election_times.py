@@ -5,9 +5,9 @@ A random part keeps voters apart. Knows no roles and no clock: every result is a
 
 from __future__ import annotations
 
-from kraft.raft.config import RaftConfig
-from kraft.raft.voter_history import VoterHistory
-from runtime.world import Chance
+from barnabas.kraft.raft.config import RaftConfig
+from barnabas.kraft.raft.voter_history import VoterHistory
+from barnabas.runtime.world import Chance
 
 ELECTION_BACKOFF_BASE_MS = 50
 CANDIDACY_STAGGER_MS = 30

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kraft.raft.config import RaftConfig
-from kraft.raft.election_notes import ElectionNotes
-from kraft.raft.election_times import ElectionTimes
-from kraft.raft.leadership import Leadership
-from kraft.raft.messages import QuorumEpochAnswer, VoteAnswer
-from kraft.raft.own_log import OwnLog
-from kraft.raft.quorum import Votes
-from kraft.raft.ready import LeaderChange
-from kraft.raft.requests import Requests
-from kraft.raft.roles import (
+from barnabas.kraft.raft.config import RaftConfig
+from barnabas.kraft.raft.election_notes import ElectionNotes
+from barnabas.kraft.raft.election_times import ElectionTimes
+from barnabas.kraft.raft.leadership import Leadership
+from barnabas.kraft.raft.messages import QuorumEpochAnswer, VoteAnswer
+from barnabas.kraft.raft.own_log import OwnLog
+from barnabas.kraft.raft.quorum import Votes
+from barnabas.kraft.raft.ready import LeaderChange
+from barnabas.kraft.raft.requests import Requests
+from barnabas.kraft.raft.roles import (
     Candidate,
     ElectionState,
     Follower,
@@ -26,10 +26,10 @@ from kraft.raft.roles import (
     Role,
     Unattached,
 )
-from kraft.raft.voter_history import QuorumRecord, VoterHistory
-from kraft.raft.voters import ReplicaKey
-from protocol.errors import ErrorCode
-from runtime.world import Chance
+from barnabas.kraft.raft.voter_history import QuorumRecord, VoterHistory
+from barnabas.kraft.raft.voters import ReplicaKey
+from barnabas.protocol.errors import ErrorCode
+from barnabas.runtime.world import Chance
 
 
 class Elections:

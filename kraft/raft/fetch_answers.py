@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kraft.raft.messages import Fetch, FetchAnswer
-from kraft.raft.own_log import OwnLog
-from protocol.errors import ErrorCode
+from barnabas.kraft.raft.messages import Fetch, FetchAnswer
+from barnabas.kraft.raft.own_log import OwnLog
+from barnabas.protocol.errors import ErrorCode
 
 
 def is_well_formed(request: Fetch, local_id: int) -> bool:

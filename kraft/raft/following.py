@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kraft.raft.config import RaftConfig
-from kraft.raft.elections import Elections
-from kraft.raft.messages import FetchAnswer, FetchSnapshotAnswer, VoterChangeAnswer
-from kraft.raft.own_log import OwnLog
-from kraft.raft.requests import Requests
-from kraft.raft.roles import Follower, SnapshotDownload
-from kraft.raft.voter_history import VoterHistory
-from protocol.errors import ErrorCode
+from barnabas.kraft.raft.config import RaftConfig
+from barnabas.kraft.raft.elections import Elections
+from barnabas.kraft.raft.messages import FetchAnswer, FetchSnapshotAnswer, VoterChangeAnswer
+from barnabas.kraft.raft.own_log import OwnLog
+from barnabas.kraft.raft.requests import Requests
+from barnabas.kraft.raft.roles import Follower, SnapshotDownload
+from barnabas.kraft.raft.voter_history import VoterHistory
+from barnabas.protocol.errors import ErrorCode
 
 
 class Following:

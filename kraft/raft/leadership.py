@@ -3,11 +3,11 @@ not know yet that it leads. Created when a replica becomes leader, dropped when 
 
 from __future__ import annotations
 
-from kraft.raft.config import RaftConfig
-from kraft.raft.own_log import OwnLog
-from kraft.raft.progress import Progress
-from kraft.raft.voter_history import VoterHistory
-from kraft.raft.voters import VoterSet
+from barnabas.kraft.raft.config import RaftConfig
+from barnabas.kraft.raft.own_log import OwnLog
+from barnabas.kraft.raft.progress import Progress
+from barnabas.kraft.raft.voter_history import VoterHistory
+from barnabas.kraft.raft.voters import VoterSet
 
 
 class Leadership:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kraft.raft.history import OffsetAndEpoch
-from kraft.raft.voter_history import QuorumRecord
-from kraft.raft.voters import ReplicaKey, Voter
-from protocol.errors import ErrorCode
+from barnabas.kraft.raft.history import OffsetAndEpoch
+from barnabas.kraft.raft.voter_history import QuorumRecord
+from barnabas.kraft.raft.voters import ReplicaKey, Voter
+from barnabas.protocol.errors import ErrorCode
 
 NONE = ErrorCode.NONE
 

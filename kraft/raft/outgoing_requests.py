@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from kraft.raft.config import RaftConfig
-from kraft.raft.leadership import Leadership
-from kraft.raft.messages import (
+from barnabas.kraft.raft.config import RaftConfig
+from barnabas.kraft.raft.leadership import Leadership
+from barnabas.kraft.raft.messages import (
     AddVoter,
     BeginQuorumEpoch,
     EndQuorumEpoch,
@@ -18,10 +18,10 @@ from kraft.raft.messages import (
     Vote,
     VoterChange,
 )
-from kraft.raft.own_log import OwnLog
-from kraft.raft.requests import Requests
-from kraft.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
-from kraft.raft.voter_history import VoterHistory
+from barnabas.kraft.raft.own_log import OwnLog
+from barnabas.kraft.raft.requests import Requests
+from barnabas.kraft.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
+from barnabas.kraft.raft.voter_history import VoterHistory
 
 
 class OutgoingRequests:

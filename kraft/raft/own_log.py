@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kraft.raft.history import LogHistory, OffsetAndEpoch
-from kraft.raft.messages import FetchedSpan
-from kraft.raft.ready import InstallSnapshot, SnapshotStep, StartSnapshot, WriteSnapshotChunk
+from barnabas.kraft.raft.history import LogHistory, OffsetAndEpoch
+from barnabas.kraft.raft.messages import FetchedSpan
+from barnabas.kraft.raft.ready import InstallSnapshot, SnapshotStep, StartSnapshot, WriteSnapshotChunk
 
 
 class CommittedRecordsLost(Exception):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kraft.raft.quorum import majority, majority_offset
-from kraft.raft.voters import ReplicaKey, VoterSet
+from barnabas.kraft.raft.quorum import majority, majority_offset
+from barnabas.kraft.raft.voters import ReplicaKey, VoterSet
 
 OBSERVER_SESSION_TIMEOUT_MS = 300_000
 CATCH_UP_MS = 3_600_000

@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kraft.raft.config import RaftConfig
-from kraft.raft.elections import Elections
-from kraft.raft.fetch_answers import is_well_formed, with_what_comes_next
-from kraft.raft.following import Following
-from kraft.raft.history import LogHistory, OffsetAndEpoch
-from kraft.raft.leadership import Leadership
-from kraft.raft.messages import (
+from barnabas.kraft.raft.config import RaftConfig
+from barnabas.kraft.raft.elections import Elections
+from barnabas.kraft.raft.fetch_answers import is_well_formed, with_what_comes_next
+from barnabas.kraft.raft.following import Following
+from barnabas.kraft.raft.history import LogHistory, OffsetAndEpoch
+from barnabas.kraft.raft.leadership import Leadership
+from barnabas.kraft.raft.messages import (
     AddVoter,
     Answer,
     BeginQuorumEpoch,
@@ -37,12 +37,12 @@ from kraft.raft.messages import (
     VoteAnswer,
     VoterChangeAnswer,
 )
-from kraft.raft.outgoing_requests import OutgoingRequests
-from kraft.raft.own_log import OwnLog
-from kraft.raft.progress import Progress
-from kraft.raft.ready import LeaderAndEpoch, Ready, VoterChangeDone
-from kraft.raft.requests import Requests
-from kraft.raft.roles import (
+from barnabas.kraft.raft.outgoing_requests import OutgoingRequests
+from barnabas.kraft.raft.own_log import OwnLog
+from barnabas.kraft.raft.progress import Progress
+from barnabas.kraft.raft.ready import LeaderAndEpoch, Ready, VoterChangeDone
+from barnabas.kraft.raft.requests import Requests
+from barnabas.kraft.raft.roles import (
     Candidate,
     ElectionState,
     Follower,
@@ -52,12 +52,12 @@ from kraft.raft.roles import (
     Role,
     Unattached,
 )
-from kraft.raft.voter_changes import VoterChanges
-from kraft.raft.voter_history import QuorumRecord, VoterHistory
-from kraft.raft.voters import NO_DIRECTORY, ReplicaKey, VoterSet
-from kraft.raft.voting import is_worth_a_leader_check, objection, vote_error
-from protocol.errors import ErrorCode
-from runtime.world import Chance
+from barnabas.kraft.raft.voter_changes import VoterChanges
+from barnabas.kraft.raft.voter_history import QuorumRecord, VoterHistory
+from barnabas.kraft.raft.voters import NO_DIRECTORY, ReplicaKey, VoterSet
+from barnabas.kraft.raft.voting import is_worth_a_leader_check, objection, vote_error
+from barnabas.protocol.errors import ErrorCode
+from barnabas.runtime.world import Chance
 
 
 class Raft:

@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kraft.raft.history import OffsetAndEpoch
-from kraft.raft.messages import Request, VoterChangeAnswer
-from kraft.raft.roles import ElectionState
-from kraft.raft.voter_history import QuorumRecord
-from kraft.raft.voters import Voter, VoterSet
-from runtime.decisions import Note
+from barnabas.kraft.raft.history import OffsetAndEpoch
+from barnabas.kraft.raft.messages import Request, VoterChangeAnswer
+from barnabas.kraft.raft.roles import ElectionState
+from barnabas.kraft.raft.voter_history import QuorumRecord
+from barnabas.kraft.raft.voters import Voter, VoterSet
+from barnabas.runtime.decisions import Note
 
 
 @dataclass(frozen=True, slots=True)

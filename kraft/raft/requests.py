@@ -6,8 +6,8 @@ earlier ones strangers.
 
 from __future__ import annotations
 
-from kraft.raft.messages import Request
-from kraft.raft.ready import Send
+from barnabas.kraft.raft.messages import Request
+from barnabas.kraft.raft.ready import Send
 
 MAX_BACKOFF_DOUBLINGS = 4
 """With Kafka's backoff of 20 ms, a peer that is down is asked every 320 ms."""

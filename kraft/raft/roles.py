@@ -23,9 +23,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kraft.raft.history import OffsetAndEpoch
-from kraft.raft.quorum import Votes
-from kraft.raft.voters import ReplicaKey
+from barnabas.kraft.raft.history import OffsetAndEpoch
+from barnabas.kraft.raft.quorum import Votes
+from barnabas.kraft.raft.voters import ReplicaKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kraft.raft.config import RaftConfig
-from kraft.raft.leadership import Leadership
-from kraft.raft.messages import AddVoter, RemoveVoter, UpdateVoter, VoterChangeAnswer
-from kraft.raft.own_log import OwnLog
-from kraft.raft.ready import AppendQuorumRecords, ProbeVoter, VoterChangeDone
-from kraft.raft.voter_history import QuorumRecord, VoterHistory
-from kraft.raft.voters import NO_DIRECTORY, ReplicaKey, VoterSet
-from protocol.errors import ErrorCode
-from protocol.primitives import uuid_to_string
+from barnabas.kraft.raft.config import RaftConfig
+from barnabas.kraft.raft.leadership import Leadership
+from barnabas.kraft.raft.messages import AddVoter, RemoveVoter, UpdateVoter, VoterChangeAnswer
+from barnabas.kraft.raft.own_log import OwnLog
+from barnabas.kraft.raft.ready import AppendQuorumRecords, ProbeVoter, VoterChangeDone
+from barnabas.kraft.raft.voter_history import QuorumRecord, VoterHistory
+from barnabas.kraft.raft.voters import NO_DIRECTORY, ReplicaKey, VoterSet
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.primitives import uuid_to_string
 
 ANSWERED = VoterChangeAnswer()
 

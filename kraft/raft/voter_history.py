@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kraft.raft.voters import ReplicaKey, VoterSet
+from barnabas.kraft.raft.voters import ReplicaKey, VoterSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,10 +4,10 @@ Functions of a request and a role; `Raft` changes the role when a vote is grante
 
 from __future__ import annotations
 
-from kraft.raft.history import OffsetAndEpoch
-from kraft.raft.messages import Vote
-from kraft.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
-from protocol.errors import ErrorCode
+from barnabas.kraft.raft.history import OffsetAndEpoch
+from barnabas.kraft.raft.messages import Vote
+from barnabas.kraft.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
+from barnabas.protocol.errors import ErrorCode
 
 
 def vote_error(request: Vote, local_id: int, epoch: int) -> ErrorCode:

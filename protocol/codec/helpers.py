@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from protocol.errors import MalformedMessage, TooManyElements, UnsupportedFieldError
+from barnabas.protocol.errors import MalformedMessage, TooManyElements, UnsupportedFieldError
 
 MOST_ELEMENTS = 1 << 18
 """Elements of arrays, and tagged fields, of all levels together that a message may have unless it is a response. An

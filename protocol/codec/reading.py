@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from protocol.codec.helpers import (
+from barnabas.protocol.codec.helpers import (
     LONGEST_STRING_BYTES,
     MOST_ELEMENTS,
     cut_short,
@@ -19,8 +19,8 @@ from protocol.codec.helpers import (
     too_many,
     wrong_marker,
 )
-from protocol.codec.source import FIXED, Source, field_name, holds_records
-from protocol.schema import (
+from barnabas.protocol.codec.source import FIXED, Source, field_name, holds_records
+from barnabas.protocol.schema import (
     Message,
     Reader,
     Struct,

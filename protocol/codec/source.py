@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from protocol.schema import (
+from barnabas.protocol.schema import (
     FieldSpec,
     Struct,
     WireType,

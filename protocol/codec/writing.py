@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from protocol.codec.helpers import put_tags, put_varint, unsupported_field, wrong_uuid
-from protocol.codec.source import FIXED, Source, field_name
-from protocol.schema import (
+from barnabas.protocol.codec.helpers import put_tags, put_varint, unsupported_field, wrong_uuid
+from barnabas.protocol.codec.source import FIXED, Source, field_name
+from barnabas.protocol.schema import (
     FieldSpec,
     Message,
     Struct,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.schema import INT16, INT32, INT64, STRING, Message, field
+from barnabas.protocol.schema import INT16, INT32, INT64, STRING, Message, field
 
 
 class AddOffsetsToTxnRequest(Message, api_key=25, versions="0-4", flexible="3+"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.schema import BOOL, INT16, INT32, INT64, STRING, Message, Struct, array, field
+from barnabas.protocol.schema import BOOL, INT16, INT32, INT64, STRING, Message, Struct, array, field
 
 
 class AddPartitionsToTxnTopic(Struct):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.schema import INT16, INT32, INT64, Message, field
+from barnabas.protocol.schema import INT16, INT32, INT64, Message, field
 
 
 class AllocateProducerIdsRequest(Message, api_key=67, versions="0", flexible="0+"):

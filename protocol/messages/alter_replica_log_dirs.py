@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.schema import INT16, INT32, STRING, Message, Struct, array, field
+from barnabas.protocol.schema import INT16, INT32, STRING, Message, Struct, array, field
 
 
 class AlterReplicaLogDirTopic(Struct):

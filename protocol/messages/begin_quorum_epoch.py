@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.primitives import ZERO_UUID
-from protocol.schema import INT16, INT32, STRING, UINT16, UUID, Message, Struct, array, field
+from barnabas.protocol.primitives import ZERO_UUID
+from barnabas.protocol.schema import INT16, INT32, STRING, UINT16, UUID, Message, Struct, array, field
 
 
 class RequestPartitionData(Struct):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.schema import BOOL, INT16, INT32, INT64, UUID, Message, array, field
+from barnabas.protocol.schema import BOOL, INT16, INT32, INT64, UUID, Message, array, field
 
 
 class BrokerHeartbeatRequest(Message, api_key=63, versions="0-2", flexible="0+"):

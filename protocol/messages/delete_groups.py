@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.schema import INT16, INT32, STRING, Message, Struct, array, field
+from barnabas.protocol.schema import INT16, INT32, STRING, Message, Struct, array, field
 
 
 class DeleteGroupsRequest(Message, api_key=42, versions="0-2", flexible="2+"):

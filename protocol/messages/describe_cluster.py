@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.schema import BOOL, INT8, INT16, INT32, STRING, Message, Struct, array, field
+from barnabas.protocol.schema import BOOL, INT8, INT16, INT32, STRING, Message, Struct, array, field
 
 
 class DescribeClusterRequest(Message, api_key=60, versions="0-2", flexible="0+"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.schema import BOOL, BYTES, INT16, INT32, STRING, Message, Struct, array, field
+from barnabas.protocol.schema import BOOL, BYTES, INT16, INT32, STRING, Message, Struct, array, field
 
 
 class DescribeGroupsRequest(Message, api_key=15, versions="0-6", flexible="5+"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.schema import BYTES, INT16, Message, field
+from barnabas.protocol.schema import BYTES, INT16, Message, field
 
 
 class EnvelopeRequest(Message, api_key=58, versions="0", flexible="0+"):

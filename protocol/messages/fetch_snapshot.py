@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.primitives import INT32_MAX, ZERO_UUID, Records
-from protocol.schema import (
+from barnabas.protocol.primitives import INT32_MAX, ZERO_UUID, Records
+from barnabas.protocol.schema import (
     INT16,
     INT32,
     INT64,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.schema import INT8, INT16, INT32, STRING, Message, Struct, array, field
+from barnabas.protocol.schema import INT8, INT16, INT32, STRING, Message, Struct, array, field
 
 
 class FindCoordinatorRequest(Message, api_key=10, versions="0-6", flexible="3+"):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.primitives import ZERO_UUID
-from protocol.schema import BOOL, INT8, INT16, INT32, STRING, UUID, Message, array, field
+from barnabas.protocol.primitives import ZERO_UUID
+from barnabas.protocol.schema import BOOL, INT8, INT16, INT32, STRING, UUID, Message, array, field
 
 
 class GetTelemetrySubscriptionsRequest(Message, api_key=71, versions="0", flexible="0+"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.schema import INT16, INT32, STRING, Message, field
+from barnabas.protocol.schema import INT16, INT32, STRING, Message, field
 
 
 class HeartbeatRequest(Message, api_key=12, versions="0-4", flexible="4+"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.schema import BOOL, INT16, INT32, INT64, STRING, Message, field
+from barnabas.protocol.schema import BOOL, INT16, INT32, INT64, STRING, Message, field
 
 
 class InitProducerIdRequest(Message, api_key=22, versions="0-6", flexible="2+"):

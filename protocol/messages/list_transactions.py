@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.schema import INT16, INT32, INT64, STRING, Message, Struct, array, field
+from barnabas.protocol.schema import INT16, INT32, INT64, STRING, Message, Struct, array, field
 
 
 class ListTransactionsRequest(Message, api_key=66, versions="0-2", flexible="0+"):

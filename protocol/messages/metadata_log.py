@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.primitives import ZERO_UUID
-from protocol.schema import (
+from barnabas.protocol.primitives import ZERO_UUID
+from barnabas.protocol.schema import (
     BOOL,
     BYTES,
     FLOAT64,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.schema import BOOL, STRING, Message, field
+from barnabas.protocol.schema import BOOL, STRING, Message, field
 
 
 class DefaultPrincipalData(Message, versions="0", flexible="0+"):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.primitives import ZERO_UUID, Records
-from protocol.schema import INT16, INT32, INT64, RECORDS, STRING, UUID, Message, Struct, array, field, struct
+from barnabas.protocol.primitives import ZERO_UUID, Records
+from barnabas.protocol.schema import INT16, INT32, INT64, RECORDS, STRING, UUID, Message, Struct, array, field, struct
 
 
 class PartitionProduceData(Struct):

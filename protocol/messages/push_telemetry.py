@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.primitives import ZERO_UUID
-from protocol.schema import BOOL, BYTES, INT8, INT16, INT32, UUID, Message, field
+from barnabas.protocol.primitives import ZERO_UUID
+from barnabas.protocol.schema import BOOL, BYTES, INT8, INT16, INT32, UUID, Message, field
 
 
 class PushTelemetryRequest(Message, api_key=72, versions="0", flexible="0+"):

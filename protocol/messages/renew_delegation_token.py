@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.schema import BYTES, INT16, INT32, INT64, Message, field
+from barnabas.protocol.schema import BYTES, INT16, INT32, INT64, Message, field
 
 
 class RenewDelegationTokenRequest(Message, api_key=39, versions="1-2", flexible="2+"):

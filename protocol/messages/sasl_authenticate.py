@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.schema import BYTES, INT16, INT64, STRING, Message, field
+from barnabas.protocol.schema import BYTES, INT16, INT64, STRING, Message, field
 
 
 class SaslAuthenticateRequest(Message, api_key=36, versions="0-2", flexible="2+"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.schema import INT16, STRING, Message, array, field
+from barnabas.protocol.schema import INT16, STRING, Message, array, field
 
 
 class SaslHandshakeRequest(Message, api_key=17, versions="0-1"):

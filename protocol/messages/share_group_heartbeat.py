@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.primitives import ZERO_UUID
-from protocol.schema import INT16, INT32, STRING, UUID, Message, Struct, array, field, struct
+from barnabas.protocol.primitives import ZERO_UUID
+from barnabas.protocol.schema import INT16, INT32, STRING, UUID, Message, Struct, array, field, struct
 
 
 class ShareGroupHeartbeatRequest(Message, api_key=76, versions="1", flexible="0+"):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.primitives import ZERO_UUID
-from protocol.schema import INT8, INT16, INT32, INT64, STRING, UUID, Message, Struct, array, field
+from barnabas.protocol.primitives import ZERO_UUID
+from barnabas.protocol.schema import INT8, INT16, INT32, INT64, STRING, UUID, Message, Struct, array, field
 
 
 class ShareSnapshotKey(Message, api_key=0, versions="0"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.schema import BOOL, INT16, INT32, INT64, STRING, UINT16, Message, Struct, array, field, struct
+from barnabas.protocol.schema import BOOL, INT16, INT32, INT64, STRING, UINT16, Message, Struct, array, field, struct
 
 
 class StreamsGroupDescribeRequest(Message, api_key=89, versions="0", flexible="0+"):

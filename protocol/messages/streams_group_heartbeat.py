@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.schema import (
+from barnabas.protocol.schema import (
     BOOL,
     INT8,
     INT16,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.schema import INT16, INT32, STRING, Message, field
+from barnabas.protocol.schema import INT16, INT32, STRING, Message, field
 
 
 class UnregisterBrokerRequest(Message, api_key=64, versions="0", flexible="0+"):

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict, Unpack
 
-from crc32c import crc32c
-
-from protocol.records.batch import (
+from barnabas.protocol.records.batch import (
     ATTRIBUTES_POSITION,
     BATCH_HEADER_BYTES,
     COMPRESSION_MASK,
@@ -25,7 +23,8 @@ from protocol.records.batch import (
     TRANSACTIONAL_BIT,
     BatchHeader,
 )
-from protocol.records.layout import Fields, lay_out, record_size_bytes
+from barnabas.protocol.records.layout import Fields, lay_out, record_size_bytes
+from crc32c import crc32c
 
 __all__ = ["BatchOptions", "build_batch", "build_empty_batch", "record_size_bytes"]
 
@@ -88,7 +87,7 @@ def build_batch(records: Sequence[Fields], **options: Unpack[BatchOptions]) -> b
             raise ValueError(f"records reach beyond the last offset {last_offset}")
         last_offset_delta = last_offset - base_offset
     if compression:
-        from protocol.records.compression import compress
+        from barnabas.protocol.records.compression import compress
 
         payload = compress(compression, payload, options.get("compression_level"))
     head = HEADER_STRUCT.pack(

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from protocol.records.batch import CorruptBatch
+from barnabas.protocol.records.batch import CorruptBatch
 
 if TYPE_CHECKING:
     from zstandard import ZstdDecompressor

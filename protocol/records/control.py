@@ -11,18 +11,18 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from protocol.errors import MalformedMessage
-from protocol.messages.control_records import (
+from barnabas.protocol.errors import MalformedMessage
+from barnabas.protocol.messages.control_records import (
     KRaftVersionRecord,
     LeaderChangeMessage,
     SnapshotFooterRecord,
     SnapshotHeaderRecord,
     VotersRecord,
 )
-from protocol.records.batch import BATCH_HEADER_BYTES, CorruptBatch, read_header
-from protocol.records.builder import build_batch
-from protocol.records.record import Record, decode_records
-from protocol.schema import decode, encode
+from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, CorruptBatch, read_header
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.record import Record, decode_records
+from barnabas.protocol.schema import decode, encode
 
 RaftControlBody = LeaderChangeMessage | SnapshotHeaderRecord | SnapshotFooterRecord | KRaftVersionRecord | VotersRecord
 

@@ -12,8 +12,8 @@ from struct import error as struct_error
 from types import ModuleType
 from typing import NamedTuple, TypeVar
 
-from protocol.errors import MalformedMessage
-from protocol.schema import Message, decode, encode_chunks
+from barnabas.protocol.errors import MalformedMessage
+from barnabas.protocol.schema import Message, decode, encode_chunks
 
 _INT16 = Packing(">h")
 

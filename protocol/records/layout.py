@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from protocol.records.batch import CorruptBatch
+from barnabas.protocol.records.batch import CorruptBatch
 
 Headers = tuple[tuple[str, bytes | None], ...]
 Fields = tuple[int, int, bytes | None, bytes | None, Headers]

@@ -9,14 +9,14 @@ from __future__ import annotations
 import struct
 import zlib
 
-from protocol.records.batch import (
+from barnabas.protocol.records.batch import (
     LEGACY_HEADER_BYTES,
     BatchHeader,
     CorruptBatch,
     iterate_batches,
 )
-from protocol.records.compression import Compression, decompress
-from protocol.records.record import Record
+from barnabas.protocol.records.compression import Compression, decompress
+from barnabas.protocol.records.record import Record
 
 _LENGTH = struct.Struct(">i")
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"

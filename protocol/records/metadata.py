@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from protocol.codec.helpers import put_varint, read_varint
-from protocol.errors import MalformedMessage
-from protocol.messages import metadata_log
-from protocol.schema import Message, decode, encode
+from barnabas.protocol.codec.helpers import put_varint, read_varint
+from barnabas.protocol.errors import MalformedMessage
+from barnabas.protocol.messages import metadata_log
+from barnabas.protocol.schema import Message, decode, encode
 
 FRAME_VERSION = 1
 

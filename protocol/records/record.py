@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from itertools import repeat
 from typing import Any, NamedTuple
 
-from protocol.records import layout
-from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, read_header
-from protocol.records.layout import Fields, Headers
-from protocol.records.runs import walk_in_runs
+from barnabas.protocol.records import layout
+from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, read_header
+from barnabas.protocol.records.layout import Fields, Headers
+from barnabas.protocol.records.runs import walk_in_runs
 
 __all__ = [
     "CLIENT_LIMIT_BYTES",
@@ -122,7 +122,7 @@ def decode_fields(
         raise CorruptBatch(f"the batch at offset {base_offset} is cut short")
     view = memoryview(batch)
     if header.magic != 2:
-        from protocol.records.legacy import decode_legacy
+        from barnabas.protocol.records.legacy import decode_legacy
 
         return [*decode_legacy(view[position:end], header, limit_bytes)]
     payload = payload_of(view, header, position, limit_bytes)
@@ -148,7 +148,7 @@ def payload_of(view: memoryview, header: BatchHeader, position: int, limit_bytes
     """
     content = view[position + BATCH_HEADER_BYTES : position + header.size_bytes]
     if header.attributes & 7:
-        from protocol.records.compression import decompress
+        from barnabas.protocol.records.compression import decompress
 
         try:
             return decompress(header.attributes & 7, content, limit_bytes)

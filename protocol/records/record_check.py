@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records import scan
-from protocol.records.batch import NO_TIMESTAMP, BatchHeader, CorruptBatch
-from protocol.records.compression import UnfoldsTooFar
-from protocol.records.record import COMPILED, SERVED_LIMIT_BYTES, SERVED_LIMIT_RECORDS, payload_of
-from protocol.records.runs import check_in_runs
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records import scan
+from barnabas.protocol.records.batch import NO_TIMESTAMP, BatchHeader, CorruptBatch
+from barnabas.protocol.records.compression import UnfoldsTooFar
+from barnabas.protocol.records.record import COMPILED, SERVED_LIMIT_BYTES, SERVED_LIMIT_RECORDS, payload_of
+from barnabas.protocol.records.runs import check_in_runs
 
 MOST_RECORD_ERRORS: Final = 10_000
 """Most errors that are listed; all are counted."""

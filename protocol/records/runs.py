@@ -12,8 +12,8 @@ from itertools import repeat
 from struct import iter_unpack
 from typing import NamedTuple
 
-from protocol.records.layout import Fields, Headers, walk
-from protocol.records.scan import ONE_BYTE_REACH, TWO_BYTE_REACH, check
+from barnabas.protocol.records.layout import Fields, Headers, walk
+from barnabas.protocol.records.scan import ONE_BYTE_REACH, TWO_BYTE_REACH, check
 
 _MIN_RUN = 6
 """With fewer records the columns cost more than they save."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.records.batch import CorruptBatch
-from protocol.records.layout import read_varint, read_varlong
+from barnabas.protocol.records.batch import CorruptBatch
+from barnabas.protocol.records.layout import read_varint, read_varlong
 
 MOST_HEADERS: Final = 65536
 """In one record. Headers are the one part of a record that no slice divides."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.records import scan
-from protocol.records.batch import BatchHeader, CorruptBatch
-from protocol.records.compression import UnfoldsTooFar
-from protocol.records.record import payload_of
+from barnabas.protocol.records import scan
+from barnabas.protocol.records.batch import BatchHeader, CorruptBatch
+from barnabas.protocol.records.compression import UnfoldsTooFar
+from barnabas.protocol.records.record import payload_of
 
 MOST_RECORDS: Final = 50_000
 MOST_BYTES: Final = 4 << 20
@@ -30,7 +30,7 @@ def first_record_at(batch: bytes, header: BatchHeader, timestamp: int, from_offs
     """
     view = memoryview(batch)
     if header.magic != 2:
-        from protocol.records.legacy import decode_legacy
+        from barnabas.protocol.records.legacy import decode_legacy
 
         try:
             records = decode_legacy(view, header, MOST_BYTES)

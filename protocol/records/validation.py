@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import (
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import (
     CONTROL_BIT,
     LOG_APPEND_TIME_BIT,
     NO_SEQUENCE,
@@ -14,8 +14,8 @@ from protocol.records.batch import (
     crc_is_valid,
     iterate_batches,
 )
-from protocol.records.compression import Compression
-from protocol.records.record_check import ProduceLimits
+from barnabas.protocol.records.compression import Compression
+from barnabas.protocol.records.record_check import ProduceLimits
 
 FIRST_PRODUCE_VERSION_WITH_ZSTD = 7
 LATEST_PRODUCE_VERSION = 13

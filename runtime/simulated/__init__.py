@@ -13,8 +13,8 @@
     run_simulation(4711, story)
 """
 
-from runtime.simulated.determinism import run_simulation
-from runtime.simulated.process import NodeKilled
-from runtime.simulated.universe import Universe, make_world
+from barnabas.runtime.simulated.determinism import run_simulation
+from barnabas.runtime.simulated.process import NodeKilled
+from barnabas.runtime.simulated.universe import Universe, make_world
 
 __all__ = ["NodeKilled", "Universe", "make_world", "run_simulation"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.simulated.virtual_time import VirtualTime
+from barnabas.runtime.simulated.virtual_time import VirtualTime
 
 
 class SimulatedClock:

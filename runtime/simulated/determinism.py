@@ -15,9 +15,8 @@ from typing import Any, TypeVar
 
 import trio
 import trio._core._run as trio_scheduler
-
-from runtime.simulated.universe import Universe
-from runtime.simulated.virtual_time import VirtualTime
+from barnabas.runtime.simulated.universe import Universe
+from barnabas.runtime.simulated.virtual_time import VirtualTime
 
 T = TypeVar("T")
 

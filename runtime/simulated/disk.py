@@ -9,10 +9,10 @@ import errno
 import os
 from collections.abc import Callable
 
-from runtime.simulated.inode import Inode
-from runtime.simulated.process import SimulatedProcess
-from runtime.simulated.store import Directory, Store
-from runtime.world import Bytes
+from barnabas.runtime.simulated.inode import Inode
+from barnabas.runtime.simulated.process import SimulatedProcess
+from barnabas.runtime.simulated.store import Directory, Store
+from barnabas.runtime.world import Bytes
 
 
 def renamed_point(target: str) -> str:

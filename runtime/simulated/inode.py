@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from runtime.simulated.chance import Stream
+from barnabas.runtime.simulated.chance import Stream
 
 PAGE_BYTES = 4096
 SECTOR_BYTES = 512

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from runtime.simulated.chance import Stream
-from runtime.simulated.virtual_time import VirtualTime
+from barnabas.runtime.simulated.chance import Stream
+from barnabas.runtime.simulated.virtual_time import VirtualTime
 
 FIRST_RETRANSMISSION_MS = 200.0
 """The first retransmission timeout of TCP; doubled each time."""

@@ -13,15 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import trio
-
-from runtime.network import EAGER_RECEIVES
-from runtime.simulated.chance import Stream
-from runtime.simulated.disk import SimulatedFile
-from runtime.simulated.links import Wires
-from runtime.simulated.pipe import FIN, RST, Pipe
-from runtime.simulated.process import SimulatedProcess
-from runtime.simulated.waiting import WaitingPlace
-from runtime.world import Bytes, Connection, ConnectionLost, DialFailed, DialRefused, File, Listener
+from barnabas.runtime.network import EAGER_RECEIVES
+from barnabas.runtime.simulated.chance import Stream
+from barnabas.runtime.simulated.disk import SimulatedFile
+from barnabas.runtime.simulated.links import Wires
+from barnabas.runtime.simulated.pipe import FIN, RST, Pipe
+from barnabas.runtime.simulated.process import SimulatedProcess
+from barnabas.runtime.simulated.waiting import WaitingPlace
+from barnabas.runtime.world import Bytes, Connection, ConnectionLost, DialFailed, DialRefused, File, Listener
 
 EVERYWHERE = ("", "0.0.0.0", "::")
 ITSELF = ("localhost", "127.0.0.1", "::1")

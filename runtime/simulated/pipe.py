@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from runtime.simulated.links import Link
-from runtime.simulated.waiting import WaitingPlace
+from barnabas.runtime.simulated.links import Link
+from barnabas.runtime.simulated.waiting import WaitingPlace
 
 FIN = bytes(bytearray(b"FIN"))
 RST = bytes(bytearray(b"RST"))

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 import trio
-
-from runtime.simulated.chance import Stream
-from runtime.simulated.virtual_time import pass_time
+from barnabas.runtime.simulated.chance import Stream
+from barnabas.runtime.simulated.virtual_time import pass_time
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from runtime.simulated.chance import Stream
-from runtime.simulated.inode import Inode
+from barnabas.runtime.simulated.chance import Stream
+from barnabas.runtime.simulated.inode import Inode
 
 DEFAULT_CAPACITY_BYTES = 64 * 1024**3
 

@@ -11,16 +11,15 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 
 import trio
-
-from runtime.simulated.chance import Stream, make_stream
-from runtime.simulated.clocks import SimulatedClock
-from runtime.simulated.disk import SimulatedDisk
-from runtime.simulated.links import Wires
-from runtime.simulated.network import Fabric, SimulatedNetwork
-from runtime.simulated.process import SimulatedProcess
-from runtime.simulated.store import Store
-from runtime.simulated.virtual_time import VirtualTime
-from runtime.world import CountWork, World
+from barnabas.runtime.simulated.chance import Stream, make_stream
+from barnabas.runtime.simulated.clocks import SimulatedClock
+from barnabas.runtime.simulated.disk import SimulatedDisk
+from barnabas.runtime.simulated.links import Wires
+from barnabas.runtime.simulated.network import Fabric, SimulatedNetwork
+from barnabas.runtime.simulated.process import SimulatedProcess
+from barnabas.runtime.simulated.store import Store
+from barnabas.runtime.simulated.virtual_time import VirtualTime
+from barnabas.runtime.world import CountWork, World
 
 WALL_START_MS = 1_750_000_000_000.0
 TRACE_TAIL = 1000

@@ -76,8 +76,9 @@ def test_importing_barnabas_imports_nothing_else() -> None:
 
 
 def test_the_version_is_that_of_the_package() -> None:
+    from barnabas.runtime.channel import CLIENT_SOFTWARE_VERSION
+
     import barnabas
-    from runtime.channel import CLIENT_SOFTWARE_VERSION
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert barnabas.__version__ == project["version"] == CLIENT_SOFTWARE_VERSION

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 import trio
-
-from broker.controller_channel import ControllerChannel
-from protocol.api_keys import ApiKey
-from protocol.errors import KafkaError
-from protocol.messages.api_versions import ApiVersionsResponse
-from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from runtime.dispatch import Call, Dispatcher
-from runtime.server import Server, ServerLimits
-from runtime.simulated import Universe, make_world, run_simulation
+from barnabas.broker.controller_channel import ControllerChannel
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.messages.api_versions import ApiVersionsResponse
+from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from barnabas.runtime.dispatch import Call, Dispatcher
+from barnabas.runtime.server import Server, ServerLimits
+from barnabas.runtime.simulated import Universe, make_world, run_simulation
 
 PORT = 9093
 

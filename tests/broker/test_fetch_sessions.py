@@ -5,10 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from broker.fetch_sessions import (
+from barnabas.broker.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     LAST_EPOCH,
@@ -20,8 +17,8 @@ from broker.fetch_sessions import (
     by_topic,
     next_epoch,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import (
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.fetch import (
     EpochEndOffset,
     FetchPartition,
     FetchRequest,
@@ -29,6 +26,9 @@ from protocol.messages.fetch import (
     ForgottenTopic,
     PartitionData,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from tests.examples import examples
 
 pytestmark = pytest.mark.feature("RP-09")

@@ -8,12 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-from broker.fetch_sessions import INITIAL_EPOCH, FetchSessions, PartitionKey, session_key
-from broker.fetch_wakeups import STAYS_CROWDED, FetchWakeups
-from broker.purgatory import DelayedOperation, Purgatory
-from broker.timing_wheel import TimingWheel
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from barnabas.broker.fetch_sessions import INITIAL_EPOCH, FetchSessions, PartitionKey, session_key
+from barnabas.broker.fetch_wakeups import STAYS_CROWDED, FetchWakeups
+from barnabas.broker.purgatory import DelayedOperation, Purgatory
+from barnabas.broker.timing_wheel import TimingWheel
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 
 pytestmark = pytest.mark.feature("RP-09")
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 import trio
+from barnabas.broker.log_store import LogStore
+from barnabas.broker.periodic import flush_logs
+from barnabas.protocol.primitives import uuid_to_string
+from barnabas.runtime.simulated import make_world, run_simulation
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.checkpoints import RECOVERY_POINT_CHECKPOINT, read_offsets
+from barnabas.storage.directories import LogDirectories
+from barnabas.storage.log_dir_work import NewLog
 
-from broker.log_store import LogStore
-from broker.periodic import flush_logs
-from protocol.primitives import uuid_to_string
-from runtime.simulated import make_world, run_simulation
-from settings.topic import TopicConfig
-from storage.checkpoints import RECOVERY_POINT_CHECKPOINT, read_offsets
-from storage.directories import LogDirectories
-from storage.log_dir_work import NewLog
 from tests.storage.rig import numbered
 
 

@@ -8,25 +8,25 @@ from dataclasses import dataclass, field
 
 import pytest
 import trio
-
-from broker.log_cleaner import LogCleaner
-from broker.log_store import LogStore
-from protocol.primitives import uuid_to_string
-from runtime.simulated import make_world, run_simulation
-from runtime.world import World
-from settings.broker import BrokerSettings, load_broker_settings
-from settings.topic import TopicConfig
-from storage.checkpoints import (
+from barnabas.broker.log_cleaner import LogCleaner
+from barnabas.broker.log_store import LogStore
+from barnabas.protocol.primitives import uuid_to_string
+from barnabas.runtime.simulated import make_world, run_simulation
+from barnabas.runtime.world import World
+from barnabas.settings.broker import BrokerSettings, load_broker_settings
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     PartitionOffsets,
     read_offsets,
 )
-from storage.cleaning import Phase
-from storage.directories import LogDirectories
-from storage.log import PartitionLog
-from storage.log_dir_work import NewLog
-from storage.log_directory import LogDirectory
+from barnabas.storage.cleaning import Phase
+from barnabas.storage.directories import LogDirectories
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.log_dir_work import NewLog
+from barnabas.storage.log_directory import LogDirectory
+
 from tests.protocol.records.poison import batch_around, poisons, zeros
 from tests.storage.cleaning_rig import close_segments, compacted, keyed, put, records_of, values
 from tests.storage.rig import NOW_MS, append

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import trio
-
-from broker.own_channel import OwnChannel
-from protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
-from protocol.schema import Message
-from runtime.channel import CallTimedOut
+from barnabas.broker.own_channel import OwnChannel
+from barnabas.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from barnabas.protocol.schema import Message
+from barnabas.runtime.channel import CallTimedOut
 
 REQUEST, RESPONSE = WriteTxnMarkersRequest(), WriteTxnMarkersResponse()
 Answer = Callable[[Message], None]

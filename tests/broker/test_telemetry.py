@@ -7,16 +7,15 @@ import random
 import struct
 
 import pytest
+from barnabas.broker.otlp import MAX_POINTS, MalformedTelemetry, Point, read_metrics
+from barnabas.broker.telemetry import Asker, ClientTelemetry, Software
+from barnabas.kraft.metadata.image import CLIENT_METRICS_RESOURCE
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
+from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest
+from barnabas.protocol.primitives import ZERO_UUID, uuid_to_string
 from hypothesis import given
 from hypothesis import strategies as st
-
-from broker.otlp import MAX_POINTS, MalformedTelemetry, Point, read_metrics
-from broker.telemetry import Asker, ClientTelemetry, Software
-from kraft.metadata.image import CLIENT_METRICS_RESOURCE
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
-from protocol.messages.push_telemetry import PushTelemetryRequest
-from protocol.primitives import ZERO_UUID, uuid_to_string
 
 MAX_BYTES = 10_000
 JAVA = Asker("till-7", "10.0.0.7", Software("apache-kafka-java", "4.3.0"))

@@ -15,27 +15,27 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import pytest
-
-from barnabas.cluster.probe import ask
-from protocol.api_keys import API_SPECS, ApiKey, ApiSpec
-from protocol.errors import ErrorCode
-from protocol.headers import RequestHeader, ResponseHeader
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.messages.produce import (
+from barnabas.protocol.api_keys import API_SPECS, ApiKey, ApiSpec
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.headers import RequestHeader, ResponseHeader
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.messages.vote import VoteRequest, VoteResponse
-from protocol.primitives import ZERO_UUID
-from protocol.records.builder import build_batch
-from protocol.records.record import Record
-from protocol.schema import Message, decode, decode_prefix, encode
+from barnabas.protocol.messages.vote import VoteRequest, VoteResponse
+from barnabas.protocol.primitives import ZERO_UUID
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.record import Record
+from barnabas.protocol.schema import Message, decode, decode_prefix, encode
+
+from barnabas.cluster.probe import ask
 from tests.compat.librdkafka import ConfluentWriter
 from tests.compat.running import RunningCluster
 

@@ -7,17 +7,17 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.control import EndTxn, build_end_txn_batch
+from barnabas.protocol.records.record import Record
+from barnabas.runtime.real import real_world
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.directories import LogDirectories
+from barnabas.storage.dump import dump_lines
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.producers import ProducerStateConfig
+from barnabas.storage.segment import Folder
 
-from protocol.records.builder import build_batch
-from protocol.records.control import EndTxn, build_end_txn_batch
-from protocol.records.record import Record
-from runtime.real import real_world
-from settings.topic import TopicConfig
-from storage.directories import LogDirectories
-from storage.dump import dump_lines
-from storage.log import PartitionLog
-from storage.producers import ProducerStateConfig
-from storage.segment import Folder
 from tests.compat.foreign import CODECS, Confluent, Sent
 from tests.compat.java import Java
 from tests.compat.running import RunningCluster

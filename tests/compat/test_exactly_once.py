@@ -105,7 +105,7 @@ class Pipeline:
 
     def coordinator(self, role: str) -> str:
         """The broker that is it now for our group, or for the first transformer."""
-        from broker.coordinator.coordinator import partition_for
+        from barnabas.broker.coordinator.coordinator import partition_for
 
         key = self.group if role == "group coordinator" else self.programs[0].name
         topic = INTERNAL[role]

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from barnabas.runtime.disk import RealDisk
+from barnabas.storage.dump import dump_lines
 
-from runtime.disk import RealDisk
-from storage.dump import dump_lines
 from tests.compat.foreign import Confluent, JavaConsole, Sent
 from tests.compat.java import Java
 from tests.compat.running import QUICK_GROUPS, RunningCluster
@@ -216,7 +216,7 @@ def share(members: list[Member]) -> bool:
 def test_a_group_shares_leaves_and_moves_its_coordinator(
     cluster_of_groups: RunningCluster, make: MakeMember, note: Callable[[str], None], request: pytest.FixtureRequest
 ) -> None:
-    from broker.coordinator.coordinator import partition_for
+    from barnabas.broker.coordinator.coordinator import partition_for
 
     cluster = cluster_of_groups
     topic = cluster.create_topic("shared", PARTITIONS)

@@ -17,14 +17,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from barnabas.cluster.probe import NoAnswer, ask
-from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from protocol.messages.describe_quorum import (
+from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from barnabas.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     RequestPartitionData,
     RequestTopicData,
 )
+
+from barnabas.cluster.probe import NoAnswer, ask
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "barnabas"

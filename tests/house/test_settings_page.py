@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from barnabas.settings.definitions import definitions
+
 from docs.make_settings import PAGE, page, sentences
-from settings.definitions import definitions
 
 
 def test_the_page_is_current() -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import trio
+from barnabas.runtime.simulated import run_simulation
 
 from clients.client import ClientSettings, Read, Sent, WorkClient
 from histories.history import History
 from histories.recorder import Recorder
 from operations import Place
 from running.runner import Run, RunOptions
-from runtime.simulated import run_simulation
 from tests.jepsen.fake_kafka import FakeKafka, Group, Member, Producer, Txn, refusal
 from workloads.workload import Workload
 

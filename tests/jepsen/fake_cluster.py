@@ -8,13 +8,13 @@ from types import SimpleNamespace
 from typing import Literal, cast
 
 import trio
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.runtime.world import Connection, DialRefused, World
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.proxy.rules import Way
 from loss_budget import Membership, NodeState
 from operations import Place
-from protocol.api_keys import ApiKey
-from runtime.world import Connection, DialRefused, World
 from worlds.cluster import Damage, LinkFault, MessageRule, ReplicaView
 
 PLACE = Place("t", 0)

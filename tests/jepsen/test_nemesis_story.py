@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 import trio
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.runtime.simulated import Universe, run_simulation
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,8 +27,6 @@ from nemeses.shapes import SHAPES
 from nemeses.simulated_faults import SIMULATED
 from nemeses.stories import STORIES
 from nemeses.traffic import Traffic
-from protocol.api_keys import ApiKey
-from runtime.simulated import Universe, run_simulation
 
 # Tests are imported by path; what they share is, too.
 _spec = importlib.util.spec_from_file_location("jepsen_fake_cluster", Path(__file__).parent / "fake_cluster.py")

@@ -9,24 +9,24 @@ from pathlib import Path
 
 import pytest
 import typer
+from barnabas.broker.replication.replica import Replica
+from barnabas.runtime.process import ArgumentError
 from typer.testing import CliRunner
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.layout import Layout
 from barnabas.cluster.plan import MODULES, Programs
-from broker.replication.replica import Replica
 from commands.plants import command
 from plants import trying
 from plants.catalogue import PLANTS, NoSuchPlant, find
 from plants.node import broken, load
 from plants.plant import Plant, Trial, planted
 from plants.trying import Outcome, arguments, is_found, try_plant
-from runtime.process import ArgumentError
 
 LOAD = """
 import sys
 from plants.node import load
-from broker.replication.replica import Replica
+from barnabas.broker.replication.replica import Replica
 text = open(sys.argv[1]).read()
 print(load(text, sys.argv[1], {}).name, Replica.enough_replicas.__module__)
 """

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+from barnabas.protocol.errors import ErrorCode, KafkaError
 
 from barnabas.client.producer import Failed, Unknown
 from barnabas.testing.simulated import SimulatedClusterForTests
@@ -16,7 +17,6 @@ from clients.client import ClientError, ClientSettings
 from clients.java_client import classified as classified_java
 from clients.java_client import options
 from operations import Place
-from protocol.errors import ErrorCode, KafkaError
 
 pytestmark = pytest.mark.feature("FI-01")
 

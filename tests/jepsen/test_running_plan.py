@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import typer
+from barnabas.protocol.api_keys import ApiKey
 from typer.testing import CliRunner
 
 from clients import java_program
@@ -21,7 +22,6 @@ from commands.run import command
 from histories.recorder import HistoryError
 from histories.whole import write_whole
 from nemeses.messages import Wish, wish_of
-from protocol.api_keys import ApiKey
 from running.experiment import COULD_NOT_RUN, VALID, carry_out
 from running.plan import Plan, WrongPlan
 from worlds.world_options import NEVER

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from barnabas.storage.producer_tracker import ProducerTracker
 from typer import Typer
 from typer.testing import CliRunner
 
@@ -13,7 +14,6 @@ from commands.scenario import command
 from scenarios.catalogue import SCENARIOS, find
 from scenarios.processes import STORIES
 from scenarios.stage import SETTINGS, NotBroughtAbout, Violation, leaves_of
-from storage.producer_tracker import ProducerTracker
 from worlds.world_options import WorldOptions, run_in
 
 QUICK = (1, 12, 22)

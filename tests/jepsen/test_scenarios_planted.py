@@ -9,32 +9,32 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from barnabas.broker.apis.produce_response import ProduceAnswers
+from barnabas.broker.coordinator.coordinator import Coordinator
+from barnabas.broker.coordinator.shard import Shard
+from barnabas.broker.groups.offsets import Offsets
+from barnabas.broker.lifecycle import BrokerLifecycle
+from barnabas.broker.replication.follower import Follower
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.replica import IsrChangeWanted, Leading, Replica
+from barnabas.broker.transactions.transaction import EndStep, Transaction
+from barnabas.kraft.controller.partition_change import PartitionChange
+from barnabas.kraft.quorum_state import QuorumStateFile
+from barnabas.kraft.raft import raft
+from barnabas.kraft.raft.elections import Elections
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.storage.compaction import Transactions
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.producer_tracker import ProducerTracker
+from barnabas.storage.producers import ProducerStates
+from barnabas.storage.recovery import LogLoader
+from barnabas.storage.transaction_index import AbortedIndex
 
 from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.consumer.partition_state import PartitionState
 from barnabas.client.producer import partition_queue
-from broker.apis.produce_response import ProduceAnswers
-from broker.coordinator.coordinator import Coordinator
-from broker.coordinator.shard import Shard
-from broker.groups.offsets import Offsets
-from broker.lifecycle import BrokerLifecycle
-from broker.replication.follower import Follower
-from broker.replication.partition import Partition
-from broker.replication.replica import IsrChangeWanted, Leading, Replica
-from broker.transactions.transaction import EndStep, Transaction
-from kraft.controller.partition_change import PartitionChange
-from kraft.quorum_state import QuorumStateFile
-from kraft.raft import raft
-from kraft.raft.elections import Elections
-from protocol.errors import ErrorCode, KafkaError
 from scenarios.catalogue import SCENARIOS, Act
 from scenarios.stage import Violation, leaves_of
-from storage.compaction import Transactions
-from storage.log import PartitionLog
-from storage.producer_tracker import ProducerTracker
-from storage.producers import ProducerStates
-from storage.recovery import LogLoader
-from storage.transaction_index import AbortedIndex
 
 pytestmark = pytest.mark.feature("FI-11")
 

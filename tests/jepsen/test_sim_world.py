@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 import trio
+from barnabas.protocol.api_keys import ApiKey
 
 from barnabas import Admin, NewTopic, Producer
 from barnabas.cluster.errors import ClusterError
 from nemeses.kinds import FAULTS
 from nemeses.messages import AMONG_NODES, PROVOKED_SECONDS, draw
 from operations import Place
-from protocol.api_keys import ApiKey
 from running.experiment import NODE_SETTINGS, VALID, carry_out
 from running.plan import Plan
 from simulation.cluster import SimCluster

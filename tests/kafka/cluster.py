@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from barnabas.kraft.format import FormatError, FormatRequest, format_directories
+from barnabas.protocol.messages.metadata_log import FeatureLevelRecord
+from barnabas.protocol.primitives import uuid_to_string
+from barnabas.runtime.disk import RealDisk
+from barnabas.runtime.uuids import random_uuid
+
 from barnabas.cluster.probe import NoAnswer
 from barnabas.cluster.status import broker_view
-from kraft.format import FormatError, FormatRequest, format_directories
-from protocol.messages.metadata_log import FeatureLevelRecord
-from protocol.primitives import uuid_to_string
-from runtime.disk import RealDisk
-from runtime.uuids import random_uuid
 from tests.kafka.node import Node, Refused, comes_true
 from tests.kafka.ports import Ports
 

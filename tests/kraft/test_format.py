@@ -4,21 +4,20 @@ import random
 from pathlib import Path
 
 import pytest
-
-from kraft.format import (
+from barnabas.kraft.format import (
     FormatError,
     FormatRequest,
     bootstrap_checkpoint,
     format_directories,
 )
-from kraft.metadata.bootstrap import bootstrap_records
-from protocol.messages.metadata_log import FeatureLevelRecord
-from protocol.primitives import uuid_from_string
-from protocol.records.batch import iterate_batches
-from protocol.records.record import decode_records
-from runtime.disk import RealDisk
-from runtime.uuids import random_uuid
-from storage.log_directory import MetaProperties, read_meta_properties
+from barnabas.kraft.metadata.bootstrap import bootstrap_records
+from barnabas.protocol.messages.metadata_log import FeatureLevelRecord
+from barnabas.protocol.primitives import uuid_from_string
+from barnabas.protocol.records.batch import iterate_batches
+from barnabas.protocol.records.record import decode_records
+from barnabas.runtime.disk import RealDisk
+from barnabas.runtime.uuids import random_uuid
+from barnabas.storage.log_directory import MetaProperties, read_meta_properties
 
 CLUSTER = "q1Sh-9_ISia_zwGINzRvyQ"
 KAFKAS_FEATURES = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from runtime.world import Bytes, Connection, Listener, Network
+from barnabas.runtime.world import Bytes, Connection, Listener, Network
 
 
 class CountingNetwork:

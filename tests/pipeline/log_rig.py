@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from protocol.records.batch import iterate_batches
-from protocol.records.builder import build_batch
-from protocol.records.control import EndTxn, build_end_txn_batch
-from protocol.records.record import Record
-from runtime.disk import RealDisk
-from settings.topic import TopicConfig
-from storage.checkpoints import (
+from barnabas.protocol.records.batch import iterate_batches
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.control import EndTxn, build_end_txn_batch
+from barnabas.protocol.records.record import Record
+from barnabas.runtime.disk import RealDisk
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     format_offsets,
 )
-from storage.log import PartitionLog
-from storage.log_directory import META_PROPERTIES_FILE, MetaProperties
-from storage.producers import ProducerStateConfig
-from storage.segment import Folder
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.log_directory import META_PROPERTIES_FILE, MetaProperties
+from barnabas.storage.producers import ProducerStateConfig
+from barnabas.storage.segment import Folder
 
 NOW_MS = 1_750_000_000_000
 

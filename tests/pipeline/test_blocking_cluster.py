@@ -9,6 +9,25 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.framing import parse_request_header, response_prefix
+from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from barnabas.protocol.messages.fetch import AbortedTransaction, FetchableTopicResponse, FetchResponse, PartitionData
+from barnabas.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from barnabas.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from barnabas.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from barnabas.protocol.schema import Message, decode, encode
 
 from barnabas.client.metadata import Leadership
 from barnabas.client.offset_lookup import EARLIEST, LATEST, FoundOffset, Isolation
@@ -16,25 +35,6 @@ from barnabas.pipeline.addresses import Address, parse_bootstrap
 from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.blocking_connection import BlockingConnection
 from barnabas.pipeline.errors import ConnectionFailed, NotSent, PipelineError, TimedOut, UnsupportedVersion
-from protocol.api_keys import API_SPECS, ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from protocol.framing import parse_request_header, response_prefix
-from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
-from protocol.messages.fetch import AbortedTransaction, FetchableTopicResponse, FetchResponse, PartitionData
-from protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
-from protocol.messages.list_offsets import (
-    ListOffsetsPartitionResponse,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-)
-from protocol.messages.metadata import (
-    MetadataRequest,
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
-from protocol.schema import Message, decode, encode
 
 TOPIC_ID = bytes(range(16))
 Handler = Callable[[Any], Message | bytes | None]

@@ -17,15 +17,20 @@ pytest.importorskip("numpy")
 
 import numpy as np
 import pyarrow as pa
+from barnabas.protocol.records.batch import (
+    CorruptBatch,
+    iterate_batches,
+    set_base_offset_and_epoch,
+    set_log_append_time,
+)
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.control import EndTxn, build_end_txn_batch
+from barnabas.protocol.records.record import Record, decode_records
 
 from barnabas.pipeline import columns
 from barnabas.pipeline.columns import END, Columns, Progress, Window, decode_columns
 from barnabas.pipeline.record_positions import RecordPositions
 from barnabas.pipeline.varints import read_varints, read_varlongs
-from protocol.records.batch import CorruptBatch, iterate_batches, set_base_offset_and_epoch, set_log_append_time
-from protocol.records.builder import build_batch
-from protocol.records.control import EndTxn, build_end_txn_batch
-from protocol.records.record import Record, decode_records
 from tests.examples import examples
 from tests.protocol.records.poison import batch_around, zeros
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import pytest
 import trio
+from barnabas.broker.coordinator.coordinator import partition_for
+from barnabas.broker.coordinator.shard import Shard
+from barnabas.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 
 from barnabas import OffsetAndMetadata, TopicPartition
 from barnabas.client.groups.membership import ConsumerGroupMetadata
 from barnabas.pipeline.ledger import Ledger, LedgerEntry, Verdict, decide, entries_at, group_of
 from barnabas.pipeline.transaction import Transaction
-from broker.coordinator.coordinator import partition_for
-from broker.coordinator.shard import Shard
-from broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
-from protocol.errors import ErrorCode
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from scenarios.stage import Stage, came_about
 from tests.pipeline.simulated_driver import Bridge, SimulatedDriver, in_simulated_time
 

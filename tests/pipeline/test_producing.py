@@ -7,6 +7,24 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from barnabas.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, read_header
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.compression import Compression
+from barnabas.protocol.records.record import decode_records
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,24 +38,6 @@ from barnabas.pipeline.partition_writer import PartitionWriter, ProducingSetting
 from barnabas.pipeline.producing import ProduceTask
 from barnabas.pipeline.routing import TARGET, Router, Targets, murmur2
 from barnabas.pipeline.task_reports import TaskAttempt
-from protocol.errors import ErrorCode
-from protocol.messages.describe_producers import (
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    PartitionResponse,
-    ProducerState,
-    TopicResponse,
-)
-from protocol.messages.produce import (
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceResponse,
-)
-from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, read_header
-from protocol.records.builder import build_batch
-from protocol.records.compression import Compression
-from protocol.records.record import decode_records
 from tests.examples import examples
 
 pytestmark = pytest.mark.feature("PL-03")

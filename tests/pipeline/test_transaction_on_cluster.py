@@ -12,6 +12,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from barnabas.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest
+from barnabas.protocol.messages.produce import ProduceRequest
+from barnabas.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from barnabas.protocol.schema import Message
 
 from barnabas.client.transaction_requests import ProducerId
 from barnabas.pipeline.blocking_cluster import BlockingCluster
@@ -23,14 +31,6 @@ from barnabas.pipeline.routing import TARGET, Targets
 from barnabas.pipeline.task_reports import TaskAttempt
 from barnabas.pipeline.transaction import Transaction
 from barnabas_pytest import BarnabasCluster
-from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from protocol.messages.end_txn import EndTxnRequest
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.offset_fetch import OffsetFetchRequest
-from protocol.messages.produce import ProduceRequest
-from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
-from protocol.schema import Message
 from tests.pipeline.reading_back import all_ended, read_all
 
 pytestmark = pytest.mark.feature("PL-06")

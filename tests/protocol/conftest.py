@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from barnabas.protocol.schema import FieldSpec, Message, Struct, WireType, parse_versions
 from hypothesis import strategies as st
-
-from protocol.schema import FieldSpec, Message, Struct, WireType, parse_versions
 
 DATA = Path(__file__).parent / "data"
 

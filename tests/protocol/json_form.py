@@ -12,8 +12,8 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from protocol.primitives import uuid_from_string, uuid_to_string
-from protocol.schema import FieldSpec, Message, Struct, WireType, parse_versions
+from barnabas.protocol.primitives import uuid_from_string, uuid_to_string
+from barnabas.protocol.schema import FieldSpec, Message, Struct, WireType, parse_versions
 
 M = TypeVar("M", bound=Message)
 

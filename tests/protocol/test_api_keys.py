@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from protocol.api_keys import API_SPECS, ApiKey, ApiSpec
-from protocol.errors import ErrorCode, KafkaError, error_code
+from barnabas.protocol.api_keys import API_SPECS, ApiKey, ApiSpec
+from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
 
 
 @pytest.mark.feature("PF-03", "PF-04")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from protocol.api_keys import API_SPECS, ApiKey
-from protocol.client_exchange import (
+from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.protocol.client_exchange import (
     Handshake,
     NoCommonVersion,
     RequestEncoder,
@@ -13,11 +12,11 @@ from protocol.client_exchange import (
     decode_response,
     response_body,
 )
-from protocol.errors import ErrorCode, MalformedMessage
-from protocol.framing import parse_request_header, response_prefix
-from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
-from protocol.schema import encode
+from barnabas.protocol.errors import ErrorCode, MalformedMessage
+from barnabas.protocol.framing import parse_request_header, response_prefix
+from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from barnabas.protocol.schema import encode
 
 METADATA = API_SPECS[ApiKey.METADATA]
 

@@ -7,24 +7,24 @@ from pathlib import Path
 from struct import pack
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from protocol.codec.helpers import MOST_ELEMENTS
-from protocol.errors import MalformedMessage
-from protocol.messages.describe_producers import DescribeProducersRequest
-from protocol.messages.fetch import FetchRequest, FetchResponse
-from protocol.messages.group_log import StreamsGroupMemberMetadataValue
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.metadata import (
+from barnabas.protocol.codec.helpers import MOST_ELEMENTS
+from barnabas.protocol.errors import MalformedMessage
+from barnabas.protocol.messages.describe_producers import DescribeProducersRequest
+from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse
+from barnabas.protocol.messages.group_log import StreamsGroupMemberMetadataValue
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest
+from barnabas.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
 )
-from protocol.messages.produce import ProduceRequest
-from protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
-from protocol.schema import BOOL, INT32, UUID, Message, Struct, array, decode, encode, field
+from barnabas.protocol.messages.produce import ProduceRequest
+from barnabas.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+from barnabas.protocol.schema import BOOL, INT32, UUID, Message, Struct, array, decode, encode, field
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from tests.examples import examples
 from tests.protocol.vectors import differences, message_types, read_vectors
 

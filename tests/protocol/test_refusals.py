@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from protocol.api_keys import API_SPECS, ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.delete_topics import DeleteTopicsRequest
-from protocol.messages.describe_groups import DescribeGroupsRequest
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.refusals import refusal_of
-from protocol.schema import Struct, decode, encode, parse_versions
+from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
+from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.refusals import refusal_of
+from barnabas.protocol.schema import Struct, decode, encode, parse_versions
 
 REFUSED = ErrorCode.UNKNOWN_SERVER_ERROR
 

@@ -8,10 +8,9 @@ import sys
 from dataclasses import dataclass
 
 import pytest
-
-from protocol.errors import EncodeError, MalformedMessage, UnsupportedFieldError
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.fetch import (
+from barnabas.protocol.errors import EncodeError, MalformedMessage, UnsupportedFieldError
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -21,12 +20,12 @@ from protocol.messages.fetch import (
     LeaderIdAndEpoch,
     PartitionData,
 )
-from protocol.messages.group_log import GroupMetadataKey
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.vote import VoteRequest
-from protocol.schema import decode, decode_prefix, encode, encode_chunks
+from barnabas.protocol.messages.group_log import GroupMetadataKey
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.messages.vote import VoteRequest
+from barnabas.protocol.schema import decode, decode_prefix, encode, encode_chunks
 
 UUID = bytes(range(16))
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
-from protocol.errors import EncodeError
-from protocol.messages.elect_leaders import ElectLeadersResponse, PartitionResult, ReplicaElectionResult
-from protocol.schema import encode
-from protocol.shortening import MOST_CHARACTERS, shorten_error_messages
+from barnabas.protocol.errors import EncodeError
+from barnabas.protocol.messages.elect_leaders import ElectLeadersResponse, PartitionResult, ReplicaElectionResult
+from barnabas.protocol.schema import encode
+from barnabas.protocol.shortening import MOST_CHARACTERS, shorten_error_messages
 
 
 def test_a_message_that_quotes_the_longest_name_fits_into_a_classic_string_after_all() -> None:

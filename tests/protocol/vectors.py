@@ -20,9 +20,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from protocol.api_keys import API_SPECS
-from protocol.errors import EncodeError, KafkaError, MalformedMessage
-from protocol.schema import Message, Struct, decode, encode
+from barnabas.protocol.api_keys import API_SPECS
+from barnabas.protocol.errors import EncodeError, KafkaError, MalformedMessage
+from barnabas.protocol.schema import Message, Struct, decode, encode
+
 from tests.protocol.json_form import JsonFormError, from_json
 
 _OTHER_MODULES = (
@@ -132,7 +133,7 @@ def differences(expected: Any, actual: Any, where: str) -> Iterator[str]:
 
 def check_batches(vector: dict[str, Any]) -> None:
     """Raises `Mismatch` or `KafkaError` if the batches of a line differ from it."""
-    from protocol.records.batch import iterate_batches
+    from barnabas.protocol.records.batch import iterate_batches
 
     data = bytes.fromhex(vector["hex"])
     found = list(iterate_batches(data))
@@ -155,9 +156,9 @@ def check_batches(vector: dict[str, Any]) -> None:
 
 def describe_batch(batch: bytes) -> dict[str, Any]:
     """A batch in the form of a line of vectors. Batches of magic 0 and 1 have no CRC over the whole: -1."""
-    from protocol.records.batch import crc_is_valid, read_header
-    from protocol.records.compression import Compression
-    from protocol.records.record import decode_records
+    from barnabas.protocol.records.batch import crc_is_valid, read_header
+    from barnabas.protocol.records.compression import Compression
+    from barnabas.protocol.records.record import decode_records
 
     header = read_header(batch)
     if not crc_is_valid(batch, 0, header):
@@ -200,14 +201,14 @@ def _hex(data: bytes | None) -> str | None:
 
 def rebuild_batch(batch: bytes) -> bytes:
     """The same batch, built again from its records."""
-    from protocol.records.batch import (
+    from barnabas.protocol.records.batch import (
         ATTRIBUTES_POSITION,
         LOG_APPEND_TIME_BIT,
         read_header,
         set_log_append_time,
     )
-    from protocol.records.builder import build_batch
-    from protocol.records.record import decode_records
+    from barnabas.protocol.records.builder import build_batch
+    from barnabas.protocol.records.record import decode_records
 
     header = read_header(batch)
     # The broker's time hides the producer's timestamps, which are still in the records.

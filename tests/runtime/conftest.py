@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 import trio
-
-from runtime.real import real_world
-from runtime.simulated import make_world, run_simulation
-from runtime.world import World
+from barnabas.runtime.real import real_world
+from barnabas.runtime.simulated import make_world, run_simulation
+from barnabas.runtime.world import World
 
 PATIENCE_SECONDS = 20
 

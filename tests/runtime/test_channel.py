@@ -6,17 +6,24 @@ from functools import partial
 
 import pytest
 import trio
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.framing import response_prefix
+from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from barnabas.protocol.messages.fetch import FetchRequest
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from barnabas.protocol.schema import decode, encode_chunks
+from barnabas.runtime.channel import (
+    AuthenticationFailed,
+    CallTimedOut,
+    Channel,
+    ConnectionFailed,
+    NotSent,
+    UnsupportedVersion,
+)
+from barnabas.runtime.server import Request, ResponseSlot, Server, ServerLimits
+from barnabas.runtime.simulated import make_world, run_simulation
 
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from protocol.framing import response_prefix
-from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.fetch import FetchRequest
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
-from protocol.schema import decode, encode_chunks
-from runtime.channel import AuthenticationFailed, CallTimedOut, Channel, ConnectionFailed, NotSent, UnsupportedVersion
-from runtime.server import Request, ResponseSlot, Server, ServerLimits
-from runtime.simulated import make_world, run_simulation
 from tests.runtime.conftest import Two
 
 

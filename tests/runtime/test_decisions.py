@@ -7,10 +7,9 @@ from http import HTTPStatus
 from typing import Any
 
 import pytest
-
-from runtime.decision_pages import MAX_LIMIT, decision_pages
-from runtime.decisions import MAX_LIST, MAX_TEXT, DecisionKind, Decisions, read_log_line
-from runtime.http import HttpRequest, HttpResponse
+from barnabas.runtime.decision_pages import MAX_LIMIT, decision_pages
+from barnabas.runtime.decisions import MAX_LIST, MAX_TEXT, DecisionKind, Decisions, read_log_line
+from barnabas.runtime.http import HttpRequest, HttpResponse
 
 pytestmark = pytest.mark.feature("OB-07")
 

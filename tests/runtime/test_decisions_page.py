@@ -6,9 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-
-from runtime.decision_pages import MAX_LIMIT
-from runtime.decisions import MAX_TEXT, RING_SIZE, ROUTINE_SHARE, DecisionKind
+from barnabas.runtime.decision_pages import MAX_LIMIT
+from barnabas.runtime.decisions import MAX_TEXT, RING_SIZE, ROUTINE_SHARE, DecisionKind
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "decisions.md").read_text()
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from protocol.api_keys import ApiKey
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.schema import encode
-from runtime.dispatch import Dispatcher
-from runtime.server import Request
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest
+from barnabas.protocol.schema import encode
+from barnabas.runtime.dispatch import Dispatcher
+from barnabas.runtime.server import Request
 
 
 def test_bytes_after_a_request_are_passed_over() -> None:

@@ -11,10 +11,7 @@ from http import HTTPStatus
 
 import pytest
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
-
-from runtime.http import (
+from barnabas.runtime.http import (
     HEAD_SECONDS,
     MAX_CONNECTIONS,
     MAX_HEAD_BYTES,
@@ -24,10 +21,12 @@ from runtime.http import (
     HttpServer,
     Reader,
 )
-from runtime.observatory import Observatory
-from runtime.real import real_world
-from runtime.simulated import make_world, run_simulation
-from runtime.world import Connection, ConnectionLost, World
+from barnabas.runtime.observatory import Observatory
+from barnabas.runtime.real import real_world
+from barnabas.runtime.simulated import make_world, run_simulation
+from barnabas.runtime.world import Connection, ConnectionLost, World
+from hypothesis import given
+from hypothesis import strategies as st
 
 ASKED = b"GET /metrics?topic=a%20b&x= HTTP/1.1\r\nHost: here\r\nAccept:text/plain\r\n\r\n"
 

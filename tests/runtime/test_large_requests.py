@@ -6,22 +6,22 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
-
-from protocol.api_keys import ApiKey
-from protocol.framing import request_prefix
-from protocol.messages.metadata import (
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.framing import request_prefix
+from barnabas.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseTopic,
 )
-from protocol.schema import decode, encode
-from runtime.background import Background
-from runtime.dispatch import ELEMENT_BYTES, MAX_ELEMENTS, Call, Dispatcher, Execution
-from runtime.meter import Meter
-from runtime.server import Server, ServerLimits, Steps
-from runtime.simulated import make_world, run_simulation
-from runtime.worker import Worker
+from barnabas.protocol.schema import decode, encode
+from barnabas.runtime.background import Background
+from barnabas.runtime.dispatch import ELEMENT_BYTES, MAX_ELEMENTS, Call, Dispatcher, Execution
+from barnabas.runtime.meter import Meter
+from barnabas.runtime.server import Server, ServerLimits, Steps
+from barnabas.runtime.simulated import make_world, run_simulation
+from barnabas.runtime.worker import Worker
+
 from tests.runtime.test_server import Peer
 
 Act = Callable[[Server, Peer], Awaitable[None]]

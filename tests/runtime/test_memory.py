@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from runtime.memory import ANSWERS_PART, REQUESTS_PART, MemoryBudget
+from barnabas.runtime.memory import ANSWERS_PART, REQUESTS_PART, MemoryBudget
 
 
 @dataclass(eq=False)

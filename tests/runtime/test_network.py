@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 import socket
 
+import barnabas.runtime.network
 import pytest
 import trio
-
-import runtime.network
-from runtime.network import RealNetwork, canonical_names
-from runtime.world import Connection, ConnectionLost, DialFailed, DialRefused
+from barnabas.runtime.network import RealNetwork, canonical_names
+from barnabas.runtime.world import Connection, ConnectionLost, DialFailed, DialRefused
 
 
 async def connect(two) -> tuple[Connection, Connection]:

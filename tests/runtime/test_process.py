@@ -7,13 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from runtime.process import ArgumentError, Arguments
+from barnabas.runtime.process import ArgumentError, Arguments
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import logging, sys, trio
-from runtime import process
+from barnabas.runtime import process
 
 def load(text, name, overrides):
     mood = overrides.get("mood", "well")

@@ -7,17 +7,16 @@ import math
 from itertools import pairwise
 
 import pytest
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from barnabas.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from barnabas.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from barnabas.runtime.metrics import Family, render, request_families
+from barnabas.runtime.process import wanted_levels
+from barnabas.runtime.request_times import BUSY_SECONDS, STRIDE, ApiCounter, Spread, error_codes
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
-
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
-from protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from runtime.metrics import Family, render, request_families
-from runtime.process import wanted_levels
-from runtime.request_times import BUSY_SECONDS, STRIDE, ApiCounter, Spread, error_codes
 
 
 @pytest.mark.feature("OB-01")

@@ -9,13 +9,12 @@ from dataclasses import replace
 
 import pytest
 import trio
-
-from runtime.outgoing import Outgoing
-from runtime.server import Request, ResponseSlot, Server, ServerLimits, Steps
-from runtime.server_connection import BURST_REQUESTS
-from runtime.simulated import make_world, run_simulation
-from runtime.step_driver import STEPS_IN_A_TURN
-from runtime.world import Connection, ConnectionLost, FileRegion, World
+from barnabas.runtime.outgoing import Outgoing
+from barnabas.runtime.server import Request, ResponseSlot, Server, ServerLimits, Steps
+from barnabas.runtime.server_connection import BURST_REQUESTS
+from barnabas.runtime.simulated import make_world, run_simulation
+from barnabas.runtime.step_driver import STEPS_IN_A_TURN
+from barnabas.runtime.world import Connection, ConnectionLost, FileRegion, World
 
 METADATA = 3
 

@@ -3,10 +3,9 @@
 from pathlib import Path
 
 import pytest
-
-from settings.broker import load_broker_settings
-from settings.controller import load_controller_settings
-from settings.node import NodeSettings
+from barnabas.settings.broker import load_broker_settings
+from barnabas.settings.controller import load_controller_settings
+from barnabas.settings.node import NodeSettings
 
 CONFIGS = Path(__file__).parents[2] / "cluster-configs"
 

@@ -1,12 +1,11 @@
 """The table of Kafka's keys."""
 
 import pytest
-
-from settings.broker import BrokerSettings
-from settings.controller import ControllerSettings
-from settings.definitions import closest_key, definitions, find_broker_key
-from settings.errors import SettingsError
-from settings.node import NodeSettings
+from barnabas.settings.broker import BrokerSettings
+from barnabas.settings.controller import ControllerSettings
+from barnabas.settings.definitions import closest_key, definitions, find_broker_key
+from barnabas.settings.errors import SettingsError
+from barnabas.settings.node import NodeSettings
 
 # Fields whose text in the table becomes something richer, or depends on other keys.
 COMPUTED = {

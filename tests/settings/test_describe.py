@@ -1,8 +1,7 @@
 """The source of each value, and the keys that may be altered while brokers run."""
 
 import pytest
-
-from settings.describe import (
+from barnabas.settings.describe import (
     BrokerLayers,
     ConfigEntry,
     ConfigSource,
@@ -13,7 +12,7 @@ from settings.describe import (
     to_text,
     validate_broker_config,
 )
-from settings.errors import SettingsError
+from barnabas.settings.errors import SettingsError
 
 
 def by_name(entries: list[ConfigEntry]) -> dict[str, ConfigEntry]:

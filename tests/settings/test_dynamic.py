@@ -1,10 +1,9 @@
 """Settings altered while a broker runs."""
 
 import pytest
-
-from settings.broker import load_broker_settings
-from settings.describe import BrokerLayers
-from settings.dynamic import with_dynamic_configs
+from barnabas.settings.broker import load_broker_settings
+from barnabas.settings.describe import BrokerLayers
+from barnabas.settings.dynamic import with_dynamic_configs
 
 BROKER = """\
 process.roles=broker

@@ -3,11 +3,11 @@
 import re
 from pathlib import Path
 
-from settings.broker import BrokerSettings
-from settings.controller import ControllerSettings
-from settings.definitions import definitions
-from settings.effects import WITHOUT_EFFECT_YET
-from settings.topic import BROKER_SYNONYMS
+from barnabas.settings.broker import BrokerSettings
+from barnabas.settings.controller import ControllerSettings
+from barnabas.settings.definitions import definitions
+from barnabas.settings.effects import WITHOUT_EFFECT_YET
+from barnabas.settings.topic import BROKER_SYNONYMS
 
 ROOT = Path(__file__).parents[2]
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
-from settings.definitions import definitions
-from settings.describe import BrokerLayers, ConfigSource, describe_group_configs
-from settings.errors import SettingsError
-from settings.group import GROUP_KEYS, group_value, validate_group_configs
+from barnabas.settings.definitions import definitions
+from barnabas.settings.describe import BrokerLayers, ConfigSource, describe_group_configs
+from barnabas.settings.errors import SettingsError
+from barnabas.settings.group import GROUP_KEYS, group_value, validate_group_configs
 
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 

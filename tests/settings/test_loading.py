@@ -1,11 +1,10 @@
 """A node's file becomes its settings, or one line with the mistake in it."""
 
 import pytest
-
-from settings.broker import load_broker_settings
-from settings.controller import load_controller_settings
-from settings.errors import SettingsError
-from settings.listeners import Endpoint, Listener, Voter
+from barnabas.settings.broker import load_broker_settings
+from barnabas.settings.controller import load_controller_settings
+from barnabas.settings.errors import SettingsError
+from barnabas.settings.listeners import Endpoint, Listener, Voter
 
 BROKER = """\
 # a broker

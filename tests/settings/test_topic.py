@@ -1,10 +1,9 @@
 """A topic's configuration: overrides over the broker's values over Kafka's defaults."""
 
 import pytest
-
-from settings.definitions import definitions
-from settings.errors import SettingsError
-from settings.topic import TopicConfig, validate_topic_config, validate_topic_configs
+from barnabas.settings.definitions import definitions
+from barnabas.settings.errors import SettingsError
+from barnabas.settings.topic import TopicConfig, validate_topic_config, validate_topic_configs
 
 
 def test_without_any_setting_a_topic_has_kafkas_defaults() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from protocol.messages.metadata_log import ConfigRecord
-from protocol.records.batch import iterate_batches, set_base_offset_and_epoch
-from protocol.records.builder import build_batch
-from protocol.records.metadata import encode_metadata_record
-from protocol.records.record import Record
+from barnabas.protocol.messages.metadata_log import ConfigRecord
+from barnabas.protocol.records.batch import iterate_batches, set_base_offset_and_epoch
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.metadata import encode_metadata_record
+from barnabas.protocol.records.record import Record
 
 
 @dataclass

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import pytest
+from barnabas.broker.internal_topics import GROUP_TOPIC
+from barnabas.kraft.metadata.image import EMPTY_IMAGE
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.control import EndTxn, build_end_txn_batch
+from barnabas.protocol.records.record import Record
+from barnabas.runtime.simulated.inode import Inode
+from barnabas.runtime.simulated.process import NodeKilled
+from barnabas.storage.cleaner import CleanerSettings, LogCleaning, extent_of
+from barnabas.storage.cleaning import Event
 
-from broker.internal_topics import GROUP_TOPIC
-from kraft.metadata.image import EMPTY_IMAGE
-from protocol.records.builder import build_batch
-from protocol.records.control import EndTxn, build_end_txn_batch
-from protocol.records.record import Record
-from runtime.simulated.inode import Inode
-from runtime.simulated.process import NodeKilled
 from simulation.findings import Findings
 from simulation.ghosts import Batch, GhostLog
 from simulation.invariants.compaction import is_rest, missing
 from simulation.invariants.partitions import PartitionPromises
 from simulation.invariants.places import PartitionKey
-from storage.cleaner import CleanerSettings, LogCleaning, extent_of
-from storage.cleaning import Event
 from tests.storage.cleaning_rig import close_segments, compacted, put
 from tests.storage.rig import DIRECTORY, NOW_MS, Rig
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
-from kraft.metadata.delta import MetadataDelta, TopicDelta
-from kraft.metadata.image import (
+from barnabas.kraft.metadata.delta import MetadataDelta, TopicDelta
+from barnabas.kraft.metadata.image import (
     EMPTY_IMAGE,
     BrokerImage,
     ClusterImage,
@@ -15,6 +14,7 @@ from kraft.metadata.image import (
     TopicImage,
     TopicsImage,
 )
+
 from simulation.findings import Findings
 from simulation.invariants.partitions import PartitionPromises
 from simulation.invariants.places import LeaderView, PartitionKey

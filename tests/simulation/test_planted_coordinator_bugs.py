@@ -12,10 +12,10 @@ from functools import partial
 from itertools import count, islice
 
 import pytest
+from barnabas.runtime.simulated.chance import make_stream
 
 from plants.catalogue import find
 from plants.plant import planted
-from runtime.simulated.chance import make_stream
 from simulation.seed import run_seed
 from simulation.swarm import CUT_OFF, PLAIN, USUAL_FAULTS, GroupPlan, Plan, TopicPlan, draw_plan
 

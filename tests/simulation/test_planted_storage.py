@@ -11,14 +11,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from barnabas.kraft.controller import partition_change
+from barnabas.runtime.world import Disk
+from barnabas.storage import flushing
+from barnabas.storage.indexes import OffsetIndex
+from barnabas.storage.segment import Folder
 
-from kraft.controller import partition_change
-from runtime.world import Disk
 from simulation.seed import SeedReport, run_seed
 from simulation.swarm import TopicPlan
-from storage import flushing
-from storage.indexes import OffsetIndex
-from storage.segment import Folder
 
 pytestmark = pytest.mark.feature("FI-11")
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from barnabas.runtime.simulated.store import Store
+from barnabas.storage.log import PartitionLog
 
-from runtime.simulated.store import Store
 from simulation.unprotected_bytes import leader_epochs
-from storage.log import PartitionLog
 from tests.storage.rig import Rig, all_batches, append, batch
 
 pytestmark = pytest.mark.feature("FI-08", "ST-10")

@@ -9,15 +9,15 @@ from unittest import mock
 
 import pytest
 import trio
+from barnabas.broker.replication.replica import Leading, Offline
+from barnabas.kraft.metadata_replica import MetadataReplica
+from barnabas.runtime.simulated import Universe, run_simulation
+from barnabas.storage.names import LOG_SUFFIX, METADATA_TOPIC
 
 from barnabas.cluster.simulated import SimulatedCluster
-from broker.replication.replica import Leading, Offline
-from kraft.metadata_replica import MetadataReplica
-from runtime.simulated import Universe, run_simulation
 from simulation.coverage import Coverage
 from simulation.findings import Findings
 from simulation.watch import NodeLog, Watch, watching
-from storage.names import LOG_SUFFIX, METADATA_TOPIC
 
 BROKER = "broker-1"
 SETTINGS = {"controller.quorum.fetch.timeout.ms": "1000", "metadata.max.idle.interval.ms": "20000"}

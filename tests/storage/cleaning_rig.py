@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from protocol.records.batch import read_header
-from protocol.records.builder import BatchOptions, build_batch
-from protocol.records.control import EndTxn, build_end_txn_batch
-from protocol.records.record import Record, decode_records
-from settings.topic import TopicConfig
-from storage.cleaner import CleanerSettings, LogCleaning, extent_of
-from storage.cleaning import Event
-from storage.log import PartitionLog
+from barnabas.protocol.records.batch import read_header
+from barnabas.protocol.records.builder import BatchOptions, build_batch
+from barnabas.protocol.records.control import EndTxn, build_end_txn_batch
+from barnabas.protocol.records.record import Record, decode_records
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.cleaner import CleanerSettings, LogCleaning, extent_of
+from barnabas.storage.cleaning import Event
+from barnabas.storage.log import PartitionLog
+
 from tests.storage.rig import NOW_MS, all_batches, append
 
 DAY_MS = 24 * 60 * 60 * 1000

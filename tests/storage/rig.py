@@ -6,18 +6,18 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from protocol.records.batch import BatchHeader, iterate_batches
-from protocol.records.builder import BatchOptions, build_batch
-from protocol.records.record import Record, decode_records
-from runtime.simulated.disk import SimulatedDisk
-from runtime.simulated.process import SimulatedProcess
-from runtime.simulated.store import Directory, Entry, Store
-from runtime.world import Disk
-from settings.topic import TopicConfig
-from storage.log import AppendResult, PartitionLog
-from storage.producers import ProducerStateConfig
-from storage.recovery import LastRun
-from storage.segment import Folder
+from barnabas.protocol.records.batch import BatchHeader, iterate_batches
+from barnabas.protocol.records.builder import BatchOptions, build_batch
+from barnabas.protocol.records.record import Record, decode_records
+from barnabas.runtime.simulated.disk import SimulatedDisk
+from barnabas.runtime.simulated.process import SimulatedProcess
+from barnabas.runtime.simulated.store import Directory, Entry, Store
+from barnabas.runtime.world import Disk
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.log import AppendResult, PartitionLog
+from barnabas.storage.producers import ProducerStateConfig
+from barnabas.storage.recovery import LastRun
+from barnabas.storage.segment import Folder
 
 DIRECTORY = "/logs/orders-0"
 NOW_MS = 1_750_000_000_000

@@ -10,21 +10,21 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import pytest
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import CorruptBatch, read_header
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.control import EndTxn, build_end_txn_batch, read_end_txn
+from barnabas.protocol.records.record import Record, decode_records
+from barnabas.runtime.simulated.process import NodeKilled
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.indexes import PAGE_BYTES, CorruptIndex
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.producers import ProducerStateConfig, Warrant
+from barnabas.storage.segment import Folder
+from barnabas.storage.transaction_index import ENTRY_BYTES, AbortedIndex, AbortedTransaction
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import CorruptBatch, read_header
-from protocol.records.builder import build_batch
-from protocol.records.control import EndTxn, build_end_txn_batch, read_end_txn
-from protocol.records.record import Record, decode_records
-from runtime.simulated.process import NodeKilled
-from settings.topic import TopicConfig
-from storage.indexes import PAGE_BYTES, CorruptIndex
-from storage.log import PartitionLog
-from storage.producers import ProducerStateConfig, Warrant
-from storage.segment import Folder
-from storage.transaction_index import ENTRY_BYTES, AbortedIndex, AbortedTransaction
 from tests.examples import examples
 from tests.storage.rig import DIRECTORY, NOW_MS, Rig, all_batches, append, batch, heads, producer_batch
 

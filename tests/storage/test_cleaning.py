@@ -6,11 +6,8 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from settings.topic import TopicConfig
-from storage.cleaning import (
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.cleaning import (
     MOVES,
     CleaningState,
     Event,
@@ -20,6 +17,8 @@ from storage.cleaning import (
     measure,
     next_group,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 NOW_MS = 1_750_000_000_000
 COMPACT = TopicConfig(cleanup_policy=frozenset(["compact"]))

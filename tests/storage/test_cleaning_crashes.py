@@ -14,16 +14,16 @@ from contextlib import suppress
 from itertools import pairwise
 
 import pytest
+from barnabas.protocol.records.batch import CorruptBatch, read_header
+from barnabas.runtime.simulated.disk import SimulatedDisk
+from barnabas.runtime.simulated.process import NodeKilled
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.cleaner import CleanerSettings, LogCleaning, extent_of
+from barnabas.storage.cleaning import Event
+from barnabas.storage.log import PartitionLog
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from protocol.records.batch import CorruptBatch, read_header
-from runtime.simulated.disk import SimulatedDisk
-from runtime.simulated.process import NodeKilled
-from settings.topic import TopicConfig
-from storage.cleaner import CleanerSettings, LogCleaning, extent_of
-from storage.cleaning import Event
-from storage.log import PartitionLog
 from tests.examples import examples
 from tests.storage.cleaning_rig import (
     clean,

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from barnabas.protocol.records.batch import BatchHeader, CorruptBatch, crc_is_valid, read_header
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.compression import Compression
+from barnabas.protocol.records.record import Record, decode_records
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.cleaner import CannotClean, CleanerSettings, CleaningAborted, LogCleaning, dirtiest, extent_of
+from barnabas.storage.cleaning import Event, Phase
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.offset_map import ENTRY_BYTES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.records.batch import BatchHeader, CorruptBatch, crc_is_valid, read_header
-from protocol.records.builder import build_batch
-from protocol.records.compression import Compression
-from protocol.records.record import Record, decode_records
-from settings.topic import TopicConfig
-from storage.cleaner import CannotClean, CleanerSettings, CleaningAborted, LogCleaning, dirtiest, extent_of
-from storage.cleaning import Event, Phase
-from storage.log import PartitionLog
-from storage.offset_map import ENTRY_BYTES
 from tests.examples import examples
 from tests.storage.cleaning_rig import (
     DAY_MS,

@@ -6,30 +6,30 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import read_header
-from runtime.world import Disk
-from settings.topic import TopicConfig
-from storage.checkpoints import REPLICATION_OFFSET_CHECKPOINT, read_offsets, write_durably
-from storage.directories import LogDirectories
-from storage.log import PartitionLog
-from storage.log_dir_work import DirectoryFailure, NewLog
-from storage.log_directory import (
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import read_header
+from barnabas.runtime.world import Disk
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.checkpoints import REPLICATION_OFFSET_CHECKPOINT, read_offsets, write_durably
+from barnabas.storage.directories import LogDirectories
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.log_dir_work import DirectoryFailure, NewLog
+from barnabas.storage.log_directory import (
     LogDirectory,
     LogDirectoryError,
     MetaProperties,
     format_directory,
     read_meta_properties,
 )
-from storage.names import directory_name, marked_directory_name, parse_directory_name
-from storage.partition_metadata import (
+from barnabas.storage.names import directory_name, marked_directory_name, parse_directory_name
+from barnabas.storage.partition_metadata import (
     MalformedPartitionMetadata,
     format_partition_metadata,
     parse_partition_metadata,
 )
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
 from tests.examples import examples
 from tests.storage.power_cuts import copy_of
 from tests.storage.rig import NOW_MS, Rig, all_batches, all_offsets, append, batch, numbered, small_segments

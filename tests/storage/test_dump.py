@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from barnabas.protocol.messages.control_records import LeaderChangeMessage
+from barnabas.protocol.messages.group_log import OffsetCommitKey, OffsetCommitValue
+from barnabas.protocol.messages.metadata_log import TopicRecord
+from barnabas.protocol.messages.transaction_log import TransactionLogKey
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.control import EndTxn, build_end_txn_batch, build_raft_control_batch
+from barnabas.protocol.records.coordinator import encode_key, encode_versioned
+from barnabas.protocol.records.metadata import encode_metadata_record
+from barnabas.protocol.records.record import Record
+from barnabas.storage.dump import main
 
-from protocol.messages.control_records import LeaderChangeMessage
-from protocol.messages.group_log import OffsetCommitKey, OffsetCommitValue
-from protocol.messages.metadata_log import TopicRecord
-from protocol.messages.transaction_log import TransactionLogKey
-from protocol.records.builder import build_batch
-from protocol.records.control import EndTxn, build_end_txn_batch, build_raft_control_batch
-from protocol.records.coordinator import encode_key, encode_versioned
-from protocol.records.metadata import encode_metadata_record
-from protocol.records.record import Record
-from storage.dump import main
 from tests.storage.rig import NOW_MS, batch
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from storage.checkpoints import (
+from barnabas.storage.checkpoints import (
     MalformedCheckpoint,
     format_epochs,
     format_offsets,
@@ -16,7 +13,10 @@ from storage.checkpoints import (
     write_durably,
     write_offsets,
 )
-from storage.leader_epochs import LeaderEpochs
+from barnabas.storage.leader_epochs import LeaderEpochs
+from hypothesis import given
+from hypothesis import strategies as st
+
 from tests.storage.rig import Rig
 
 growth = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=20)

@@ -10,16 +10,16 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from barnabas.protocol.records.batch import read_header
+from barnabas.runtime.real import real_world
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.dump import dump_lines
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.partition_metadata import format_partition_metadata, read_partition_metadata
+from barnabas.storage.producers import ProducerStateConfig
+from barnabas.storage.recovery import LastRun
+from barnabas.storage.segment import Folder
 
-from protocol.records.batch import read_header
-from runtime.real import real_world
-from settings.topic import TopicConfig
-from storage.dump import dump_lines
-from storage.log import PartitionLog
-from storage.partition_metadata import format_partition_metadata, read_partition_metadata
-from storage.producers import ProducerStateConfig
-from storage.recovery import LastRun
-from storage.segment import Folder
 from tests.storage.rig import NOW_MS, all_batches, all_offsets
 
 DATA = Path(__file__).parent / "data" / "kafka-4.3.1-logs.tar.gz"

@@ -7,18 +7,18 @@ import re
 import struct
 
 import pytest
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import CorruptBatch, read_header
+from barnabas.protocol.records.record import decode_records
+from barnabas.runtime.real import real_world
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.fetched_batches import UnexpectedAppendOffset
+from barnabas.storage.log import OffsetOutOfRange, PartitionLog
+from barnabas.storage.names import SNAPSHOT_SUFFIX
+from barnabas.storage.producers import decode_snapshot
+from barnabas.storage.recovery import LastRun
+from barnabas.storage.segment import Folder
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import CorruptBatch, read_header
-from protocol.records.record import decode_records
-from runtime.real import real_world
-from settings.topic import TopicConfig
-from storage.fetched_batches import UnexpectedAppendOffset
-from storage.log import OffsetOutOfRange, PartitionLog
-from storage.names import SNAPSHOT_SUFFIX
-from storage.producers import decode_snapshot
-from storage.recovery import LastRun
-from storage.segment import Folder
 from tests.storage.rig import (
     DIRECTORY,
     NOW_MS,

@@ -7,17 +7,21 @@ import random
 from collections.abc import Callable
 
 import pytest
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.runtime.simulated.disk import SimulatedDisk, SimulatedFile
+from barnabas.runtime.simulated.process import NodeKilled
+from barnabas.runtime.simulated.store import DiskFault
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.checkpoints import MalformedCheckpoint, format_topic_ids, parse_topic_ids
+from barnabas.storage.directories import LogDirectories
+from barnabas.storage.log_dir_work import NewLog
+from barnabas.storage.names import directory_name
+from barnabas.storage.partition_metadata import (
+    PARTITION_METADATA_FILE,
+    MalformedPartitionMetadata,
+    read_partition_metadata,
+)
 
-from protocol.errors import ErrorCode, KafkaError
-from runtime.simulated.disk import SimulatedDisk, SimulatedFile
-from runtime.simulated.process import NodeKilled
-from runtime.simulated.store import DiskFault
-from settings.topic import TopicConfig
-from storage.checkpoints import MalformedCheckpoint, format_topic_ids, parse_topic_ids
-from storage.directories import LogDirectories
-from storage.log_dir_work import NewLog
-from storage.names import directory_name
-from storage.partition_metadata import PARTITION_METADATA_FILE, MalformedPartitionMetadata, read_partition_metadata
 from tests.storage.rig import NOW_MS, Rig, all_offsets, append, batch, small_segments
 
 CONFIG = small_segments()

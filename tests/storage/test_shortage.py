@@ -6,14 +6,14 @@ import errno
 import os
 
 import pytest
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.runtime.simulated.disk import SimulatedFile
+from barnabas.runtime.simulated.store import DiskFault
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.directories import LogDirectories
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.log_dir_work import NewLog
 
-from protocol.errors import ErrorCode, KafkaError
-from runtime.simulated.disk import SimulatedFile
-from runtime.simulated.store import DiskFault
-from settings.topic import TopicConfig
-from storage.directories import LogDirectories
-from storage.log import PartitionLog
-from storage.log_dir_work import NewLog
 from tests.storage.rig import NOW_MS, PRODUCERS, Rig, all_offsets, append, batch
 
 SHORTAGES = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT]

@@ -14,10 +14,10 @@ from barnabas.client.admin.acl_values import (
 )
 from barnabas.client.admin.calls import Anywhere, Part, Question
 from barnabas.client.admin.results import Results, changed, refusal
-from protocol.errors import KafkaError
-from protocol.messages import create_acls as creating
-from protocol.messages import delete_acls as deleting
-from protocol.messages import describe_acls as describing
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.messages import create_acls as creating
+from barnabas.protocol.messages import delete_acls as deleting
+from barnabas.protocol.messages import describe_acls as describing
 
 EVERYTHING = AclBindingFilter()
 

@@ -24,7 +24,7 @@ from barnabas.client.admin.transactions import Transactions
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import IllegalStateException
 from barnabas.client.session import open_cluster
-from runtime.world import World
+from barnabas.runtime.world import World
 
 
 class Admin(

@@ -11,16 +11,16 @@ from barnabas.client.admin.acl_values import AclOperation, operations_of
 from barnabas.client.admin.calls import Anywhere, Part, Question
 from barnabas.client.admin.results import Results, changed, refusal
 from barnabas.client.admin.routes import CertainBrokers, uuid_of
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages import add_raft_voter as adding
-from protocol.messages import describe_cluster as describing
-from protocol.messages import describe_quorum as counting
-from protocol.messages import update_features as updating
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
-from protocol.messages.unregister_broker import UnregisterBrokerRequest
-from protocol.primitives import ZERO_UUID, uuid_to_string
-from runtime.channel import CLIENT_SOFTWARE_NAME, CLIENT_SOFTWARE_VERSION
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages import add_raft_voter as adding
+from barnabas.protocol.messages import describe_cluster as describing
+from barnabas.protocol.messages import describe_quorum as counting
+from barnabas.protocol.messages import update_features as updating
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from barnabas.protocol.primitives import ZERO_UUID, uuid_to_string
+from barnabas.runtime.channel import CLIENT_SOFTWARE_NAME, CLIENT_SOFTWARE_VERSION
 
 METADATA_TOPIC = "__cluster_metadata"
 

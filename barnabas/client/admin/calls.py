@@ -16,9 +16,9 @@ import trio
 from barnabas.client.admin.results import Results
 from barnabas.client.cluster import Cluster, NoBrokerAvailable
 from barnabas.client.errors import IllegalStateException
-from protocol.errors import EncodeError, ErrorCode, KafkaError
-from protocol.schema import Message
-from runtime.channel import ChannelError
+from barnabas.protocol.errors import EncodeError, ErrorCode, KafkaError
+from barnabas.protocol.schema import Message
+from barnabas.runtime.channel import ChannelError
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -18,10 +18,10 @@ from barnabas.client.admin.config_values import (
 from barnabas.client.admin.results import Results, changed, refusal
 from barnabas.client.admin.routes import CertainBrokers
 from barnabas.client.admin.topics import AS_AN_ANSWER
-from protocol.errors import KafkaError
-from protocol.messages import describe_configs as describing
-from protocol.messages import incremental_alter_configs as altering
-from protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.messages import describe_configs as describing
+from barnabas.protocol.messages import incremental_alter_configs as altering
+from barnabas.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 
 
 class Configs(Part):

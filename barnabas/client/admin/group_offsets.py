@@ -10,10 +10,10 @@ from barnabas.client.admin.routes import Coordinators, group_coordinators, names
 from barnabas.client.admin.topics import AS_AN_ANSWER
 from barnabas.client.metadata import TopicPartition, by_topic
 from barnabas.client.offsets import OffsetAndMetadata
-from protocol.errors import KafkaError
-from protocol.messages import offset_commit as committing
-from protocol.messages import offset_delete as deleting
-from protocol.messages import offset_fetch as fetching
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.messages import offset_commit as committing
+from barnabas.protocol.messages import offset_delete as deleting
+from barnabas.protocol.messages import offset_fetch as fetching
 
 Committed = dict[TopicPartition, OffsetAndMetadata | None]
 """None for a requested partition without a committed offset."""

@@ -11,10 +11,10 @@ from typing import Any
 
 from barnabas.client.admin.acl_values import AclOperation, operations_of
 from barnabas.client.metadata import Node, TopicPartition
-from protocol.embedded_consumer import read_assignment
-from protocol.messages import consumer_group_describe as modern
-from protocol.messages import describe_groups as classic
-from protocol.messages import share_group_describe as sharing
+from barnabas.protocol.embedded_consumer import read_assignment
+from barnabas.protocol.messages import consumer_group_describe as modern
+from barnabas.protocol.messages import describe_groups as classic
+from barnabas.protocol.messages import share_group_describe as sharing
 
 CONSUMER_PROTOCOL = "consumer"
 """Protocol type of consumers in classic groups."""

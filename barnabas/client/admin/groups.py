@@ -22,14 +22,14 @@ from barnabas.client.admin.group_values import (
 from barnabas.client.admin.results import Results, changed, refusal
 from barnabas.client.admin.routes import Coordinators, ask_all_brokers, group_coordinators, names_in
 from barnabas.client.admin.streams_values import StreamsGroupDescription, streams_group
-from protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from protocol.messages import consumer_group_describe as modern
-from protocol.messages import describe_groups as classic
-from protocol.messages import leave_group as leaving
-from protocol.messages import share_group_describe as sharing
-from protocol.messages import streams_group_describe as streaming
-from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from barnabas.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from barnabas.protocol.messages import consumer_group_describe as modern
+from barnabas.protocol.messages import describe_groups as classic
+from barnabas.protocol.messages import leave_group as leaving
+from barnabas.protocol.messages import share_group_describe as sharing
+from barnabas.protocol.messages import streams_group_describe as streaming
+from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from barnabas.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 REASON = "removed by an administrator"
 NOT_MODERN = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})

@@ -10,9 +10,9 @@ from barnabas.client.admin.calls import Part, Question
 from barnabas.client.admin.results import Results, changed, refusal
 from barnabas.client.admin.routes import CertainBrokers, all_brokers
 from barnabas.client.metadata import TopicPartition, by_topic
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages import alter_replica_log_dirs as moving
-from protocol.messages import describe_log_dirs as weighing
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages import alter_replica_log_dirs as moving
+from barnabas.protocol.messages import describe_log_dirs as weighing
 
 
 class TopicPartitionReplica(NamedTuple):

@@ -13,12 +13,12 @@ from barnabas.client.admin.routes import Leaders, partitions_in
 from barnabas.client.admin.topics import AS_AN_ANSWER
 from barnabas.client.metadata import TopicPartition, by_topic
 from barnabas.client.offsets import OffsetAndTimestamp
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages import alter_partition_reassignments as moving
-from protocol.messages import delete_records as deleting
-from protocol.messages import elect_leaders as electing
-from protocol.messages import list_offsets as looking
-from protocol.messages import list_partition_reassignments as listing
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages import alter_partition_reassignments as moving
+from barnabas.protocol.messages import delete_records as deleting
+from barnabas.protocol.messages import elect_leaders as electing
+from barnabas.protocol.messages import list_offsets as looking
+from barnabas.protocol.messages import list_partition_reassignments as listing
 
 CONSUMER_ID = -1
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from barnabas.client.admin.calls import Anywhere, Part, Question
 from barnabas.client.admin.results import Results, changed, refusal
-from protocol.errors import KafkaError
-from protocol.messages import alter_client_quotas as altering
-from protocol.messages import describe_client_quotas as describing
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.messages import alter_client_quotas as altering
+from barnabas.protocol.messages import describe_client_quotas as describing
 
 USER = "user"
 CLIENT_ID = "client-id"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar
 
-from protocol.errors import ErrorCode, KafkaError, error_code
+from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
 
 K = TypeVar("K")
 V = TypeVar("V")

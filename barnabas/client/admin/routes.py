@@ -14,10 +14,10 @@ from barnabas.client.admin.calls import LATE_BROKER_MS, Calls, Nowhere, Place, Q
 from barnabas.client.admin.results import refusal
 from barnabas.client.groups.coordinators import CoordinatorType
 from barnabas.client.metadata import NO_LEADER, Node, TopicPartition
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.primitives import uuid_from_string
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas.protocol.primitives import uuid_from_string
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -10,9 +10,9 @@ from enum import IntEnum
 from barnabas.client.admin.calls import Anywhere, Part, Question
 from barnabas.client.admin.results import Results, changed, refusal
 from barnabas.client.admin.routes import names_in
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages import alter_user_scram_credentials as altering
-from protocol.messages import describe_user_scram_credentials as describing
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages import alter_user_scram_credentials as altering
+from barnabas.protocol.messages import describe_user_scram_credentials as describing
 
 SALT_BYTES = 24
 

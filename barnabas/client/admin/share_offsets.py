@@ -10,10 +10,10 @@ from barnabas.client.admin.results import Results, changed, refusal
 from barnabas.client.admin.routes import Coordinators, group_coordinators, names_in, partitions_in
 from barnabas.client.admin.topics import AS_AN_ANSWER
 from barnabas.client.metadata import TopicPartition, by_topic
-from protocol.errors import KafkaError
-from protocol.messages import alter_share_group_offsets as altering
-from protocol.messages import delete_share_group_offsets as deleting
-from protocol.messages import describe_share_group_offsets as describing
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.messages import alter_share_group_offsets as altering
+from barnabas.protocol.messages import delete_share_group_offsets as deleting
+from barnabas.protocol.messages import describe_share_group_offsets as describing
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from barnabas.client.admin.acl_values import AclOperation, operations_of
 from barnabas.client.admin.group_values import GroupState
 from barnabas.client.metadata import Node
-from protocol.messages import streams_group_describe as streams
+from barnabas.protocol.messages import streams_group_describe as streams
 
 Tasks = Mapping[str, tuple[int, ...]]
 """Subtopology to the partitions of its tasks."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from barnabas.client.admin.calls import Part
 from barnabas.client.admin.results import refusal
-from protocol.errors import KafkaError
-from protocol.messages import create_delegation_token as creating
-from protocol.messages import describe_delegation_token as describing
-from protocol.messages import expire_delegation_token as expiring
-from protocol.messages import renew_delegation_token as renewing
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.messages import create_delegation_token as creating
+from barnabas.protocol.messages import describe_delegation_token as describing
+from barnabas.protocol.messages import expire_delegation_token as expiring
+from barnabas.protocol.messages import renew_delegation_token as renewing
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,13 +21,13 @@ from barnabas.client.admin.topic_values import (
     TopicPartitionInfo,
 )
 from barnabas.client.errors import UnsupportedVersionException
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages import create_partitions as growing
-from protocol.messages import create_topics as creating
-from protocol.messages import delete_topics as deleting
-from protocol.messages import describe_topic_partitions as paging
-from protocol.messages import metadata
-from protocol.primitives import ZERO_UUID, uuid_to_string
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages import create_partitions as growing
+from barnabas.protocol.messages import create_topics as creating
+from barnabas.protocol.messages import delete_topics as deleting
+from barnabas.protocol.messages import describe_topic_partitions as paging
+from barnabas.protocol.messages import metadata
+from barnabas.protocol.primitives import ZERO_UUID, uuid_to_string
 
 PARTITIONS_IN_A_PAGE = 2_000
 AS_AN_ANSWER = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})

@@ -17,12 +17,12 @@ from barnabas.client.admin.routes import (
     transaction_coordinators,
 )
 from barnabas.client.metadata import Node, TopicPartition, by_topic
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages import describe_producers as producing
-from protocol.messages import describe_transactions as describing
-from protocol.messages import list_transactions as listing
-from protocol.messages import write_txn_markers as marking
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages import describe_producers as producing
+from barnabas.protocol.messages import describe_transactions as describing
+from barnabas.protocol.messages import list_transactions as listing
+from barnabas.protocol.messages import write_txn_markers as marking
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 NOBODY = -1
 NOT_LED_HERE = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})

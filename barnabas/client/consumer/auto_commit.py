@@ -13,7 +13,7 @@ import trio
 
 from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
-from protocol.errors import KafkaError
+from barnabas.protocol.errors import KafkaError
 
 log = logging.getLogger(__name__)
 

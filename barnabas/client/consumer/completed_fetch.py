@@ -16,10 +16,10 @@ from barnabas.client.aborted_producers import AbortedProducers
 from barnabas.client.consumer.record import ConsumerRecord, TimestampType
 from barnabas.client.errors import CorruptRecordException, RecordDeserializationException, UnreadableBatchException
 from barnabas.client.metadata import TopicPartition
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.fetch import AbortedTransaction
-from protocol.records.batch import BatchHeader, CorruptBatch, crc_is_valid, iterate_batches
-from protocol.records.record import CLIENT_LIMIT_BYTES, SERVED_LIMIT_RECORDS, Fields, Headers, decode_fields
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.fetch import AbortedTransaction
+from barnabas.protocol.records.batch import BatchHeader, CorruptBatch, crc_is_valid, iterate_batches
+from barnabas.protocol.records.record import CLIENT_LIMIT_BYTES, SERVED_LIMIT_RECORDS, Fields, Headers, decode_fields
 
 log = logging.getLogger(__name__)
 

@@ -33,8 +33,8 @@ from barnabas.client.metadata import PartitionInfo, TopicPartition
 from barnabas.client.offset_lookup import EARLIEST, LATEST
 from barnabas.client.offsets import OffsetAndMetadata, OffsetAndTimestamp
 from barnabas.client.session import first_failure, open_cluster
-from protocol.errors import ErrorCode, KafkaError
-from runtime.world import World
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.runtime.world import World
 
 CLOSE_TIMEOUT_MS = 30_000
 CANCELLED_CLOSE_MS = 2_000

@@ -24,7 +24,7 @@ from barnabas.client.groups.participant import Participant, Wanted
 from barnabas.client.interceptors import ConsumerInterceptors
 from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
-from protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
 

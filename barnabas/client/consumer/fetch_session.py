@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from barnabas.client.metadata import TopicPartition
-from protocol.errors import ErrorCode, error_code
-from protocol.messages.fetch import (
+from barnabas.protocol.errors import ErrorCode, error_code
+from barnabas.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -20,7 +20,7 @@ from protocol.messages.fetch import (
     ForgottenTopic,
     PartitionData,
 )
-from protocol.primitives import INT32_MAX, ZERO_UUID
+from barnabas.protocol.primitives import INT32_MAX, ZERO_UUID
 
 NO_SESSION = 0
 FIRST_EPOCH = 0

@@ -20,9 +20,9 @@ from barnabas.client.consumer.partition_state import Flight, PartitionState
 from barnabas.client.consumer.reading_settings import ReadingSettings
 from barnabas.client.metadata import STALE_METADATA, TopicPartition
 from barnabas.client.offset_lookup import Isolation
-from protocol.errors import ErrorCode, KafkaError, error_code
-from protocol.messages.fetch import FetchResponse, PartitionData
-from runtime.channel import ChannelError
+from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
+from barnabas.protocol.messages.fetch import FetchResponse, PartitionData
+from barnabas.runtime.channel import ChannelError
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ import trio
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.metadata import Leadership, TopicPartition
-from protocol.errors import ErrorCode, KafkaError
-from protocol.schema import Message
-from runtime.channel import ChannelError
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.schema import Message
+from barnabas.runtime.channel import ChannelError
 
 T = TypeVar("T")
 

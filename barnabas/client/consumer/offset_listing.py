@@ -12,8 +12,8 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.consumer.leader_requests import LeaderAnswers, PartitionAnswer, ask_leaders
 from barnabas.client.metadata import STALE_METADATA, Leadership, TopicPartition
 from barnabas.client.offset_lookup import EARLIEST, LATEST, FoundOffset, Isolation, answers_of, request_for
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 
 
 def is_passing(code: ErrorCode) -> bool:

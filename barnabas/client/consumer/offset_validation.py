@@ -12,8 +12,8 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.consumer.leader_requests import LeaderAnswers, PartitionAnswer, ask_leaders
 from barnabas.client.metadata import Leadership, TopicPartition
 from barnabas.client.offset_lookup import CONSUMER
-from protocol.errors import error_code
-from protocol.messages.offset_for_leader_epoch import (
+from barnabas.protocol.errors import error_code
+from barnabas.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,

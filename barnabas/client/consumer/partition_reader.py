@@ -19,7 +19,7 @@ from barnabas.client.errors import IllegalStateException
 from barnabas.client.metadata import TopicPartition
 from barnabas.client.offset_lookup import LATEST, Isolation
 from barnabas.client.offsets import OffsetAndMetadata
-from protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.errors import ErrorCode, KafkaError
 
 Start = int | OffsetAndMetadata | None
 """First offset to read: an offset, one with the leader epoch before it, or None: not known yet."""

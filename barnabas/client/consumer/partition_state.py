@@ -20,7 +20,7 @@ from barnabas.client.consumer.record import ConsumerRecord
 from barnabas.client.consumer.reset_policy import ResetPolicy
 from barnabas.client.errors import RecordDeserializationException, UnreadableBatchException
 from barnabas.client.metadata import Leadership, TopicPartition
-from protocol.errors import KafkaError
+from barnabas.protocol.errors import KafkaError
 
 UNKNOWN = -1
 NOBODY = -1

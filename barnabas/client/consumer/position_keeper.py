@@ -18,7 +18,7 @@ from barnabas.client.errors import LogTruncationException, NoOffsetForPartitionE
 from barnabas.client.metadata import TopicPartition
 from barnabas.client.offset_lookup import LATEST
 from barnabas.client.offsets import OffsetAndMetadata
-from protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
 

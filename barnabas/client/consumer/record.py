@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from protocol.records.record import Headers
+from barnabas.protocol.records.record import Headers
 
 
 class TimestampType(IntEnum):

@@ -16,7 +16,7 @@ from barnabas.client.interceptors import ConsumerInterceptor
 from barnabas.client.offset_lookup import Isolation
 from barnabas.client.serialization import DeserializerOption, deserializer_of
 from barnabas.client.settings import ClientOptions, ClientSettings
-from protocol.records.record import CLIENT_LIMIT_BYTES
+from barnabas.protocol.records.record import CLIENT_LIMIT_BYTES
 
 OF_CLASSIC_GROUPS = ("session_timeout_ms", "heartbeat_interval_ms", "partition_assignment_strategy")
 """Settings that the broker has in consumer groups."""

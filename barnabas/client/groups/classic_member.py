@@ -31,17 +31,17 @@ from barnabas.client.groups.membership import (
     lose,
 )
 from barnabas.client.metadata import TopicPartition, by_topic
-from protocol.embedded_consumer import read_assignment, read_subscription, write_assignment, write_subscription
-from protocol.errors import ErrorCode, KafkaError, MalformedMessage, error_code
-from protocol.messages.consumer_protocol import (
+from barnabas.protocol.embedded_consumer import read_assignment, read_subscription, write_assignment, write_subscription
+from barnabas.protocol.errors import ErrorCode, KafkaError, MalformedMessage, error_code
+from barnabas.protocol.messages.consumer_protocol import (
     ConsumerProtocolSubscription,
     ConsumerProtocolSubscriptionTopicPartition,
 )
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from protocol.schema import Message
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from barnabas.protocol.schema import Message
 
 PROTOCOL_TYPE = "consumer"
 JOIN_MARGIN_MS = 5_000

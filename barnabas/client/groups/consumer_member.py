@@ -25,14 +25,14 @@ from barnabas.client.groups.membership import (
     lose,
 )
 from barnabas.client.metadata import TopicPartition, by_topic
-from protocol.errors import ErrorCode, KafkaError, error_code
-from protocol.messages.consumer_group_heartbeat import (
+from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
+from barnabas.protocol.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from protocol.schema import Message
+from barnabas.protocol.schema import Message
 
 LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2

@@ -13,9 +13,9 @@ import trio
 from barnabas.client.cluster import Cluster, NoBrokerAvailable
 from barnabas.client.coordinator_lookup import STALE_COORDINATOR, CoordinatorType, coordinator_in, lookup_request
 from barnabas.client.metadata import Node
-from protocol.messages.find_coordinator import FindCoordinatorResponse
-from protocol.schema import Message
-from runtime.channel import ChannelError, NotSent
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorResponse
+from barnabas.protocol.schema import Message
+from barnabas.runtime.channel import ChannelError, NotSent
 
 __all__ = ["STALE_COORDINATOR", "CoordinatorLink", "CoordinatorType"]
 

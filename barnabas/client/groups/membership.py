@@ -17,8 +17,8 @@ from typing import NamedTuple, Protocol
 
 from barnabas.client.groups.assignors import AssignorOption
 from barnabas.client.metadata import TopicPartition
-from protocol.errors import ErrorCode, KafkaError
-from protocol.schema import Message
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.schema import Message
 
 NO_GENERATION = -1
 

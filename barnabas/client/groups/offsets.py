@@ -15,22 +15,22 @@ from barnabas.client.groups.coordinators import STALE_COORDINATOR, CoordinatorLi
 from barnabas.client.groups.membership import ConsumerGroupMetadata, GroupSettings
 from barnabas.client.metadata import STALE_METADATA, TopicPartition, by_topic
 from barnabas.client.offsets import OffsetAndMetadata
-from protocol.errors import ErrorCode, KafkaError, error_code
-from protocol.messages.offset_commit import (
+from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
+from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from protocol.messages.offset_fetch import (
+from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from protocol.primitives import ZERO_UUID
-from protocol.schema import Message
-from runtime.channel import ChannelError
+from barnabas.protocol.primitives import ZERO_UUID
+from barnabas.protocol.schema import Message
+from barnabas.runtime.channel import ChannelError
 
 NO_EPOCH = -1
 

@@ -19,10 +19,10 @@ from barnabas.client.groups.consumer_member import ConsumerMember
 from barnabas.client.groups.coordinators import STALE_COORDINATOR, CoordinatorLink
 from barnabas.client.groups.membership import Change, ConsumerGroupMetadata, GroupSettings, Leaving, Subscription
 from barnabas.client.groups.topic_directory import TopicDirectory, ask_all_topics, ask_topic_ids, ask_topics
-from protocol.errors import ErrorCode, KafkaError, UnsupportedFieldError
-from protocol.primitives import uuid_to_string
-from protocol.schema import Message
-from runtime.channel import ChannelError, UnsupportedVersion
+from barnabas.protocol.errors import ErrorCode, KafkaError, UnsupportedFieldError
+from barnabas.protocol.primitives import uuid_to_string
+from barnabas.protocol.schema import Message
+from barnabas.runtime.channel import ChannelError, UnsupportedVersion
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from barnabas.client.groups.assignor import (
     subscribed_topics,
 )
 from barnabas.client.metadata import TopicPartition, by_topic
-from protocol.errors import MalformedMessage
-from protocol.schema import INT32, STRING, Message, Struct, array, decode, encode, field
+from barnabas.protocol.errors import MalformedMessage
+from barnabas.protocol.schema import INT32, STRING, Message, Struct, array, decode, encode, field
 
 NO_GENERATION = -1
 DISPUTED = None

@@ -9,9 +9,9 @@ import trio
 
 from barnabas.client.cluster import Cluster, NoBrokerAvailable
 from barnabas.client.metadata import PartitionInfo, nodes_of, partitions_of
-from protocol.errors import ErrorCode, KafkaError, error_code
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from runtime.channel import ChannelError
+from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas.runtime.channel import ChannelError
 
 
 @dataclass(slots=True)

@@ -11,9 +11,9 @@ from barnabas.client.cluster import Cluster, NoBrokerAvailable
 from barnabas.client.producer.memory_records_builder import ProducerId
 from barnabas.client.producer.partition_queue import PartitionQueue
 from barnabas.client.producer.producer_batch import ProducerBatch
-from protocol.errors import ErrorCode, KafkaError, error_code
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from runtime.channel import ChannelError
+from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.runtime.channel import ChannelError
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from barnabas.client.transaction_requests import NO_PRODUCER, ProducerId
-from protocol.records.batch import BATCH_HEADER_BYTES
-from protocol.records.builder import build_batch
-from protocol.records.compression import Compression
-from protocol.records.layout import Fields, record_bytes
+from barnabas.protocol.records.batch import BATCH_HEADER_BYTES
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.compression import Compression
+from barnabas.protocol.records.layout import Fields, record_bytes
 
 __all__ = ["NO_PRODUCER", "BatchFormat", "CompressionRatioEstimator", "MemoryRecordsBuilder", "ProducerId"]
 

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer.memory_records_builder import ProducerId
 from barnabas.client.producer.producer_batch import NO_SEQUENCE, ProducerBatch
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import add_to_sequence
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import add_to_sequence
 
 NEVER_APPENDED = frozenset(
     {

@@ -38,8 +38,8 @@ from barnabas.client.producer.settings import ProducerOptions, ProducerSettings
 from barnabas.client.producer.transaction_manager import TransactionState
 from barnabas.client.producer.transactions import Transactions
 from barnabas.client.session import open_cluster
-from protocol.errors import ErrorCode, KafkaError
-from runtime.world import World
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.runtime.world import World
 
 CANCELLED_ABORT_MS = 1_000
 """Time to abort the transaction of a cancelled block; after that its timeout ends it."""

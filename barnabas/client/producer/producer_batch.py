@@ -13,8 +13,8 @@ from barnabas.client.errors import IllegalStateException
 from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer.future import FutureRecordMetadata, NewLatch, ProduceRequestResult
 from barnabas.client.producer.memory_records_builder import NO_PRODUCER, MemoryRecordsBuilder, ProducerId
-from protocol.records.batch import add_to_sequence
-from protocol.records.layout import Fields
+from barnabas.protocol.records.batch import add_to_sequence
+from barnabas.protocol.records.layout import Fields
 
 NO_SEQUENCE = -1
 

@@ -22,9 +22,9 @@ from barnabas.client.producer.memory_records_builder import (
 )
 from barnabas.client.producer.partition_queue import PartitionQueue, QueueSettings
 from barnabas.client.producer.producer_batch import ProducerBatch
-from protocol.records.batch import BATCH_HEADER_BYTES
-from protocol.records.compression import Compression
-from protocol.records.layout import Fields
+from barnabas.protocol.records.batch import BATCH_HEADER_BYTES
+from barnabas.protocol.records.compression import Compression
+from barnabas.protocol.records.layout import Fields
 
 LeaderOf = Callable[[TopicPartition], int | None]
 """The node that leads a partition; None if it is unknown."""

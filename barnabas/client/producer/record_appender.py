@@ -25,8 +25,8 @@ from barnabas.client.producer.sender import Sender
 from barnabas.client.producer.settings import ProducerSettings
 from barnabas.client.producer.unplaced_records import UnplacedRecord, UnplacedRecords
 from barnabas.client.serialization import serializer_of
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.layout import Fields
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.layout import Fields
 
 Headers = Sequence[tuple[str, bytes | None]]
 

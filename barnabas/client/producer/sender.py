@@ -26,15 +26,15 @@ from barnabas.client.producer.partition_queue import PartitionQueue
 from barnabas.client.producer.producer_batch import ProducerBatch
 from barnabas.client.producer.record_accumulator import RecordAccumulator, RecordAppendResult
 from barnabas.client.producer.settings import ProducerSettings
-from protocol.errors import ErrorCode, KafkaError, error_code
-from protocol.messages.produce import (
+from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
+from barnabas.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from runtime.channel import CallTimedOut, ChannelError, NotSent
+from barnabas.runtime.channel import CallTimedOut, ChannelError, NotSent
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from barnabas.client.interceptors import ProducerInterceptor
 from barnabas.client.producer.partitioner import Partitioner
 from barnabas.client.serialization import SerializerOption
 from barnabas.client.settings import ClientOptions, ClientSettings
-from protocol.records.compression import Compression
+from barnabas.protocol.records.compression import Compression
 
 IDEMPOTENT_IN_FLIGHT = 5
 """Number of batches of a producer that a broker remembers to detect duplicates."""

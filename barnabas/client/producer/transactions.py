@@ -26,10 +26,10 @@ from barnabas.client.producer.transaction_manager import (
     Verdict,
 )
 from barnabas.client.transaction_requests import LAST_ADD_OF_CLIENTS, transaction_version
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.schema import Message
-from runtime.channel import CLIENT_SOFTWARE_NAME, CLIENT_SOFTWARE_VERSION, ChannelError
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas.protocol.schema import Message
+from barnabas.runtime.channel import CLIENT_SOFTWARE_NAME, CLIENT_SOFTWARE_VERSION, ChannelError
 
 Wait = Callable[[], Awaitable[None]]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from barnabas.client.producer.future import FutureRecordMetadata, NewLatch, ProduceRequestResult
 from barnabas.client.producer.record_accumulator import record_bytes_bound
-from protocol.records.layout import Fields
+from barnabas.protocol.records.layout import Fields
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
 
-from protocol.api_keys import ApiKey
+from barnabas.protocol.api_keys import ApiKey
 
 OWN_PREFIX = "hostile-"
 """Prefix of all topics, groups and ids of a hostile client."""

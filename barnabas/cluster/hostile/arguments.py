@@ -8,9 +8,9 @@ from typing import Any
 
 from barnabas.cluster.hostile.aims import OWN_PREFIX, Aim
 from barnabas.cluster.hostile.knowledge import Knowledge, Names
-from protocol.primitives import ZERO_UUID
-from protocol.schema import FieldSpec
-from runtime.simulated.chance import Stream
+from barnabas.protocol.primitives import ZERO_UUID
+from barnabas.protocol.schema import FieldSpec
+from barnabas.runtime.simulated.chance import Stream
 
 INT_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 STRANGE_IDS = (-2, 9_999, 0x7FFF_FFFF, -0x8000_0000)

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from protocol.records.builder import build_batch
-from protocol.records.compression import compress
-from runtime.simulated.chance import Stream
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.compression import compress
+from barnabas.runtime.simulated.chance import Stream
 
 _RECORD = b"\x0c\x00\x00\x00\x01\x01\x00"
 """The smallest record there is, the first of its batch."""

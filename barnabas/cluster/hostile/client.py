@@ -17,15 +17,15 @@ from barnabas.cluster.hostile.knowledge import Knowledge
 from barnabas.cluster.hostile.promises import order_is_kept
 from barnabas.cluster.hostile.requests import Drawn, Requests
 from barnabas.cluster.hostile.transacting import transact
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.metadata import MetadataRequest
-from runtime.simulated.chance import Stream
-from runtime.world import ConnectionLost, DialFailed, World
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.runtime.simulated.chance import Stream
+from barnabas.runtime.world import ConnectionLost, DialFailed, World
 
 DIAL_SECONDS = 2.0
 PATIENCE_SECONDS = 5.0

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from barnabas.cluster.hostile.requests import Drawn
-from protocol.api_keys import API_SPECS
-from protocol.errors import MalformedMessage
-from protocol.framing import SIZE_BYTES, request_prefix
-from protocol.headers import ResponseHeader
-from protocol.schema import decode_prefix
-from runtime.world import Bytes, Connection, ConnectionLost
+from barnabas.protocol.api_keys import API_SPECS
+from barnabas.protocol.errors import MalformedMessage
+from barnabas.protocol.framing import SIZE_BYTES, request_prefix
+from barnabas.protocol.headers import ResponseHeader
+from barnabas.protocol.schema import decode_prefix
+from barnabas.runtime.world import Bytes, Connection, ConnectionLost
 
 CLIENT_ID = "hostile"
 _READ_BYTES = 64 << 10

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from barnabas.cluster.hostile.aims import OWN_PREFIX
-from protocol.api_keys import ApiKey
-from protocol.schema import Struct
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.schema import Struct
 
 MOST_REMEMBERED = 64
 """Maximum number of each kind."""

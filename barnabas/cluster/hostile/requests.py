@@ -11,10 +11,10 @@ from barnabas.cluster.hostile.aims import AIMS, Aim
 from barnabas.cluster.hostile.arguments import Arguments, Place
 from barnabas.cluster.hostile.bodies import Body, draw_body
 from barnabas.cluster.hostile.knowledge import Knowledge, structs_of
-from protocol.api_keys import API_SPECS, ApiKey
-from protocol.errors import EncodeError, MalformedMessage
-from protocol.schema import FieldSpec, Message, Struct, decode, encode, parse_versions
-from runtime.simulated.chance import Stream
+from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.protocol.errors import EncodeError, MalformedMessage
+from barnabas.protocol.schema import FieldSpec, Message, Struct, decode, encode, parse_versions
+from barnabas.runtime.simulated.chance import Stream
 
 MOST_BYTES = 256 << 10
 """Maximum size of a request."""

@@ -8,10 +8,10 @@ from barnabas.cluster.hostile.aims import OWN_PREFIX
 from barnabas.cluster.hostile.arguments import LONG_STRING, ODD_STRINGS
 from barnabas.cluster.hostile.promises import ask_any, find_coordinator, in_time
 from barnabas.cluster.hostile.requests import Drawn
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.txn_offset_commit import (
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,

@@ -18,7 +18,7 @@ import trio
 
 from barnabas.cluster.proxy.rules import Faults, LinkState, MessageRule
 from barnabas.cluster.proxy.server import Proxy
-from runtime.process import allow_many_files, name_process
+from barnabas.runtime.process import allow_many_files, name_process
 
 _MOST_LINE_BYTES = 1 << 20
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from barnabas.cluster.proxy.frames import Message
-from runtime.world import Chance
+from barnabas.runtime.world import Chance
 
 CLIENT = "client"
 """The name of all hosts that are no node."""

@@ -21,8 +21,8 @@ import trio
 from barnabas.cluster.proxy.frames import Conversation
 from barnabas.cluster.proxy.rules import CLIENT, Faults, LinkState
 from barnabas.cluster.proxy.stream import Ends, Stream
-from runtime.network import RealNetwork, SocketConnection
-from runtime.world import Connection, ConnectionLost, DialFailed, DialRefused
+from barnabas.runtime.network import RealNetwork, SocketConnection
+from barnabas.runtime.world import Connection, ConnectionLost, DialFailed, DialRefused
 
 CONNECTED, REFUSED = b"+", b"-"
 LOOPBACK = "127.0.0.1"

@@ -11,7 +11,7 @@ from typing import Literal
 
 from barnabas.cluster.proxy.frames import Conversation, Frames, Piece
 from barnabas.cluster.proxy.rules import Faults, LinkState, MessageRule
-from runtime.world import Chance
+from barnabas.runtime.world import Chance
 
 RESEND_SECONDS = 0.2
 """First wait of a lost burst; it doubles each time it is lost again."""

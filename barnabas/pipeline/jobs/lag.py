@@ -20,8 +20,8 @@ from barnabas.pipeline.jobs.plan import Claim, Plan, read_document
 from barnabas.pipeline.jobs.rounds import CLAIM, PLAN
 from barnabas.pipeline.jobs.topics import find
 from barnabas.pipeline.response_errors import response_error
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.offset_fetch import OffsetFetchRequest
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest
 
 Positions = dict[tuple[str, int], int]
 """(topic, partition) to the next offset to read."""

@@ -10,10 +10,10 @@ from barnabas.client.offset_lookup import EARLIEST, LATEST, Isolation
 from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.response_errors import is_retriable
-from protocol.errors import ErrorCode, error_code
-from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.primitives import uuid_to_string
+from barnabas.protocol.errors import ErrorCode, error_code
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from barnabas.protocol.primitives import uuid_to_string
 
 CREATE_TIMEOUT_MS = 30_000
 TOPIC_RESOURCE = 2

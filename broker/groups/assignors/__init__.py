@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.groups.assignors.assignor import Assign
-from broker.groups.assignors.range import assign_ranges
-from broker.groups.assignors.uniform import assign_uniformly
+from barnabas.broker.groups.assignors.assignor import Assign
+from barnabas.broker.groups.assignors.range import assign_ranges
+from barnabas.broker.groups.assignors.uniform import assign_uniformly
 
 ASSIGNORS: Mapping[str, Assign] = {"uniform": assign_uniformly, "range": assign_ranges}
 NAMES_OF_CLASSES = {

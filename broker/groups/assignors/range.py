@@ -6,8 +6,8 @@ the same subscribers and the same number of partitions (co-partitioning, for joi
 
 from __future__ import annotations
 
-from broker.groups.assignors.assignor import GroupSpec
-from broker.groups.consumer_member import Partitions
+from barnabas.broker.groups.assignors.assignor import GroupSpec
+from barnabas.broker.groups.consumer_member import Partitions
 
 
 def assign_ranges(group: GroupSpec) -> dict[str, Partitions]:

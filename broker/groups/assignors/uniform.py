@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-from broker.groups.assignors.assignor import GroupSpec
-from broker.groups.consumer_member import Partitions
+from barnabas.broker.groups.assignors.assignor import GroupSpec
+from barnabas.broker.groups.consumer_member import Partitions
 
 MOST_ROUNDS = 16
 """Maximum rounds of balancing. Almost all groups need two; further gains after 16 are not worth the time."""

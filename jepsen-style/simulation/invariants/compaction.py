@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
-from protocol.records.batch import read_header
-from protocol.records.control import read_end_txn
-from protocol.records.record import Record, decode_records
+from barnabas.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
+from barnabas.protocol.records.batch import read_header
+from barnabas.protocol.records.control import read_end_txn
+from barnabas.protocol.records.record import Record, decode_records
+
 from simulation.ghosts import Batch
 
 COMPACTED_TOPICS = frozenset({GROUP_TOPIC, TRANSACTION_TOPIC})

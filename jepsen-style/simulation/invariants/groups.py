@@ -20,7 +20,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kraft.metadata.image import NO_LEADER
+from barnabas.kraft.metadata.image import NO_LEADER
+
 from simulation.findings import Findings
 from simulation.invariants.places import PartitionKey
 

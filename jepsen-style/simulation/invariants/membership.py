@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 
-from kraft.metadata.image import LEADER_RECOVERING, NO_LEADER, PartitionImage
+from barnabas.kraft.metadata.image import LEADER_RECOVERING, NO_LEADER, PartitionImage
+
 from simulation.findings import Findings
 from simulation.invariants.places import LeaderView, PartitionKey
 

@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from protocol.records.batch import BatchHeader, add_to_sequence, read_header
-from protocol.records.control import EndTxn, read_end_txn
+from barnabas.protocol.records.batch import BatchHeader, add_to_sequence, read_header
+from barnabas.protocol.records.control import EndTxn, read_end_txn
+
 from simulation.findings import Findings
 from simulation.ghosts import Batch
 from simulation.invariants.places import PartitionKey

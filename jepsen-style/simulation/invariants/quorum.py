@@ -17,11 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kraft.commit_feed import read_batch
-from kraft.metadata.delta import MetadataDelta
-from kraft.metadata.image import MetadataImage
-from kraft.metadata.loader import MetadataLoader
-from protocol.records.batch import read_header
+from barnabas.kraft.commit_feed import read_batch
+from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.kraft.metadata.image import MetadataImage
+from barnabas.kraft.metadata.loader import MetadataLoader
+from barnabas.protocol.records.batch import read_header
+
 from simulation.findings import Findings
 from simulation.ghosts import Batch, GhostLog, LogLike, LogReader
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import Protocol
 from zlib import crc32
 
-from protocol.records.batch import read_header
-from protocol.records.control import read_end_txn
+from barnabas.protocol.records.batch import read_header
+from barnabas.protocol.records.control import read_end_txn
+
 from simulation.findings import Findings
 from simulation.ghosts import Batch, LogLike, LogReader, SegmentLike
 from simulation.invariants.compaction import COMPACTED_TOPICS

@@ -14,8 +14,7 @@ from types import TracebackType
 from typing import Generic, TypeVar
 
 import trio
-
-from runtime.simulated import Universe, run_simulation
+from barnabas.runtime.simulated import Universe, run_simulation
 
 Stage = TypeVar("Stage")
 Client = TypeVar("Client")

@@ -8,55 +8,55 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import trio
-
-from barnabas.client.cluster import Cluster
-from barnabas.client.cluster_settings import ClusterSettings
-from protocol.api_keys import API_SPECS, ApiKey
-from protocol.errors import ErrorCode
-from protocol.framing import response_prefix
-from protocol.messages import (
+from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.framing import response_prefix
+from barnabas.protocol.messages import (
     create_topics,
     delete_topics,
     describe_configs,
     elect_leaders,
     incremental_alter_configs,
 )
-from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
-from protocol.messages.fetch import (
+from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from barnabas.protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
-from protocol.messages.fetch import LeaderIdAndEpoch as FetchLeader
-from protocol.messages.init_producer_id import InitProducerIdResponse
-from protocol.messages.list_offsets import (
+from barnabas.protocol.messages.fetch import LeaderIdAndEpoch as FetchLeader
+from barnabas.protocol.messages.init_producer_id import InitProducerIdResponse
+from barnabas.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from protocol.messages.metadata import (
+from barnabas.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from protocol.messages.produce import (
+from barnabas.protocol.messages.produce import (
     LeaderIdAndEpoch,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from protocol.records.batch import iterate_batches, read_header, set_base_offset_and_epoch
-from protocol.records.record import decode_records
-from protocol.schema import Message, decode, encode_chunks
-from runtime.server import Request, ResponseSlot, ServerLimits, serve_listener
-from runtime.simulated import Universe, make_world
-from runtime.world import World
+from barnabas.protocol.records.batch import iterate_batches, read_header, set_base_offset_and_epoch
+from barnabas.protocol.records.record import decode_records
+from barnabas.protocol.schema import Message, decode, encode_chunks
+from barnabas.runtime.server import Request, ResponseSlot, ServerLimits, serve_listener
+from barnabas.runtime.simulated import Universe, make_world
+from barnabas.runtime.world import World
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.cluster_settings import ClusterSettings
 
 PORT = 9092
 

@@ -6,20 +6,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import trio
-
-from protocol.api_keys import API_SPECS, ApiKey
-from protocol.framing import response_prefix
-from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
-from protocol.messages.metadata import (
+from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.protocol.framing import response_prefix
+from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
+from barnabas.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from protocol.schema import Message, decode, encode_chunks
-from runtime.server import Request, ResponseSlot, ServerLimits, serve_listener
-from runtime.simulated import Universe
-from runtime.world import Connection, ConnectionLost, World
+from barnabas.protocol.schema import Message, decode, encode_chunks
+from barnabas.runtime.server import Request, ResponseSlot, ServerLimits, serve_listener
+from barnabas.runtime.simulated import Universe
+from barnabas.runtime.world import Connection, ConnectionLost, World
 
 PORT = 9092
 

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 import trio
+from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.runtime.simulated import Universe, make_world, run_simulation
+from barnabas.runtime.world import Connection, World
 
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import NoBrokerAvailable
@@ -14,9 +17,6 @@ from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.errors import KafkaError, UnsupportedVersionException
 from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer.producer import Producer
-from protocol.api_keys import API_SPECS, ApiKey
-from runtime.simulated import Universe, make_world, run_simulation
-from runtime.world import Connection, World
 from tests.barnabas.client.plain_node import PlainNode, listen_badly, metadata
 
 T0 = TopicPartition("t", 0)

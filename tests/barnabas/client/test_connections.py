@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 import trio
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from barnabas.runtime.channel import CallTimedOut, NotSent, Peer
+from barnabas.runtime.simulated import Universe, make_world, run_simulation
+from barnabas.runtime.world import Connection
 
 from barnabas.client.backoff import Backoff
 from barnabas.client.cluster_settings import ClusterSettings
 from barnabas.client.connections import IDLE_LOOKS, Caller, NodeConnection, in_turn
 from barnabas.client.errors import SaslAuthenticationException, UnsupportedVersionException
 from barnabas.client.metadata import Node
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from runtime.channel import CallTimedOut, NotSent, Peer
-from runtime.simulated import Universe, make_world, run_simulation
-from runtime.world import Connection
 from tests.barnabas.client.plain_node import PORT, PlainNode, listen_badly, metadata
 
 SETTINGS = ClusterSettings(

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
-from protocol.api_keys import API_SPECS, ApiKey
-from protocol.headers import RequestHeader, ResponseHeader
-from protocol.schema import decode, decode_prefix, encode
+from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.protocol.headers import RequestHeader, ResponseHeader
+from barnabas.protocol.schema import decode, decode_prefix, encode
 
 Answer = Callable[[Any], Any]
 

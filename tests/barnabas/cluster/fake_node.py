@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import trio
-
-from runtime.process import Program
-from settings.errors import SettingsError
-from settings.properties import parse_properties
+from barnabas.runtime.process import Program
+from barnabas.settings.errors import SettingsError
+from barnabas.settings.properties import parse_properties
 
 
 def load(text: str, name: str, overrides: Mapping[str, str]) -> Program:

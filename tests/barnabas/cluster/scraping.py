@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from barnabas.runtime.world import ConnectionLost
 from prometheus_client.parser import text_string_to_metric_families
 
 from barnabas.testing.simulated import SimulatedClusterForTests
-from runtime.world import ConnectionLost
 
 HTTP_PORT = 9292
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 import trio
+from barnabas.runtime.simulated.store import Store
 
 from barnabas.client.cluster import TopicPartition
 from barnabas.client.consumer import ReadingSettings, open_reader
@@ -14,7 +15,6 @@ from barnabas.client.producer import Producer
 from barnabas.client.session import open_cluster
 from barnabas.client.settings import ClientSettings
 from barnabas.testing.simulated import SimulatedClusterForTests
-from runtime.simulated.store import Store
 
 pytestmark = pytest.mark.feature("OP-06")
 

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
+from barnabas.broker.coordinator.coordinator import partition_for
 
 from barnabas import Admin, Producer, TopicPartition
 from barnabas.testing.simulated import SimulatedClusterForTests
-from broker.coordinator.coordinator import partition_for
 from tests.barnabas.cluster.scraping import Numbers, metrics
 
 GROUP_PARTITIONS = 50

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import trio
+from barnabas.runtime.world import ConnectionLost
 
 from barnabas import Admin, Producer
 from barnabas.client.admin import NewTopic
 from barnabas.testing.simulated import SimulatedClusterForTests
-from runtime.world import ConnectionLost
 
 HTTP_PORT = 9292
 

@@ -63,8 +63,9 @@ def test_a_broker_that_is_cut_off_loses_its_office_and_learns_it_later(barnabas_
 
 def leaders_by_broker(cluster: BarnabasCluster, topic: str) -> list[str]:
     """The leader of partition 0, as each of the brokers reports it."""
+    from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
     from barnabas.cluster.probe import ask
-    from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
     found = []
     for address in cluster.bootstrap_servers.split(","):

@@ -6,10 +6,10 @@ import time
 
 import pytest
 import trio
+from barnabas.runtime.simulated.determinism import RealWorldTouched
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.testing.simulated import SimulatedClusterForTests
-from runtime.simulated.determinism import RealWorldTouched
 
 Cluster = SimulatedClusterForTests
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import trio
+from barnabas.runtime.simulated import Universe, make_world, run_simulation
+from barnabas.runtime.world import Connection, ConnectionLost
 
 from barnabas.testing.wires import SeverableNetwork, Wires
-from runtime.simulated import Universe, make_world, run_simulation
-from runtime.world import Connection, ConnectionLost
 
 NAMES = ["a", "b", "c"]
 PORT = 9092

@@ -14,39 +14,39 @@ from pathlib import Path
 from typing import Any
 
 import trio
-
-from barnabas.cluster.simulated import BROKER_PORT, CONTROLLER_PORT, SimulatedCluster
-from broker.node import BrokerNode
-from broker.replication.partition import Partition
-from kraft.metadata.image import PartitionImage
-from protocol.api_keys import API_SPECS, ApiKey
-from protocol.errors import ErrorCode
-from protocol.headers import RequestHeader
-from protocol.messages.create_topics import (
+from barnabas.broker.node import BrokerNode
+from barnabas.broker.replication.partition import Partition
+from barnabas.kraft.metadata.image import PartitionImage
+from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.headers import RequestHeader
+from barnabas.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from protocol.messages.incremental_alter_configs import (
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from barnabas.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.produce import (
+from barnabas.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     TopicProduceData,
 )
-from protocol.records.builder import BatchOptions, build_batch
-from protocol.records.record import Record, decode_records
-from protocol.schema import Message, encode
-from runtime.channel import Channel
-from runtime.simulated import Universe, make_world, run_simulation
-from runtime.simulated.work import WorkCounter
-from runtime.world import Connection, ConnectionLost
+from barnabas.protocol.records.builder import BatchOptions, build_batch
+from barnabas.protocol.records.record import Record, decode_records
+from barnabas.protocol.schema import Message, encode
+from barnabas.runtime.channel import Channel
+from barnabas.runtime.simulated import Universe, make_world, run_simulation
+from barnabas.runtime.simulated.work import WorkCounter
+from barnabas.runtime.world import Connection, ConnectionLost
+
+from barnabas.cluster.simulated import BROKER_PORT, CONTROLLER_PORT, SimulatedCluster
 
 SHAPES = Path(__file__).parent / "shapes"
 PATIENCE_SECONDS = 120

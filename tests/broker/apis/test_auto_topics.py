@@ -6,11 +6,11 @@ import logging
 
 import pytest
 import trio
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.settings.broker import BrokerSettings
 
-from protocol.errors import ErrorCode
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from settings.broker import BrokerSettings
 from tests.broker.apis.rig import Rig, on_cluster
 
 

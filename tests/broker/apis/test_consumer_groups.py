@@ -6,24 +6,24 @@ from typing import Any
 
 import pytest
 import trio
-
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from protocol.messages.consumer_group_heartbeat import (
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from barnabas.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from protocol.messages.delete_groups import DeleteGroupsRequest
-from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.incremental_alter_configs import (
+from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
+from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.list_config_resources import ListConfigResourcesRequest
-from protocol.messages.list_groups import ListGroupsRequest
+from barnabas.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from barnabas.protocol.messages.list_groups import ListGroupsRequest
+
 from tests.broker.apis.rig import Rig, on_cluster
 
 GROUP = "readers"

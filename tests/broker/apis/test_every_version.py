@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-
-from kraft.metadata.features import SUPPORTED_FEATURES
-from protocol.api_keys import API_SPECS, ApiKey
-from protocol.messages import (
+from barnabas.kraft.metadata.features import SUPPORTED_FEATURES
+from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.protocol.messages import (
     allocate_producer_ids,
     alter_configs,
     alter_partition,
@@ -46,11 +45,12 @@ from protocol.messages import (
     update_features,
     vote,
 )
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.primitives import ZERO_UUID
-from protocol.schema import Message
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.primitives import ZERO_UUID
+from barnabas.protocol.schema import Message
+
 from tests.broker.apis.coordinator_questions import OF_CONSUMER_GROUPS, OF_GROUPS, OF_TRANSACTIONS
 from tests.broker.apis.rig import Rig, batch_of, fetch_request, frame_of, on_cluster, produce_request
 

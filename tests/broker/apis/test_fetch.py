@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 import trio
-
-from broker.replication.partition import Partition
-from broker.replication.partitions import Partitions
-from protocol.errors import ErrorCode
-from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from protocol.messages.fetch import (
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.partitions import Partitions
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from barnabas.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -21,6 +20,7 @@ from protocol.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
+
 from tests.broker.apis.rig import Rig, batch_of, fetch_request, frame_of, on_cluster, produce_request, values_in
 
 
@@ -344,7 +344,7 @@ async def test_a_partition_asked_for_twice_is_read_once(rig: Rig) -> None:
 @pytest.mark.feature("MB-08", "RP-05")
 @on_cluster()
 async def test_a_topic_deleted_under_a_long_poll(rig: Rig) -> None:
-    from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+    from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
     await rig.create("t")
     answers: list[tuple[float, int]] = []

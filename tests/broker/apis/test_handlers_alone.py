@@ -7,28 +7,27 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-
-from broker.apis.find_coordinator import FindCoordinatorPorts, find_coordinator
-from broker.apis.list_offsets import list_offsets
-from broker.apis.metadata import MetadataPorts, metadata
-from broker.apis.partition_lookup import PartitionLookup
-from broker.apis.producer_ids import ProducerIdPorts, init_producer_id
-from broker.apis.transactions import AddPartitionsPorts, add_partitions_here
-from broker.internal_topics import TRANSACTION_TOPIC
-from broker.metadata_cache import MetadataCache
-from kraft.metadata.image import EMPTY_IMAGE
-from protocol.errors import ErrorCode
-from protocol.messages.add_partitions_to_txn import (
+from barnabas.broker.apis.find_coordinator import FindCoordinatorPorts, find_coordinator
+from barnabas.broker.apis.list_offsets import list_offsets
+from barnabas.broker.apis.metadata import MetadataPorts, metadata
+from barnabas.broker.apis.partition_lookup import PartitionLookup
+from barnabas.broker.apis.producer_ids import ProducerIdPorts, init_producer_id
+from barnabas.broker.apis.transactions import AddPartitionsPorts, add_partitions_here
+from barnabas.broker.internal_topics import TRANSACTION_TOPIC
+from barnabas.broker.metadata_cache import MetadataCache
+from barnabas.kraft.metadata.image import EMPTY_IMAGE
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.schema import Message
-from runtime.call import Call
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.schema import Message
+from barnabas.runtime.call import Call
 
 
 class NoPartitions:

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 import trio
+from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.headers import RequestHeader
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from barnabas.protocol.messages.envelope import EnvelopeRequest
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.schema import decode, encode
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocol.api_keys import API_SPECS, ApiKey
-from protocol.errors import ErrorCode
-from protocol.headers import RequestHeader
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.envelope import EnvelopeRequest
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.schema import decode, encode
 from tests.broker.apis.rig import Rig, batch_of, fetch_request, frame_of, on_cluster, play, produce_request
 from tests.broker.apis.test_every_version import ANYWHERE, OF_BROKERS, OF_CONTROLLERS, TOPIC
 from tests.examples import examples

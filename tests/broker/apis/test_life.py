@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 import trio
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from barnabas.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
+from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResult
+from barnabas.runtime.channel import ChannelError
+from barnabas.storage.partition_metadata import write_partition_metadata
 
-from protocol.errors import ErrorCode
-from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
-from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResult
-from runtime.channel import ChannelError
-from storage.partition_metadata import write_partition_metadata
 from tests.broker.apis.rig import Rig, batch_of, on_cluster, values_in
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 import trio
-
-from protocol.errors import ErrorCode
-from protocol.messages.describe_cluster import DescribeClusterRequest
-from protocol.messages.describe_topic_partitions import (
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
+from barnabas.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     TopicRequest,
 )
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
 from tests.broker.apis.rig import Rig, on_cluster
 
 UNASKED = -(2**31)

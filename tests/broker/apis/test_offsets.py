@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import pytest
 import trio
-
-from protocol.errors import ErrorCode
-from protocol.messages.delete_records import (
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from protocol.messages.list_offsets import (
+from barnabas.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from protocol.messages.offset_for_leader_epoch import (
+from barnabas.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+
 from tests.broker.apis.rig import NOW_MS, Rig, batch_of, on_cluster, values_in
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 import trio
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, read_header
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.record import Record
 
-from protocol.errors import ErrorCode
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from protocol.records.batch import BATCH_HEADER_BYTES, read_header
-from protocol.records.builder import build_batch
-from protocol.records.record import Record
 from tests.broker.apis.rig import NOW_MS, Rig, batch_of, frame_of, on_cluster, produce_request, values_in
 
 TOPIC_CONFIG = 2
@@ -277,7 +277,7 @@ async def test_min_insync_replicas_changes_while_it_runs(rig: Rig) -> None:
 @pytest.mark.feature("RE-09", "MB-08")
 @on_cluster(brokers=3)
 async def test_a_topic_that_is_deleted_under_a_waiting_request(rig: Rig) -> None:
-    from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+    from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
     await rig.create("t", replicas=[1, 2])
     rig.universe.wires.cut_between(["broker-2"], ["broker-1"])

@@ -10,25 +10,25 @@ from typing import Any
 
 import pytest
 import trio
-
-from broker.coordinator.coordinator import partition_for
-from broker.internal_topics import GROUP_TOPIC
-from broker.transactions.transaction import TopicPartition
-from protocol.api_keys import API_SPECS, ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.describe_producers import DescribeProducersRequest, ProducerState, TopicRequest
-from protocol.messages.fetch import PartitionData
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from protocol.messages.write_txn_markers import (
+from barnabas.broker.coordinator.coordinator import partition_for
+from barnabas.broker.internal_topics import GROUP_TOPIC
+from barnabas.broker.transactions.transaction import TopicPartition
+from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.describe_producers import DescribeProducersRequest, ProducerState, TopicRequest
+from barnabas.protocol.messages.fetch import PartitionData
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from barnabas.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from protocol.records.batch import iterate_batches
-from protocol.records.record import decode_records
-from protocol.schema import decode
+from barnabas.protocol.records.batch import iterate_batches
+from barnabas.protocol.records.record import decode_records
+from barnabas.protocol.schema import decode
+
 from tests.broker.apis.rig import Rig, batch_of, fetch_request, frame_of, on_cluster, values_in
 from tests.broker.transactions.test_transaction_requests import Producer, on_replicated_cluster, on_small_cluster
 

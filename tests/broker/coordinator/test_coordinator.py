@@ -9,19 +9,19 @@ from functools import partial
 from typing import Any
 
 import pytest
+from barnabas.broker.coordinator.coordinator import CoordinatedTopic, Coordinator, java_hash, partition_for
+from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply
+from barnabas.broker.coordinator.shard import ANSWERS_IN_ONE_STEP, ShardState
+from barnabas.broker.coordinator.shard_timers import ShardTimers
+from barnabas.broker.replication.partition import Partition
+from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages import group_log
+from barnabas.protocol.messages.group_log import OffsetCommitKey, OffsetCommitValue
+from barnabas.protocol.records.control import EndTxn
+from barnabas.protocol.schema import Message
+from barnabas.storage.producers import Verification
 
-from broker.coordinator.coordinator import CoordinatedTopic, Coordinator, java_hash, partition_for
-from broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply
-from broker.coordinator.shard import ANSWERS_IN_ONE_STEP, ShardState
-from broker.coordinator.shard_timers import ShardTimers
-from broker.replication.partition import Partition
-from kraft.metadata.delta import MetadataDelta
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages import group_log
-from protocol.messages.group_log import OffsetCommitKey, OffsetCommitValue
-from protocol.records.control import EndTxn
-from protocol.schema import Message
-from storage.producers import Verification
 from tests.broker.apis.rig import Rig, on_cluster
 
 TOPIC = "counts"

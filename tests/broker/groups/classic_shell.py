@@ -13,25 +13,34 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from broker.coordinator.outcome import Now, Operation, Outcome, Reply
-from broker.groups.classic_group import ClassicGroup
-from broker.groups.classic_groups import ClassicGroups
-from broker.groups.classic_rebalance import session_key
-from broker.groups.classic_state import ClassicState
-from broker.groups.group import Client, GroupContext, GroupDirectory
-from kraft.metadata.image import MetadataImage
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages import group_log
-from protocol.messages.consumer_protocol import ConsumerProtocolSubscription, ConsumerProtocolSubscriptionTopicPartition
-from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from protocol.records.coordinator import decode_key, decode_versioned, encode_key, encode_versioned, record_types
-from protocol.schema import Message, decode, encode
-from runtime.decisions import Decisions
-from settings.broker import BrokerSettings
+from barnabas.broker.coordinator.outcome import Now, Operation, Outcome, Reply
+from barnabas.broker.groups.classic_group import ClassicGroup
+from barnabas.broker.groups.classic_groups import ClassicGroups
+from barnabas.broker.groups.classic_rebalance import session_key
+from barnabas.broker.groups.classic_state import ClassicState
+from barnabas.broker.groups.group import Client, GroupContext, GroupDirectory
+from barnabas.kraft.metadata.image import MetadataImage
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages import group_log
+from barnabas.protocol.messages.consumer_protocol import (
+    ConsumerProtocolSubscription,
+    ConsumerProtocolSubscriptionTopicPartition,
+)
+from barnabas.protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from barnabas.protocol.records.coordinator import (
+    decode_key,
+    decode_versioned,
+    encode_key,
+    encode_versioned,
+    record_types,
+)
+from barnabas.protocol.schema import Message, decode, encode
+from barnabas.runtime.decisions import Decisions
+from barnabas.settings.broker import BrokerSettings
 
 GROUP = "readers"
 SESSION_MS = 10_000

@@ -11,26 +11,32 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
-from broker.coordinator.outcome import CoordinatorRecord, Now, Operation, Outcome, Reply
-from broker.groups.consumer_group import GROUP_MOVES, ConsumerGroup, GroupState
-from broker.groups.consumer_groups import ConsumerGroups
-from broker.groups.consumer_member import MEMBER_MOVES, STATIC_LEAVE_EPOCH, MemberState
-from broker.groups.group import Client, GroupContext, GroupDirectory
-from broker.groups.state_transitions import is_legal
-from kraft.metadata.image import EMPTY_IMAGE, MetadataImage
-from kraft.metadata.replay import ImageReplay
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages import group_log
-from protocol.messages.consumer_group_heartbeat import (
+from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Operation, Outcome, Reply
+from barnabas.broker.groups.consumer_group import GROUP_MOVES, ConsumerGroup, GroupState
+from barnabas.broker.groups.consumer_groups import ConsumerGroups
+from barnabas.broker.groups.consumer_member import MEMBER_MOVES, STATIC_LEAVE_EPOCH, MemberState
+from barnabas.broker.groups.group import Client, GroupContext, GroupDirectory
+from barnabas.broker.groups.state_transitions import is_legal
+from barnabas.kraft.metadata.image import EMPTY_IMAGE, MetadataImage
+from barnabas.kraft.metadata.replay import ImageReplay
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages import group_log
+from barnabas.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from protocol.messages.metadata_log import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
-from protocol.records.coordinator import decode_key, decode_versioned, encode_key, encode_versioned, record_types
-from protocol.schema import decode, encode
-from runtime.decisions import Decisions
-from settings.broker import BrokerSettings
+from barnabas.protocol.messages.metadata_log import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from barnabas.protocol.records.coordinator import (
+    decode_key,
+    decode_versioned,
+    encode_key,
+    encode_versioned,
+    record_types,
+)
+from barnabas.protocol.schema import decode, encode
+from barnabas.runtime.decisions import Decisions
+from barnabas.settings.broker import BrokerSettings
 
 TYPES = dict(record_types(group_log))
 GROUP = "readers"

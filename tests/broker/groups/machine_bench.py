@@ -10,18 +10,24 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, NamedTuple
 
-from broker.coordinator.outcome import CoordinatorRecord, Now, Operation, Outcome, ProducerStamp, Reply
-from broker.groups.group import GroupContext, GroupDirectory
-from broker.groups.machine import GroupMachine
-from kraft.metadata.image import EMPTY_IMAGE, MetadataImage
-from kraft.metadata.replay import ImageReplay
-from protocol.errors import KafkaError
-from protocol.messages import group_log
-from protocol.messages.metadata_log import PartitionRecord, RemoveTopicRecord, TopicRecord
-from protocol.records.coordinator import decode_key, decode_versioned, encode_key, encode_versioned, record_types
-from protocol.schema import Message
-from runtime.decisions import Decisions
-from settings.broker import BrokerSettings, load_broker_settings
+from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Operation, Outcome, ProducerStamp, Reply
+from barnabas.broker.groups.group import GroupContext, GroupDirectory
+from barnabas.broker.groups.machine import GroupMachine
+from barnabas.kraft.metadata.image import EMPTY_IMAGE, MetadataImage
+from barnabas.kraft.metadata.replay import ImageReplay
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.messages import group_log
+from barnabas.protocol.messages.metadata_log import PartitionRecord, RemoveTopicRecord, TopicRecord
+from barnabas.protocol.records.coordinator import (
+    decode_key,
+    decode_versioned,
+    encode_key,
+    encode_versioned,
+    record_types,
+)
+from barnabas.protocol.schema import Message
+from barnabas.runtime.decisions import Decisions
+from barnabas.settings.broker import BrokerSettings, load_broker_settings
 
 TYPES = record_types(group_log)
 WALL_MS = 1_750_000_000_000

@@ -4,33 +4,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from broker.coordinator.outcome import CoordinatorRecord, Now
-from broker.groups.group import Commit, GroupType
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.group_log import GroupMetadataKey
-from protocol.messages.offset_commit import (
+from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now
+from barnabas.broker.groups.group import Commit, GroupType
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.group_log import GroupMetadataKey
+from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from protocol.messages.offset_delete import (
+from barnabas.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
-from protocol.messages.offset_fetch import (
+from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
     OffsetFetchResponseGroup,
 )
-from protocol.messages.txn_offset_commit import (
+from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
+
 from tests.broker.groups.machine_bench import Bench
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from barnabas.broker.groups.assignors import ASSIGNORS
+from barnabas.broker.groups.assignors.assignor import GroupSpec, MemberSpec
+from barnabas.broker.groups.assignors.range import assign_ranges
+from barnabas.broker.groups.assignors.uniform import assign_uniformly
+from barnabas.broker.groups.consumer_member import Partitions
 from hypothesis import given
 from hypothesis import strategies as st
-
-from broker.groups.assignors import ASSIGNORS
-from broker.groups.assignors.assignor import GroupSpec, MemberSpec
-from broker.groups.assignors.range import assign_ranges
-from broker.groups.assignors.uniform import assign_uniformly
-from broker.groups.consumer_member import Partitions
 
 A, B, C, D = (bytes([letter]) * 16 for letter in b"abcd")
 NOTHING: Partitions = {}

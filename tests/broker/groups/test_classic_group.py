@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from barnabas.broker.coordinator.outcome import Now
+from barnabas.broker.groups.classic_group import ClassicGroup
+from barnabas.broker.groups.classic_member import ClassicMember, MemberProtocol
+from barnabas.broker.groups.classic_state import MOVES, ClassicState
+from barnabas.broker.groups.group import Client, Commit, Group, GroupType
+from barnabas.protocol.embedded_consumer import read_topics
+from barnabas.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from barnabas.protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from barnabas.protocol.messages.leave_group import LeaveGroupRequest
+from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from barnabas.protocol.records.coordinator import decode_versioned, encode_versioned
 
-from broker.coordinator.outcome import Now
-from broker.groups.classic_group import ClassicGroup
-from broker.groups.classic_member import ClassicMember, MemberProtocol
-from broker.groups.classic_state import MOVES, ClassicState
-from broker.groups.group import Client, Commit, Group, GroupType
-from protocol.embedded_consumer import read_topics
-from protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue, MemberMetadata
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.messages.leave_group import LeaveGroupRequest
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from protocol.records.coordinator import decode_versioned, encode_versioned
 from tests.broker.groups.classic_shell import (
     GROUP,
     INITIAL_DELAY_MS,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from barnabas.broker.groups.consumer_group import GroupState
+from barnabas.broker.groups.consumer_member import MemberState
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.consumer_group_heartbeat import TopicPartitions
+from barnabas.protocol.messages.group_log import ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue
+from barnabas.protocol.records.coordinator import encode_key, encode_versioned
 
-from broker.groups.consumer_group import GroupState
-from broker.groups.consumer_member import MemberState
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_heartbeat import TopicPartitions
-from protocol.messages.group_log import ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue
-from protocol.records.coordinator import encode_key, encode_versioned
 from tests.broker.groups.consumer_rig import GROUP, HEARTBEAT_MS, REBALANCE_MS, SESSION_MS, Reader, Rig, settle
 
 
@@ -311,7 +311,7 @@ def test_a_recreated_topic_is_another_topic(rig: Rig) -> None:
 
 @pytest.mark.feature("CG-13")
 def test_leader_changes_do_not_affect_the_group(rig: Rig) -> None:
-    from protocol.messages.metadata_log import PartitionChangeRecord
+    from barnabas.protocol.messages.metadata_log import PartitionChangeRecord
 
     reader = Reader(rig, "a", "news")
     reader.join()

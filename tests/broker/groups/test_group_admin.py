@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from barnabas.broker.groups.group import GroupType
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages import consumer_group_describe
+from barnabas.protocol.messages.delete_groups import DeletableGroupResult
+from barnabas.protocol.messages.describe_groups import DescribedGroup
+from barnabas.protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue, MemberMetadata, OffsetCommitKey
+from barnabas.protocol.messages.list_groups import ListedGroup, ListGroupsRequest
 
-from broker.groups.group import GroupType
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages import consumer_group_describe
-from protocol.messages.delete_groups import DeletableGroupResult
-from protocol.messages.describe_groups import DescribedGroup
-from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue, MemberMetadata, OffsetCommitKey
-from protocol.messages.list_groups import ListedGroup, ListGroupsRequest
 from tests.broker.groups.machine_bench import Bench
 from tests.broker.groups.offset_words import FakeGroup, commit, txn_commit
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from broker.groups.classic_group import ClassicGroup
-from broker.groups.consumer_group import GroupState
-from broker.groups.consumer_groups import ConsumerGroups
-from broker.groups.consumer_member import MemberState
-from broker.groups.group import Commit, GroupContext
-from broker.groups.machine import GroupMachine
-from protocol.embedded_consumer import read_assignment, write_assignment
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.consumer_protocol import (
+from barnabas.broker.groups.classic_group import ClassicGroup
+from barnabas.broker.groups.consumer_group import GroupState
+from barnabas.broker.groups.consumer_groups import ConsumerGroups
+from barnabas.broker.groups.consumer_member import MemberState
+from barnabas.broker.groups.group import Commit, GroupContext
+from barnabas.broker.groups.machine import GroupMachine
+from barnabas.protocol.embedded_consumer import read_assignment, write_assignment
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.consumer_protocol import (
     ConsumerProtocolSubscription,
     ConsumerProtocolSubscriptionTopicPartition,
 )
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from protocol.records.coordinator import decode_key, decode_versioned
-from protocol.schema import encode
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from barnabas.protocol.records.coordinator import decode_key, decode_versioned
+from barnabas.protocol.schema import encode
+
 from tests.broker.groups.consumer_rig import GROUP, HEARTBEAT_MS, TYPES, Reader, Rig
 
 INITIAL_DELAY_MS = 3_000
@@ -54,8 +54,8 @@ class MixedRig(Rig):
         """A list that receives the answer."""
         from functools import partial
 
-        from broker.coordinator.outcome import Reply
-        from broker.groups.group import Client
+        from barnabas.broker.coordinator.outcome import Reply
+        from barnabas.broker.groups.group import Client
 
         answers: list[Any] = []
         reply = Reply(answers.append, answers.append)

@@ -5,13 +5,13 @@ readers, and after the disturbance every partition has one.
 from __future__ import annotations
 
 import pytest
+from barnabas.broker.groups.classic_group import ClassicGroup
+from barnabas.broker.groups.consumer_group import ConsumerGroup
+from barnabas.protocol.errors import ErrorCode
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.groups.classic_group import ClassicGroup
-from broker.groups.consumer_group import ConsumerGroup
-from protocol.errors import ErrorCode
 from tests.broker.groups.consumer_rig import GROUP, HEARTBEAT_MS, Reader
 from tests.broker.groups.test_migration import MixedRig, Old
 from tests.examples import examples
@@ -87,7 +87,7 @@ class MixedHistories(RuleBasedStateMachine):
         member = self.old[number]
         assignments: dict[str, bytes] = {}
         if member.joined.leader == member.member_id:
-            from protocol.embedded_consumer import write_assignment
+            from barnabas.protocol.embedded_consumer import write_assignment
 
             ids = [each.member_id for each in member.joined.members]
             assignments = {
@@ -185,7 +185,8 @@ class MixedHistories(RuleBasedStateMachine):
         if not isinstance(group, ConsumerGroup):
             return
         other = ConsumerGroup(GROUP)
-        from protocol.records.coordinator import decode_key, decode_versioned
+        from barnabas.protocol.records.coordinator import decode_key, decode_versioned
+
         from tests.broker.groups.consumer_rig import TYPES
 
         for key_bytes, value_bytes in self.rig.log:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from barnabas.broker.coordinator.outcome import Operation, Outcome, ProducerStamp
+from barnabas.broker.groups import offset_cleanup
+from barnabas.broker.groups.group import GroupType
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.group_log import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
 
-from broker.coordinator.outcome import Operation, Outcome, ProducerStamp
-from broker.groups import offset_cleanup
-from broker.groups.group import GroupType
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from tests.broker.groups.machine_bench import DAY_MS, WALL_MS, Bench
 from tests.broker.groups.offset_words import FakeGroup, commit, everything, fetch, txn_commit
 

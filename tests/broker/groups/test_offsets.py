@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
-from broker.coordinator.outcome import ProducerStamp
-from broker.groups.group import Commit, GroupType
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.group_log import (
+from barnabas.broker.coordinator.outcome import ProducerStamp
+from barnabas.broker.groups.group import Commit, GroupType
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.group_log import (
     LegacyOffsetCommitKey,
     LegacyOffsetCommitValue,
     OffsetCommitKey,
@@ -15,7 +14,8 @@ from protocol.messages.group_log import (
     ShareGroupMetadataKey,
     ShareGroupMetadataValue,
 )
-from protocol.records.coordinator import read_int16
+from barnabas.protocol.records.coordinator import read_int16
+
 from tests.broker.groups.machine_bench import WALL_MS, Bench, Written
 from tests.broker.groups.offset_words import (
     FakeGroup,

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from barnabas.broker.groups.topic_hashes import TopicHashes, topic_hash
+from barnabas.kraft.metadata.image import (
+    BrokerImage,
+    ClusterImage,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+    TopicsImage,
+)
 from xxhash import xxh3_64_intdigest
-
-from broker.groups.topic_hashes import TopicHashes, topic_hash
-from kraft.metadata.image import BrokerImage, ClusterImage, MetadataImage, PartitionImage, TopicImage, TopicsImage
 
 XXH3 = {
     0: 3244421341483603138,

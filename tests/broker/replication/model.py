@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from broker.replication.follower import (
+from barnabas.broker.replication.follower import (
     APPEND,
     BoundsWanted,
     FetchAnswer,
@@ -20,7 +20,7 @@ from broker.replication.follower import (
     Step,
     TruncateTo,
 )
-from broker.replication.replica import (
+from barnabas.broker.replication.replica import (
     CommittedIsr,
     Effects,
     Follow,
@@ -32,9 +32,9 @@ from broker.replication.replica import (
     Replica,
     ReplicaSettings,
 )
-from kraft.metadata.image import NO_LEADER, BrokerImage, PartitionImage
-from protocol.errors import ErrorCode
-from storage.leader_epochs import LeaderEpochs
+from barnabas.kraft.metadata.image import NO_LEADER, BrokerImage, PartitionImage
+from barnabas.protocol.errors import ErrorCode
+from barnabas.storage.leader_epochs import LeaderEpochs
 
 NODES = (1, 2, 3)
 LAG_MS = 1_000

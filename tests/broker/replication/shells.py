@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import trio
-
-from broker.fetch_sessions import FetchSessions, by_topic
-from broker.replication.fetcher import Fetchers, FetchSettings
-from broker.replication.isr_changes import IsrChanges
-from broker.replication.partition import FetchKind, Partition, PartitionHost, ReadRequest
-from broker.replication.partitions import Partitions, ReplicationSettings
-from broker.replication.replica import FollowerFetch
-from kraft.metadata.delta import MetadataDelta, TopicDelta
-from kraft.metadata.image import (
+from barnabas.broker.fetch_sessions import FetchSessions, by_topic
+from barnabas.broker.replication.fetcher import Fetchers, FetchSettings
+from barnabas.broker.replication.isr_changes import IsrChanges
+from barnabas.broker.replication.partition import FetchKind, Partition, PartitionHost, ReadRequest
+from barnabas.broker.replication.partitions import Partitions, ReplicationSettings
+from barnabas.broker.replication.replica import FollowerFetch
+from barnabas.kraft.metadata.delta import MetadataDelta, TopicDelta
+from barnabas.kraft.metadata.image import (
     EMPTY_IMAGE,
     BrokerImage,
     ClusterImage,
@@ -28,14 +27,14 @@ from kraft.metadata.image import (
     TopicImage,
     TopicsImage,
 )
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.alter_partition import (
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
     ResponsePartitionData,
     ResponseTopicData,
 )
-from protocol.messages.fetch import (
+from barnabas.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
@@ -43,29 +42,29 @@ from protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from protocol.messages.list_offsets import (
+from barnabas.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from protocol.messages.offset_for_leader_epoch import EpochEndOffset as EpochEnd
-from protocol.messages.offset_for_leader_epoch import (
+from barnabas.protocol.messages.offset_for_leader_epoch import EpochEndOffset as EpochEnd
+from barnabas.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from protocol.records.batch import read_header
-from protocol.records.builder import build_batch
-from protocol.records.record import Record
-from protocol.schema import Message, decode, encode_chunks
-from runtime.channel import ConnectionFailed, NotSent
-from runtime.decisions import Decisions
-from runtime.disk import RealDisk
-from runtime.world import FileRegion, World
-from settings.topic import TopicConfig
-from storage.log import AppendResult, PartitionLog
-from storage.segment import Folder
+from barnabas.protocol.records.batch import read_header
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.record import Record
+from barnabas.protocol.schema import Message, decode, encode_chunks
+from barnabas.runtime.channel import ConnectionFailed, NotSent
+from barnabas.runtime.decisions import Decisions
+from barnabas.runtime.disk import RealDisk
+from barnabas.runtime.world import FileRegion, World
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.log import AppendResult, PartitionLog
+from barnabas.storage.segment import Folder
 
 TOPIC = "orders"
 TOPIC_ID = bytes(15) + b"\x07"

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
-
-from broker.replication.follower import (
+from barnabas.broker.replication.follower import (
     EpochWanted,
     FetchWanted,
     Follower,
 )
-from protocol.records.batch import read_header
-from protocol.records.builder import build_batch
-from protocol.records.record import Record
-from storage.fetched_batches import ANY_EPOCH, EpochsMissing
+from barnabas.protocol.records.batch import read_header
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.record import Record
+from barnabas.storage.fetched_batches import ANY_EPOCH, EpochsMissing
+
 from tests.broker.replication.shells import ShellBroker, ShellCluster, until
 from tests.broker.replication.test_follower import Log
 from tests.storage.cleaning_rig import clean, close_segments

@@ -8,12 +8,11 @@ from typing import Any, cast
 
 import pytest
 import trio
-
-from broker.replication.fetcher import EARLIEST, FetchSettings, LeaderFetcher
-from broker.replication.follower import BoundsWanted, FetchWanted
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchRequest
-from protocol.messages.list_offsets import (
+from barnabas.broker.replication.fetcher import EARLIEST, FetchSettings, LeaderFetcher
+from barnabas.broker.replication.follower import BoundsWanted, FetchWanted
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.fetch import FetchRequest
+from barnabas.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,

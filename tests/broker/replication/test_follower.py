@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from broker.replication.follower import (
+from barnabas.broker.replication.follower import (
     APPEND,
     BoundsWanted,
     FetchAnswer,
@@ -15,8 +14,8 @@ from broker.replication.follower import (
     TruncateFullyAndStartAt,
     TruncateTo,
 )
-from protocol.errors import ErrorCode
-from storage.leader_epochs import LeaderEpochs
+from barnabas.protocol.errors import ErrorCode
+from barnabas.storage.leader_epochs import LeaderEpochs
 
 AGREED = FetchAnswer(0, -1, -1)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from broker.replication.replica import FollowerFetch, Replica, ReplicaSettings
-from kraft.metadata.image import PartitionImage
+from barnabas.broker.replication.replica import FollowerFetch, Replica, ReplicaSettings
+from barnabas.kraft.metadata.image import PartitionImage
 
 pytestmark = pytest.mark.feature("RE-05", "FI-09")
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
-from broker.replication.replica import (
+from barnabas.broker.replication.replica import (
     CommittedIsr,
     Effects,
     Follow,
@@ -18,8 +17,8 @@ from broker.replication.replica import (
     Replica,
     ReplicaSettings,
 )
-from kraft.metadata.image import NO_LEADER, BrokerImage, PartitionImage
-from protocol.errors import ErrorCode
+from barnabas.kraft.metadata.image import NO_LEADER, BrokerImage, PartitionImage
+from barnabas.protocol.errors import ErrorCode
 
 LAG_MS = 10_000
 

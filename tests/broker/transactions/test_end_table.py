@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import pytest
-
-from broker.coordinator.outcome import ProducerStamp
-from broker.transactions.transaction import (
+from barnabas.broker.coordinator.outcome import ProducerStamp
+from barnabas.broker.transactions.transaction import (
     LEGAL_PREVIOUS,
     EndStep,
     IllegalStep,
     Transaction,
     TransactionState,
 )
-from protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.errors import ErrorCode, KafkaError
 
 S = TransactionState
 E = ErrorCode

@@ -12,26 +12,32 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-
-from broker.coordinator.outcome import Now, ProducerStamp
-from broker.coordinator.shard import ShardState
-from broker.timing_wheel import TimingWheel
-from broker.transactions import markers
-from broker.transactions.machine import EndedTransaction
-from broker.transactions.markers import FIRST_RETRY_MS, LAST_RETRY_MS, MarkerWriter
-from broker.transactions.transaction import TopicPartition
-from kraft.metadata.delta import MetadataDelta
-from kraft.metadata.image import BrokerImage, ClusterImage, MetadataImage, PartitionImage, TopicImage, TopicsImage
-from protocol.errors import ErrorCode
-from protocol.messages.write_txn_markers import (
+from barnabas.broker.coordinator.outcome import Now, ProducerStamp
+from barnabas.broker.coordinator.shard import ShardState
+from barnabas.broker.timing_wheel import TimingWheel
+from barnabas.broker.transactions import markers
+from barnabas.broker.transactions.machine import EndedTransaction
+from barnabas.broker.transactions.markers import FIRST_RETRY_MS, LAST_RETRY_MS, MarkerWriter
+from barnabas.broker.transactions.transaction import TopicPartition
+from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.kraft.metadata.image import (
+    BrokerImage,
+    ClusterImage,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+    TopicsImage,
+)
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from runtime.background import Background
-from runtime.channel import ConnectionFailed
+from barnabas.runtime.background import Background
+from barnabas.runtime.channel import ConnectionFailed
 
 E = ErrorCode
 A, B, C = ("orders", 0), ("orders", 1), ("stock", 0)

@@ -9,27 +9,27 @@ from typing import Any
 
 import pytest
 import trio
-
-from broker.coordinator.coordinator import partition_for
-from broker.coordinator.outcome import ProducerStamp
-from broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
-from broker.transactions.transaction import TopicPartition, TransactionState, by_topic
-from protocol.errors import ErrorCode
-from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from protocol.messages.add_partitions_to_txn import (
+from barnabas.broker.coordinator.coordinator import partition_for
+from barnabas.broker.coordinator.outcome import ProducerStamp
+from barnabas.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
+from barnabas.broker.transactions.transaction import TopicPartition, TransactionState, by_topic
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.describe_transactions import DescribeTransactionsRequest
-from protocol.messages.end_txn import EndTxnRequest
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.list_transactions import ListTransactionsRequest
-from protocol.records.batch import read_header
-from protocol.records.control import read_end_txn
-from runtime.channel import ChannelError
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
+from barnabas.protocol.records.batch import read_header
+from barnabas.protocol.records.control import read_end_txn
+from barnabas.runtime.channel import ChannelError
+
 from tests.broker.apis.rig import Rig, on_cluster
 
 E = ErrorCode

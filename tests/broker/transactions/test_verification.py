@@ -8,21 +8,21 @@ from typing import Any, ClassVar
 
 import pytest
 import trio
-
-from broker.transactions import verification
-from broker.transactions.transaction import TopicPartition
-from broker.transactions.verification import TransactionVerifier
-from kraft.metadata.delta import MetadataDelta
-from kraft.metadata.image import BrokerImage, ClusterImage
-from protocol.errors import ErrorCode
-from protocol.messages.add_partitions_to_txn import (
+from barnabas.broker.transactions import verification
+from barnabas.broker.transactions.transaction import TopicPartition
+from barnabas.broker.transactions.verification import TransactionVerifier
+from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.kraft.metadata.image import BrokerImage, ClusterImage
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
 )
-from runtime.channel import ConnectionFailed
+from barnabas.runtime.channel import ConnectionFailed
+
 from tests.broker.apis.rig import Rig
 from tests.broker.transactions.test_transaction_requests import Producer, on_small_cluster
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from broker.coordinator.outcome import CoordinatorRecord, Now, Operation, Outcome, ProducerStamp, Reply
-from broker.transactions.machine import EndedTransaction, TransactionContext, TransactionMachine
-from broker.transactions.transaction import (
+from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Operation, Outcome, ProducerStamp, Reply
+from barnabas.broker.transactions.machine import EndedTransaction, TransactionContext, TransactionMachine
+from barnabas.broker.transactions.transaction import (
     AT_REST,
     BUMPS_EPOCH,
     LEGAL_PREVIOUS,
@@ -30,15 +30,21 @@ from broker.transactions.transaction import (
     TransactionState,
     read_transaction,
 )
-from kraft.metadata.image import FeaturesImage, MetadataImage
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages import transaction_log
-from protocol.messages.end_txn import EndTxnRequest
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.transaction_log import TransactionLogKey, TransactionLogValue
-from protocol.records.coordinator import decode_key, decode_versioned, encode_key, encode_versioned, record_types
-from runtime.decisions import Decisions
-from settings.broker import BrokerSettings
+from barnabas.kraft.metadata.image import FeaturesImage, MetadataImage
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages import transaction_log
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.messages.transaction_log import TransactionLogKey, TransactionLogValue
+from barnabas.protocol.records.coordinator import (
+    decode_key,
+    decode_versioned,
+    encode_key,
+    encode_versioned,
+    record_types,
+)
+from barnabas.runtime.decisions import Decisions
+from barnabas.settings.broker import BrokerSettings
 
 ID = "payments"
 TIMEOUT_MS = 60_000

@@ -8,29 +8,28 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import pytest
-
-from kraft.controller.controller import QuorumController
-from kraft.controller.state import ControllerDefaults, ControllerResult, Steps
-from kraft.metadata.bootstrap import bootstrap_records
-from kraft.metadata.features import SUPPORTED_FEATURES
-from kraft.metadata.image import MetadataImage, PartitionImage
-from protocol.messages.alter_partition import (
+from barnabas.kraft.controller.controller import QuorumController
+from barnabas.kraft.controller.state import ControllerDefaults, ControllerResult, Steps
+from barnabas.kraft.metadata.bootstrap import bootstrap_records
+from barnabas.kraft.metadata.features import SUPPORTED_FEATURES
+from barnabas.kraft.metadata.image import MetadataImage, PartitionImage
+from barnabas.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     BrokerState,
     RequestPartitionData,
     RequestTopicData,
     ResponsePartitionData,
 )
-from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
-from protocol.messages.create_topics import (
+from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+from barnabas.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from protocol.schema import Message
-from runtime.decisions import Decisions
+from barnabas.protocol.schema import Message
+from barnabas.runtime.decisions import Decisions
 
 CLUSTER_ID = "kraft-cluster-id-00001"
 

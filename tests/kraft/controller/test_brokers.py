@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from barnabas.kraft.metadata.image import NO_LEADER
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.broker_registration import Feature
+from barnabas.protocol.messages.controller_registration import ControllerRegistrationRequest
+from barnabas.protocol.messages.metadata_log import FenceBrokerRecord
+from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
 
-from kraft.metadata.image import NO_LEADER
-from protocol.errors import ErrorCode
-from protocol.messages.broker_registration import Feature
-from protocol.messages.controller_registration import ControllerRegistrationRequest
-from protocol.messages.metadata_log import FenceBrokerRecord
-from protocol.messages.unregister_broker import UnregisterBrokerRequest
 from tests.kraft.controller.conftest import finish
 
 
@@ -246,7 +246,7 @@ def test_replicas_of_a_failed_directory_leave_the_isr_and_the_others_stay(cluste
     cluster.heartbeat(4)
     for name in ("on-good", "on-bad"):
         cluster.create_topic(name, [4, 1, 2])
-    from protocol.messages import assign_replicas_to_dirs as assign
+    from barnabas.protocol.messages import assign_replicas_to_dirs as assign
 
     def directory(name: str, directory_id: bytes) -> assign.RequestDirectoryData:
         topic = assign.RequestTopicData(
@@ -275,7 +275,7 @@ def test_replicas_of_a_failed_directory_leave_the_isr_and_the_others_stay(cluste
 
 @pytest.mark.feature("MB-18")
 def test_a_replica_reported_in_an_offline_directory_leaves_the_isr(cluster: Any) -> None:
-    from protocol.messages import assign_replicas_to_dirs as assign
+    from barnabas.protocol.messages import assign_replicas_to_dirs as assign
 
     cluster.create_topic("t", [1, 2])
     topic_id = cluster.image.topics.by_name["t"].id

@@ -5,25 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from kraft.controller.controller import COMMANDS
-from kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
-from protocol.api_keys import API_SPECS, ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages import alter_configs as legacy
-from protocol.messages.broker_registration import Feature
-from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.delete_topics import DeleteTopicsRequest
-from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from protocol.messages.incremental_alter_configs import (
+from barnabas.kraft.controller.controller import COMMANDS
+from barnabas.kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages import alter_configs as legacy
+from barnabas.protocol.messages.broker_registration import Feature
+from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
+from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from barnabas.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from protocol.refusals import refusal_of
-from protocol.schema import decode, encode
+from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from barnabas.protocol.refusals import refusal_of
+from barnabas.protocol.schema import decode, encode
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 

@@ -5,31 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from kraft.controller.partitions import MAX_CHANGES_NOTED
-from kraft.controller.refused_registrations import MAX_KEPT
-from kraft.controller.standby_notes import note_replayed
-from kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
-from protocol.errors import ErrorCode
-from protocol.messages.alter_partition_reassignments import (
+from barnabas.kraft.controller.partitions import MAX_CHANGES_NOTED
+from barnabas.kraft.controller.refused_registrations import MAX_KEPT
+from barnabas.kraft.controller.standby_notes import note_replayed
+from barnabas.kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from protocol.messages.broker_registration import Feature, Listener
-from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from protocol.messages.incremental_alter_configs import (
+from barnabas.protocol.messages.broker_registration import Feature, Listener
+from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from barnabas.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.unregister_broker import UnregisterBrokerRequest
-from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from protocol.primitives import ZERO_UUID
-from runtime.decisions import RING_SIZE, DecisionKind, Decisions
+from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from barnabas.protocol.primitives import ZERO_UUID
+from barnabas.runtime.decisions import RING_SIZE, DecisionKind, Decisions
+
 from tests.kraft.controller.conftest import finish
 
 pytestmark = pytest.mark.feature("OB-07")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from kraft.full_directories import FULL_DIRECTORIES_TAG, report_full, reported_full
-from protocol.errors import ErrorCode
-from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from protocol.schema import decode, encode
+from barnabas.kraft.full_directories import FULL_DIRECTORIES_TAG, report_full, reported_full
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from barnabas.protocol.schema import decode, encode
 
 pytestmark = pytest.mark.feature("OP-06")
 

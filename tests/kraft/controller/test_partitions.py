@@ -5,22 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from kraft.controller.controller import QuorumController
-from kraft.controller.state import ControllerResult
-from kraft.metadata.features import ELR_VERSION
-from kraft.metadata.image import LEADER_RECOVERED, LEADER_RECOVERING, NO_LEADER
-from protocol.errors import ErrorCode
-from protocol.messages.alter_partition import AlterPartitionRequest
-from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from protocol.messages.incremental_alter_configs import (
+from barnabas.kraft.controller.controller import QuorumController
+from barnabas.kraft.controller.state import ControllerResult
+from barnabas.kraft.metadata.features import ELR_VERSION
+from barnabas.kraft.metadata.image import LEADER_RECOVERED, LEADER_RECOVERING, NO_LEADER
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.alter_partition import AlterPartitionRequest
+from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from barnabas.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from protocol.messages.metadata_log import PartitionChangeRecord
-from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from barnabas.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from barnabas.protocol.messages.metadata_log import PartitionChangeRecord
+from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 
 def set_config(cluster: Any, resource_type: int, name: str, key: str, value: str) -> int:
@@ -102,7 +101,7 @@ def test_a_broker_that_shuts_down_cannot_join_an_isr(cluster: Any) -> None:
 def test_older_brokers_name_the_isr_without_epochs(cluster: Any) -> None:
     cluster.create_topic("t", [1, 2, 3])
     topic_id = cluster.image.topics.by_name["t"].id
-    from protocol.messages.alter_partition import RequestPartitionData, RequestTopicData
+    from barnabas.protocol.messages.alter_partition import RequestPartitionData, RequestTopicData
 
     partition = RequestPartitionData(partition_index=0, new_isr=[1, 2])
     request = AlterPartitionRequest(
@@ -473,7 +472,7 @@ def test_reassignments_under_way_are_listed(cluster: Any) -> None:
     cluster.create_topic("t", [1, 2])
 
     def listed() -> Any:
-        from kraft.controller.partitions import list_partition_reassignments
+        from barnabas.kraft.controller.partitions import list_partition_reassignments
 
         return list_partition_reassignments(
             cluster.controller.committed, ListPartitionReassignmentsRequest(topics=None)

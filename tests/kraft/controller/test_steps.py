@@ -6,35 +6,35 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-from kraft.controller.controller import QuorumController
-from kraft.controller.partitions import PREFERRED_ELECTION
-from kraft.controller.standby_notes import note_replayed
-from kraft.controller.state import MAX_RECORDS_PER_OPERATION, Steps
-from kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
-from protocol.errors import ErrorCode
-from protocol.messages.alter_configs import AlterableConfig as LegacyConfig
-from protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
-from protocol.messages.alter_partition_reassignments import (
+from barnabas.kraft.controller.controller import QuorumController
+from barnabas.kraft.controller.partitions import PREFERRED_ELECTION
+from barnabas.kraft.controller.standby_notes import note_replayed
+from barnabas.kraft.controller.state import MAX_RECORDS_PER_OPERATION, Steps
+from barnabas.kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.alter_configs import AlterableConfig as LegacyConfig
+from barnabas.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
+from barnabas.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.elect_leaders import ElectLeadersRequest
-from protocol.messages.incremental_alter_configs import (
+from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest
+from barnabas.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.incremental_alter_configs import (
+from barnabas.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource as IncrementalResource,
 )
-from protocol.messages.unregister_broker import UnregisterBrokerRequest
-from protocol.schema import Message
-from runtime.decisions import Decisions
-from runtime.simulated.work import WorkCounter
+from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from barnabas.protocol.schema import Message
+from barnabas.runtime.decisions import Decisions
+from barnabas.runtime.simulated.work import WorkCounter
+
 from tests.kraft.controller.conftest import Cluster, finish
 
 MOST_CALLS = 30_000

@@ -6,20 +6,19 @@ from collections import Counter
 from typing import Any
 
 import pytest
-
-from kraft.controller.placement import UsableBroker, place_replicas
-from kraft.controller.topics import invalid_topic_name
-from kraft.metadata.image import UNASSIGNED_DIRECTORY
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from protocol.messages.create_partitions import (
+from barnabas.kraft.controller.placement import UsableBroker, place_replicas
+from barnabas.kraft.controller.topics import invalid_topic_name
+from barnabas.kraft.metadata.image import UNASSIGNED_DIRECTORY
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.primitives import ZERO_UUID, uuid_to_string
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas.protocol.primitives import ZERO_UUID, uuid_to_string
 
 
 @pytest.mark.feature("AD-01", "MB-08")
@@ -148,7 +147,7 @@ def test_assignments_by_hand_leave_counts_open_and_have_no_gaps(cluster: Any) ->
     partition = cluster.partition("t")
     assert (partition.leader, partition.isr) == (2, (2,)), "a fenced broker is no member of a new ISR"
     request = CreateTopicsRequest(topics=[CreatableTopic(name="gap", num_partitions=-1, replication_factor=-1)])
-    from protocol.messages.create_topics import CreatableReplicaAssignment
+    from barnabas.protocol.messages.create_topics import CreatableReplicaAssignment
 
     request.topics[0].assignments = [CreatableReplicaAssignment(partition_index=1, broker_ids=[1])]
     assert cluster.send(request).topics[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT

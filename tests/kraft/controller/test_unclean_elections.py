@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from kraft.controller.unclean_elections import unclean_elections
-from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from barnabas.kraft.controller.unclean_elections import unclean_elections
+from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 
 
 def commit(cluster: Any) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kraft.metadata.image import MetadataImage
-from kraft.metadata.replay import ImageReplay
+from barnabas.kraft.metadata.image import MetadataImage
+from barnabas.kraft.metadata.replay import ImageReplay
 
 
 def applied(

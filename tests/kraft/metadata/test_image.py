@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from kraft.metadata.image import (
+from barnabas.kraft.metadata.image import (
     BROKER_RESOURCE,
     EMPTY_IMAGE,
     LOST_DIRECTORY,
@@ -15,9 +14,9 @@ from kraft.metadata.image import (
     MetadataImage,
     directory_is_reserved,
 )
-from kraft.metadata.loader import MetadataLoader
-from kraft.metadata.replay import ImageReplay, ReplayError
-from protocol.messages.metadata_log import (
+from barnabas.kraft.metadata.loader import MetadataLoader
+from barnabas.kraft.metadata.replay import ImageReplay, ReplayError
+from barnabas.protocol.messages.metadata_log import (
     AbortTransactionRecord,
     AccessControlEntryRecord,
     BeginTransactionRecord,
@@ -46,7 +45,8 @@ from protocol.messages.metadata_log import (
     UserScramCredentialRecord,
     ZkMigrationStateRecord,
 )
-from protocol.schema import Message
+from barnabas.protocol.schema import Message
+
 from tests.kraft.metadata import replaying
 
 TOPIC = b"T" * 16

@@ -5,20 +5,17 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from kraft.metadata.bootstrap import UnknownLevel, bootstrap_records, metadata_version_level
-from kraft.metadata.features import (
+from barnabas.kraft.metadata.bootstrap import UnknownLevel, bootstrap_records, metadata_version_level
+from barnabas.kraft.metadata.features import (
     SUPPORTED_FEATURES,
     metadata_changes_between,
     production_levels,
     unsupported_reason,
 )
-from kraft.metadata.image import EMPTY_IMAGE, MetadataImage
-from kraft.metadata.loader import MetadataLoader
-from kraft.metadata.snapshot import difference, image_to_records
-from protocol.messages.metadata_log import (
+from barnabas.kraft.metadata.image import EMPTY_IMAGE, MetadataImage
+from barnabas.kraft.metadata.loader import MetadataLoader
+from barnabas.kraft.metadata.snapshot import difference, image_to_records
+from barnabas.protocol.messages.metadata_log import (
     AccessControlEntryRecord,
     BrokerEndpoint,
     BrokerFeature,
@@ -36,8 +33,11 @@ from protocol.messages.metadata_log import (
     TopicRecord,
     UserScramCredentialRecord,
 )
-from protocol.records.metadata import decode_metadata_record, encode_metadata_record
-from protocol.schema import Message
+from barnabas.protocol.records.metadata import decode_metadata_record, encode_metadata_record
+from barnabas.protocol.schema import Message
+from hypothesis import given
+from hypothesis import strategies as st
+
 from tests.kraft.metadata.replaying import applied
 
 GROUPS: list[list[Message]] = [
@@ -165,7 +165,7 @@ def test_the_difference_of_two_images_leads_to_the_second_and_names_the_changes(
 
 
 def test_a_loaded_snapshot_replaces_everything_even_an_open_transaction() -> None:
-    from protocol.messages.metadata_log import BeginTransactionRecord
+    from barnabas.protocol.messages.metadata_log import BeginTransactionRecord
 
     loader = MetadataLoader(image_of(GROUPS[:5]))
     loader.handle_commit(100, 7, 5, [BeginTransactionRecord()])

@@ -7,30 +7,29 @@ from typing import Any
 
 import pytest
 import trio
-
-from kraft.commit_feed import CommittedBatch
-from kraft.format import FormatRequest, format_directories
-from kraft.metadata.bootstrap import bootstrap_records
-from kraft.metadata.features import SUPPORTED_FEATURES
-from kraft.metadata.image import MetadataImage
-from kraft.metadata.loader import MetadataLoader
-from kraft.metadata_replica import MetadataReplica
-from kraft.node import run_controller
-from kraft.node_address import NodeAddress
-from kraft.replica_config import ReplicaConfig
-from protocol.api_keys import API_SPECS, ApiKey
-from protocol.errors import ErrorCode
-from protocol.headers import RequestHeader, ResponseHeader
-from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
-from protocol.messages.describe_cluster import DescribeClusterRequest
-from protocol.messages.envelope import EnvelopeRequest
-from protocol.schema import Message, decode, decode_prefix, encode
-from runtime.channel import Channel, ChannelError
-from runtime.simulated import Universe, make_world, run_simulation
-from runtime.uuids import random_uuid
-from runtime.world import ConnectionLost, World
-from settings.controller import ControllerSettings, load_controller_settings
+from barnabas.kraft.commit_feed import CommittedBatch
+from barnabas.kraft.format import FormatRequest, format_directories
+from barnabas.kraft.metadata.bootstrap import bootstrap_records
+from barnabas.kraft.metadata.features import SUPPORTED_FEATURES
+from barnabas.kraft.metadata.image import MetadataImage
+from barnabas.kraft.metadata.loader import MetadataLoader
+from barnabas.kraft.metadata_replica import MetadataReplica
+from barnabas.kraft.node import run_controller
+from barnabas.kraft.node_address import NodeAddress
+from barnabas.kraft.replica_config import ReplicaConfig
+from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.headers import RequestHeader, ResponseHeader
+from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
+from barnabas.protocol.messages.envelope import EnvelopeRequest
+from barnabas.protocol.schema import Message, decode, decode_prefix, encode
+from barnabas.runtime.channel import Channel, ChannelError
+from barnabas.runtime.simulated import Universe, make_world, run_simulation
+from barnabas.runtime.uuids import random_uuid
+from barnabas.runtime.world import ConnectionLost, World
+from barnabas.settings.controller import ControllerSettings, load_controller_settings
 
 CLUSTER_ID = "bWV0YWRhdGEtY2x1c3Rlcg"
 PORT = 9093

@@ -7,20 +7,19 @@ from typing import Any
 
 import pytest
 import trio
-
-from kraft.commit_feed import STEP_RECORDS
-from kraft.controller.request_limits import MAX_LISTED
-from kraft.decision_queue import DecisionQueue, Job
-from protocol.errors import ErrorCode
-from protocol.messages.broker_registration import BrokerRegistrationRequest, Listener
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.elect_leaders import ElectLeadersRequest
-from runtime.channel import ChannelError
-from runtime.server import Steps
-from runtime.simulated import Universe, make_world, run_simulation
-from runtime.simulated.work import WorkCounter
-from runtime.world import World
+from barnabas.kraft.commit_feed import STEP_RECORDS
+from barnabas.kraft.controller.request_limits import MAX_LISTED
+from barnabas.kraft.decision_queue import DecisionQueue, Job
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest, Listener
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest
+from barnabas.runtime.channel import ChannelError
+from barnabas.runtime.server import Steps
+from barnabas.runtime.simulated import Universe, make_world, run_simulation
+from barnabas.runtime.simulated.work import WorkCounter
+from barnabas.runtime.world import World
 
 THREE = (101, 102, 103)
 MANY = 2_000

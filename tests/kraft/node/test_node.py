@@ -6,35 +6,34 @@ from typing import Any
 
 import pytest
 import trio
-
-from kraft.metadata.image import NO_LEADER, MetadataImage
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.broker_registration import Listener
-from protocol.messages.create_acls import AclCreation, CreateAclsRequest
-from protocol.messages.create_topics import (
+from barnabas.kraft.metadata.image import NO_LEADER, MetadataImage
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest
+from barnabas.protocol.messages.broker_registration import Listener
+from barnabas.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from barnabas.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreateTopicsRequest,
 )
-from protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from protocol.messages.describe_acls import DescribeAclsRequest
-from protocol.messages.describe_cluster import DescribeClusterRequest
-from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.describe_quorum import (
+from barnabas.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from barnabas.protocol.messages.describe_acls import DescribeAclsRequest
+from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
+from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from barnabas.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     RequestPartitionData,
     RequestTopicData,
 )
-from protocol.messages.fetch import FetchRequest
-from protocol.messages.incremental_alter_configs import (
+from barnabas.protocol.messages.fetch import FetchRequest
+from barnabas.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from runtime.channel import NotSent
-from settings.errors import SettingsError
+from barnabas.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from barnabas.runtime.channel import NotSent
+from barnabas.settings.errors import SettingsError
 
 THREE = (101, 102, 103)
 
@@ -216,7 +215,7 @@ def test_brokers_forward_requests_in_envelopes(simulate: Any) -> None:
 
 @pytest.mark.feature("MB-22")
 def test_a_broken_request_in_an_envelope_harms_no_other(simulate: Any) -> None:
-    from protocol.messages.envelope import EnvelopeRequest
+    from barnabas.protocol.messages.envelope import EnvelopeRequest
 
     async def story(quorum: Any, client: Any) -> None:
         active = await client.leader()

@@ -9,20 +9,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import trio
-
-from kraft.commit_feed import CommittedBatch
-from kraft.metadata_replica import MetadataReplica, NotLeader
-from kraft.node_address import NodeAddress
-from kraft.replica_config import ReplicaConfig
-from protocol.api_keys import ApiKey
-from protocol.errors import KafkaError
-from protocol.messages.api_versions import ApiVersionsResponse
-from protocol.messages.metadata_log import ConfigRecord
-from protocol.schema import Message
-from runtime.dispatch import Call, Dispatcher
-from runtime.server import Server, ServerLimits
-from runtime.simulated import Universe
-from runtime.world import World
+from barnabas.kraft.commit_feed import CommittedBatch
+from barnabas.kraft.metadata_replica import MetadataReplica, NotLeader
+from barnabas.kraft.node_address import NodeAddress
+from barnabas.kraft.replica_config import ReplicaConfig
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.messages.api_versions import ApiVersionsResponse
+from barnabas.protocol.messages.metadata_log import ConfigRecord
+from barnabas.protocol.schema import Message
+from barnabas.runtime.dispatch import Call, Dispatcher
+from barnabas.runtime.server import Server, ServerLimits
+from barnabas.runtime.simulated import Universe
+from barnabas.runtime.world import World
 
 PORT = 9093
 CLUSTER_ID = "c3VjaC1hLWNsdXN0ZXI"

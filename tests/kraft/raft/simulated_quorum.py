@@ -12,10 +12,10 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from kraft.raft.config import RaftConfig
-from kraft.raft.fetch_answers import must_wait
-from kraft.raft.history import LOG_ORIGIN, LogHistory, OffsetAndEpoch
-from kraft.raft.messages import (
+from barnabas.kraft.raft.config import RaftConfig
+from barnabas.kraft.raft.fetch_answers import must_wait
+from barnabas.kraft.raft.history import LOG_ORIGIN, LogHistory, OffsetAndEpoch
+from barnabas.kraft.raft.messages import (
     Answer,
     BeginQuorumEpoch,
     EndQuorumEpoch,
@@ -27,11 +27,11 @@ from kraft.raft.messages import (
     Vote,
     VoteAnswer,
 )
-from kraft.raft.quorum import majority
-from kraft.raft.raft import Raft
-from kraft.raft.ready import InstallSnapshot, Ready, Send, StartSnapshot, WriteSnapshotChunk
-from kraft.raft.roles import ElectionState, Follower
-from kraft.raft.voters import ReplicaKey, VoterSet
+from barnabas.kraft.raft.quorum import majority
+from barnabas.kraft.raft.raft import Raft
+from barnabas.kraft.raft.ready import InstallSnapshot, Ready, Send, StartSnapshot, WriteSnapshotChunk
+from barnabas.kraft.raft.roles import ElectionState, Follower
+from barnabas.kraft.raft.voters import ReplicaKey, VoterSet
 
 CHUNK = 7
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
-from kraft.commit_feed import STEP_RECORDS, CommittedBatch
-from protocol.messages.metadata_log import NoOpRecord
-from protocol.schema import Message
+from barnabas.kraft.commit_feed import STEP_RECORDS, CommittedBatch
+from barnabas.protocol.messages.metadata_log import NoOpRecord
+from barnabas.protocol.schema import Message
 
 
 @pytest.mark.parametrize("count", [0, 1, STEP_RECORDS, STEP_RECORDS + 1, 5 * STEP_RECORDS, 5 * STEP_RECORDS + 7])

@@ -6,17 +6,17 @@ import random
 from collections.abc import Sequence
 
 import pytest
+from barnabas.kraft.raft.config import RaftConfig
+from barnabas.kraft.raft.election_notes import MAX_REFUSED
+from barnabas.kraft.raft.history import OffsetAndEpoch
+from barnabas.kraft.raft.messages import BeginQuorumEpoch, EndQuorumEpoch, FetchAnswer, Vote, VoteAnswer
+from barnabas.kraft.raft.raft import Raft
+from barnabas.kraft.raft.ready import Ready
+from barnabas.kraft.raft.roles import ElectionState
+from barnabas.kraft.raft.voters import VoterSet
+from barnabas.protocol.errors import ErrorCode
+from barnabas.runtime.decisions import RING_SIZE, Decisions, Note
 
-from kraft.raft.config import RaftConfig
-from kraft.raft.election_notes import MAX_REFUSED
-from kraft.raft.history import OffsetAndEpoch
-from kraft.raft.messages import BeginQuorumEpoch, EndQuorumEpoch, FetchAnswer, Vote, VoteAnswer
-from kraft.raft.raft import Raft
-from kraft.raft.ready import Ready
-from kraft.raft.roles import ElectionState
-from kraft.raft.voters import VoterSet
-from protocol.errors import ErrorCode
-from runtime.decisions import RING_SIZE, Decisions, Note
 from tests.kraft.raft.test_rules import NOW, at, fetch, follower, key, leader, log, replica, sent, vote
 
 pytestmark = pytest.mark.feature("OB-07")

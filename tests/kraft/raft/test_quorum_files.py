@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from kraft.quorum_state import CorruptQuorumState, QuorumStateFile
-from kraft.raft.history import OffsetAndEpoch
-from kraft.raft.roles import ElectionState
-from kraft.raft.voters import ReplicaKey
-from kraft.snapshots import (
+from barnabas.kraft.quorum_state import CorruptQuorumState, QuorumStateFile
+from barnabas.kraft.raft.history import OffsetAndEpoch
+from barnabas.kraft.raft.roles import ElectionState
+from barnabas.kraft.raft.voters import ReplicaKey
+from barnabas.kraft.snapshots import (
     CorruptSnapshotFile,
     SnapshotFiles,
     load_snapshot,
@@ -18,9 +17,9 @@ from kraft.snapshots import (
     read_bootstrap_records,
     snapshot_file_name,
 )
-from protocol.messages.metadata_log import ConfigRecord, FeatureLevelRecord
-from protocol.schema import Message
-from runtime.disk import RealDisk
+from barnabas.protocol.messages.metadata_log import ConfigRecord, FeatureLevelRecord
+from barnabas.protocol.schema import Message
+from barnabas.runtime.disk import RealDisk
 
 SNAPSHOT = OffsetAndEpoch(offset=1234, epoch=7)
 VOTED = ReplicaKey(3, bytes(range(16)))

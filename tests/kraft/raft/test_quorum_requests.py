@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 import trio
-
-from kraft.quorum_messages import METADATA_TOPIC_ID
-from protocol.api_keys import API_SPECS, ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages import (
+from barnabas.kraft.quorum_messages import METADATA_TOPIC_ID
+from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages import (
     begin_quorum_epoch,
     describe_quorum,
     end_quorum_epoch,
@@ -20,9 +19,10 @@ from protocol.messages import (
     fetch_snapshot,
     vote,
 )
-from protocol.schema import Message
-from runtime.channel import Channel
-from runtime.simulated import Universe, make_world, run_simulation
+from barnabas.protocol.schema import Message
+from barnabas.runtime.channel import Channel
+from barnabas.runtime.simulated import Universe, make_world, run_simulation
+
 from tests.kraft.raft.replica_cluster import CLUSTER_ID, ReplicaCluster
 
 TOPIC = "__cluster_metadata"

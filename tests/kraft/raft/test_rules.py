@@ -6,11 +6,10 @@ import random
 from dataclasses import replace
 
 import pytest
-
-from kraft.raft.config import RaftConfig
-from kraft.raft.fetch_answers import must_wait
-from kraft.raft.history import LogHistory, OffsetAndEpoch
-from kraft.raft.messages import (
+from barnabas.kraft.raft.config import RaftConfig
+from barnabas.kraft.raft.fetch_answers import must_wait
+from barnabas.kraft.raft.history import LogHistory, OffsetAndEpoch
+from barnabas.kraft.raft.messages import (
     BeginQuorumEpoch,
     EndQuorumEpoch,
     Fetch,
@@ -21,12 +20,12 @@ from kraft.raft.messages import (
     Vote,
     VoteAnswer,
 )
-from kraft.raft.own_log import CommittedRecordsLost
-from kraft.raft.raft import Raft
-from kraft.raft.ready import Ready, Send
-from kraft.raft.roles import Candidate, ElectionState, Follower, Leader, Prospective, Resigned, Unattached
-from kraft.raft.voters import NO_DIRECTORY, ReplicaKey, VoterSet
-from protocol.errors import ErrorCode
+from barnabas.kraft.raft.own_log import CommittedRecordsLost
+from barnabas.kraft.raft.raft import Raft
+from barnabas.kraft.raft.ready import Ready, Send
+from barnabas.kraft.raft.roles import Candidate, ElectionState, Follower, Leader, Prospective, Resigned, Unattached
+from barnabas.kraft.raft.voters import NO_DIRECTORY, ReplicaKey, VoterSet
+from barnabas.protocol.errors import ErrorCode
 
 NOW = 10_000
 

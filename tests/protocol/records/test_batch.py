@@ -1,11 +1,8 @@
 """Heads of batches: what a broker reads of them and writes into them."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from protocol.errors import ErrorCode
-from protocol.records.batch import (
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.records.batch import (
     BATCH_HEADER_BYTES,
     CorruptBatch,
     add_to_sequence,
@@ -15,8 +12,10 @@ from protocol.records.batch import (
     set_base_offset_and_epoch,
     set_log_append_time,
 )
-from protocol.records.builder import build_batch
-from protocol.records.record import Record, decode_records
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.record import Record, decode_records
+from hypothesis import given
+from hypothesis import strategies as st
 
 RECORDS = [Record(0, 1000, b"k", b"v"), Record(1, 1007, None, b"w"), Record(2, 1003, b"k", None)]
 

@@ -3,8 +3,7 @@
 import struct
 
 import pytest
-
-from protocol.messages.control_records import (
+from barnabas.protocol.messages.control_records import (
     Endpoint,
     KRaftVersionFeature,
     KRaftVersionRecord,
@@ -15,9 +14,9 @@ from protocol.messages.control_records import (
     VotersRecord,
     VotersVoter,
 )
-from protocol.records.batch import CorruptBatch, read_header
-from protocol.records.builder import build_batch
-from protocol.records.control import (
+from barnabas.protocol.records.batch import CorruptBatch, read_header
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.control import (
     ControlType,
     EndTxn,
     RaftControlBody,
@@ -27,7 +26,7 @@ from protocol.records.control import (
     read_end_txn,
     read_raft_control_record,
 )
-from protocol.records.record import Record, decode_records
+from barnabas.protocol.records.record import Record, decode_records
 
 
 @pytest.mark.feature("PF-18")

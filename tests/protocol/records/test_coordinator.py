@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-
-from protocol.errors import MalformedMessage
-from protocol.messages import group_log, share_log, transaction_log
-from protocol.messages.group_log import OffsetCommitKey, OffsetCommitValue
-from protocol.messages.transaction_log import TransactionLogKey, TransactionLogValue
-from protocol.records.coordinator import (
+from barnabas.protocol.errors import MalformedMessage
+from barnabas.protocol.messages import group_log, share_log, transaction_log
+from barnabas.protocol.messages.group_log import OffsetCommitKey, OffsetCommitValue
+from barnabas.protocol.messages.transaction_log import TransactionLogKey, TransactionLogValue
+from barnabas.protocol.records.coordinator import (
     decode_key,
     decode_versioned,
     encode_key,

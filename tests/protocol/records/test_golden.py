@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from protocol.records.batch import BatchHeader, crc_is_valid, iterate_batches
-from protocol.records.builder import build_batch
-from protocol.records.record import Record, decode_records
+from barnabas.protocol.records.batch import BatchHeader, crc_is_valid, iterate_batches
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.record import Record, decode_records
 
 VECTORS = Path(__file__).parent.parent / "data" / "record-batches.jsonl.gz"
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}

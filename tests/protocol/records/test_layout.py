@@ -18,14 +18,14 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from barnabas.protocol.records import layout as imported
+from barnabas.protocol.records import scan as imported_scan
+from barnabas.protocol.records.batch import CorruptBatch
+from barnabas.protocol.records.layout import Fields, Headers
+from barnabas.protocol.records.runs import check_in_runs, walk_in_runs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.records import layout as imported
-from protocol.records import scan as imported_scan
-from protocol.records.batch import CorruptBatch
-from protocol.records.layout import Fields, Headers
-from protocol.records.runs import check_in_runs, walk_in_runs
 from tests.examples import examples
 
 ROOT = Path(__file__).resolve().parents[3]

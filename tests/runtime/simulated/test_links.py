@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 import trio
-
-from runtime.simulated import Universe, make_world, run_simulation
-from runtime.simulated.links import FIRST_RETRANSMISSION_MS, Badness
-from runtime.world import Connection, ConnectionLost, DialFailed, DialRefused, World
+from barnabas.runtime.simulated import Universe, make_world, run_simulation
+from barnabas.runtime.simulated.links import FIRST_RETRANSMISSION_MS, Badness
+from barnabas.runtime.world import Connection, ConnectionLost, DialFailed, DialRefused, World
 
 pytestmark = pytest.mark.feature("FI-05")
 

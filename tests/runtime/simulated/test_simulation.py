@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 import trio
-
-from runtime.simulated import NodeKilled, Universe, make_world, run_simulation
-from runtime.simulated.determinism import RealWorldTouched, SimulationStuck
-from runtime.world import ConnectionLost, DialFailed, World
+from barnabas.runtime.simulated import NodeKilled, Universe, make_world, run_simulation
+from barnabas.runtime.simulated.determinism import RealWorldTouched, SimulationStuck
+from barnabas.runtime.world import ConnectionLost, DialFailed, World
 
 pytestmark = pytest.mark.feature("FI-05")
 

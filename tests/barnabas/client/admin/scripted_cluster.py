@@ -6,24 +6,24 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import trio
-
-from barnabas.client.admin import Admin
-from protocol.api_keys import API_SPECS, ApiKey
-from protocol.errors import ErrorCode
-from protocol.framing import response_prefix
-from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
-from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.metadata import (
+from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.framing import response_prefix
+from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from barnabas.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from protocol.schema import Message, decode, encode_chunks
-from runtime.server import Request, ResponseSlot, ServerLimits, serve_listener
-from runtime.simulated import Universe, make_world, run_simulation
-from runtime.world import World
+from barnabas.protocol.schema import Message, decode, encode_chunks
+from barnabas.runtime.server import Request, ResponseSlot, ServerLimits, serve_listener
+from barnabas.runtime.simulated import Universe, make_world, run_simulation
+from barnabas.runtime.world import World
+
+from barnabas.client.admin import Admin
 
 PORT = 9092
 Answer = Callable[[int, Any], Message | bytes | None]

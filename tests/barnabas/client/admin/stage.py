@@ -9,28 +9,28 @@ from dataclasses import dataclass
 from typing import Any
 
 import trio
-
-from barnabas.client.admin import Admin, NewTopic
-from barnabas.client.cluster import Cluster
-from barnabas.client.metadata import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages import consumer_group_heartbeat as heartbeat
-from protocol.messages import streams_group_heartbeat as streams
-from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from protocol.messages.consumer_protocol import (
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages import consumer_group_heartbeat as heartbeat
+from barnabas.protocol.messages import streams_group_heartbeat as streams
+from barnabas.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from barnabas.protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentTopicPartition,
     ConsumerProtocolSubscription,
 )
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from protocol.records.builder import build_batch
-from protocol.records.record import Record
-from protocol.schema import Message, encode
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.record import Record
+from barnabas.protocol.schema import Message, encode
+
+from barnabas.client.admin import Admin, NewTopic
+from barnabas.client.cluster import Cluster
+from barnabas.client.metadata import TopicPartition
 
 GROUP, TRANSACTION = 0, 1
 LEAVES = -1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
+from barnabas.protocol.errors import KafkaError
 
 from barnabas.client.admin import (
     AbortTransactionSpec,
@@ -51,7 +52,6 @@ from barnabas.client.errors import (
 )
 from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
-from protocol.errors import KafkaError
 from tests.barnabas.client.admin.stage import Stage
 
 NO_SUCH_ID = "AAAAAAAAAAAAAAAAAAAAZg"

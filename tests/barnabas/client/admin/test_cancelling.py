@@ -7,6 +7,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.messages import delete_groups
+from barnabas.runtime.simulated import Universe
 
 from barnabas.client.admin import (
     AbortTransactionSpec,
@@ -28,10 +32,6 @@ from barnabas.client.admin import (
 )
 from barnabas.client.metadata import TopicPartition
 from barnabas.testing.simulated import SimulatedClusterForTests
-from protocol.api_keys import ApiKey
-from protocol.errors import KafkaError
-from protocol.messages import delete_groups
-from runtime.simulated import Universe
 from tests.barnabas.client.admin.scripted_cluster import ScriptedCluster
 from tests.barnabas.client.admin.stories import NO_SUCH_ID
 from tests.barnabas.client.cancel_points import (

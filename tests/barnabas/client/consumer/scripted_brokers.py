@@ -6,12 +6,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 
 import trio
-
-from barnabas.client.cluster import Cluster
-from barnabas.client.metadata import TopicPartition
-from broker.fetch_sessions import FetchSessions, TopicKey, by_topic
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import (
+from barnabas.broker.fetch_sessions import FetchSessions, TopicKey, by_topic
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -19,25 +16,28 @@ from protocol.messages.fetch import (
     LeaderIdAndEpoch,
     PartitionData,
 )
-from protocol.messages.list_offsets import (
+from barnabas.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from protocol.messages.offset_for_leader_epoch import (
+from barnabas.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from protocol.records.batch import iterate_batches
-from protocol.records.builder import build_batch
-from protocol.records.record import Record, decode_records
-from protocol.schema import Message
-from runtime.server import Request
-from runtime.simulated import Universe, make_world
+from barnabas.protocol.records.batch import iterate_batches
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.record import Record, decode_records
+from barnabas.protocol.schema import Message
+from barnabas.runtime.server import Request
+from barnabas.runtime.simulated import Universe, make_world
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.metadata import TopicPartition
 from tests.barnabas.client.fake_cluster import PORT, SETTINGS, FakeCluster, FakePartition
 
 MAX_ANSWER_BYTES = 2000

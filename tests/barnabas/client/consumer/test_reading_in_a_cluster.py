@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
+from barnabas.settings.broker import RACK_AWARE_SELECTOR
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import FROM_EARLIEST, PartitionReader, ReadingSettings, open_reader
@@ -15,7 +16,6 @@ from barnabas.client.producer import Producer
 from barnabas.client.session import open_cluster
 from barnabas.client.settings import ClientSettings
 from barnabas.testing.simulated import SimulatedClusterForTests
-from settings.broker import RACK_AWARE_SELECTOR
 
 T0 = TopicPartition("t", 0)
 IMPATIENT = {"request_timeout_ms": 3_000, "retry_backoff_ms": 20, "retry_backoff_max_ms": 200}

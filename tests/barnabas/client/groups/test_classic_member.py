@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from barnabas.protocol.schema import Message
 
 from barnabas.client.errors import ConfigException
 from barnabas.client.groups.assignor import Assignment, Assignor, GroupTopics, Subscriber
@@ -12,12 +18,6 @@ from barnabas.client.groups.assignors import AssignorOption
 from barnabas.client.groups.classic_member import ClassicMember, MemberState
 from barnabas.client.groups.membership import Change, ChangeKind, GroupSettings, Leaving, Subscription
 from barnabas.client.metadata import TopicPartition
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
-from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from protocol.schema import Message
 
 pytestmark = pytest.mark.feature("CG-07", "CG-08", "CG-09")
 

@@ -8,6 +8,10 @@ from typing import Any, Unpack
 
 import pytest
 import trio
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import read_header
+from barnabas.runtime.simulated import run_simulation
 
 import barnabas.client
 from barnabas.client import errors
@@ -23,10 +27,6 @@ from barnabas.client.producer import (
     RoundRobinPartitioner,
     Unknown,
 )
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import read_header
-from runtime.simulated import run_simulation
 from tests.barnabas.client.fake_cluster import FakeCluster, FakePartition, Fate, with_client
 
 SMALL: ProducerOptions = {

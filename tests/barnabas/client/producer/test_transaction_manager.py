@@ -3,6 +3,20 @@
 from __future__ import annotations
 
 import pytest
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
+from barnabas.protocol.messages.end_txn import EndTxnResponse
+from barnabas.protocol.messages.init_producer_id import InitProducerIdResponse
+from barnabas.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 
 from barnabas.client.errors import IllegalStateException, ProducerFencedException
 from barnabas.client.groups.membership import ConsumerGroupMetadata
@@ -14,20 +28,6 @@ from barnabas.client.producer.transaction_manager import (
     TransactionManager,
     TransactionState,
     Verdict,
-)
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
-from protocol.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnPartitionResult,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopicResult,
-)
-from protocol.messages.end_txn import EndTxnResponse
-from protocol.messages.init_producer_id import InitProducerIdResponse
-from protocol.messages.txn_offset_commit import (
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
 )
 
 pytestmark = pytest.mark.feature("TX-12")
