@@ -11,7 +11,7 @@ from typing import Any
 
 from setuptools import setup
 
-MODULES = ["protocol/records/layout.py", "protocol/records/scan.py"]
+MODULES = ["barnabas/protocol/records/layout.py", "barnabas/protocol/records/scan.py"]
 
 
 def extensions() -> list[Any]:

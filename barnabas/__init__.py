@@ -11,8 +11,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from barnabas.shadowed_packages import FOR_CLIENTS, refuse_shadowed_packages
-
 if TYPE_CHECKING:
     from barnabas import sync
     from barnabas.client import errors
@@ -103,8 +101,6 @@ if TYPE_CHECKING:
     from barnabas.client.producer.record_metadata import Acked, Failed, RecordMetadata, Unknown
 
     __version__: str
-
-refuse_shadowed_packages(FOR_CLIENTS)
 
 _MODULES = {"errors": "barnabas.client.errors", "sync": "barnabas.sync"}
 _NAMES = {
@@ -229,7 +225,7 @@ def __getattr__(name: str) -> object:
     if name in _MODULES:
         found: object = import_module(_MODULES[name])
     elif name == "__version__":
-        found = import_module("runtime.version").version()
+        found = import_module("barnabas.runtime.version").version()
     elif name in __all__:
         found = getattr(import_module(_HOMES.get(name, _HOME_OF_THE_REST)), name)
     else:

@@ -15,9 +15,9 @@ from datetime import date
 from pathlib import Path
 
 import faults
-from barnabas.protocol.records.record import COMPILED
 
 import clients
+from barnabas.protocol.records.record import COMPILED
 
 HEAD = """# Beside Apache Kafka
 

@@ -22,11 +22,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from barnabas.runtime.decisions import DecisionKind, Decisions
 from measuring import Meter, Results, read_pids
 
 from barnabas import NewTopic, sync
 from barnabas.cluster.layout import Layout
+from barnabas.runtime.decisions import DecisionKind, Decisions
 
 PARTITIONS = 12
 NOTES = 20_000

@@ -1,4 +1,4 @@
-"""`python -m broker CONFIG` runs a broker."""
+"""`python -m barnabas.broker CONFIG` runs a broker."""
 
 import sys
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 import trio
+
 from barnabas.broker.traffic import Conversions
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import BatchHeader, read_header

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 import trio
+
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.runtime.channel import Channel, ChannelError, UnsupportedVersion
 from barnabas.runtime.world import World

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import trio
+
 from barnabas.broker.controller_channel import ControllerChannel
 from barnabas.broker.lifecycle import BrokerLifecycle
 from barnabas.broker.log_store import LogStore

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import trio
+
 from barnabas.runtime.world import World
 from barnabas.storage.directories import LogDirectories
 from barnabas.storage.log_directory import LogDirectory

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import trio
+
 from barnabas.broker.coordinator.coordinator import Coordinator
 from barnabas.broker.coordinator.shard import ShardState
 from barnabas.broker.current_settings import CurrentSettings

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 import trio
+
 from barnabas.broker.controller_channel import ControllerChannel
 from barnabas.kraft.full_directories import report_full
 from barnabas.protocol.errors import ErrorCode, KafkaError, error_code

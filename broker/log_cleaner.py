@@ -11,6 +11,7 @@ import logging
 from contextlib import closing
 
 import trio
+
 from barnabas.broker.current_settings import CurrentSettings
 from barnabas.broker.log_store import LogStore
 from barnabas.broker.traffic import CleanerWork

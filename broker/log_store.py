@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 
 import trio
+
 from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.primitives import ZERO_UUID

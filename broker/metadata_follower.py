@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import trio
+
 from barnabas.broker.metadata_publisher import MetadataPublisher
 from barnabas.kraft.commit_feed import CommittedBatch
 from barnabas.kraft.metadata.delta import MetadataDelta

@@ -1,6 +1,6 @@
 """A broker: its parts, the order in which they start, and the order in which they stop.
 
-disks ─► metadata log (observer) ─► registered ─► caught up ─► partitions ─► listeners ─► unfenced
+    disks ─► metadata log (observer) ─► registered ─► caught up ─► partitions ─► listeners ─► unfenced
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from functools import cache, partial
 from typing import Any
 
 import trio
+
 from barnabas.broker.apis.api_versions import ApiVersionsPorts
 from barnabas.broker.apis.configs import ConfigPorts
 from barnabas.broker.apis.delete_records import DeleteRecordsPorts
@@ -232,7 +233,9 @@ class BrokerNode:
         """Partitions, the fetchers that follow leaders, and the requests that wait for partitions."""
         settings, world = self._static, self.world
         self._isr_changes = IsrChanges(settings.node_id, self._broker_epoch, self._alter_partition)
-        self.fetchers = Fetchers(world, self._nursery, self._fetch_settings(), self._broker_epoch, self._channel_to)
+        self.fetchers = Fetchers(
+            world, self._nursery, self._fetch_settings(), self._broker_epoch, self._channel_to
+        )
         self.fetches: Purgatory[PartitionKey] = Purgatory(self.wheel)
         self.deletions: Purgatory[PartitionKey] = Purgatory(self.wheel)
         self._limits = ServerLimits.of(settings, world.memory_bytes)
@@ -262,7 +265,9 @@ class BrokerNode:
             self._topic_config,
             self._broker_epoch,
         )
-        self.publisher = MetadataPublisher(self.partitions.prepare, self.store.make_logs, self._announce, self._publish)
+        self.publisher = MetadataPublisher(
+            self.partitions.prepare, self.store.make_logs, self._announce, self._publish
+        )
 
     def _wire_coordinators(self) -> None:
         """Groups, transactions, and what both need."""
@@ -585,7 +590,9 @@ class BrokerNode:
         return Channel(self.world, self._nursery, node.host, node.port, client_id=client_id)
 
     async def _alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        response: AlterPartitionResponse = await self._isr_channel.call(request, timeout_ms=ALTER_PARTITION_TIMEOUT_MS)
+        response: AlterPartitionResponse = await self._isr_channel.call(
+            request, timeout_ms=ALTER_PARTITION_TIMEOUT_MS
+        )
         return response
 
     def _directory_failed(self, directory: LogDirectory, lost: list[PartitionLog]) -> None:

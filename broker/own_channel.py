@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import trio
+
 from barnabas.protocol.schema import Message
 from barnabas.runtime.channel import CallTimedOut
 from barnabas.runtime.server import Steps

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import trio
+
 from barnabas.broker.coordinator.coordinator import Coordinator
 from barnabas.broker.log_cleaner import LogCleaner
 from barnabas.broker.log_store import LogStore

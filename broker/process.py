@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import trio
+
 from barnabas.broker.node import run_broker
 from barnabas.runtime.process import Program, host_name, run_process
 from barnabas.runtime.real import real_world
@@ -32,5 +33,5 @@ class _Run:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `python -m broker CONFIG`; returns its exit code."""
+    """Runs `python -m barnabas.broker CONFIG`; returns its exit code."""
     return run_process("broker", sys.argv[1:] if argv is None else argv, load)

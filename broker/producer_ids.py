@@ -6,6 +6,7 @@ An id is never handed out twice: a block belongs to one broker epoch, and the re
 from __future__ import annotations
 
 import trio
+
 from barnabas.broker.controller_channel import ControllerChannel
 from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
 from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse

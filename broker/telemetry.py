@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from barnabas.broker.otlp import MalformedTelemetry, Point, read_metrics
 from barnabas.broker.patterns import Pattern, PatternError
 from barnabas.kraft.metadata.image import CLIENT_METRICS_RESOURCE, ConfigResource
@@ -26,7 +28,6 @@ from barnabas.protocol.records.compression import Compression, decompress
 from barnabas.runtime.metrics import Family, Labels
 from barnabas.runtime.uuids import random_uuid
 from barnabas.runtime.world import Chance
-from crc32c import crc32c
 
 log = logging.getLogger(__name__)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import trio
+
 from barnabas.broker.timing_wheel import TimingWheel
 from barnabas.runtime.world import World
 

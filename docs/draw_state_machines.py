@@ -13,9 +13,8 @@ from typing import NamedTuple
 from barnabas.broker.groups import classic_state, consumer_group, consumer_member
 from barnabas.broker.groups.state_transitions import Moves, State
 from barnabas.broker.transactions import transaction
-from barnabas.storage import cleaning
-
 from barnabas.client.producer import transaction_manager as client_transactions
+from barnabas.storage import cleaning
 
 PAGE = Path(__file__).resolve().parent / "state-machines.md"
 

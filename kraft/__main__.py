@@ -1,4 +1,4 @@
-"""`python -m kraft CONFIG` runs a controller."""
+"""`python -m barnabas.kraft CONFIG` runs a controller."""
 
 import sys
 

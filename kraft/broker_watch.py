@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 
 import trio
+
 from barnabas.kraft.metadata.image import BrokerImage, Endpoint
 from barnabas.runtime.liveness import process_is_gone
 from barnabas.runtime.world import World

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Protocol
 
 import trio
+
 from barnabas.kraft.metadata_log import MetadataLog
 from barnabas.kraft.raft.ready import LeaderAndEpoch
 from barnabas.protocol.errors import KafkaError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import trio
+
 from barnabas.kraft.controller_service import Command, ControllerService
 from barnabas.kraft.metadata.features import CONTROLLER_REGISTRATION_SINCE, SUPPORTED_FEATURES
 from barnabas.protocol.errors import ErrorCode

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import trio
+
 from barnabas.kraft.broker_watch import BrokerWatch
 from barnabas.kraft.commit_feed import CommittedBatch
 from barnabas.kraft.controller.controller import QuorumController
@@ -151,10 +152,12 @@ class ControllerService:
             command.answer(None, False)
             return
         except KafkaError as error:
-            if error.code is not ErrorCode.RECORD_LIST_TOO_LARGE:
+            code, message = error.code, error.message
+            if code is ErrorCode.RECORD_LIST_TOO_LARGE:
+                code, message = ErrorCode.POLICY_VIOLATION, "the records of the operation do not fit one batch"
+            elif code is not ErrorCode.INVALID_UPDATE_VERSION:
                 raise
-            message = "the records of the operation do not fit one batch"
-            refusal = yield partial(self.core.refuse, request, version, ErrorCode.POLICY_VIOLATION, message)
+            refusal = yield partial(self.core.refuse, request, version, code, message)
             command.answer(refusal.response, True)
             return
         self.times.processing.took(self.stopwatch() - began)

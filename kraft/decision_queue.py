@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import trio
+
 from barnabas.runtime.request_times import Spread
 from barnabas.runtime.server import Steps
 from barnabas.runtime.turns import BUDGET_SECONDS, TURN_SECONDS

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 
 import trio
+
 from barnabas.kraft.commit_feed import CommitFeed, CommittedBatch, MetadataListener, OnCommitted
 from barnabas.kraft.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
 from barnabas.kraft.metadata_log import MAX_BATCH_BYTES, MetadataLog

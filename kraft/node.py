@@ -8,6 +8,7 @@ from functools import partial
 from typing import cast
 
 import trio
+
 from barnabas.kraft.controller.controller import QuorumController
 from barnabas.kraft.controller.state import ControllerDefaults
 from barnabas.kraft.controller_apis import make_dispatcher

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import trio
+
 from barnabas.kraft.node import run_controller
 from barnabas.runtime.process import Program, host_name, run_process
 from barnabas.runtime.real import real_world
@@ -34,5 +35,5 @@ class _Run:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code of `python -m kraft CONFIG`."""
+    """The exit code of `python -m barnabas.kraft CONFIG`."""
     return run_process("kraft", sys.argv[1:] if argv is None else argv, load)

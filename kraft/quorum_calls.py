@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
+
 from barnabas.kraft.node_address import NodeAddress
 from barnabas.kraft.quorum_messages import QuorumMessages, ReadAnswer, UnusableAnswer
 from barnabas.kraft.quorum_peers import QuorumPeers

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import trio
+
 from barnabas.kraft.node_address import NodeAddress
 from barnabas.kraft.raft.messages import Fetch, FetchSnapshot, Request
 from barnabas.protocol.schema import Message

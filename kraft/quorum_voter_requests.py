@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
+
 from barnabas.kraft.metadata.features import KRAFT_VERSION
 from barnabas.kraft.quorum_messages import QuorumMessages, RefusedRequest
 from barnabas.kraft.raft.messages import VoterChangeAnswer

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
+
 from barnabas.kraft.raft.history import OffsetAndEpoch
 from barnabas.kraft.raft.ready import InstallSnapshot, SnapshotStep, StartSnapshot, WriteSnapshotChunk
 from barnabas.kraft.raft.voter_history import QuorumRecord

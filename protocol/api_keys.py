@@ -188,7 +188,7 @@ class ApiSpec:
         return f"{self.name} {self.min_version}-{self.max_version}"
 
     def _load(self) -> None:
-        module = import_module(f"protocol.messages.{self.key.name.lower()}")
+        module = import_module(f"barnabas.protocol.messages.{self.key.name.lower()}")
         self._request_type = getattr(module, self.name + "Request")
         self._response_type = getattr(module, self.name + "Response")
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import trio
+
 from barnabas.runtime.world import Bytes, Connection, ConnectionLost, Listener, World
 
 log = logging.getLogger(__name__)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import trio
+
 from barnabas.protocol.client_exchange import MAX_HANDSHAKE_BYTES
 from barnabas.protocol.errors import MalformedMessage
 from barnabas.runtime.frames import FrameError, FrameReader

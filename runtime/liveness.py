@@ -8,6 +8,7 @@ then the dial is repeated.
 from __future__ import annotations
 
 import trio
+
 from barnabas.runtime.world import ConnectionLost, DialFailed, DialRefused, World
 
 PAUSE_MS = 5

@@ -14,6 +14,7 @@ from itertools import accumulate, islice
 from typing import Any, Literal, NamedTuple, cast
 
 import trio
+
 from barnabas.protocol.errors import ErrorCode
 from barnabas.runtime.http import HttpRequest, HttpResponse
 from barnabas.runtime.observatory import Page

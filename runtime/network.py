@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import trio
+
 from barnabas.runtime.disk import RealFile
 from barnabas.runtime.world import Bytes, Connection, ConnectionLost, DialFailed, DialRefused, File, Listener
 

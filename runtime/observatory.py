@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
 import trio
+
 from barnabas.runtime.http import HttpRequest, HttpResponse, HttpServer
 from barnabas.runtime.world import World
 from barnabas.settings.listeners import Endpoint

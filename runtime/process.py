@@ -1,7 +1,8 @@
 """The process around a node: arguments, log, signals, memory, exit code.
 
-`python -m broker` and `python -m kraft` call `run_process`; the launcher of a local cluster loads programs itself and
-calls `run_program` after it forked. Knows no node: it runs a `Program` that the `load` of the role made.
+`python -m barnabas.broker` and `python -m barnabas.kraft` call `run_process`; the launcher of a local cluster loads
+programs itself and calls `run_program` after it forked. Knows no node: it runs a `Program` that the `load` of the role
+made.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import trio
+
 from barnabas.runtime.request_times import request_log
 from barnabas.runtime.visible import visible
 from barnabas.runtime.watchdog import Watchdog

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import trio
+
 from barnabas.runtime.clocks import MonotonicClock, WallClock
 from barnabas.runtime.descriptors import count_descriptors
 from barnabas.runtime.disk import RealDisk

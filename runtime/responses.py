@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 
 import trio
+
 from barnabas.runtime.memory import Counted
 from barnabas.runtime.outgoing import Outgoing
 from barnabas.runtime.request import Timed

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import trio
+
 from barnabas.runtime.descriptors import DescriptorBudget
 from barnabas.runtime.flusher import Flusher
 from barnabas.runtime.frames import SCRATCH_BYTES

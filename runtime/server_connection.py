@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 
 import trio
+
 from barnabas.protocol.errors import MalformedMessage
 from barnabas.protocol.framing import parse_request_header
 from barnabas.runtime.frames import FrameError, FrameReader

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import trio
+
 from barnabas.runtime.service import Service
 from barnabas.runtime.steps import RunningSteps
 from barnabas.runtime.turns import BUDGET_SECONDS, ROUND_SECONDS, TURN_SECONDS, Share

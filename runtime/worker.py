@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import trio
+
 from barnabas.runtime.world import RunBlocking
 
 T = TypeVar("T")

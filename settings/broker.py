@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pydantic import Field
+
 from barnabas.settings.errors import SettingsError
 from barnabas.settings.loading import Source, load_node
 from barnabas.settings.node import NodeSettings
-from pydantic import Field
 
 _LONG_MAX = (1 << 63) - 1
 _INT_MAX = (1 << 31) - 1

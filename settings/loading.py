@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from pydantic import ValidationError
+
 from barnabas.settings.definitions import closest_key, find_broker_key, is_plugin_key
 from barnabas.settings.errors import SettingsError
 from barnabas.settings.listeners import (
@@ -21,7 +23,6 @@ from barnabas.settings.listeners import (
 )
 from barnabas.settings.node import HTTP_LISTENER, LEAST_MEMORY_BYTES, MEMORY_LIMIT, NodeSettings, acts_on
 from barnabas.settings.properties import parse_properties
-from pydantic import ValidationError
 
 Node = TypeVar("Node", bound=NodeSettings)
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from barnabas.settings.effects import WITHOUT_EFFECT_YET
 from barnabas.settings.errors import SettingsError
 from barnabas.settings.listeners import Endpoint, Listener, Voter
 from barnabas.settings.topic import BROKER_SYNONYMS, TopicConfig
-from pydantic import BaseModel, ConfigDict, Field
 
 _LONG_MAX = (1 << 63) - 1
 _INT_MAX = (1 << 31) - 1

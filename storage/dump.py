@@ -1,4 +1,4 @@
-"""Shell: prints the content of log files: `python -m storage.dump FILE…`.
+"""Shell: prints the content of log files: `python -m barnabas.storage.dump FILE…`.
 
 Reads segments, metadata snapshots, indexes, producer snapshots and checkpoints, of Kafka and of Barnabas, and changes
 nothing. The type of a file follows from its name. For a file of another format it prints one line to stderr, and the
@@ -285,7 +285,8 @@ def _producer_lines(data: bytes) -> Iterator[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status: 1 if a file could not be printed completely."""
-    parser = argparse.ArgumentParser(prog="python -m storage.dump", description=(__doc__ or "").partition("\n")[0])
+    summary = (__doc__ or "").partition("\n")[0]
+    parser = argparse.ArgumentParser(prog="python -m barnabas.storage.dump", description=summary)
     parser.add_argument("files", nargs="+", metavar="FILE")
     parser.add_argument("--batches", action="store_true", help="print batches without their records")
     options = parser.parse_args(arguments)

@@ -14,13 +14,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from barnabas.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from barnabas.protocol.messages.producer_snapshot import ProducerEntry as SnapshotEntry
 from barnabas.protocol.messages.producer_snapshot import ProducerSnapshot
 from barnabas.protocol.records.batch import MAX_INT32, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, BatchHeader
 from barnabas.protocol.records.control import EndTxn
 from barnabas.protocol.schema import decode, encode
-from crc32c import crc32c
 
 BATCHES_KEPT = 5
 """Maximum number of batches that an idempotent producer has in flight."""

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from barnabas.protocol.records.batch import (
     BATCH_HEADER_BYTES,
     NO_TIMESTAMP,
@@ -35,7 +37,6 @@ from barnabas.storage.names import (
     offset_file_name,
 )
 from barnabas.storage.transaction_index import AbortedIndex
-from crc32c import crc32c
 
 _log = logging.getLogger(__name__)
 

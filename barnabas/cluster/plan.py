@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-MODULES = {"broker": "broker.process", "controller": "kraft.process"}
+MODULES = {"broker": "barnabas.broker.process", "controller": "barnabas.kraft.process"}
 """The module with the `load` of each role."""
 
 

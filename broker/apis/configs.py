@@ -144,7 +144,9 @@ def _check_own_id(ports: ConfigPorts, name: str) -> None:
     """A broker can describe only its own file and its own loggers."""
     own_id = ports.node_id
     if name != str(own_id):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {own_id}; send the request to broker {name!r}")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"this is broker {own_id}; send the request to broker {name!r}"
+        )
 
 
 def _loggers() -> list[logging.Logger]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import trio
+
 from barnabas.broker.apis.partition_lookup import PartitionLookup
 from barnabas.broker.current_settings import CurrentSettings
 from barnabas.broker.fetch_sessions import (

@@ -62,7 +62,9 @@ def _answer(ports: FindCoordinatorPorts, listener_name: str, key_type: int, key:
     try:
         node = _coordinator(ports, listener_name, key_type, key)
     except KafkaError as error:
-        return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message)
+        return Coordinator(
+            key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message
+        )
     return Coordinator(key=key, node_id=node.node_id, host=node.host, port=node.port)
 
 

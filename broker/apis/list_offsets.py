@@ -100,7 +100,9 @@ def _known_to(version: int, code: ErrorCode) -> ErrorCode:
     return code
 
 
-def _look_up(partition: Partition, request: ListOffsetsRequest, asked: ListOffsetsPartition, call: Call) -> Found:
+def _look_up(
+    partition: Partition, request: ListOffsetsRequest, asked: ListOffsetsPartition, call: Call
+) -> Found:
     log, timestamp = partition.log, asked.timestamp
     if timestamp < EARLIEST_PENDING_UPLOAD or call.version < FIRST_VERSION.get(timestamp, 0):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)

@@ -97,7 +97,9 @@ def _controller_for_clients(own_id: int, nodes: dict[int, Node]) -> int:
     return own_id if own_id in nodes else next(iter(nodes), NO_LEADER)
 
 
-def _describe_all(cache: MetadataCache, call: Call, response: MetadataResponse) -> Generator[Any, Any, Sequence[str]]:
+def _describe_all(
+    cache: MetadataCache, call: Call, response: MetadataResponse
+) -> Generator[Any, Any, Sequence[str]]:
     """Add the requested topics, one at a time. Returns the missing ones that are to be created."""
     request: MetadataRequest = call.message
     meter = Meter(call)
@@ -141,7 +143,9 @@ def _describe_all(cache: MetadataCache, call: Call, response: MetadataResponse) 
 
 
 def _failed(error: ErrorCode, name: str | None, topic_id: bytes) -> MetadataResponseTopic:
-    return MetadataResponseTopic(error_code=error, name=name, topic_id=topic_id, is_internal=name in INTERNAL_TOPICS)
+    return MetadataResponseTopic(
+        error_code=error, name=name, topic_id=topic_id, is_internal=name in INTERNAL_TOPICS
+    )
 
 
 def _describe_partition(

@@ -262,7 +262,9 @@ class ProduceOperation:
         if error is not None:
             raise KafkaError(error)
 
-    def _take_transactional(self, partition: Partition, batch: ProducedBatch, answer: PartitionProduceResponse) -> None:
+    def _take_transactional(
+        self, partition: Partition, batch: ProducedBatch, answer: PartitionProduceResponse
+    ) -> None:
         """Refused: nobody could end its transaction, and read_committed consumers would wait at its start for ever."""
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "the request has no transactional id")
 

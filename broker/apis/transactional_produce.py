@@ -81,7 +81,9 @@ class TransactionalProduce(ProduceOperation):
         self._unverified: list[_Piece] | None = []
         """Pieces that `_all_tried` found to need verification; None afterwards."""
 
-    def _take_transactional(self, partition: Partition, batch: ProducedBatch, answer: PartitionProduceResponse) -> None:
+    def _take_transactional(
+        self, partition: Partition, batch: ProducedBatch, answer: PartitionProduceResponse
+    ) -> None:
         if not batch.header.has_producer_id:
             raise KafkaError(ErrorCode.INVALID_RECORD, "a transactional batch needs a producer id")
         if self._call.is_large:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 import trio
+
 from barnabas.broker.coordinator.outcome import (
     CoordinatorRecord,
     Machine,

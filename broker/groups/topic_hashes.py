@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from barnabas.kraft.metadata.image import ClusterImage, MetadataImage, TopicImage
 from xxhash import xxh3_64_intdigest
+
+from barnabas.kraft.metadata.image import ClusterImage, MetadataImage, TopicImage
 
 _FORMAT = b"\0"
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import trio
+
 from barnabas.broker.replication.follower import BoundsWanted, EpochWanted, FetchWanted
 from barnabas.broker.replication.leader_epochs import ask_epochs
 from barnabas.broker.replication.leader_session import LeaderSession, PartitionKey

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 import trio
+
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica import CommittedIsr, IsrChangeWanted
 from barnabas.protocol.errors import ErrorCode, KafkaError, error_code

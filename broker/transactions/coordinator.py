@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import trio
+
 from barnabas.broker.coordinator.coordinator import CoordinatedTopic, Coordinator
 from barnabas.broker.coordinator.shard import Shard
 from barnabas.broker.coordinator.shard_timers import ShardTimers

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Protocol
 
 import trio
+
 from barnabas.broker.coordinator.shard import Shard, ShardState
 from barnabas.broker.timing_wheel import TimingWheel
 from barnabas.broker.transactions.machine import EndedTransaction, TransactionMachine

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 import trio
+
 from barnabas.broker.coordinator.coordinator import partition_for
 from barnabas.broker.internal_topics import TRANSACTION_TOPIC
 from barnabas.broker.metadata_cache import MetadataCache, Node

@@ -11,13 +11,12 @@ import struct
 import time
 from collections.abc import Sequence
 
-from barnabas.protocol.api_keys import API_SPECS, ApiSpec
-from barnabas.protocol.messages.metadata import MetadataRequest
-from barnabas.protocol.records.builder import build_batch
-
 from attacks.costs import produce_request
 from attacks.scene import Scene
 from attacks.wire import HOST, Peer, frame
+from barnabas.protocol.api_keys import API_SPECS, ApiSpec
+from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.protocol.records.builder import build_batch
 
 WIDE_PARTITIONS = 400
 """Partitions of the topic that makes a Metadata response large."""

@@ -6,6 +6,11 @@ import time
 from collections.abc import Mapping
 
 import zstandard
+
+from attacks.scene import Scene
+from attacks.target import GROUPS
+from attacks.wire import NONE, Peer, batch, frame
+from barnabas.cluster.layout import Node
 from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
 from barnabas.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -23,11 +28,6 @@ from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupReq
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.layout import Fields
 from barnabas.protocol.schema import Message
-
-from attacks.scene import Scene
-from attacks.target import GROUPS
-from attacks.wire import NONE, Peer, batch, frame
-from barnabas.cluster.layout import Node
 
 MANY = 65_000
 """Nearly as many elements as a request may have."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from attacks.scene import Scene
+from attacks.wire import frame
 from barnabas.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -18,9 +20,6 @@ from barnabas.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from barnabas.protocol.schema import Message
-
-from attacks.scene import Scene
-from attacks.wire import frame
 
 BROKER_RESOURCE = 4
 REPETITIONS = 3

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import time
 
+from attacks.scene import Scene
+from attacks.target import GROUPS, TRANSACTIONS
+from attacks.wire import NONE, Peer, frame
+from barnabas.cluster.layout import Node
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -13,11 +17,6 @@ from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from barnabas.protocol.schema import Message
-
-from attacks.scene import Scene
-from attacks.target import GROUPS, TRANSACTIONS
-from attacks.wire import NONE, Peer, frame
-from barnabas.cluster.layout import Node
 
 LONG = 40_000
 """Characters: more than the 32,767 that a classic string can have."""

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import time
 
+from attacks.costs import ZSTD, produce_error
+from attacks.scene import Scene
+from attacks.target import GROUPS
+from attacks.wire import NONE, batch, frame
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas.protocol.messages.incremental_alter_configs import (
@@ -19,11 +23,6 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-
-from attacks.costs import ZSTD, produce_error
-from attacks.scene import Scene
-from attacks.target import GROUPS
-from attacks.wire import NONE, batch, frame
 
 FORGED = "2026-01-01T00:00:00.000Z ERROR   broker.node: FORGED LINE"
 TOPIC_RESOURCE = 2

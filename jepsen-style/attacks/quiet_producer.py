@@ -12,10 +12,10 @@ import time
 from typing import TextIO
 
 import trio
-from barnabas.protocol.errors import KafkaError
-from barnabas.runtime.channel import ChannelError
 
 from barnabas import Producer
+from barnabas.protocol.errors import KafkaError
+from barnabas.runtime.channel import ChannelError
 
 TOPIC = "quiet"
 PARTITIONS = 3

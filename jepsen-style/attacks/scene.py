@@ -9,12 +9,11 @@ import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from barnabas.protocol.messages.api_versions import ApiVersionsRequest
-
 from attacks.process_meter import Usage, reset_peak, usage_of
 from attacks.target import Latencies, Target
 from attacks.wire import HOST, Peer
 from barnabas.cluster.layout import Node
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 
 LIMIT_SECONDS = 60.0
 """A broker that is frozen for longer counts as "> 60 s"."""

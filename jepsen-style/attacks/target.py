@@ -12,11 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
-from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-
 from attacks import quiet_producer
 from attacks.wire import NONE, Peer
 from barnabas.cluster.errors import ClusterError
@@ -24,6 +19,10 @@ from barnabas.cluster.layout import Node
 from barnabas.cluster.local import LocalCluster, code_environment
 from barnabas.cluster.ports import is_free
 from barnabas.cluster.processes import ProcessId
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 READY_SECONDS = 60.0
 SETTLE_SECONDS = 20.0

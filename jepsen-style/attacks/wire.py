@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from crc32c import crc32c
+
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.headers import RequestHeader, ResponseHeader
 from barnabas.protocol.schema import Message, decode_prefix, encode
-from crc32c import crc32c
 
 HOST = "127.0.0.1"
 NONE = 0

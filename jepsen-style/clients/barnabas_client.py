@@ -11,9 +11,6 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import trio
-from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.runtime.channel import ChannelError
-from barnabas.runtime.world import World
 
 from barnabas import Admin, Consumer, Producer
 from barnabas.client.admin import ConfigResource, NewTopic, ResourceType
@@ -22,6 +19,9 @@ from barnabas.client.consumer.listener import RebalanceListener
 from barnabas.client.errors import IllegalStateException
 from barnabas.client.groups.membership import Leaving
 from barnabas.client.producer import Failed, TransactionState, Unknown
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.runtime.channel import ChannelError
+from barnabas.runtime.world import World
 from clients import barnabas_settings
 from clients.client import ClientError, ClientSettings, Read, Sent
 from clients.mortal_network import MortalNetwork, mortal

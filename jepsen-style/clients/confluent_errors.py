@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from barnabas.protocol.errors import ErrorCode, KafkaError
-
 import barnabas.client.errors  # noqa: F401 - names the errors as Kafka does
+from barnabas.protocol.errors import ErrorCode, KafkaError
 from clients.client import ClientError
 
 LOCAL_NAMES = {

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import trio
+
+from barnabas.client.metadata import TopicPartition, by_topic
 from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
 from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -18,8 +20,6 @@ from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest, 
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 from barnabas.runtime.channel import Channel, NotSent
 from barnabas.runtime.world import World
-
-from barnabas.client.metadata import TopicPartition, by_topic
 from operations import Place
 
 GROUP = 0

@@ -9,11 +9,11 @@ from random import Random
 from typing import Literal
 
 import trio
-from barnabas.protocol.api_keys import ApiKey
 
 from barnabas.client.settings import parse_address
 from barnabas.cluster.fault_points import FAULT_POINTS
 from barnabas.cluster.hostile.client import HostileClient
+from barnabas.protocol.api_keys import ApiKey
 from nemeses.choosing import between, happens, one_of, some_of
 from nemeses.messages import PROVOKED_SECONDS, draw
 from nemeses.nemesis import Fault, Story

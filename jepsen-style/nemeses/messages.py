@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from barnabas.cluster.proxy.rules import Way
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.runtime.world import Chance
-
-from barnabas.cluster.proxy.rules import Way
 from nemeses.choosing import happens, one_of, shuffled
 from nemeses.shapes import CLIENT
 from worlds.cluster import ClusterUnderTest, MessageRule

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, cast
 
 import trio
-from barnabas.runtime.world import Chance
 
 from barnabas.cluster.errors import ClusterError
+from barnabas.runtime.world import Chance
 from loss_budget import LossBudget, NodeState, ObservedBudget
 from nemeses.choosing import between, happens, one_of, shuffled, some_of, weighted
 from nemeses.kinds import KINDS

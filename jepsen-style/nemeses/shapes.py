@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from barnabas.runtime.world import Chance
-
 from nemeses.choosing import happens, one_of, shuffled
 
 CLIENT = "client"

@@ -15,6 +15,7 @@ from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica import Replica
 from barnabas.broker.transactions.markers import MarkerWriter
 from barnabas.broker.transactions.transaction import Transaction
+from barnabas.cluster.errors import WrongArgument
 from barnabas.kraft.quorum_state import QuorumStateFile
 from barnabas.runtime.background import Background
 from barnabas.runtime.meter import Meter
@@ -22,8 +23,6 @@ from barnabas.runtime.server_connection import ServerConnection
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.producers import ProducerStates
 from barnabas.storage.transaction_index import AbortedIndex
-
-from barnabas.cluster.errors import WrongArgument
 from plants import coordinating, producing, quorum, replication, serving
 from plants.plant import Patch, Plant, Trial
 

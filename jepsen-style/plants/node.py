@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
-from barnabas.runtime.process import ArgumentError, Program
-
 from barnabas.cluster.layout import Layout
 from barnabas.cluster.plan import Programs
+from barnabas.runtime.process import ArgumentError, Program
 from plants.catalogue import find
 
 PLANT = "JEPSEN_STYLE_PLANT"

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import trio
+
 from barnabas.broker import forwarding
 from barnabas.broker.coordinator.shard import Shard
 from barnabas.broker.forwarding import Forwarding

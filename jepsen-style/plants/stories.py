@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import trio
-from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.errors import KafkaError
 
 from barnabas import Admin, Consumer, ConsumerGroupMetadata, NewTopic, OffsetAndMetadata, Producer
 from barnabas.client.cluster import TopicPartition
 from barnabas.cluster.errors import ClusterError
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.errors import KafkaError
 from checkers.verdict import Finding
 from operations import Place
 from plants.catalogue import find

@@ -17,10 +17,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import trio
-from barnabas.runtime.world import Chance
-from barnabas.settings.errors import SettingsError
 
 from barnabas.cluster.errors import ClusterError
+from barnabas.runtime.world import Chance
+from barnabas.settings.errors import SettingsError
 from barnabas.testing.cluster import QUICK_GROUPS
 from checkers.verdict import Verdict
 from clients.client import ClientSettings

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import trio
+
 from barnabas.runtime.world import Chance
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from barnabas.settings.definitions import closest_key, find_broker_key, is_plugin_key
 from barnabas.settings.errors import SettingsError
-
 from nemeses.kinds import FAULTS
 from nemeses.messages import wish_of
 from workloads.catalogue import make_workload

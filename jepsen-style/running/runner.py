@@ -17,9 +17,9 @@ from enum import Enum
 from typing import Any, Protocol
 
 import trio
-from barnabas.runtime.world import Chance
 
 from barnabas.cluster.errors import ClusterError
+from barnabas.runtime.world import Chance
 from clients.client import ClientError, ClientLibrary, ClientSettings, WorkClient
 from histories.recorder import HistoryError, Recorder
 from operations import NEMESIS, Completion, Invocation, OperationType

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from barnabas.settings.definitions import find_broker_key
-
 from clients.client import ClientSettings
 
 ABORTS_EVERY_MS = "transaction.abort.timed.out.transaction.cleanup.interval.ms"

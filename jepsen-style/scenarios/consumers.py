@@ -9,8 +9,11 @@ from typing import Any
 from unittest.mock import patch
 
 import trio
+
+from barnabas import Consumer, OffsetAndMetadata, TopicPartition
 from barnabas.broker.coordinator.shard import Shard
 from barnabas.broker.internal_topics import GROUP_TOPIC
+from barnabas.client.producer import Acked, Unknown
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -25,9 +28,6 @@ from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from barnabas.runtime.channel import ChannelError
-
-from barnabas import Consumer, OffsetAndMetadata, TopicPartition
-from barnabas.client.producer import Acked, Unknown
 from scenarios.intercepted_messages import Letter
 from scenarios.stage import Stage, came_about, fetch_request, holds, values_in
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import trio
+
 from barnabas.broker.coordinator.coordinator import partition_for
 from barnabas.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.protocol.errors import ErrorCode
@@ -45,7 +46,6 @@ from barnabas.protocol.messages.txn_offset_commit import (
 )
 from barnabas.protocol.schema import Message, Struct
 from barnabas.runtime.channel import ChannelError
-
 from scenarios.stage import Stage, Violation, came_about, holds
 
 TOPIC = "t"

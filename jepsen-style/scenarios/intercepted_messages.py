@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, Unpack
 
 import trio
+
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.framing import parse_request_header
 from barnabas.protocol.headers import ResponseHeader

@@ -11,17 +11,17 @@ from contextlib import suppress
 from typing import Any, cast
 
 import trio
-from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.messages.end_txn import EndTxnRequest
-from barnabas.runtime.channel import ChannelError
-from barnabas.runtime.world import ConnectionLost
 
 from barnabas import Admin, Consumer, NewTopic, Producer, TopicPartition
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer.settings import ConsumerOptions
 from barnabas.client.producer import Acked
 from barnabas.client.producer.settings import ProducerOptions
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.runtime.channel import ChannelError
+from barnabas.runtime.world import ConnectionLost
 from operations import Place
 from scenarios.stage import NotBroughtAbout, batch_of, came_about, holds, produce_request
 from worlds.cluster import ClusterUnderTest, MessageRule

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 import trio
+
+from barnabas.client.producer import Acked, Outcome, Unknown
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.produce import PartitionProduceResponse
-
-from barnabas.client.producer import Acked, Outcome, Unknown
 from scenarios.stage import Stage, batch_of, came_about, fetch_request, holds, produce_request, values_in
 
 TOPIC = "t"

@@ -6,12 +6,12 @@ from contextlib import suppress
 from functools import partial
 
 import trio
+
 from barnabas.broker.node import BrokerNode
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.runtime.channel import ChannelError
-
 from scenarios.intercepted_messages import Letter
 from scenarios.stage import Stage, came_about, holds
 

@@ -7,15 +7,15 @@ from contextlib import suppress
 from typing import Any
 
 import trio
+
+from barnabas import TopicPartition
 from barnabas.broker.groups.offsets import Offsets
 from barnabas.broker.transactions.machine import TransactionMachine
+from barnabas.client.producer import Acked
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.runtime.channel import ChannelError
 from barnabas.runtime.world import ConnectionLost
-
-from barnabas import TopicPartition
-from barnabas.client.producer import Acked
 from scenarios.stage import Stage, came_about, holds
 
 TOPIC = "t"

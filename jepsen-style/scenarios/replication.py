@@ -6,6 +6,10 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 import trio
+
+from barnabas import TopicPartition
+from barnabas.client.errors import LogTruncationException
+from barnabas.client.producer import Acked
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import alter_partition as alter
@@ -20,10 +24,6 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
 )
 from barnabas.protocol.messages.produce import PartitionProduceResponse
 from barnabas.runtime.channel import ChannelError
-
-from barnabas import TopicPartition
-from barnabas.client.errors import LogTruncationException
-from barnabas.client.producer import Acked
 from scenarios.intercepted_messages import Letter
 from scenarios.setups import leader_dies_before_followers_know
 from scenarios.stage import Stage, batch_of, came_about, fetch_request, holds, produce_request, values_in

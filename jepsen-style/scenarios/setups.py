@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from barnabas.protocol.api_keys import ApiKey
-
 from scenarios.intercepted_messages import Letter
 from scenarios.stage import Stage
 

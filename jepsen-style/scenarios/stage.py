@@ -13,8 +13,13 @@ from functools import partial
 from typing import Any, cast
 
 import trio
+
+from barnabas import Admin, Consumer, Producer, TopicPartition
 from barnabas.broker.node import BrokerNode
 from barnabas.broker.replication.partition import Partition
+from barnabas.client.consumer.settings import ConsumerOptions
+from barnabas.client.producer.settings import ProducerOptions
+from barnabas.cluster.simulated import SimulatedCluster, SimulatedNode
 from barnabas.kraft.metadata.image import PartitionImage
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
@@ -35,11 +40,6 @@ from barnabas.runtime.simulated.links import Link
 from barnabas.runtime.world import World
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.names import METADATA_TOPIC
-
-from barnabas import Admin, Consumer, Producer, TopicPartition
-from barnabas.client.consumer.settings import ConsumerOptions
-from barnabas.client.producer.settings import ProducerOptions
-from barnabas.cluster.simulated import SimulatedCluster, SimulatedNode
 from barnabas.testing.simulated import TEST_HOST, SimulatedClusterForTests
 from scenarios.intercepted_messages import Mail
 from simulation.watch import NodeLog

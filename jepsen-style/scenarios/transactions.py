@@ -7,6 +7,9 @@ from functools import partial
 from typing import Any
 
 import trio
+
+from barnabas import TopicPartition
+from barnabas.client.producer import Producer
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -14,9 +17,6 @@ from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.runtime.channel import ChannelError
-
-from barnabas import TopicPartition
-from barnabas.client.producer import Producer
 from scenarios.intercepted_messages import Rule
 from scenarios.setups import leader_dies_before_followers_know
 from scenarios.stage import (

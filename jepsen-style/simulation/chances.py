@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from barnabas.cluster.simulated import SimulatedCluster
 from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.runtime.simulated import Universe
 from barnabas.runtime.simulated.store import DEFAULT_CAPACITY_BYTES
-
-from barnabas.cluster.simulated import SimulatedCluster
 from simulation.findings import Findings
 from simulation.invariants.places import PartitionKey
 

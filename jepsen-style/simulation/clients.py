@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import trio
-from barnabas.runtime.simulated.chance import Stream
-from barnabas.runtime.world import World
 
 from barnabas.client.cluster import Cluster, ClusterSettings
 from barnabas.client.producer import ProducerOptions
 from barnabas.cluster.simulated import SimulatedCluster, current_node
+from barnabas.runtime.simulated.chance import Stream
+from barnabas.runtime.world import World
 from simulation.findings import Findings
 
 CLIENT_SETTINGS = ClusterSettings(

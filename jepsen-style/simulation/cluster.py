@@ -13,9 +13,16 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 import trio
+
 from barnabas.broker.coordinator.coordinator import partition_for
 from barnabas.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.broker.replication.replica import Leading
+from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.fault_points import DISK_POINTS
+from barnabas.cluster.layout import LOCAL_SHAPE
+from barnabas.cluster.proxy.rules import MessageRule as ProxyRule
+from barnabas.cluster.proxy.rules import Way
+from barnabas.cluster.simulated import DATA, SimulatedCluster, SimulatedNode
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from barnabas.runtime.channel import Channel, ChannelError
@@ -25,13 +32,6 @@ from barnabas.runtime.simulated.store import DEFAULT_CAPACITY_BYTES, DiskFault
 from barnabas.runtime.simulated.universe import WALL_START_MS
 from barnabas.runtime.world import World
 from barnabas.storage.names import METADATA_TOPIC
-
-from barnabas.cluster.errors import ClusterError
-from barnabas.cluster.fault_points import DISK_POINTS
-from barnabas.cluster.layout import LOCAL_SHAPE
-from barnabas.cluster.proxy.rules import MessageRule as ProxyRule
-from barnabas.cluster.proxy.rules import Way
-from barnabas.cluster.simulated import DATA, SimulatedCluster, SimulatedNode
 from loss_budget import Membership, NodeState
 from nemeses.kinds import COVERED
 from operations import Place

@@ -16,12 +16,11 @@ from barnabas.broker.node import BrokerNode
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica import Leading, Offline
 from barnabas.broker.transactions.transaction import TransactionState
+from barnabas.cluster.fault_points import all_points
+from barnabas.cluster.simulated import SimulatedNode
 from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.kraft.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
 from barnabas.runtime.simulated import Universe
-
-from barnabas.cluster.fault_points import all_points
-from barnabas.cluster.simulated import SimulatedNode
 from nemeses.kinds import COVERED
 
 RECENT_SECONDS = 0.02

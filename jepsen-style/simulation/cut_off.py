@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import trio
+
 from barnabas.broker.coordinator.coordinator import partition_for
 from barnabas.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
+from barnabas.cluster.hostile.aims import JUDGED_PREFIX, OWN_PREFIX
+from barnabas.cluster.simulated import SimulatedNode
 from barnabas.kraft.metadata.image import NO_LEADER, MetadataImage
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
@@ -24,9 +27,6 @@ from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest
 from barnabas.protocol.schema import Message
 from barnabas.runtime.channel import Channel, ChannelError
 from barnabas.runtime.world import World
-
-from barnabas.cluster.hostile.aims import JUDGED_PREFIX, OWN_PREFIX
-from barnabas.cluster.simulated import SimulatedNode
 from simulation.findings import Findings
 
 HOST = "cut-off-client"

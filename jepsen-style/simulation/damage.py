@@ -10,7 +10,6 @@ from barnabas.runtime.simulated.inode import Inode
 from barnabas.runtime.simulated.store import Store
 from barnabas.runtime.world import Chance
 from barnabas.storage.checkpoints import RECOVERY_POINT_CHECKPOINT, MalformedCheckpoint, read_offsets
-
 from nemeses.choosing import happens
 from worlds.cluster import Damage
 from worlds.damaging import bytes_below, covered_places

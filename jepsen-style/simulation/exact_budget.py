@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from barnabas.kraft.metadata.image import PartitionImage
-
 from barnabas.cluster.simulated import SimulatedCluster
+from barnabas.kraft.metadata.image import PartitionImage
 from loss_budget import Membership, NodeState, loss_is_covered, one_whole_member_lives_on
 from simulation.invariants.places import PartitionKey
 from simulation.watch import Watch

@@ -7,9 +7,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import trio
-from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.runtime.simulated.chance import Stream
-from barnabas.runtime.world import World
 
 from barnabas.client.cluster import Cluster, TopicPartition
 from barnabas.client.consumer.consumer import Consumer
@@ -19,6 +16,9 @@ from barnabas.client.consumer.settings import ConsumerOptions
 from barnabas.client.groups.consumer_member import ConsumerMember
 from barnabas.client.groups.participant import Participant
 from barnabas.cluster.simulated import SimulatedCluster
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.runtime.simulated.chance import Stream
+from barnabas.runtime.world import World
 from simulation.clients import CLIENT_SETTINGS, Mortals, chance_of_life
 from simulation.findings import Findings
 from simulation.invariants.groups import SESSION_PART, GroupPartition, GroupPromises

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import trio
-from barnabas.runtime.world import World
 
 from barnabas.cluster.hostile.client import HostileClient
 from barnabas.cluster.simulated import SimulatedCluster, current_node
+from barnabas.runtime.world import World
 from simulation.findings import Findings
 from simulation.swarm import HostilePlan
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from barnabas.cluster.errors import ClusterError
 from barnabas.runtime.simulated import Universe
 from barnabas.runtime.simulated.links import Badness
-
-from barnabas.cluster.errors import ClusterError
 from worlds.cluster import LinkFault
 
 CLIENT = "client"

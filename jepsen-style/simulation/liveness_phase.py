@@ -18,7 +18,6 @@ from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, CorruptBatch, cr
 from barnabas.runtime.simulated.chance import Stream
 from barnabas.runtime.simulated.store import Directory, Store
 from barnabas.storage.names import METADATA_TOPIC
-
 from simulation.ghosts import GhostLog
 from simulation.invariants.compaction import COMPACTED_TOPICS
 from simulation.invariants.places import PartitionKey

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from barnabas.runtime.simulated import Universe
-from barnabas.runtime.simulated.network import SimulatedConnection
-from barnabas.runtime.simulated.pipe import FIN, RST, Pipe
-
 from barnabas.cluster.proxy.frames import Conversation
 from barnabas.cluster.proxy.rules import Faults, MessageRule, Way
 from barnabas.cluster.proxy.stream import Ends, Stream
+from barnabas.runtime.simulated import Universe
+from barnabas.runtime.simulated.network import SimulatedConnection
+from barnabas.runtime.simulated.pipe import FIN, RST, Pipe
 
 
 class MessageFaults:

@@ -11,14 +11,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import trio
-from barnabas.protocol.errors import KafkaError
-from barnabas.runtime.simulated.chance import Stream
-from barnabas.runtime.world import World
 
 from barnabas.client.admin import Admin, ConfigResource, NewTopic, ResourceType
 from barnabas.client.cluster import Cluster
 from barnabas.client.producer import Producer
 from barnabas.cluster.simulated import SimulatedCluster
+from barnabas.protocol.errors import KafkaError
+from barnabas.runtime.simulated.chance import Stream
+from barnabas.runtime.world import World
 from simulation.clients import as_client, producer_options
 from simulation.findings import Findings
 

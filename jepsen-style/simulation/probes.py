@@ -12,6 +12,7 @@ from functools import wraps
 from typing import Any, Protocol
 
 from barnabas.broker.replication.partition import Partition, ReadRequest, ReadResult
+from barnabas.client.groups.participant import Participant
 from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.kraft.metadata.loader import MetadataLoader
 from barnabas.kraft.metadata_replica import MetadataReplica
@@ -21,8 +22,6 @@ from barnabas.kraft.snapshots import SnapshotFiles
 from barnabas.runtime.server_connection import ServerConnection
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.names import METADATA_TOPIC
-
-from barnabas.client.groups.participant import Participant
 
 After = Callable[..., None]
 

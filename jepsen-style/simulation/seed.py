@@ -14,16 +14,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import trio
+
 from barnabas.broker.internal_topics import GROUP_TOPIC
+from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.simulated import DATA
 from barnabas.kraft.metadata.image import NO_LEADER
 from barnabas.runtime.simulated import Universe, make_world, run_simulation
 from barnabas.runtime.simulated.determinism import SimulationStuck
 from barnabas.runtime.simulated.store import Store
 from barnabas.runtime.simulated.work import WorkCounter
 from barnabas.runtime.world import World
-
-from barnabas.cluster.errors import ClusterError
-from barnabas.cluster.simulated import DATA
 from nemeses.nemesis import Nemesis, NemesisOptions
 from simulation.chances import Chances
 from simulation.clients import Mortals

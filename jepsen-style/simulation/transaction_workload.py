@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import trio
-from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.runtime.simulated.chance import Stream
-from barnabas.runtime.world import World
 
 from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.cluster import Cluster, TopicPartition
 from barnabas.client.consumer import FROM_EARLIEST, ConsumerRecord, Isolation, ReadingSettings, open_reader
 from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.producer import Producer, TransactionState
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.runtime.simulated.chance import Stream
+from barnabas.runtime.world import World
 from simulation.clients import Mortals, as_client, chance_of_life, producer_options
 from simulation.group_workload import FETCH_WAIT_MS, POLL_MS, GroupMember, GroupPart
 from simulation.invariants.places import PartitionKey

@@ -11,6 +11,8 @@ from barnabas.broker.coordinator.coordinator import partition_for
 from barnabas.broker.internal_topics import GROUP_TOPIC
 from barnabas.broker.replication.partition import FetchKind, Partition, ReadRequest, ReadResult
 from barnabas.broker.replication.replica import Leading
+from barnabas.client.groups.participant import Participant
+from barnabas.cluster.simulated import SimulatedCluster, current_node
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from barnabas.kraft.metadata.loader import MetadataLoader
@@ -20,9 +22,6 @@ from barnabas.runtime.server_connection import ServerConnection
 from barnabas.runtime.simulated import Universe
 from barnabas.runtime.simulated.inode import Inode
 from barnabas.storage.log import PartitionLog
-
-from barnabas.client.groups.participant import Participant
-from barnabas.cluster.simulated import SimulatedCluster, current_node
 from simulation.coverage import Coverage
 from simulation.findings import Findings
 from simulation.ghosts import LogReader

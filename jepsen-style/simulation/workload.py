@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import trio
-from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.runtime.world import World
 
 from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.cluster import Cluster, TopicPartition
 from barnabas.client.consumer import EARLIEST, ReadingSettings, open_reader
 from barnabas.client.producer import Acked, Outcome, Producer, Unknown
 from barnabas.cluster.simulated import SimulatedCluster
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.runtime.world import World
 from simulation.clients import ClientMain, as_client, producer_options
 from simulation.findings import Findings
 from simulation.invariants.partitions import PartitionPromises

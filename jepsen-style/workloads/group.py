@@ -19,7 +19,6 @@ from dataclasses import replace
 from typing import Any
 
 from barnabas.runtime.world import Chance
-
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Place
 from workloads.lives import CRASH, Drain, Finale, Lives, crash, failed

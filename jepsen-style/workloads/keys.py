@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 
 from barnabas.runtime.world import Chance
-
 from operations import Place, key_of, place_of
 
 PARTITIONS = 2

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import trio
-from barnabas.runtime.world import Chance
 
+from barnabas.runtime.world import Chance
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation
 from workloads.keys import PARTITIONS, Keys

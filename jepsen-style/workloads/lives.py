@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from barnabas.runtime.world import Chance
-
 from clients.client import ClientError, WorkClient
 from operations import Completion, Invocation, Outcome
 from workloads.workload import WorkloadOptions

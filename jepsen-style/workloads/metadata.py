@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from barnabas.runtime.world import Chance
-
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation
 from workloads.lives import CRASH, Finale, Lives, crash, failed

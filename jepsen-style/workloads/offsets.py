@@ -16,7 +16,6 @@ from dataclasses import replace
 from typing import Any
 
 from barnabas.runtime.world import Chance
-
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Place
 from workloads.lives import CRASH, Finale, Lives, crash, failed

@@ -25,8 +25,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import trio
-from barnabas.runtime.world import Chance
 
+from barnabas.runtime.world import Chance
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Place, place_of
 from workloads.final_reading import FinalReading

@@ -11,7 +11,6 @@ import json
 from dataclasses import replace
 
 from barnabas.runtime.world import Chance
-
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Place
 from workloads.lives import CRASH, Finale, Lives, crash, failed

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import trio
-from barnabas.runtime.world import Chance
 
+from barnabas.runtime.world import Chance
 from clients.client import ClientError, WorkClient
 from operations import Completion, Outcome
 

@@ -20,7 +20,6 @@ from dataclasses import replace
 from typing import Any
 
 from barnabas.runtime.world import Chance
-
 from clients.client import ClientError, ClientSettings, Read, WorkClient
 from operations import Completion, Invocation, Place
 from workloads.lives import CRASH, Drain, Finale, Lives, crash, failed

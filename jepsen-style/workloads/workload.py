@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from barnabas.runtime.world import Chance
-
 from clients.client import ClientSettings, WorkClient
 from operations import Completion, Invocation
 

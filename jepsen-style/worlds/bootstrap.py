@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 import trio
-from barnabas.protocol.errors import KafkaError
-from barnabas.runtime.real import real_world
-from barnabas.runtime.world import World
 
 from barnabas import Admin
 from barnabas.client.admin.config_values import ConfigResource, ResourceType
 from barnabas.client.settings import parse_address
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.proxy.rules import Way
+from barnabas.protocol.errors import KafkaError
+from barnabas.runtime.real import real_world
+from barnabas.runtime.world import World
 from loss_budget import NodeState
 from nemeses.kinds import FAULTS
 from operations import Place

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
-from barnabas.runtime.world import World
-
 from barnabas.cluster.proxy.rules import Way
+from barnabas.runtime.world import World
 from loss_budget import Membership, NodeState
 from operations import Place
 

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import trio
-from barnabas.runtime.real import real_world
-from barnabas.runtime.world import World
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.proxy.rules import Way
+from barnabas.runtime.real import real_world
+from barnabas.runtime.world import World
 from loss_budget import Membership, NodeState
 from operations import Place
 from worlds.cluster import Damage, LinkFault, MessageRule, ReplicaView

@@ -16,7 +16,6 @@ from barnabas.protocol.records.batch import OFFSET_AND_SIZE_BYTES, BatchHeader, 
 from barnabas.runtime.disk import RealDisk
 from barnabas.runtime.world import Chance
 from barnabas.storage.checkpoints import RECOVERY_POINT_CHECKPOINT, MalformedCheckpoint, read_offsets
-
 from nemeses.choosing import happens
 from worlds.cluster import Damage
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import trio
-from barnabas.runtime.real import real_world
 
 from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.ports import free_base_port
@@ -20,6 +19,7 @@ from barnabas.cluster.proxied_node import save_ways
 from barnabas.cluster.proxy.driver import ProxyProcess
 from barnabas.cluster.proxy.rules import CLIENT, LinkState, Way
 from barnabas.cluster.proxy.rules import MessageRule as ProxyRule
+from barnabas.runtime.real import real_world
 from worlds.breakable import BreakableCluster, Disks, asks_for_power, make_directories, programs_of
 from worlds.cluster import LinkFault, MessageRule
 from worlds.guardian import Guardian

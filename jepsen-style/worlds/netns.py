@@ -17,9 +17,6 @@ from dataclasses import replace
 from typing import TypeVar
 
 import trio
-from barnabas.runtime.network import RealNetwork, SocketConnection
-from barnabas.runtime.real import real_world
-from barnabas.runtime.world import Connection, DialFailed, DialRefused
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.layout import Layout
@@ -28,6 +25,9 @@ from barnabas.cluster.namespaced_node import Home, save_homes
 from barnabas.cluster.plan import MODULES, Programs
 from barnabas.cluster.ports import free_base_port
 from barnabas.cluster.proxy.rules import Way
+from barnabas.runtime.network import RealNetwork, SocketConnection
+from barnabas.runtime.real import real_world
+from barnabas.runtime.world import Connection, DialFailed, DialRefused
 from plants.node import broken
 from worlds.breakable import BreakableCluster, Disks, asks_for_power, make_directories
 from worlds.cluster import LinkFault, MessageRule

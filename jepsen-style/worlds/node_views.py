@@ -13,6 +13,8 @@ from contextlib import asynccontextmanager
 from typing import Any, Literal, NamedTuple
 
 import trio
+
+from barnabas.cluster.errors import ClusterError
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 from barnabas.protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
@@ -28,8 +30,6 @@ from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequest
 from barnabas.protocol.schema import Message
 from barnabas.runtime.channel import Channel, ChannelError
 from barnabas.runtime.world import World
-
-from barnabas.cluster.errors import ClusterError
 from loss_budget import Membership
 from operations import Place
 from worlds.cluster import ReplicaView

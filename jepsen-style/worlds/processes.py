@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 import trio
-from barnabas.protocol.errors import ErrorCode
-from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
-from barnabas.runtime.real import real_world
-from barnabas.runtime.world import World
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.processes import State
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from barnabas.runtime.real import real_world
+from barnabas.runtime.world import World
 from loss_budget import Membership, NodeState
 from operations import Place
 from worlds.cluster import ReplicaView

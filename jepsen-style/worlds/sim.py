@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import trio
-from barnabas.runtime.simulated import Universe, run_simulation
-from barnabas.runtime.simulated.determinism import SimulationStuck
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.layout import LOCAL_SHAPE
 from barnabas.cluster.simulated import current_node
+from barnabas.runtime.simulated import Universe, run_simulation
+from barnabas.runtime.simulated.determinism import SimulationStuck
 from barnabas.testing.cluster import QUICK_GROUPS
 from histories.whole import write_whole
 from plants.catalogue import find

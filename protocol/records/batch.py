@@ -11,8 +11,9 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from barnabas.protocol.errors import ErrorCode, KafkaError
 from crc32c import crc32c
+
+from barnabas.protocol.errors import ErrorCode, KafkaError
 
 BATCH_HEADER_BYTES = 61
 OFFSET_AND_SIZE_BYTES = 12

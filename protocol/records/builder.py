@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict, Unpack
 
+from crc32c import crc32c
+
 from barnabas.protocol.records.batch import (
     ATTRIBUTES_POSITION,
     BATCH_HEADER_BYTES,
@@ -24,7 +26,6 @@ from barnabas.protocol.records.batch import (
     BatchHeader,
 )
 from barnabas.protocol.records.layout import Fields, lay_out, record_size_bytes
-from crc32c import crc32c
 
 __all__ = ["BatchOptions", "build_batch", "build_empty_batch", "record_size_bytes"]
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import trio
 import trio._core._run as trio_scheduler
+
 from barnabas.runtime.simulated.universe import Universe
 from barnabas.runtime.simulated.virtual_time import VirtualTime
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import trio
+
 from barnabas.runtime.network import EAGER_RECEIVES
 from barnabas.runtime.simulated.chance import Stream
 from barnabas.runtime.simulated.disk import SimulatedFile

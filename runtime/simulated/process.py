@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 import trio
+
 from barnabas.runtime.simulated.chance import Stream
 from barnabas.runtime.simulated.virtual_time import pass_time
 

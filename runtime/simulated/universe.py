@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 
 import trio
+
 from barnabas.runtime.simulated.chance import Stream, make_stream
 from barnabas.runtime.simulated.clocks import SimulatedClock
 from barnabas.runtime.simulated.disk import SimulatedDisk

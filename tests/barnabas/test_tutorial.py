@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_pytest import BarnabasCluster
+from barnabas.pytest_plugin import BarnabasCluster
 from tests.barnabas.testing.test_plugin import run_pytest
 
 TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "client.md"

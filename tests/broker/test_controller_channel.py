@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
+
 from barnabas.broker.controller_channel import ControllerChannel
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import KafkaError

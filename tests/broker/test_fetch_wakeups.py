@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from barnabas.broker.fetch_sessions import INITIAL_EPOCH, FetchSessions, PartitionKey, session_key
 from barnabas.broker.fetch_wakeups import STAYS_CROWDED, FetchWakeups
 from barnabas.broker.purgatory import DelayedOperation, Purgatory

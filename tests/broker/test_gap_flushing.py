@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+
 from barnabas.broker.log_store import LogStore
 from barnabas.broker.periodic import flush_logs
 from barnabas.protocol.primitives import uuid_to_string
@@ -15,7 +16,6 @@ from barnabas.settings.topic import TopicConfig
 from barnabas.storage.checkpoints import RECOVERY_POINT_CHECKPOINT, read_offsets
 from barnabas.storage.directories import LogDirectories
 from barnabas.storage.log_dir_work import NewLog
-
 from tests.storage.rig import numbered
 
 

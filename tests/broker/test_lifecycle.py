@@ -6,12 +6,13 @@ from typing import Any, cast
 
 import pytest
 import trio
+from trio.testing import MockClock
+
 from barnabas.broker.controller_channel import ControllerChannel
 from barnabas.broker.lifecycle import BrokerLifecycle, BrokerState, HeartbeatTimes
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from barnabas.runtime.world import World
-from trio.testing import MockClock
 
 TIMES = HeartbeatTimes(heartbeat_interval_ms=500, session_timeout_ms=3_000, registration_timeout_ms=60_000)
 

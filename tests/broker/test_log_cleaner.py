@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 import trio
+
 from barnabas.broker.log_cleaner import LogCleaner
 from barnabas.broker.log_store import LogStore
 from barnabas.protocol.primitives import uuid_to_string
@@ -26,7 +27,6 @@ from barnabas.storage.directories import LogDirectories
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.log_dir_work import NewLog
 from barnabas.storage.log_directory import LogDirectory
-
 from tests.protocol.records.poison import batch_around, poisons, zeros
 from tests.storage.cleaning_rig import close_segments, compacted, keyed, put, records_of, values
 from tests.storage.rig import NOW_MS, append

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+
 from barnabas.broker.own_channel import OwnChannel
 from barnabas.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from barnabas.protocol.schema import Message

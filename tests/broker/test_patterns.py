@@ -8,9 +8,10 @@ import re
 from pathlib import Path
 
 import pytest
-from barnabas.broker.patterns import LONGEST_PATTERN, MOST_UNICODE_CLASSES, Pattern, PatternError
 from hypothesis import assume, given
 from hypothesis import strategies as st
+
+from barnabas.broker.patterns import LONGEST_PATTERN, MOST_UNICODE_CLASSES, Pattern, PatternError
 
 MATCHES = [
     ("orders", "orders"),

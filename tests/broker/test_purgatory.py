@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from barnabas.broker.purgatory import PURGE_INTERVAL, DelayedOperation, Purgatory, WaitingAck, WaitingAcks
-from barnabas.broker.timing_wheel import TimingWheel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.broker.purgatory import PURGE_INTERVAL, DelayedOperation, Purgatory, WaitingAck, WaitingAcks
+from barnabas.broker.timing_wheel import TimingWheel
 from tests.examples import examples
 
 

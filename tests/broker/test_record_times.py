@@ -6,9 +6,9 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+
 from barnabas.broker.record_times import CAUGHT_UP, TIMES_AT_ONCE, UNKNOWN, decode_times, encode_times, ends_of
 from barnabas.storage.log import PartitionLog
-
 from tests.storage.cleaning_rig import clean, close_segments, compacted, end_transaction, put, put_in_transaction
 from tests.storage.rig import NOW_MS, Rig, append, batch
 
@@ -80,7 +80,7 @@ def test_what_was_found_before_is_not_read_again(monkeypatch: pytest.MonkeyPatch
     known = ends_of(log, [0, 3], {}).times
     append(log, batch(1, NOW_MS + 9))
     replicated(log)
-    monkeypatch.setattr("broker.record_times.time_of_next", lambda log, offset: 99)
+    monkeypatch.setattr("barnabas.broker.record_times.time_of_next", lambda log, offset: 99)
     assert ends_of(log, [0, 3], known).times == {0: NOW_MS, 3: 99}
 
 

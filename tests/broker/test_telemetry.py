@@ -7,6 +7,9 @@ import random
 import struct
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from barnabas.broker.otlp import MAX_POINTS, MalformedTelemetry, Point, read_metrics
 from barnabas.broker.telemetry import Asker, ClientTelemetry, Software
 from barnabas.kraft.metadata.image import CLIENT_METRICS_RESOURCE
@@ -14,8 +17,6 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
 from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest
 from barnabas.protocol.primitives import ZERO_UUID, uuid_to_string
-from hypothesis import given
-from hypothesis import strategies as st
 
 MAX_BYTES = 10_000
 JAVA = Asker("till-7", "10.0.0.7", Software("apache-kafka-java", "4.3.0"))
@@ -185,7 +186,7 @@ def test_what_cannot_be_taken_is_refused(data: bytes, changes: dict[str, object]
 
 
 def test_the_memory_of_pushes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.telemetry.MAX_KEPT", 30)
+    monkeypatch.setattr("barnabas.broker.telemetry.MAX_KEPT", 30)
     receiver = telemetry(all=ALL)
     data = pushed(*[metric(f"m{number}", 1.0) for number in range(10)])
     for _ in range(5):

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 import pytest
 import trio
-from barnabas.broker.timers import run_timers
-from barnabas.broker.timing_wheel import TimerEntry, TimingWheel
-from barnabas.runtime.world import World
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.broker.timers import run_timers
+from barnabas.broker.timing_wheel import TimerEntry, TimingWheel
+from barnabas.runtime.world import World
 from tests.examples import examples
 
 pytestmark = pytest.mark.feature("RP-08")

@@ -9,6 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from barnabas.cluster.probe import NoAnswer, ask
 from barnabas.kraft.format import FormatRequest, format_directories
 from barnabas.kraft.metadata.bootstrap import bootstrap_records
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -16,8 +17,6 @@ from barnabas.protocol.primitives import uuid_to_string
 from barnabas.runtime.disk import RealDisk
 from barnabas.runtime.uuids import random_uuid
 from barnabas.settings.properties import render_properties
-
-from barnabas.cluster.probe import NoAnswer, ask
 from barnabas.testing.cluster import NO_RETENTION
 from tests.compat.available import ROOT
 from tests.compat.java import FLAGS

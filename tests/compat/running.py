@@ -7,12 +7,11 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
-
 from barnabas.cluster.plan import Programs
 from barnabas.cluster.ports import free_base_port
 from barnabas.cluster.probe import NoAnswer, ask
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from barnabas.testing.cluster import QUICK_GROUPS, ClusterForTests
 
 __all__ = ["QUICK_GROUPS", "RunningCluster", "free_base_port"]

@@ -15,6 +15,8 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import pytest
+
+from barnabas.cluster.probe import ask
 from barnabas.protocol.api_keys import API_SPECS, ApiKey, ApiSpec
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.headers import RequestHeader, ResponseHeader
@@ -34,8 +36,6 @@ from barnabas.protocol.primitives import ZERO_UUID
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.record import Record
 from barnabas.protocol.schema import Message, decode, decode_prefix, encode
-
-from barnabas.cluster.probe import ask
 from tests.compat.librdkafka import ConfluentWriter
 from tests.compat.running import RunningCluster
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from barnabas.protocol.records.batch import iterate_batches
 
+from barnabas.protocol.records.batch import iterate_batches
 from tests.compat.available import lacking
 from tests.compat.foreign import CODECS, AioKafka, Client, Confluent, JavaConsole, KafkaPython, Kcat, Seen, Sent
 from tests.compat.java import Java

@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.control import EndTxn, build_end_txn_batch
 from barnabas.protocol.records.record import Record
@@ -17,7 +18,6 @@ from barnabas.storage.dump import dump_lines
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.producers import ProducerStateConfig
 from barnabas.storage.segment import Folder
-
 from tests.compat.foreign import CODECS, Confluent, Sent
 from tests.compat.java import Java
 from tests.compat.running import RunningCluster

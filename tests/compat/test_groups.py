@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+
 from barnabas.runtime.disk import RealDisk
 from barnabas.storage.dump import dump_lines
-
 from tests.compat.foreign import Confluent, JavaConsole, Sent
 from tests.compat.java import Java
 from tests.compat.running import QUICK_GROUPS, RunningCluster

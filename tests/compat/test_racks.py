@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from barnabas.settings.broker import RACK_AWARE_SELECTOR
 
+from barnabas.settings.broker import RACK_AWARE_SELECTOR
 from tests.compat.running import RunningCluster
 
 pytestmark = pytest.mark.compat

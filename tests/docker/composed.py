@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from barnabas.cluster.probe import NoAnswer, ask
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from barnabas.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -24,8 +25,6 @@ from barnabas.protocol.messages.describe_quorum import (
     RequestPartitionData,
     RequestTopicData,
 )
-
-from barnabas.cluster.probe import NoAnswer, ask
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "barnabas"

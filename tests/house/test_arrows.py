@@ -32,8 +32,16 @@ def sources(place: str) -> list[Path]:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """Full names that a file imports, also inside functions, but not for type checkers only."""
-    yield from _imports(ast.parse(path.read_text()))
+    """Full names that a file imports, also inside functions, but not for type checkers only.
+
+    A room's name stands without the package that links to it: `broker.node` for `barnabas.broker.node`.
+    """
+    yield from map(without_package, _imports(ast.parse(path.read_text())))
+
+
+def without_package(name: str) -> str:
+    inside = name.removeprefix("barnabas.")
+    return inside if inside.partition(".")[0] in FLOORS else name
 
 
 def _imports(tree: ast.AST) -> Iterator[str]:

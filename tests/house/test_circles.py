@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from tests.house.test_arrows import ROOT, strongly_connected
+from tests.house.test_arrows import ROOT, strongly_connected, without_package
 
 ROOMS = ("broker", "runtime", "settings", "storage")
 
@@ -20,6 +20,7 @@ def imports_of(room: str) -> dict[str, set[str]]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module is not None:
                 names = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+                names = {without_package(name) for name in names}
                 found[name] |= names.intersection(files)
     return found
 

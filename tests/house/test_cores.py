@@ -136,7 +136,7 @@ def test_a_core_does_not_reach_outside(name: str) -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "from runtime.channel import Channel",
+        "from barnabas.runtime.channel import Channel",
         "import threading",
         "def f():\n    import trio",
         "from datetime import datetime\ndatetime.now()",
@@ -155,7 +155,8 @@ def test_what_reaches_outside_is_found(source: str, tmp_path: Path, monkeypatch:
 def test_what_computes_or_is_for_type_checkers_only_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "core.py"
     path.write_text(
-        "from typing import TYPE_CHECKING\nfrom runtime.world import Chance\nfrom protocol.errors import ErrorCode\n"
+        "from typing import TYPE_CHECKING\n"
+        "from barnabas.runtime.world import Chance\nfrom barnabas.protocol.errors import ErrorCode\n"
         "if TYPE_CHECKING:\n    import trio\n"
     )
     monkeypatch.setattr("tests.house.test_cores.ROOT", tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from barnabas.settings.definitions import definitions
-
 from docs.make_settings import PAGE, page, sentences
 
 

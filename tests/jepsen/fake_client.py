@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from barnabas.runtime.simulated import run_simulation
 
+from barnabas.runtime.simulated import run_simulation
 from clients.client import ClientSettings, Read, Sent, WorkClient
 from histories.history import History
 from histories.recorder import Recorder

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 from typing import Literal, cast
 
 import trio
-from barnabas.protocol.api_keys import ApiKey
-from barnabas.runtime.world import Connection, DialRefused, World
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.proxy.rules import Way
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.runtime.world import Connection, DialRefused, World
 from loss_budget import Membership, NodeState
 from operations import Place
 from worlds.cluster import Damage, LinkFault, MessageRule, ReplicaView

@@ -6,11 +6,11 @@ import random
 from pathlib import Path
 
 import pytest
+
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.record import Record
 from barnabas.runtime.disk import RealDisk
 from barnabas.storage.checkpoints import RECOVERY_POINT_CHECKPOINT, write_offsets
-
 from worlds.cluster import Damage
 from worlds.damaging import damage_files
 

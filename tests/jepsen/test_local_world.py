@@ -11,13 +11,13 @@ from typing import ClassVar
 
 import pytest
 import trio
-from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.records.batch import BATCH_HEADER_BYTES
 
 from barnabas import Admin, NewTopic, Producer
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.layout import Layout
 from barnabas.cluster.processes import ProcessId
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.records.batch import BATCH_HEADER_BYTES
 from operations import Place
 from worlds.breakable import Disks
 from worlds.cluster import Damage, LinkFault, MessageRule

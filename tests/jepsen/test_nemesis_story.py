@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 import trio
-from barnabas.protocol.api_keys import ApiKey
-from barnabas.runtime.simulated import Universe, run_simulation
 from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.proxy.rules import Way
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.runtime.simulated import Universe, run_simulation
 from nemeses.faults import EVERYWHERE
 from nemeses.kinds import COVERED, FAULTS, KINDS, PARTITION_SHAPES
 from nemeses.messages import Drawn, Wish, draw

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 import typer
-from barnabas.broker.replication.replica import Replica
-from barnabas.runtime.process import ArgumentError
 from typer.testing import CliRunner
 
+from barnabas.broker.replication.replica import Replica
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.layout import Layout
 from barnabas.cluster.plan import MODULES, Programs
+from barnabas.runtime.process import ArgumentError
 from commands.plants import command
 from plants import trying
 from plants.catalogue import PLANTS, NoSuchPlant, find

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import trio
-from barnabas.protocol.errors import ErrorCode, KafkaError
 
 from barnabas.client.producer import Failed, Unknown
+from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.testing.simulated import SimulatedClusterForTests
 from clients import definite_errors
 from clients.barnabas_client import BarnabasLibrary

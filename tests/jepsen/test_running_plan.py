@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 import typer
-from barnabas.protocol.api_keys import ApiKey
 from typer.testing import CliRunner
 
+from barnabas.protocol.api_keys import ApiKey
 from clients import java_program
 from clients.library_missing import LibraryMissing
 from commands.run import command

@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
-from barnabas.storage.producer_tracker import ProducerTracker
 from typer import Typer
 from typer.testing import CliRunner
 
+from barnabas.storage.producer_tracker import ProducerTracker
 from commands.scenario import command
 from scenarios.catalogue import SCENARIOS, find
 from scenarios.processes import STORIES

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from barnabas.broker.apis.produce_response import ProduceAnswers
 from barnabas.broker.coordinator.coordinator import Coordinator
 from barnabas.broker.coordinator.shard import Shard
@@ -18,6 +19,9 @@ from barnabas.broker.replication.follower import Follower
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica import IsrChangeWanted, Leading, Replica
 from barnabas.broker.transactions.transaction import EndStep, Transaction
+from barnabas.client.consumer.consumer import Consumer
+from barnabas.client.consumer.partition_state import PartitionState
+from barnabas.client.producer import partition_queue
 from barnabas.kraft.controller.partition_change import PartitionChange
 from barnabas.kraft.quorum_state import QuorumStateFile
 from barnabas.kraft.raft import raft
@@ -29,10 +33,6 @@ from barnabas.storage.producer_tracker import ProducerTracker
 from barnabas.storage.producers import ProducerStates
 from barnabas.storage.recovery import LogLoader
 from barnabas.storage.transaction_index import AbortedIndex
-
-from barnabas.client.consumer.consumer import Consumer
-from barnabas.client.consumer.partition_state import PartitionState
-from barnabas.client.producer import partition_queue
 from scenarios.catalogue import SCENARIOS, Act
 from scenarios.stage import Violation, leaves_of
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 import trio
-from barnabas.protocol.api_keys import ApiKey
 
 from barnabas import Admin, NewTopic, Producer
 from barnabas.cluster.errors import ClusterError
+from barnabas.protocol.api_keys import ApiKey
 from nemeses.kinds import FAULTS
 from nemeses.messages import AMONG_NODES, PROVOKED_SECONDS, draw
 from operations import Place

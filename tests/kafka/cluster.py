@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from barnabas.cluster.probe import NoAnswer
+from barnabas.cluster.status import broker_view
 from barnabas.kraft.format import FormatError, FormatRequest, format_directories
 from barnabas.protocol.messages.metadata_log import FeatureLevelRecord
 from barnabas.protocol.primitives import uuid_to_string
 from barnabas.runtime.disk import RealDisk
 from barnabas.runtime.uuids import random_uuid
-
-from barnabas.cluster.probe import NoAnswer
-from barnabas.cluster.status import broker_view
 from tests.kafka.node import Node, Refused, comes_true
 from tests.kafka.ports import Ports
 

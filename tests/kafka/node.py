@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+from barnabas.cluster.plan import MODULES
 from barnabas.runtime.process import ArgumentError, Program, read_config, run_program
 from barnabas.settings.errors import SettingsError
-
-from barnabas.cluster.plan import MODULES
 
 _POLL_SECONDS = 0.02
 _PR_SET_PDEATHSIG = 1

@@ -22,9 +22,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from barnabas.kraft.metadata.bootstrap import UnknownLevel, bootstrap_records
-
 from barnabas.cluster.plan import MODULES
+from barnabas.kraft.metadata.bootstrap import UnknownLevel, bootstrap_records
 from tests.kafka.cluster import Cluster
 from tests.kafka.node import Node, Refused
 from tests.kafka.ports import Ports

@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
+
 from barnabas.kraft.format import (
     FormatError,
     FormatRequest,

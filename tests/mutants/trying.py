@@ -15,6 +15,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from types import CodeType, FunctionType
 
 import coverage
@@ -241,12 +242,13 @@ def silence() -> None:
 
 
 def loaded_functions(files: set[str]) -> dict[tuple[str, str, int], list[FunctionType]]:
-    """All functions of these files, by file, qualified name and first line."""
+    """All functions of these files, by file, qualified name and first line. Links in names of files are resolved."""
     found: dict[tuple[str, str, int], list[FunctionType]] = {}
+    resolved = cache(os.path.realpath)
     for each in gc.get_objects():
-        if isinstance(each, FunctionType) and each.__code__.co_filename in files:
+        if isinstance(each, FunctionType) and (file := resolved(each.__code__.co_filename)) in files:
             code = each.__code__
-            found.setdefault((code.co_filename, code.co_qualname, code.co_firstlineno), []).append(each)
+            found.setdefault((file, code.co_qualname, code.co_firstlineno), []).append(each)
     return found
 
 

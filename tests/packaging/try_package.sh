@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # try_package.sh [PYTHON]...: builds sdist and wheel, installs each into a fresh environment with every PYTHON (default:
-# $PYTHON or python3), and from an empty directory starts a cluster, produces, consumes and stops it.
+# $PYTHON or python3), and from a directory with packages of our rooms' names starts a cluster, produces, consumes, stops.
 # Needs a package index. Leaves nothing behind; --keep keeps the packages in dist/.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -22,7 +22,7 @@ finish() {
 trap finish EXIT
 
 # Only tracked files: what is not committed would be missing in the package of somebody else.
-mkdir "$work/source" "$work/empty"
+mkdir "$work/source" "$work/project"
 git -C "$root" ls-files -z --cached --others --exclude-standard | (cd "$root" && xargs -0 tar cf - --no-recursion) | tar xf - -C "$work/source"
 
 install() {
@@ -38,15 +38,33 @@ if [ -n "$keep" ]; then
   cp "$work"/dist/* "$root/dist/"
 fi
 
+# The only top-level names are these: a project may have its own folders `protocol`, `storage`, and so on.
+names=$("${pythons[0]}" - "$work"/dist/*.whl << 'END'
+import sys, zipfile
+tops = {name.split("/")[0] for name in zipfile.ZipFile(sys.argv[1]).namelist()}
+print(*sorted(top for top in tops if not top.endswith(".dist-info")))
+END
+)
+[ "$names" = "barnabas pyspark_barnabas.py pyspark_barnabas_segments.py" ] || { echo "the wheel has $names"; exit 1; }
+for room in broker kraft protocol runtime settings storage; do
+  mkdir "$work/project/$room"
+  echo 'HERE = "in the project"' > "$work/project/$room/__init__.py"
+done
+
 try() {
   local python=$1 package=$2 port
   rm -rf "$work/environment" "$data"
   "$python" -m venv "$work/environment"
   install "$work/environment" "$package"
-  cd "$work/empty"
+  cd "$work/project"
   barnabas=$work/environment/bin/barnabas
   port=$("$work/environment/bin/python" -c 'from barnabas.cluster.ports import free_base_port; print(free_base_port())')
   "$barnabas" cluster up --data "$data" --base-port "$port" > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+  "$work/environment/bin/python" -c '
+import broker, kraft, protocol, runtime, settings, storage
+import barnabas.cluster.simulated, barnabas.pipeline.addresses
+from barnabas import Consumer, Producer
+assert {each.HERE for each in (broker, kraft, protocol, runtime, settings, storage)} == {"in the project"}'
   "$barnabas" topics create packages --partitions 1 --data "$data" > /dev/null
   printf 'one\ntwo\n' | "$barnabas" produce packages --quiet --data "$data"
   found=$("$barnabas" consume packages --from-beginning --exit --quiet --data "$data" | tr '\n' ' ')

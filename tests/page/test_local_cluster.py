@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import trio
-from barnabas.runtime.real import real_world
 
 from barnabas.cli.main import run
 from barnabas.cluster.errors import ClusterError
@@ -22,6 +21,7 @@ from barnabas.page.load import LoadRunner
 from barnabas.page.local_side import LocalSide, open_for_faults, open_read_only, until_ready
 from barnabas.page.show import addresses_of
 from barnabas.page.watch import Watch
+from barnabas.runtime.real import real_world
 
 
 class Stage:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import trio
-from barnabas.runtime.real import real_world
 
 from barnabas.cluster.errors import ClusterError, WrongArgument
 from barnabas.page.control import NotNow
 from barnabas.page.feed import MOST_READERS, Feed
 from barnabas.page.server import MOST_BODY_BYTES, Page, PageAddress, open_port
 from barnabas.page.watch import Watch
+from barnabas.runtime.real import real_world
 
 TOKEN = "the-token"
 

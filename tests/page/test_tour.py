@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import trio
-from barnabas.runtime.real import real_world
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.ports import free_base_port
@@ -20,6 +19,7 @@ from barnabas.page.load import LoadRunner, TimedLedger
 from barnabas.page.local_side import open_for_faults, until_ready
 from barnabas.page.show import apache_kafka
 from barnabas.page.tour import Tour
+from barnabas.runtime.real import real_world
 
 WINDOWS = ["no fault", "kill leader", "start leader", "kill controller", "start controller"]
 

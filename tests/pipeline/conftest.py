@@ -15,7 +15,7 @@ import pytest
 
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.session import open_session, require_java
-from barnabas_pytest import BarnabasCluster
+from barnabas.pytest_plugin import BarnabasCluster
 from tests.pipeline.typed_commands import Pipeline
 
 JARS = Path(__file__).resolve().parents[2] / ".cache" / "spark-connector"

@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from barnabas.client.metadata import Leadership, Node, TopicPartition, TopicView
+from barnabas.client.offset_lookup import EARLIEST, LATEST, FoundOffset, Isolation
+from barnabas.pipeline.blocking_cluster import BlockingCluster, ClusterView
+from barnabas.pipeline.fetch_ahead import FetchAhead, FetchedPartition
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.primitives import ZERO_UUID
 from barnabas.protocol.records.batch import iterate_batches
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.record import Record, decode_records
-
-from barnabas.client.metadata import Leadership, Node, TopicPartition, TopicView
-from barnabas.client.offset_lookup import EARLIEST, LATEST, FoundOffset, Isolation
-from barnabas.pipeline.blocking_cluster import BlockingCluster, ClusterView
-from barnabas.pipeline.fetch_ahead import FetchAhead, FetchedPartition
 
 
 @dataclass

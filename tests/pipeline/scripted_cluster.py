@@ -6,12 +6,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from barnabas.protocol.api_keys import API_SPECS, ApiKey
-from barnabas.protocol.schema import Message, decode, encode
-
 from barnabas.client.coordinator_lookup import CoordinatorType
 from barnabas.pipeline.addresses import Address
 from barnabas.pipeline.blocking_cluster import BlockingCluster
+from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.protocol.schema import Message, decode, encode
 
 Answer = Message | Exception | Callable[[Any], Message]
 

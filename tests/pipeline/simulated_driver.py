@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 import trio
-from barnabas.protocol.schema import Message
-from barnabas.runtime.channel import ChannelError
 
 from barnabas.pipeline import blocking_cluster, retry_policy
 from barnabas.pipeline.addresses import Address
 from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import ConnectionFailed
+from barnabas.protocol.schema import Message
+from barnabas.runtime.channel import ChannelError
 from scenarios.stage import Stage
 
 

@@ -14,14 +14,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from barnabas.protocol.messages.end_txn import EndTxnRequest
-
 from barnabas.pipeline import sink as sinks
 from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.producing import ProduceTask
 from barnabas.pipeline.sink import Sink
 from barnabas.pipeline.transaction import Transaction
+from barnabas.protocol.messages.end_txn import EndTxnRequest
 
 CHEAP = {
     "spark.ui.enabled": "false",

@@ -9,6 +9,13 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+
+from barnabas.client.metadata import Leadership
+from barnabas.client.offset_lookup import EARLIEST, LATEST, FoundOffset, Isolation
+from barnabas.pipeline.addresses import Address, parse_bootstrap
+from barnabas.pipeline.blocking_cluster import BlockingCluster
+from barnabas.pipeline.blocking_connection import BlockingConnection
+from barnabas.pipeline.errors import ConnectionFailed, NotSent, PipelineError, TimedOut, UnsupportedVersion
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.framing import parse_request_header, response_prefix
@@ -28,13 +35,6 @@ from barnabas.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from barnabas.protocol.schema import Message, decode, encode
-
-from barnabas.client.metadata import Leadership
-from barnabas.client.offset_lookup import EARLIEST, LATEST, FoundOffset, Isolation
-from barnabas.pipeline.addresses import Address, parse_bootstrap
-from barnabas.pipeline.blocking_cluster import BlockingCluster
-from barnabas.pipeline.blocking_connection import BlockingConnection
-from barnabas.pipeline.errors import ConnectionFailed, NotSent, PipelineError, TimedOut, UnsupportedVersion
 
 TOPIC_ID = bytes(range(16))
 Handler = Callable[[Any], Message | bytes | None]

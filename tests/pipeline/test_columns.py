@@ -17,6 +17,11 @@ pytest.importorskip("numpy")
 
 import numpy as np
 import pyarrow as pa
+
+from barnabas.pipeline import columns
+from barnabas.pipeline.columns import END, Columns, Progress, Window, decode_columns
+from barnabas.pipeline.record_positions import RecordPositions
+from barnabas.pipeline.varints import read_varints, read_varlongs
 from barnabas.protocol.records.batch import (
     CorruptBatch,
     iterate_batches,
@@ -26,11 +31,6 @@ from barnabas.protocol.records.batch import (
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.control import EndTxn, build_end_txn_batch
 from barnabas.protocol.records.record import Record, decode_records
-
-from barnabas.pipeline import columns
-from barnabas.pipeline.columns import END, Columns, Progress, Window, decode_columns
-from barnabas.pipeline.record_positions import RecordPositions
-from barnabas.pipeline.varints import read_varints, read_varlongs
 from tests.examples import examples
 from tests.protocol.records.poison import batch_around, zeros
 

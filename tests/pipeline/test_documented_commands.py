@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from barnabas.cli.main import run
-from barnabas_pytest import BarnabasCluster
+from barnabas.pytest_plugin import BarnabasCluster
 
 PAGE = Path(__file__).parents[2] / "docs" / "pipeline.md"
 

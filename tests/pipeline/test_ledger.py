@@ -5,13 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponseTopic,
-)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +17,13 @@ from barnabas.pipeline.ledger import (
     decode_entry,
     digest_of,
     entries_at,
+)
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
 )
 from tests.examples import examples
 from tests.pipeline.scripted_cluster import ScriptedCluster

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import pytest
 import trio
+
+from barnabas import OffsetAndMetadata, TopicPartition
 from barnabas.broker.coordinator.coordinator import partition_for
 from barnabas.broker.coordinator.shard import Shard
 from barnabas.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
-from barnabas.protocol.errors import ErrorCode
-from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
-from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-
-from barnabas import OffsetAndMetadata, TopicPartition
 from barnabas.client.groups.membership import ConsumerGroupMetadata
 from barnabas.pipeline.ledger import Ledger, LedgerEntry, Verdict, decide, entries_at, group_of
 from barnabas.pipeline.transaction import Transaction
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from scenarios.stage import Stage, came_about
 from tests.pipeline.simulated_driver import Bridge, SimulatedDriver, in_simulated_time
 
@@ -79,7 +79,7 @@ def test_a_batch_is_skipped_whatever_the_deposed_coordinator_knows(
     """Also if its clock is so slow that it does not notice the partition: the read does not rely on leases."""
     if not knows:
         monkeypatch.setattr(Shard, "may_be_deposed", property(lambda _: False))
-        monkeypatch.setattr("broker.replication.replica.Replica.is_forgotten", lambda *_, **__: False)
+        monkeypatch.setattr("barnabas.broker.replication.replica.Replica.is_forgotten", lambda *_, **__: False)
     stage = Stage(seed)
 
     async def story(stage: Stage) -> None:

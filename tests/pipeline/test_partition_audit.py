@@ -7,6 +7,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+
+from barnabas.pipeline.batch_rows import SCHEMA
+from barnabas.pipeline.errors import PipelineError
+from barnabas.pipeline.jobs.audit import facts_of
+from barnabas.pipeline.partition_audit import DIVERGENT, DUPLICATE, HOLE, LOST, MISSING, Account, columns_of, judge
+from barnabas.pipeline.segment_plan import SegmentOptions, batch_columns, plan_of
 from barnabas.protocol.records.batch import iterate_batches
 from barnabas.storage.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -14,12 +20,6 @@ from barnabas.storage.checkpoints import (
     REPLICATION_OFFSET_CHECKPOINT,
     format_offsets,
 )
-
-from barnabas.pipeline.batch_rows import SCHEMA
-from barnabas.pipeline.errors import PipelineError
-from barnabas.pipeline.jobs.audit import facts_of
-from barnabas.pipeline.partition_audit import DIVERGENT, DUPLICATE, HOLE, LOST, MISSING, Account, columns_of, judge
-from barnabas.pipeline.segment_plan import SegmentOptions, batch_columns, plan_of
 from tests.pipeline.log_rig import BrokerLogs, marker, produced, values
 
 pytestmark = pytest.mark.feature("PL-05")

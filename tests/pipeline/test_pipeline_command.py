@@ -20,7 +20,7 @@ from barnabas.cli import pipeline_commands
 from barnabas.cli.main import run
 from barnabas.pipeline import demo, flights
 from barnabas.pipeline.errors import PipelineError
-from barnabas_pytest import BarnabasCluster
+from barnabas.pytest_plugin import BarnabasCluster
 
 HEAVY = ("pyspark", "pyarrow", "numpy", "matplotlib", "barnabas.cli.pipeline_commands", "barnabas.pipeline")
 

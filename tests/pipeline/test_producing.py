@@ -7,6 +7,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas.client.producer.partitioner import murmur2 as murmur2_of_one
+from barnabas.client.producer.partitioner import partition_for_key
+from barnabas.client.transaction_requests import ProducerId
+from barnabas.pipeline import producing
+from barnabas.pipeline.blocking_cluster import BlockingCluster
+from barnabas.pipeline.errors import PipelineError, TimedOut
+from barnabas.pipeline.partition_writer import PartitionWriter, ProducingSettings, rows_of, sizes_of
+from barnabas.pipeline.producing import ProduceTask
+from barnabas.pipeline.routing import TARGET, Router, Targets, murmur2
+from barnabas.pipeline.task_reports import TaskAttempt
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -25,19 +38,6 @@ from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, rea
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.record import decode_records
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from barnabas.client.producer.partitioner import murmur2 as murmur2_of_one
-from barnabas.client.producer.partitioner import partition_for_key
-from barnabas.client.transaction_requests import ProducerId
-from barnabas.pipeline import producing
-from barnabas.pipeline.blocking_cluster import BlockingCluster
-from barnabas.pipeline.errors import PipelineError, TimedOut
-from barnabas.pipeline.partition_writer import PartitionWriter, ProducingSettings, rows_of, sizes_of
-from barnabas.pipeline.producing import ProduceTask
-from barnabas.pipeline.routing import TARGET, Router, Targets, murmur2
-from barnabas.pipeline.task_reports import TaskAttempt
 from tests.examples import examples
 
 pytestmark = pytest.mark.feature("PL-03")

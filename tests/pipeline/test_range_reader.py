@@ -9,16 +9,15 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from barnabas.protocol.records.batch import set_base_offset_and_epoch
-from barnabas.protocol.records.builder import build_batch
-from barnabas.protocol.records.control import EndTxn, build_end_txn_batch
-from barnabas.protocol.records.record import Record
-
 from barnabas.client.metadata import TopicPartition
 from barnabas.client.offset_lookup import Isolation
 from barnabas.pipeline.columns import Window
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.range_reader import Reading, read_range
+from barnabas.protocol.records.batch import set_base_offset_and_epoch
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.control import EndTxn, build_end_txn_batch
+from barnabas.protocol.records.record import Record
 from tests.pipeline.log_cluster import LogCluster, MemoryLog
 
 FLIGHTS = TopicPartition("flights", 0)

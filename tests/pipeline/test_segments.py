@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from barnabas.protocol.records.control import EndTxn, build_end_txn_batch
-from barnabas.storage.names import TRANSACTION_INDEX_SUFFIX
 
 from barnabas.client.offset_lookup import Isolation
 from barnabas.pipeline.errors import PipelineError
@@ -25,6 +23,8 @@ from barnabas.pipeline.log_files import (
 from barnabas.pipeline.log_transactions import find_transactions
 from barnabas.pipeline.replicas import Range, best_replica, find_replicas, ranges_of_files, topic_choice
 from barnabas.pipeline.segment_plan import SegmentOptions, batch_columns, plan_of, record_columns
+from barnabas.protocol.records.control import EndTxn, build_end_txn_batch
+from barnabas.storage.names import TRANSACTION_INDEX_SUFFIX
 from tests.pipeline.log_rig import BrokerLogs, marker, numbers_of, produced, values
 
 pytestmark = pytest.mark.feature("PL-05")

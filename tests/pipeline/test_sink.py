@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from barnabas.protocol.records.compression import Compression
 
 from barnabas.pipeline.errors import PipelineError, Untrusted, WrongUse
 from barnabas.pipeline.sink import (
@@ -17,6 +16,7 @@ from barnabas.pipeline.sink import (
     sink_settings,
 )
 from barnabas.pipeline.task_reports import PartitionReport
+from barnabas.protocol.records.compression import Compression
 
 pytestmark = pytest.mark.feature("PL-03")
 

@@ -24,7 +24,7 @@ import pytest
 from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.ledger import Ledger
 from barnabas.pipeline.transaction import Transaction
-from barnabas_pytest import BarnabasCluster
+from barnabas.pytest_plugin import BarnabasCluster
 from tests.pipeline.reading_back import all_ended, read_all
 from tests.pipeline.sink_driver import sink_of, start
 

@@ -17,7 +17,7 @@ from barnabas.pipeline.errors import LedgerError, PipelineError
 from barnabas.pipeline.ledger import Ledger
 from barnabas.pipeline.producing import ProduceTask
 from barnabas.pipeline.sink import Sink, sink_settings
-from barnabas_pytest import BarnabasCluster
+from barnabas.pytest_plugin import BarnabasCluster
 from tests.pipeline.reading_back import all_ended, read_all
 from tests.pipeline.sink_driver import FailsOnce
 

@@ -13,7 +13,7 @@ import pytest
 
 from barnabas import NewTopic, TopicPartition, errors, sync
 from barnabas.pipeline.session import refusal
-from barnabas_pytest import BarnabasCluster
+from barnabas.pytest_plugin import BarnabasCluster
 
 pytest.importorskip("pyspark")
 

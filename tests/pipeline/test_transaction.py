@@ -5,6 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
+from barnabas.client.transaction_requests import ProducerId
+from barnabas.pipeline.errors import (
+    ConnectionFailed,
+    Fenced,
+    NotSent,
+    OutcomeUnknown,
+    TimedOut,
+    TookTooLong,
+    TransactionError,
+)
+from barnabas.pipeline.transaction import Transaction
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from barnabas.protocol.messages.add_partitions_to_txn import (
@@ -20,18 +32,6 @@ from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-
-from barnabas.client.transaction_requests import ProducerId
-from barnabas.pipeline.errors import (
-    ConnectionFailed,
-    Fenced,
-    NotSent,
-    OutcomeUnknown,
-    TimedOut,
-    TookTooLong,
-    TransactionError,
-)
-from barnabas.pipeline.transaction import Transaction
 from tests.pipeline.scripted_cluster import ScriptedCluster
 
 pytestmark = pytest.mark.feature("PL-06")

@@ -12,14 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from barnabas.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from barnabas.protocol.messages.end_txn import EndTxnRequest
-from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
-from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest
-from barnabas.protocol.messages.produce import ProduceRequest
-from barnabas.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
-from barnabas.protocol.schema import Message
 
 from barnabas.client.transaction_requests import ProducerId
 from barnabas.pipeline.blocking_cluster import BlockingCluster
@@ -30,7 +22,15 @@ from barnabas.pipeline.producing import ProduceTask
 from barnabas.pipeline.routing import TARGET, Targets
 from barnabas.pipeline.task_reports import TaskAttempt
 from barnabas.pipeline.transaction import Transaction
-from barnabas_pytest import BarnabasCluster
+from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from barnabas.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest
+from barnabas.protocol.messages.produce import ProduceRequest
+from barnabas.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from barnabas.protocol.schema import Message
+from barnabas.pytest_plugin import BarnabasCluster
 from tests.pipeline.reading_back import all_ended, read_all
 
 pytestmark = pytest.mark.feature("PL-06")

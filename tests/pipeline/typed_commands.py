@@ -9,7 +9,7 @@ import pytest
 
 from barnabas import sync
 from barnabas.cli.main import run
-from barnabas_pytest import BarnabasCluster
+from barnabas.pytest_plugin import BarnabasCluster
 
 ATTEMPTS = 5
 BUSY = "the machine is too busy"

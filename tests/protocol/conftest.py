@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from barnabas.protocol.schema import FieldSpec, Message, Struct, WireType, parse_versions
 from hypothesis import strategies as st
+
+from barnabas.protocol.schema import FieldSpec, Message, Struct, WireType, parse_versions
 
 DATA = Path(__file__).parent / "data"
 

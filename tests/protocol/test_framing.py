@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.errors import MalformedMessage
 from barnabas.protocol.framing import frame, parse_request_header, request_prefix, response_prefix
 from barnabas.protocol.headers import RequestHeader, ResponseHeader
 from barnabas.protocol.schema import decode, encode
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 @pytest.mark.feature("PF-02")

@@ -7,6 +7,9 @@ from pathlib import Path
 from struct import pack
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from barnabas.protocol.codec.helpers import MOST_ELEMENTS
 from barnabas.protocol.errors import MalformedMessage
 from barnabas.protocol.messages.describe_producers import DescribeProducersRequest
@@ -22,9 +25,6 @@ from barnabas.protocol.messages.metadata import (
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from barnabas.protocol.schema import BOOL, INT32, UUID, Message, Struct, array, decode, encode, field
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from tests.examples import examples
 from tests.protocol.vectors import differences, message_types, read_vectors
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from barnabas.protocol.primitives import ONE_UUID, ZERO_UUID, uuid_from_string, uuid_to_string
 from hypothesis import given
 from hypothesis import strategies as st
+
+from barnabas.protocol.primitives import ONE_UUID, ZERO_UUID, uuid_from_string, uuid_to_string
 
 
 @pytest.mark.feature("PF-01")

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from barnabas.protocol.schema import Message, decode, encode, encode_chunks
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from barnabas.protocol.schema import Message, decode, encode, encode_chunks
 from tests.examples import examples
 from tests.protocol.json_form import from_json, to_json
 from tests.protocol.vectors import message_types

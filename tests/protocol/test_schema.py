@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 
 import pytest
+
 from barnabas.protocol.errors import EncodeError, MalformedMessage, UnsupportedFieldError
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.fetch import (
@@ -262,8 +263,8 @@ def test_a_field_of_a_newer_version_is_absent_from_an_older() -> None:
 def test_importing_the_protocol_imports_no_message() -> None:
     code = (
         "import sys, protocol.api_keys, protocol.schema\n"
-        "print([name for name in sys.modules if name.startswith('protocol.messages.')"
-        " or name in ('dataclasses', 'inspect', 'json', 'protocol.codec')])"
+        "print([name for name in sys.modules if name.startswith('barnabas.protocol.messages.')"
+        " or name in ('dataclasses', 'inspect', 'json', 'barnabas.protocol.codec')])"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from barnabas.protocol.errors import EncodeError
 from barnabas.protocol.messages.elect_leaders import ElectLeadersResponse, PartitionResult, ReplicaElectionResult
 from barnabas.protocol.schema import encode

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from barnabas.protocol.schema import Message, decode
 
+from barnabas.protocol.schema import Message, decode
 from tests.protocol.vectors import check_vector, message_types, read_vectors
 
 DATA = Path(__file__).parent / "data"

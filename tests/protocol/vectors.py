@@ -23,7 +23,6 @@ from typing import Any
 from barnabas.protocol.api_keys import API_SPECS
 from barnabas.protocol.errors import EncodeError, KafkaError, MalformedMessage
 from barnabas.protocol.schema import Message, Struct, decode, encode
-
 from tests.protocol.json_form import JsonFormError, from_json
 
 _OTHER_MODULES = (
@@ -57,7 +56,7 @@ def message_types() -> dict[str, type[Message]]:
         for kind in (spec.request_type(), spec.response_type()):
             types[kind.__name__] = kind
     for module in _OTHER_MODULES:
-        for name, kind in vars(import_module(f"protocol.{module}")).items():
+        for name, kind in vars(import_module(f"barnabas.protocol.{module}")).items():
             if isinstance(kind, type) and issubclass(kind, Message) and kind is not Message:
                 types[name] = kind
     return types

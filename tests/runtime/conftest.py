@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import trio
+
 from barnabas.runtime.real import real_world
 from barnabas.runtime.simulated import make_world, run_simulation
 from barnabas.runtime.world import World

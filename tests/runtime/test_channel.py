@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import trio
+
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.framing import response_prefix
@@ -23,7 +24,6 @@ from barnabas.runtime.channel import (
 )
 from barnabas.runtime.server import Request, ResponseSlot, Server, ServerLimits
 from barnabas.runtime.simulated import make_world, run_simulation
-
 from tests.runtime.conftest import Two
 
 

@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import Any
 
 import pytest
+
 from barnabas.runtime.decision_pages import MAX_LIMIT, decision_pages
 from barnabas.runtime.decisions import MAX_LIST, MAX_TEXT, DecisionKind, Decisions, read_log_line
 from barnabas.runtime.http import HttpRequest, HttpResponse

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from barnabas.runtime.decision_pages import MAX_LIMIT
 from barnabas.runtime.decisions import MAX_TEXT, RING_SIZE, ROUTINE_SHARE, DecisionKind
 

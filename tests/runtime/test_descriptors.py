@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import pytest
 import trio
+
 from barnabas.runtime.descriptors import IDLE_MS, count_descriptors
 from barnabas.runtime.server import ServerLimits
 from barnabas.runtime.simulated import make_world, run_simulation
-
 from tests.runtime.conftest import Two
 from tests.runtime.test_server import Desk, Peer, Scene, request_frame
 

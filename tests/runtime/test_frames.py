@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import trio
-from barnabas.runtime.frames import SCRATCH_BYTES, TRUSTED_BYTES, FrameError, FrameReader
-from barnabas.runtime.world import ConnectionLost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.runtime.frames import SCRATCH_BYTES, TRUSTED_BYTES, FrameError, FrameReader
+from barnabas.runtime.world import ConnectionLost
 from tests.examples import examples
 
 

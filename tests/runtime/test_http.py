@@ -11,6 +11,9 @@ from http import HTTPStatus
 
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
 from barnabas.runtime.http import (
     HEAD_SECONDS,
     MAX_CONNECTIONS,
@@ -25,8 +28,6 @@ from barnabas.runtime.observatory import Observatory
 from barnabas.runtime.real import real_world
 from barnabas.runtime.simulated import make_world, run_simulation
 from barnabas.runtime.world import Connection, ConnectionLost, World
-from hypothesis import given
-from hypothesis import strategies as st
 
 ASKED = b"GET /metrics?topic=a%20b&x= HTTP/1.1\r\nHost: here\r\nAccept:text/plain\r\n\r\n"
 

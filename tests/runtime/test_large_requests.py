@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
+
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.framing import request_prefix
 from barnabas.protocol.messages.metadata import (
@@ -21,7 +22,6 @@ from barnabas.runtime.meter import Meter
 from barnabas.runtime.server import Server, ServerLimits, Steps
 from barnabas.runtime.simulated import make_world, run_simulation
 from barnabas.runtime.worker import Worker
-
 from tests.runtime.test_server import Peer
 
 Act = Callable[[Server, Peer], Awaitable[None]]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import socket
 
-import barnabas.runtime.network
 import pytest
 import trio
+
+import barnabas.runtime.network
 from barnabas.runtime.network import RealNetwork, canonical_names
 from barnabas.runtime.world import Connection, ConnectionLost, DialFailed, DialRefused
 
@@ -317,7 +318,7 @@ async def test_an_address_that_says_nothing_does_not_hold_up_the_next(monkeypatc
     listener = await network.listen("127.0.0.1", 0)
     silent, here = ("192.0.2.1", listener.port), ("127.0.0.1", listener.port)
     abandoned = []
-    connect = runtime.network._connect
+    connect = barnabas.runtime.network._connect
 
     async def connect_unless_silent(family: int, address: tuple[str, int]) -> object:
         if address != silent:
@@ -327,7 +328,7 @@ async def test_an_address_that_says_nothing_does_not_hold_up_the_next(monkeypatc
         finally:
             abandoned.append(address)
 
-    monkeypatch.setattr(runtime.network, "_connect", connect_unless_silent)
+    monkeypatch.setattr(barnabas.runtime.network, "_connect", connect_unless_silent)
     resolving_to(monkeypatch, silent, here)
     with trio.fail_after(5):
         connection = await network.dial("a-name", 1)

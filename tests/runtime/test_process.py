@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from barnabas.runtime.process import ArgumentError, Arguments
 
 ROOT = Path(__file__).parents[2]
@@ -107,7 +108,7 @@ def test_a_log_file_gets_all_output(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "usage: python -m broker CONFIG"),
+        ([], "usage: python -m barnabas.broker CONFIG"),
         (["a", "b"], "unknown argument b"),
         (["a", "--sett", "b=c"], "unknown argument --sett"),
         (["a", "--set"], "--set needs a value"),

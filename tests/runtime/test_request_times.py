@@ -7,6 +7,10 @@ import math
 from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
@@ -14,9 +18,6 @@ from barnabas.protocol.messages.produce import PartitionProduceResponse, Produce
 from barnabas.runtime.metrics import Family, render, request_families
 from barnabas.runtime.process import wanted_levels
 from barnabas.runtime.request_times import BUSY_SECONDS, STRIDE, ApiCounter, Spread, error_codes
-from hypothesis import given
-from hypothesis import strategies as st
-from prometheus_client.parser import text_string_to_metric_families
 
 
 @pytest.mark.feature("OB-01")

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 import trio
+
 from barnabas.runtime.outgoing import Outgoing
 from barnabas.runtime.server import Request, ResponseSlot, Server, ServerLimits, Steps
 from barnabas.runtime.server_connection import BURST_REQUESTS

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import trio
 import trio.testing
-from barnabas.runtime.turns import LONGEST_PENALTY_SECONDS, ROUND_SECONDS, Share, Turns
 from trio.testing import MockClock
+
+from barnabas.runtime.turns import LONGEST_PENALTY_SECONDS, ROUND_SECONDS, Share, Turns
 
 
 class Stopwatch:

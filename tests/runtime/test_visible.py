@@ -8,10 +8,11 @@ import re
 import unicodedata
 
 import pytest
-from barnabas.runtime.process import OneLine
-from barnabas.runtime.visible import visible, visible_bytes, visible_lines
 from hypothesis import given
 from hypothesis import strategies as st
+
+from barnabas.runtime.process import OneLine
+from barnabas.runtime.visible import visible, visible_bytes, visible_lines
 
 FORGED = "x\n2026-01-01T00:00:00.000Z ERROR   broker.node: FORGED LINE"
 TERMINAL = "\x1b]0;PWNED\x07\x1b[31mred\x9b0m\r\u202egnp.exe\u2028next"

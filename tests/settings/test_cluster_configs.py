@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from barnabas.settings.broker import load_broker_settings
 from barnabas.settings.controller import load_controller_settings
 from barnabas.settings.node import NodeSettings

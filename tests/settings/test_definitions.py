@@ -1,6 +1,7 @@
 """The table of Kafka's keys."""
 
 import pytest
+
 from barnabas.settings.broker import BrokerSettings
 from barnabas.settings.controller import ControllerSettings
 from barnabas.settings.definitions import closest_key, definitions, find_broker_key

@@ -1,6 +1,7 @@
 """The source of each value, and the keys that may be altered while brokers run."""
 
 import pytest
+
 from barnabas.settings.describe import (
     BrokerLayers,
     ConfigEntry,

@@ -1,6 +1,7 @@
 """Settings altered while a broker runs."""
 
 import pytest
+
 from barnabas.settings.broker import load_broker_settings
 from barnabas.settings.describe import BrokerLayers
 from barnabas.settings.dynamic import with_dynamic_configs

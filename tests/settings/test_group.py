@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from barnabas.settings.definitions import definitions
 from barnabas.settings.describe import BrokerLayers, ConfigSource, describe_group_configs
 from barnabas.settings.errors import SettingsError

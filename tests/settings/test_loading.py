@@ -1,6 +1,7 @@
 """A node's file becomes its settings, or one line with the mistake in it."""
 
 import pytest
+
 from barnabas.settings.broker import load_broker_settings
 from barnabas.settings.controller import load_controller_settings
 from barnabas.settings.errors import SettingsError

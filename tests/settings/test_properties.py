@@ -1,10 +1,11 @@
 """The .properties format as Java reads it."""
 
 import pytest
-from barnabas.settings.errors import SettingsError
-from barnabas.settings.properties import parse_properties, render_properties
 from hypothesis import given
 from hypothesis import strategies as st
+
+from barnabas.settings.errors import SettingsError
+from barnabas.settings.properties import parse_properties, render_properties
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """A topic's configuration: overrides over the broker's values over Kafka's defaults."""
 
 import pytest
+
 from barnabas.settings.definitions import definitions
 from barnabas.settings.errors import SettingsError
 from barnabas.settings.topic import TopicConfig, validate_topic_config, validate_topic_configs

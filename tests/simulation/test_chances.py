@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import trio
+
 from barnabas.broker.replication.partition import Partition
 from barnabas.protocol.errors import ErrorCode, KafkaError
-
 from simulation import seed
 from simulation.chances import NEVER, Standing, chance_since
 from simulation.swarm import PLAIN, TopicPlan

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import pytest
+
 from barnabas.broker.internal_topics import GROUP_TOPIC
 from barnabas.kraft.metadata.image import EMPTY_IMAGE
 from barnabas.protocol.records.builder import build_batch
@@ -14,7 +15,6 @@ from barnabas.runtime.simulated.inode import Inode
 from barnabas.runtime.simulated.process import NodeKilled
 from barnabas.storage.cleaner import CleanerSettings, LogCleaning, extent_of
 from barnabas.storage.cleaning import Event
-
 from simulation.findings import Findings
 from simulation.ghosts import Batch, GhostLog
 from simulation.invariants.compaction import is_rest, missing

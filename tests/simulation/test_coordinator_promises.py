@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+
 from barnabas.kraft.metadata.image import EMPTY_IMAGE
 from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.control import EndTxn, build_end_txn_batch
 from barnabas.protocol.records.record import Record
-
 from simulation.findings import Findings
 from simulation.ghosts import Batch
 from simulation.invariants.groups import Coordinator, GroupPartition, GroupPromises

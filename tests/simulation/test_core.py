@@ -6,12 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from barnabas.broker.controller_channel import ControllerChannel
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.record import Record
 from barnabas.runtime.simulated.chance import make_stream
 from barnabas.runtime.simulated.store import Store
-
 from simulation.ghosts import GhostLog
 from simulation.invariants.places import PartitionKey
 from simulation.liveness_phase import (

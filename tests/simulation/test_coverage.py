@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from barnabas.runtime.simulated import Universe
-from barnabas.runtime.simulated.disk import renamed_point
 
 from barnabas.cluster.fault_points import FAULT_POINTS
+from barnabas.runtime.simulated import Universe
+from barnabas.runtime.simulated.disk import renamed_point
 from simulation.coverage import POINTS, STATES, Coverage, merged
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,15 +8,15 @@ from functools import partial
 from random import Random
 
 import pytest
-from barnabas.protocol.api_keys import API_SPECS, ApiKey
-from barnabas.protocol.errors import ErrorCode
-from barnabas.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
-from barnabas.runtime.simulated.chance import make_stream
 
 from barnabas.cluster.hostile import requests
 from barnabas.cluster.hostile.aims import AIMS, OWN_PREFIX, Aim
 from barnabas.cluster.hostile.knowledge import Knowledge, structs_of
 from barnabas.cluster.hostile.requests import Drawn, Requests
+from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
+from barnabas.runtime.simulated.chance import make_stream
 from plants.catalogue import find
 from plants.plant import planted
 from simulation import seed

@@ -8,10 +8,10 @@ from functools import partial
 
 import pytest
 import trio
-from barnabas.runtime.simulated import Universe
-from barnabas.runtime.simulated.chance import Stream, make_stream
 
 from barnabas.client.consumer.settings import ConsumerOptions
+from barnabas.runtime.simulated import Universe
+from barnabas.runtime.simulated.chance import Stream, make_stream
 from simulation.group_workload import POLL_MS, GroupPart
 from simulation.invariants.groups import GroupPromises
 from simulation.seed import SeedReport, run_seed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from barnabas.kraft.metadata.delta import MetadataDelta, TopicDelta
 from barnabas.kraft.metadata.image import (
     EMPTY_IMAGE,
@@ -14,7 +15,6 @@ from barnabas.kraft.metadata.image import (
     TopicImage,
     TopicsImage,
 )
-
 from simulation.findings import Findings
 from simulation.invariants.partitions import PartitionPromises
 from simulation.invariants.places import LeaderView, PartitionKey

@@ -12,8 +12,8 @@ from functools import partial
 from itertools import count, islice
 
 import pytest
-from barnabas.runtime.simulated.chance import make_stream
 
+from barnabas.runtime.simulated.chance import make_stream
 from plants.catalogue import find
 from plants.plant import planted
 from simulation.seed import run_seed

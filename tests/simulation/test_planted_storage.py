@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from barnabas.kraft.controller import partition_change
 from barnabas.runtime.world import Disk
 from barnabas.storage import flushing
 from barnabas.storage.indexes import OffsetIndex
 from barnabas.storage.segment import Folder
-
 from simulation.seed import SeedReport, run_seed
 from simulation.swarm import TopicPlan
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from barnabas.kraft.metadata.image import MetadataImage
 
+from barnabas.kraft.metadata.image import MetadataImage
 from simulation.findings import Findings
 from simulation.invariants.quorum import QuorumPromises, ReplicaView
 

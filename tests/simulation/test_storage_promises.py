@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
+
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.control import EndTxn, build_end_txn_batch
 from barnabas.protocol.records.record import Record
-
 from simulation.findings import Findings
 from simulation.ghosts import Batch
 from simulation.invariants.places import PartitionKey

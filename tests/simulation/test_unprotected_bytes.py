@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from barnabas.runtime.simulated.store import Store
 from barnabas.storage.log import PartitionLog
-
 from simulation.unprotected_bytes import leader_epochs
 from tests.storage.rig import Rig, all_batches, append, batch
 

@@ -9,12 +9,12 @@ from unittest import mock
 
 import pytest
 import trio
+
 from barnabas.broker.replication.replica import Leading, Offline
+from barnabas.cluster.simulated import SimulatedCluster
 from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.runtime.simulated import Universe, run_simulation
 from barnabas.storage.names import LOG_SUFFIX, METADATA_TOPIC
-
-from barnabas.cluster.simulated import SimulatedCluster
 from simulation.coverage import Coverage
 from simulation.findings import Findings
 from simulation.watch import NodeLog, Watch, watching

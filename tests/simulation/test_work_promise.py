@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 import pytest
-from barnabas.runtime.simulated.work import WorkCounter
 
+from barnabas.runtime.simulated.work import WorkCounter
 from simulation import seed
 from simulation.findings import Findings
 from simulation.invariants import work

@@ -12,7 +12,6 @@ from barnabas.settings.topic import TopicConfig
 from barnabas.storage.cleaner import CleanerSettings, LogCleaning, extent_of
 from barnabas.storage.cleaning import Event
 from barnabas.storage.log import PartitionLog
-
 from tests.storage.rig import NOW_MS, all_batches, append
 
 DAY_MS = 24 * 60 * 60 * 1000

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import CorruptBatch, read_header
 from barnabas.protocol.records.builder import build_batch
@@ -22,9 +25,6 @@ from barnabas.storage.log import PartitionLog
 from barnabas.storage.producers import ProducerStateConfig, Warrant
 from barnabas.storage.segment import Folder
 from barnabas.storage.transaction_index import ENTRY_BYTES, AbortedIndex, AbortedTransaction
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-
 from tests.examples import examples
 from tests.storage.rig import DIRECTORY, NOW_MS, Rig, all_batches, append, batch, heads, producer_batch
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from barnabas.settings.topic import TopicConfig
 from barnabas.storage.cleaning import (
     MOVES,
@@ -17,8 +20,6 @@ from barnabas.storage.cleaning import (
     measure,
     next_group,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 NOW_MS = 1_750_000_000_000
 COMPACT = TopicConfig(cleanup_policy=frozenset(["compact"]))

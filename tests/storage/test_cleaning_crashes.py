@@ -14,6 +14,9 @@ from contextlib import suppress
 from itertools import pairwise
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
 from barnabas.protocol.records.batch import CorruptBatch, read_header
 from barnabas.runtime.simulated.disk import SimulatedDisk
 from barnabas.runtime.simulated.process import NodeKilled
@@ -21,9 +24,6 @@ from barnabas.settings.topic import TopicConfig
 from barnabas.storage.cleaner import CleanerSettings, LogCleaning, extent_of
 from barnabas.storage.cleaning import Event
 from barnabas.storage.log import PartitionLog
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-
 from tests.examples import examples
 from tests.storage.cleaning_rig import (
     clean,

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from barnabas.protocol.records.batch import BatchHeader, CorruptBatch, crc_is_valid, read_header
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.compression import Compression
@@ -14,9 +17,6 @@ from barnabas.storage.cleaner import CannotClean, CleanerSettings, CleaningAbort
 from barnabas.storage.cleaning import Event, Phase
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.offset_map import ENTRY_BYTES
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from tests.examples import examples
 from tests.storage.cleaning_rig import (
     DAY_MS,

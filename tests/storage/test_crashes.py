@@ -11,14 +11,14 @@ import random
 from dataclasses import dataclass, field, fields
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
 from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.record import decode_records
 from barnabas.runtime.simulated.process import NodeKilled
 from barnabas.settings.topic import TopicConfig
 from barnabas.storage.log import PartitionLog
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-
 from tests.examples import examples
 from tests.storage.rig import NOW_MS, Rig, all_batches, append, batch, producer_batch
 from tests.storage.test_aborted import Facts, marker

@@ -6,6 +6,9 @@ import random
 from dataclasses import replace
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import read_header
 from barnabas.runtime.world import Disk
@@ -27,9 +30,6 @@ from barnabas.storage.partition_metadata import (
     format_partition_metadata,
     parse_partition_metadata,
 )
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-
 from tests.examples import examples
 from tests.storage.power_cuts import copy_of
 from tests.storage.rig import NOW_MS, Rig, all_batches, all_offsets, append, batch, numbered, small_segments

@@ -1,10 +1,11 @@
-"""Output of `python -m storage.dump`."""
+"""Output of `python -m barnabas.storage.dump`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+
 from barnabas.protocol.messages.control_records import LeaderChangeMessage
 from barnabas.protocol.messages.group_log import OffsetCommitKey, OffsetCommitValue
 from barnabas.protocol.messages.metadata_log import TopicRecord
@@ -15,7 +16,6 @@ from barnabas.protocol.records.coordinator import encode_key, encode_versioned
 from barnabas.protocol.records.metadata import encode_metadata_record
 from barnabas.protocol.records.record import Record
 from barnabas.storage.dump import main
-
 from tests.storage.rig import NOW_MS, batch
 
 

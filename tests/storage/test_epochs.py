@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from barnabas.storage.checkpoints import (
     MalformedCheckpoint,
     format_epochs,
@@ -14,9 +17,6 @@ from barnabas.storage.checkpoints import (
     write_offsets,
 )
 from barnabas.storage.leader_epochs import LeaderEpochs
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.storage.rig import Rig
 
 growth = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=20)

@@ -7,12 +7,12 @@ import struct
 from bisect import bisect_right
 
 import pytest
-from barnabas.protocol.records.record import decode_records
-from barnabas.storage.indexes import PAGE_BYTES, WARM_SECTION_BYTES, CorruptIndex, OffsetIndex, TimeIndex
-from barnabas.storage.log import PartitionLog
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from barnabas.protocol.records.record import decode_records
+from barnabas.storage.indexes import PAGE_BYTES, WARM_SECTION_BYTES, CorruptIndex, OffsetIndex, TimeIndex
+from barnabas.storage.log import PartitionLog
 from tests.storage.rig import NOW_MS, Rig, all_batches, append, batch, small_segments
 
 BASE = 1000

@@ -10,6 +10,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+
 from barnabas.protocol.records.batch import read_header
 from barnabas.runtime.real import real_world
 from barnabas.settings.topic import TopicConfig
@@ -19,7 +20,6 @@ from barnabas.storage.partition_metadata import format_partition_metadata, read_
 from barnabas.storage.producers import ProducerStateConfig
 from barnabas.storage.recovery import LastRun
 from barnabas.storage.segment import Folder
-
 from tests.storage.rig import NOW_MS, all_batches, all_offsets
 
 DATA = Path(__file__).parent / "data" / "kafka-4.3.1-logs.tar.gz"

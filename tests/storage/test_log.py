@@ -7,6 +7,7 @@ import re
 import struct
 
 import pytest
+
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import CorruptBatch, read_header
 from barnabas.protocol.records.record import decode_records
@@ -18,7 +19,6 @@ from barnabas.storage.names import SNAPSHOT_SUFFIX
 from barnabas.storage.producers import decode_snapshot
 from barnabas.storage.recovery import LastRun
 from barnabas.storage.segment import Folder
-
 from tests.storage.rig import (
     DIRECTORY,
     NOW_MS,

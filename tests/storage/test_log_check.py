@@ -6,11 +6,11 @@ import tarfile
 from pathlib import Path
 
 import pytest
+
 from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.record import Record
 from barnabas.storage.log_check import main
-
 from tests.protocol.records.poison import poisons, zeros
 from tests.storage.rig import NOW_MS
 

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 
 import pytest
+
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.runtime.simulated.disk import SimulatedDisk, SimulatedFile
 from barnabas.runtime.simulated.process import NodeKilled
@@ -21,7 +22,6 @@ from barnabas.storage.partition_metadata import (
     MalformedPartitionMetadata,
     read_partition_metadata,
 )
-
 from tests.storage.rig import NOW_MS, Rig, all_offsets, append, batch, small_segments
 
 CONFIG = small_segments()

@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 import pytest
-from barnabas.storage.offset_map import ENTRY_BYTES, OffsetMap
 from hypothesis import given
 from hypothesis import strategies as st
+
+from barnabas.storage.offset_map import ENTRY_BYTES, OffsetMap
 
 
 @pytest.mark.feature("CR-06")

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
-from barnabas.settings.topic import TopicConfig
-from barnabas.storage.log import PartitionLog
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.log import PartitionLog
 from tests.examples import examples
 from tests.storage.power_cuts import after_power_cuts
 from tests.storage.rig import NOW_MS, Rig, all_offsets, append, producer_batch

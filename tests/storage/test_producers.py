@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.control import EndTxn, build_end_txn_batch
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.producers import CorruptSnapshot, ProducerEntry, SequencedBatch, decode_snapshot, encode_snapshot
-from hypothesis import example, given
-from hypothesis import strategies as st
-
 from tests.storage.rig import NOW_MS, PRODUCERS, Rig, all_offsets, append, batch, producer_batch, small_segments
 
 DAY_MS = PRODUCERS.expiration_ms

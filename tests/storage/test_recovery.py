@@ -6,15 +6,15 @@ import struct
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records.batch import read_header
 from barnabas.runtime.world import Disk
 from barnabas.storage.indexes import PAGE_BYTES
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.recovery import SCAN_BYTES
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from tests.examples import examples
 from tests.storage.rig import DIRECTORY, NOW_MS, Rig, all_batches, all_offsets, append, batch, numbered, small_segments
 

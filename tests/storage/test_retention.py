@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from barnabas.settings.topic import TopicConfig
-from barnabas.storage.retention import Retention
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.retention import Retention
 from tests.storage.rig import Rig, append, batch, small_segments
 
 DAY_MS = 86_400_000

@@ -6,6 +6,7 @@ import errno
 import os
 
 import pytest
+
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.runtime.simulated.disk import SimulatedFile
 from barnabas.runtime.simulated.store import DiskFault
@@ -13,7 +14,6 @@ from barnabas.settings.topic import TopicConfig
 from barnabas.storage.directories import LogDirectories
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.log_dir_work import NewLog
-
 from tests.storage.rig import NOW_MS, PRODUCERS, Rig, all_offsets, append, batch
 
 SHORTAGES = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT]

@@ -11,7 +11,6 @@ from barnabas.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.control import read_end_txn
 from barnabas.protocol.records.record import Record, decode_records
-
 from simulation.ghosts import Batch
 
 COMPACTED_TOPICS = frozenset({GROUP_TOPIC, TRANSACTION_TOPIC})

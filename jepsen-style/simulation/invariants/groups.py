@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from barnabas.kraft.metadata.image import NO_LEADER
-
 from simulation.findings import Findings
 from simulation.invariants.places import PartitionKey
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 
 from barnabas.kraft.metadata.image import LEADER_RECOVERING, NO_LEADER, PartitionImage
-
 from simulation.findings import Findings
 from simulation.invariants.places import LeaderView, PartitionKey
 

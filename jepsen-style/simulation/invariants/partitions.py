@@ -22,11 +22,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from barnabas.cluster.hostile.aims import JUDGED_PREFIX, OWN_PREFIX
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.image import MetadataImage, PartitionImage
 from barnabas.protocol.records.record import Record, decode_records
-
-from barnabas.cluster.hostile.aims import JUDGED_PREFIX, OWN_PREFIX
 from simulation.findings import Findings
 from simulation.ghosts import GhostLog, LogReader
 from simulation.invariants.compaction import COMPACTED_TOPICS, is_rest, missing

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 
 from barnabas.protocol.records.batch import BatchHeader, add_to_sequence, read_header
 from barnabas.protocol.records.control import EndTxn, read_end_txn
-
 from simulation.findings import Findings
 from simulation.ghosts import Batch
 from simulation.invariants.places import PartitionKey

@@ -22,7 +22,6 @@ from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.kraft.metadata.loader import MetadataLoader
 from barnabas.protocol.records.batch import read_header
-
 from simulation.findings import Findings
 from simulation.ghosts import Batch, GhostLog, LogLike, LogReader
 

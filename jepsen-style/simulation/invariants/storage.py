@@ -19,7 +19,6 @@ from zlib import crc32
 
 from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.control import read_end_txn
-
 from simulation.findings import Findings
 from simulation.ghosts import Batch, LogLike, LogReader, SegmentLike
 from simulation.invariants.compaction import COMPACTED_TOPICS

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import trio
-from barnabas.protocol.errors import ErrorCode
 
 from barnabas.cli.session import NoAnswer, Terminated, run_until_done, with_cluster
 from barnabas.client import errors
 from barnabas.client.cluster import Cluster, NoBrokerAvailable
 from barnabas.cluster.errors import ClusterError, WrongArgument
+from barnabas.protocol.errors import ErrorCode
 
 
 def test_an_interrupt_is_not_wrapped_whichever_task_it_hits(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Generic, TypeVar
 
 import trio
+
 from barnabas.runtime.simulated import Universe, run_simulation
 
 Stage = TypeVar("Stage")

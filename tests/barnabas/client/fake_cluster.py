@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import trio
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.cluster_settings import ClusterSettings
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.framing import response_prefix
@@ -54,9 +57,6 @@ from barnabas.protocol.schema import Message, decode, encode_chunks
 from barnabas.runtime.server import Request, ResponseSlot, ServerLimits, serve_listener
 from barnabas.runtime.simulated import Universe, make_world
 from barnabas.runtime.world import World
-
-from barnabas.client.cluster import Cluster
-from barnabas.client.cluster_settings import ClusterSettings
 
 PORT = 9092
 

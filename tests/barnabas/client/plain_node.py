@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import trio
+
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.framing import response_prefix
 from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey

@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 import trio
-from barnabas.protocol.api_keys import API_SPECS, ApiKey
-from barnabas.runtime.simulated import Universe, make_world, run_simulation
-from barnabas.runtime.world import Connection, World
 
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import NoBrokerAvailable
@@ -17,6 +14,9 @@ from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.errors import KafkaError, UnsupportedVersionException
 from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer.producer import Producer
+from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.runtime.simulated import Universe, make_world, run_simulation
+from barnabas.runtime.world import Connection, World
 from tests.barnabas.client.plain_node import PlainNode, listen_badly, metadata
 
 T0 = TopicPartition("t", 0)

@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from barnabas.protocol.messages.metadata import MetadataRequest
-from barnabas.runtime.simulated import Universe, make_world
-from barnabas.runtime.world import World
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.metadata import Leadership, TopicPartition
 from barnabas.client.session import open_cluster
 from barnabas.client.settings import ClientSettings
+from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.runtime.simulated import Universe, make_world
+from barnabas.runtime.world import World
 from tests.barnabas.client.cancel_points import Cut, Scene, cancel_each_call, cancel_each_life, tasks_of
 from tests.barnabas.client.fake_cluster import FakeCluster
 

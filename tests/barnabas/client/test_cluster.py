@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 import trio
+
+from barnabas.client.cluster import Cluster, NoBrokerAvailable
+from barnabas.client.cluster_settings import ClusterSettings
+from barnabas.client.errors import UnsupportedVersionException
+from barnabas.client.metadata import Leadership, TopicPartition
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from barnabas.runtime.channel import NotSent
 from barnabas.runtime.simulated import Universe, make_world, run_simulation
-
-from barnabas.client.cluster import Cluster, NoBrokerAvailable
-from barnabas.client.cluster_settings import ClusterSettings
-from barnabas.client.errors import UnsupportedVersionException
-from barnabas.client.metadata import Leadership, TopicPartition
 from tests.barnabas.client.fake_cluster import FakeCluster, with_client
 from tests.barnabas.client.plain_node import PORT, PlainNode, metadata
 

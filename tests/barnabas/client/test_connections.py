@@ -10,6 +10,12 @@ from typing import Any
 
 import pytest
 import trio
+
+from barnabas.client.backoff import Backoff
+from barnabas.client.cluster_settings import ClusterSettings
+from barnabas.client.connections import IDLE_LOOKS, Caller, NodeConnection, in_turn
+from barnabas.client.errors import SaslAuthenticationException, UnsupportedVersionException
+from barnabas.client.metadata import Node
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -19,12 +25,6 @@ from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest, Sasl
 from barnabas.runtime.channel import CallTimedOut, NotSent, Peer
 from barnabas.runtime.simulated import Universe, make_world, run_simulation
 from barnabas.runtime.world import Connection
-
-from barnabas.client.backoff import Backoff
-from barnabas.client.cluster_settings import ClusterSettings
-from barnabas.client.connections import IDLE_LOOKS, Caller, NodeConnection, in_turn
-from barnabas.client.errors import SaslAuthenticationException, UnsupportedVersionException
-from barnabas.client.metadata import Node
 from tests.barnabas.client.plain_node import PORT, PlainNode, listen_badly, metadata
 
 SETTINGS = ClusterSettings(

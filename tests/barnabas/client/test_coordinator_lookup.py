@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 
 from barnabas.client.coordinator_lookup import CoordinatorType, coordinator_in, lookup_request
 from barnabas.client.metadata import Node
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 
 
 def response(key: str, code: ErrorCode = ErrorCode.NONE) -> FindCoordinatorResponse:

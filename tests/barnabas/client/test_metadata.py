@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+
+from barnabas.client.metadata import Leadership, Metadata, Node, PartitionInfo, TopicPartition
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from barnabas.protocol.primitives import ZERO_UUID
-
-from barnabas.client.metadata import Leadership, Metadata, Node, PartitionInfo, TopicPartition
 from tests.barnabas.client.plain_node import PORT, metadata
 
 T0 = TopicPartition("t", 0)

@@ -6,12 +6,12 @@ import uuid
 from typing import Any
 
 import pytest
-from barnabas.protocol.errors import ErrorCode
 from hypothesis import given
 from hypothesis import strategies as some
 
 from barnabas.client.errors import ConfigException, InvalidTopicException, KafkaError, SerializationException
 from barnabas.client.serialization import DESERIALIZERS, SERIALIZERS, Headers, deserializer_of, serializer_of
+from barnabas.protocol.errors import ErrorCode
 
 AN_ID = uuid.UUID("123e4567-e89b-12d3-a456-426614174000")
 

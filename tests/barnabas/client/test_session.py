@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
-from barnabas.runtime.simulated import Universe, make_world, run_simulation
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import ConfigException
 from barnabas.client.session import cluster_settings_of, first_failure, open_cluster
 from barnabas.client.settings import ClientSettings
+from barnabas.runtime.simulated import Universe, make_world, run_simulation
 
 SETTINGS = ClientSettings.of({"bootstrap_servers": "b1:9092"})
 

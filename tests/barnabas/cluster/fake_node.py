@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import trio
+
 from barnabas.runtime.process import Program
 from barnabas.settings.errors import SettingsError
 from barnabas.settings.properties import parse_properties

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from barnabas.runtime.world import ConnectionLost
 from prometheus_client.parser import text_string_to_metric_families
 
+from barnabas.runtime.world import ConnectionLost
 from barnabas.testing.simulated import SimulatedClusterForTests
 
 HTTP_PORT = 9292

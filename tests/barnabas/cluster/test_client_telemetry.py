@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 import trio
+
+from barnabas import Admin
+from barnabas.client.admin import AlterConfigOp, ConfigResource, ResourceType
+from barnabas.client.errors import KafkaError
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest
 from barnabas.runtime.channel import Channel
-
-from barnabas import Admin
-from barnabas.client.admin import AlterConfigOp, ConfigResource, ResourceType
-from barnabas.client.errors import KafkaError
 from barnabas.testing.simulated import SimulatedClusterForTests
 from tests.barnabas.cluster.scraping import metrics
 from tests.broker.test_telemetry import metric, pushed

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 import trio
-from barnabas.protocol.errors import KafkaError
-from barnabas.runtime.real import real_world
 
 from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.cluster import Cluster, ClusterSettings
@@ -19,6 +17,8 @@ from barnabas.client.groups.coordinators import CoordinatorLink, CoordinatorType
 from barnabas.client.producer import Producer, TransactionState
 from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.ports import free_base_port
+from barnabas.protocol.errors import KafkaError
+from barnabas.runtime.real import real_world
 
 OVERRIDES = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "3"}
 

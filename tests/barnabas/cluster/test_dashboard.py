@@ -11,12 +11,12 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from barnabas.runtime.metrics import BusyClock, busy_families, process_families, render
-from barnabas.runtime.real import real_world
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from barnabas import Consumer, Producer
+from barnabas.runtime.metrics import BusyClock, busy_families, process_families, render
+from barnabas.runtime.real import real_world
 from barnabas.testing.simulated import SimulatedClusterForTests
 from tests.barnabas.cluster.scraping import asked
 

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 
 import pytest
 import trio
-from barnabas.runtime.simulated.store import Store
 
 from barnabas.client.cluster import TopicPartition
 from barnabas.client.consumer import ReadingSettings, open_reader
 from barnabas.client.producer import Producer
 from barnabas.client.session import open_cluster
 from barnabas.client.settings import ClientSettings
+from barnabas.runtime.simulated.store import Store
 from barnabas.testing.simulated import SimulatedClusterForTests
 
 pytestmark = pytest.mark.feature("OP-06")

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
-from barnabas.broker.coordinator.coordinator import partition_for
 
 from barnabas import Admin, Producer, TopicPartition
+from barnabas.broker.coordinator.coordinator import partition_for
 from barnabas.testing.simulated import SimulatedClusterForTests
 from tests.barnabas.cluster.scraping import Numbers, metrics
 

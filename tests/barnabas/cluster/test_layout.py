@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from barnabas.settings.broker import load_broker_settings
-from barnabas.settings.controller import load_controller_settings
-from barnabas.settings.listeners import Voter
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.layout import Layout
+from barnabas.settings.broker import load_broker_settings
+from barnabas.settings.controller import load_controller_settings
+from barnabas.settings.listeners import Voter
 
 
 def test_ports_count_from_the_base(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from barnabas.runtime.disk import RealDisk
 
 from barnabas.cluster import ports
 from barnabas.cluster.errors import ClusterError
@@ -17,6 +16,7 @@ from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.plan import Programs
 from barnabas.cluster.ports import free_base_port
 from barnabas.cluster.processes import ProcessId
+from barnabas.runtime.disk import RealDisk
 
 
 @pytest.fixture(autouse=True)

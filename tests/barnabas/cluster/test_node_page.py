@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 import trio
-from barnabas.runtime.real import real_world
 
 from barnabas.cluster.node_page import NoAnswer, NodePage, Refused
+from barnabas.runtime.real import real_world
 
 
 @asynccontextmanager

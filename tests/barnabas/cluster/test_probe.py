@@ -3,10 +3,10 @@
 import socket
 
 import pytest
-from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 
 from barnabas.cluster.probe import NoAnswer, ask
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from tests.barnabas.cluster.answering import AnsweringNode
 
 

@@ -8,8 +8,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from barnabas.runtime.network import RealNetwork
-from barnabas.runtime.world import Connection, ConnectionLost, DialRefused, Listener
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.ports import is_free
@@ -17,6 +15,8 @@ from barnabas.cluster.proxied_network import ProxiedNetwork
 from barnabas.cluster.proxy.driver import ProxyProcess
 from barnabas.cluster.proxy.rules import CLIENT, LinkState, MessageRule
 from barnabas.cluster.proxy.server import Proxy
+from barnabas.runtime.network import RealNetwork
+from barnabas.runtime.world import Connection, ConnectionLost, DialRefused, Listener
 
 END_TXN, FETCH = 26, 1
 

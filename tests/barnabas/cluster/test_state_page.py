@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import trio
-from barnabas.runtime.world import ConnectionLost
 
 from barnabas import Admin, Producer
 from barnabas.client.admin import NewTopic
+from barnabas.runtime.world import ConnectionLost
 from barnabas.testing.simulated import SimulatedClusterForTests
 
 HTTP_PORT = 9292

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.errors import ErrorCode
-from barnabas.protocol.messages import describe_cluster, describe_quorum, list_offsets, metadata
 
 from barnabas.cluster.layout import Layout, Node
 from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.processes import ProcessId
 from barnabas.cluster.status import PartitionStatus, QuorumStatus, read_status
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages import describe_cluster, describe_quorum, list_offsets, metadata
 from tests.barnabas.cluster.answering import AnsweringNode
 
 

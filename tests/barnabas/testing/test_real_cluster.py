@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_pytest import BarnabasCluster, BarnabasError
+from barnabas.pytest_plugin import BarnabasCluster, BarnabasError
 from tests.eventually import eventually
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -63,9 +63,8 @@ def test_a_broker_that_is_cut_off_loses_its_office_and_learns_it_later(barnabas_
 
 def leaders_by_broker(cluster: BarnabasCluster, topic: str) -> list[str]:
     """The leader of partition 0, as each of the brokers reports it."""
-    from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-
     from barnabas.cluster.probe import ask
+    from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
     found = []
     for address in cluster.bootstrap_servers.split(","):
@@ -93,7 +92,7 @@ OUTLIVES = """
 import os, sys
 from pathlib import Path
 sys.path.insert(0, {root!r})
-from barnabas_pytest import BarnabasCluster
+from barnabas.pytest_plugin import BarnabasCluster
 cluster = BarnabasCluster(Path({data!r}), {{}})
 print(*[path.read_text().split()[0] for path in sorted((cluster.data / "run").glob("*.pid"))], flush=True)
 sys.stdin.read()

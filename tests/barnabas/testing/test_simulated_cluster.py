@@ -6,9 +6,9 @@ import time
 
 import pytest
 import trio
-from barnabas.runtime.simulated.determinism import RealWorldTouched
 
 from barnabas.cluster.errors import ClusterError
+from barnabas.runtime.simulated.determinism import RealWorldTouched
 from barnabas.testing.simulated import SimulatedClusterForTests
 
 Cluster = SimulatedClusterForTests

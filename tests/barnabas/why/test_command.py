@@ -11,10 +11,10 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from barnabas.runtime.decisions import DecisionKind, Decisions
 
 from barnabas.cli.main import run
 from barnabas.cluster.ports import free_base_port
+from barnabas.runtime.decisions import DecisionKind, Decisions
 
 pytestmark = pytest.mark.feature("OB-07")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from barnabas.runtime.decisions import DecisionKind, Decisions
 
 from barnabas.cli.why import story_lines
+from barnabas.runtime.decisions import DecisionKind, Decisions
 from barnabas.why.decision_log import read_log
 from barnabas.why.story import meant, near, read_decisions, read_subjects, story
 

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import trio
+
 from barnabas.broker.node import BrokerNode
 from barnabas.broker.replication.partition import Partition
+from barnabas.cluster.simulated import BROKER_PORT, CONTROLLER_PORT, SimulatedCluster
 from barnabas.kraft.metadata.image import PartitionImage
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.errors import ErrorCode
@@ -45,8 +47,6 @@ from barnabas.runtime.channel import Channel
 from barnabas.runtime.simulated import Universe, make_world, run_simulation
 from barnabas.runtime.simulated.work import WorkCounter
 from barnabas.runtime.world import Connection, ConnectionLost
-
-from barnabas.cluster.simulated import BROKER_PORT, CONTROLLER_PORT, SimulatedCluster
 
 SHAPES = Path(__file__).parent / "shapes"
 PATIENCE_SECONDS = 120

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import alter_configs, elect_leaders
 from barnabas.protocol.messages.alter_partition_reassignments import (
@@ -37,7 +38,6 @@ from barnabas.protocol.messages.list_partition_reassignments import ListPartitio
 from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from barnabas.runtime.channel import ConnectionFailed
-
 from tests.broker.apis.rig import NOW_MS, Rig, batch_of, on_cluster, values_in
 
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -335,21 +335,21 @@ async def test_a_shorter_retention_takes_effect(rig: Rig) -> None:
 @pytest.mark.feature("AD-02")
 @on_cluster()
 async def test_log_levels_belong_to_the_broker_itself(rig: Rig) -> None:
-    logger = logging.getLogger("broker.node")
+    logger = logging.getLogger("barnabas.broker.node")
     before = logger.level
     try:
-        assert await alter(rig, LOGGER, "1", ("broker.node", SET, "DEBUG")) == 0
+        assert await alter(rig, LOGGER, "1", ("barnabas.broker.node", SET, "DEBUG")) == 0
         assert logger.level == logging.DEBUG
-        _, found = await described(rig, LOGGER, "1", "broker.node")
-        assert (found["broker.node"].value, found["broker.node"].config_source) == ("DEBUG", 6)
-        assert await alter(rig, LOGGER, "1", ("broker.node", SET, "FATAL"), validate_only=True) == 0
+        _, found = await described(rig, LOGGER, "1", "barnabas.broker.node")
+        assert (found["barnabas.broker.node"].value, found["barnabas.broker.node"].config_source) == ("DEBUG", 6)
+        assert await alter(rig, LOGGER, "1", ("barnabas.broker.node", SET, "FATAL"), validate_only=True) == 0
         assert logger.level == logging.DEBUG
-        assert await alter(rig, LOGGER, "1", ("broker.node", DELETE, None)) == 0
+        assert await alter(rig, LOGGER, "1", ("barnabas.broker.node", DELETE, None)) == 0
         assert logger.level == logging.NOTSET
-        assert await alter(rig, LOGGER, "1", ("broker.node", SET, "LOUD")) == ErrorCode.INVALID_CONFIG
+        assert await alter(rig, LOGGER, "1", ("barnabas.broker.node", SET, "LOUD")) == ErrorCode.INVALID_CONFIG
         assert await alter(rig, LOGGER, "1", ("no.such.logger", SET, "INFO")) == ErrorCode.INVALID_CONFIG
-        assert await alter(rig, LOGGER, "1", ("broker.node", APPEND, "INFO")) == ErrorCode.INVALID_REQUEST
-        assert await alter(rig, LOGGER, "2", ("broker.node", SET, "INFO")) == ErrorCode.INVALID_REQUEST
+        assert await alter(rig, LOGGER, "1", ("barnabas.broker.node", APPEND, "INFO")) == ErrorCode.INVALID_REQUEST
+        assert await alter(rig, LOGGER, "2", ("barnabas.broker.node", SET, "INFO")) == ErrorCode.INVALID_REQUEST
     finally:
         logger.setLevel(before)
 

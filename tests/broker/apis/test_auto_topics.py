@@ -6,11 +6,11 @@ import logging
 
 import pytest
 import trio
+
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.settings.broker import BrokerSettings
-
 from tests.broker.apis.rig import Rig, on_cluster
 
 
@@ -54,7 +54,7 @@ async def test_a_topic_that_is_refused_is_not_asked_for_each_time(rig: Rig, capl
             found = await rig.ask(1, FindCoordinatorRequest(coordinator_keys=["g"], key_type=0), 6)
             assert found.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
             await trio.sleep(0.005)
-    refusals = [it for it in caplog.records if it.name == "broker.auto_topics"]
+    refusals = [it for it in caplog.records if it.name == "barnabas.broker.auto_topics"]
     assert 2 <= len(refusals) <= 15, "in ten seconds"
     services = rig.broker(1)
     services.settings = services.settings.model_copy(update={"offsets_topic_replication_factor": 1})

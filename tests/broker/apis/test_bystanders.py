@@ -6,6 +6,7 @@ import struct
 
 import pytest
 import trio
+
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -31,7 +32,6 @@ from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from barnabas.runtime.channel import Channel
-
 from tests.broker.apis.rig import Raw, Rig, batch_of, frame_of, on_cluster, produce_request
 
 TOO_LONG = "x" * 40_000

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import trio
+
 from barnabas.broker.admission import STEPS_AT_ONCE
 from barnabas.broker.apis import coordinator_reads
 from barnabas.broker.groups.limits import (
@@ -55,7 +56,6 @@ from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequ
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from barnabas.runtime import meter
 from barnabas.runtime.step_driver import STEPS_IN_A_TURN
-
 from simulation.invariants.work import MOST_CALLS
 from tests.broker.apis.rig import Rig, batch_of, frame_of, on_cluster, values_in
 

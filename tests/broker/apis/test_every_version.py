@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+
 from barnabas.kraft.metadata.features import SUPPORTED_FEATURES
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.messages import (
@@ -50,7 +51,6 @@ from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopic
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.primitives import ZERO_UUID
 from barnabas.protocol.schema import Message
-
 from tests.broker.apis.coordinator_questions import OF_CONSUMER_GROUPS, OF_GROUPS, OF_TRANSACTIONS
 from tests.broker.apis.rig import Rig, batch_of, fetch_request, frame_of, on_cluster, produce_request
 

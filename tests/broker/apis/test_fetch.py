@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.partitions import Partitions
 from barnabas.protocol.errors import ErrorCode
@@ -20,7 +21,6 @@ from barnabas.protocol.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
-
 from tests.broker.apis.rig import Rig, batch_of, fetch_request, frame_of, on_cluster, produce_request, values_in
 
 

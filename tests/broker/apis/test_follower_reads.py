@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import trio
+
 from barnabas.broker.replication.replica_selection import ReplicaView, same_rack
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from barnabas.protocol.messages.fetch import PartitionData
 from barnabas.settings.broker import RACK_AWARE_SELECTOR, load_broker_settings
 from barnabas.settings.errors import SettingsError
-
 from tests.broker.apis.rig import Rig, batch_of, fetch_request, on_cluster, values_in
 
 ALL_VERSIONS = range(11, 19)

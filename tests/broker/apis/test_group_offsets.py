@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import trio
+
 from barnabas.broker.coordinator.coordinator import java_hash
 from barnabas.broker.coordinator.shard import ShardState
 from barnabas.protocol.errors import ErrorCode
@@ -37,7 +38,6 @@ from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-
 from tests.broker.apis.rig import Rig, on_cluster
 
 GROUP = "readers"

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+
 from barnabas.broker.apis.find_coordinator import FindCoordinatorPorts, find_coordinator
 from barnabas.broker.apis.list_offsets import list_offsets
 from barnabas.broker.apis.metadata import MetadataPorts, metadata

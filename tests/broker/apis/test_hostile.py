@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 import trio
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.headers import RequestHeader
@@ -18,9 +21,6 @@ from barnabas.protocol.messages.envelope import EnvelopeRequest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.schema import decode, encode
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
 from tests.broker.apis.rig import Rig, batch_of, fetch_request, frame_of, on_cluster, play, produce_request
 from tests.broker.apis.test_every_version import ANYWHERE, OF_BROKERS, OF_CONTROLLERS, TOPIC
 from tests.examples import examples

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import trio
+
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from barnabas.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
@@ -15,7 +16,6 @@ from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, Delete
 from barnabas.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResult
 from barnabas.runtime.channel import ChannelError
 from barnabas.storage.partition_metadata import write_partition_metadata
-
 from tests.broker.apis.rig import Rig, batch_of, on_cluster, values_in
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
+
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 from barnabas.protocol.messages.describe_topic_partitions import (
@@ -13,7 +14,6 @@ from barnabas.protocol.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-
 from tests.broker.apis.rig import Rig, on_cluster
 
 UNASKED = -(2**31)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import trio
+
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from barnabas.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
@@ -19,7 +20,6 @@ from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOf
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.schema import Message
 from barnabas.runtime.channel import Channel, ChannelError
-
 from tests.broker.apis.rig import Rig, batch_of, on_cluster, produce_request, values_in
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
+
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -22,7 +23,6 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-
 from tests.broker.apis.rig import NOW_MS, Rig, batch_of, on_cluster, values_in
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6

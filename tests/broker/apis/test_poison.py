@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from crc32c import crc32c
+
 from barnabas.broker.admission import STEPS_AT_ONCE
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -12,8 +14,6 @@ from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOf
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.record import Record
-from crc32c import crc32c
-
 from tests.broker.apis.rig import NOW_MS, Rig, batch_of, frame_of, on_cluster, produce_request, values_in
 from tests.broker.apis.test_transactional_partitions import Oracle, produce
 from tests.protocol.records.poison import batch_around, bomb, poisons, record, zeros

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
+
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.metadata import MetadataRequest
@@ -12,7 +13,6 @@ from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateF
 from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, read_header
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.record import Record
-
 from tests.broker.apis.rig import NOW_MS, Rig, batch_of, frame_of, on_cluster, produce_request, values_in
 
 TOPIC_CONFIG = 2

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import trio
+
 from barnabas.broker.coordinator.coordinator import partition_for
 from barnabas.broker.internal_topics import GROUP_TOPIC
 from barnabas.broker.transactions.transaction import TopicPartition
@@ -28,7 +29,6 @@ from barnabas.protocol.messages.write_txn_markers import (
 from barnabas.protocol.records.batch import iterate_batches
 from barnabas.protocol.records.record import decode_records
 from barnabas.protocol.schema import decode
-
 from tests.broker.apis.rig import Rig, batch_of, fetch_request, frame_of, on_cluster, values_in
 from tests.broker.transactions.test_transaction_requests import Producer, on_replicated_cluster, on_small_cluster
 

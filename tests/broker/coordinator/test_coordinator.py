@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+
 from barnabas.broker.coordinator.coordinator import CoordinatedTopic, Coordinator, java_hash, partition_for
 from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply
 from barnabas.broker.coordinator.shard import ANSWERS_IN_ONE_STEP, ShardState
@@ -21,7 +22,6 @@ from barnabas.protocol.messages.group_log import OffsetCommitKey, OffsetCommitVa
 from barnabas.protocol.records.control import EndTxn
 from barnabas.protocol.schema import Message
 from barnabas.storage.producers import Verification
-
 from tests.broker.apis.rig import Rig, on_cluster
 
 TOPIC = "counts"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+
 from barnabas.broker.coordinator.outcome import ProducerStamp
 from barnabas.broker.coordinator.shard import ShardState
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.records.control import EndTxn
-
 from tests.broker.apis.rig import Rig, on_cluster
 from tests.broker.coordinator.test_coordinator import TOPIC, Answers, coordinate
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+
 from barnabas.broker.coordinator.outcome import Now, Outcome
 from barnabas.broker.coordinator.shard import Shard, ShardState
 from barnabas.broker.groups.group import Client
@@ -12,7 +13,6 @@ from barnabas.broker.groups.machine import GroupMachine
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-
 from tests.broker.apis.rig import Rig, on_cluster
 from tests.broker.coordinator.test_coordinator import TOPIC, Answers, Counter, coordinate
 

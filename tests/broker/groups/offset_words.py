@@ -31,7 +31,6 @@ from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-
 from tests.broker.groups.machine_bench import Bench
 
 

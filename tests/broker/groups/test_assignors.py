@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from barnabas.broker.groups.assignors import ASSIGNORS
 from barnabas.broker.groups.assignors.assignor import GroupSpec, MemberSpec
 from barnabas.broker.groups.assignors.range import assign_ranges
 from barnabas.broker.groups.assignors.uniform import assign_uniformly
 from barnabas.broker.groups.consumer_member import Partitions
-from hypothesis import given
-from hypothesis import strategies as st
 
 A, B, C, D = (bytes([letter]) * 16 for letter in b"abcd")
 NOTHING: Partitions = {}

@@ -7,14 +7,14 @@ assignment, and after the disturbance every client that wants to be a member is 
 from __future__ import annotations
 
 import pytest
-from barnabas.broker.groups.classic_group import ClassicGroup
-from barnabas.broker.groups.classic_state import MOVES, ClassicState
-from barnabas.broker.groups.group import Commit
-from barnabas.protocol.errors import ErrorCode, KafkaError
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from barnabas.broker.groups.classic_group import ClassicGroup
+from barnabas.broker.groups.classic_state import MOVES, ClassicState
+from barnabas.broker.groups.group import Commit
+from barnabas.protocol.errors import ErrorCode, KafkaError
 from tests.broker.groups.classic_shell import GROUP, Asked, Person, Shell, subscription
 from tests.examples import examples
 

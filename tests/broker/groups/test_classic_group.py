@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from barnabas.broker.coordinator.outcome import Now
 from barnabas.broker.groups.classic_group import ClassicGroup
 from barnabas.broker.groups.classic_member import ClassicMember, MemberProtocol
@@ -18,7 +19,6 @@ from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupReq
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from barnabas.protocol.records.coordinator import decode_versioned, encode_versioned
-
 from tests.broker.groups.classic_shell import (
     GROUP,
     INITIAL_DELAY_MS,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import trio
+
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
@@ -16,7 +17,6 @@ from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIden
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from barnabas.protocol.schema import Message
 from barnabas.runtime.channel import Channel, ChannelError
-
 from tests.broker.apis.rig import Rig, on_cluster
 from tests.broker.groups.classic_shell import subscription
 

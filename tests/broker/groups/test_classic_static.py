@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from barnabas.protocol.embedded_consumer import write_assignment
 from barnabas.protocol.errors import ErrorCode
-
 from tests.broker.groups.classic_shell import INITIAL_DELAY_MS, SESSION_MS, Person, Shell, subscription
 
 pytestmark = pytest.mark.feature("CG-10")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+
 from barnabas.broker.groups import classic_group, classic_groups
 from barnabas.broker.groups.classic_rebalance import PENDING_JOIN_WAIT_MS
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from barnabas.protocol.records.coordinator import decode_key, decode_versioned
-
 from tests.broker.groups.classic_shell import (
     GROUP,
     INITIAL_DELAY_MS,

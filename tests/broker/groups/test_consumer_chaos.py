@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from barnabas.protocol.errors import ErrorCode
-from barnabas.protocol.messages.consumer_group_heartbeat import TopicPartitions
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.consumer_group_heartbeat import TopicPartitions
 from tests.broker.groups.consumer_rig import Rig
 
 OWN = object()

@@ -5,13 +5,13 @@ has one.
 from __future__ import annotations
 
 import pytest
-from barnabas.broker.groups.consumer_group import ConsumerGroup, GroupState
-from barnabas.broker.groups.consumer_member import STATIC_LEAVE_EPOCH
-from barnabas.protocol.errors import ErrorCode
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from barnabas.broker.groups.consumer_group import ConsumerGroup, GroupState
+from barnabas.broker.groups.consumer_member import STATIC_LEAVE_EPOCH
+from barnabas.protocol.errors import ErrorCode
 from tests.broker.groups.consumer_rig import GROUP, HEARTBEAT_MS, Reader, Rig
 from tests.examples import examples
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from barnabas.broker.groups.consumer_group import GroupState
 from barnabas.broker.groups.consumer_member import MemberState
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.consumer_group_heartbeat import TopicPartitions
 from barnabas.protocol.messages.group_log import ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue
 from barnabas.protocol.records.coordinator import encode_key, encode_versioned
-
 from tests.broker.groups.consumer_rig import GROUP, HEARTBEAT_MS, REBALANCE_MS, SESSION_MS, Reader, Rig, settle
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from barnabas.broker.groups.group import GroupType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import consumer_group_describe
@@ -10,7 +11,6 @@ from barnabas.protocol.messages.delete_groups import DeletableGroupResult
 from barnabas.protocol.messages.describe_groups import DescribedGroup
 from barnabas.protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue, MemberMetadata, OffsetCommitKey
 from barnabas.protocol.messages.list_groups import ListedGroup, ListGroupsRequest
-
 from tests.broker.groups.machine_bench import Bench
 from tests.broker.groups.offset_words import FakeGroup, commit, txn_commit
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-
 from tests.broker.groups.classic_shell import GROUP, INITIAL_DELAY_MS, SESSION_MS, Person, Shell
 from tests.broker.groups.consumer_rig import Reader, Rig
 from tests.broker.groups.machine_bench import DAY_MS, Bench

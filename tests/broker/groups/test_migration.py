@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from barnabas.broker.groups.classic_group import ClassicGroup
 from barnabas.broker.groups.consumer_group import GroupState
 from barnabas.broker.groups.consumer_groups import ConsumerGroups
@@ -23,7 +24,6 @@ from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIden
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from barnabas.protocol.records.coordinator import decode_key, decode_versioned
 from barnabas.protocol.schema import encode
-
 from tests.broker.groups.consumer_rig import GROUP, HEARTBEAT_MS, TYPES, Reader, Rig
 
 INITIAL_DELAY_MS = 3_000

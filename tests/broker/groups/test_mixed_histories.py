@@ -5,13 +5,13 @@ readers, and after the disturbance every partition has one.
 from __future__ import annotations
 
 import pytest
-from barnabas.broker.groups.classic_group import ClassicGroup
-from barnabas.broker.groups.consumer_group import ConsumerGroup
-from barnabas.protocol.errors import ErrorCode
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from barnabas.broker.groups.classic_group import ClassicGroup
+from barnabas.broker.groups.consumer_group import ConsumerGroup
+from barnabas.protocol.errors import ErrorCode
 from tests.broker.groups.consumer_rig import GROUP, HEARTBEAT_MS, Reader
 from tests.broker.groups.test_migration import MixedRig, Old
 from tests.examples import examples
@@ -186,7 +186,6 @@ class MixedHistories(RuleBasedStateMachine):
             return
         other = ConsumerGroup(GROUP)
         from barnabas.protocol.records.coordinator import decode_key, decode_versioned
-
         from tests.broker.groups.consumer_rig import TYPES
 
         for key_bytes, value_bytes in self.rig.log:

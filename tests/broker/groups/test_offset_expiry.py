@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from barnabas.broker.coordinator.outcome import Operation, Outcome, ProducerStamp
 from barnabas.broker.groups import offset_cleanup
 from barnabas.broker.groups.group import GroupType
@@ -13,7 +14,6 @@ from barnabas.protocol.messages.group_log import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-
 from tests.broker.groups.machine_bench import DAY_MS, WALL_MS, Bench
 from tests.broker.groups.offset_words import FakeGroup, commit, everything, fetch, txn_commit
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from barnabas.broker.coordinator.outcome import ProducerStamp
 from barnabas.broker.groups.group import Commit, GroupType
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -15,7 +16,6 @@ from barnabas.protocol.messages.group_log import (
     ShareGroupMetadataValue,
 )
 from barnabas.protocol.records.coordinator import read_int16
-
 from tests.broker.groups.machine_bench import WALL_MS, Bench, Written
 from tests.broker.groups.offset_words import (
     FakeGroup,

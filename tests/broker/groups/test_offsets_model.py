@@ -7,13 +7,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from barnabas.broker.coordinator.outcome import ProducerStamp
-from barnabas.broker.groups.machine import GroupMachine
-from barnabas.protocol.errors import ErrorCode, KafkaError
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from barnabas.broker.coordinator.outcome import ProducerStamp
+from barnabas.broker.groups.machine import GroupMachine
+from barnabas.protocol.errors import ErrorCode, KafkaError
 from tests.broker.groups.machine_bench import Bench
 from tests.broker.groups.offset_words import commit, delete_offsets, everything, fetch, txn_commit
 from tests.examples import examples

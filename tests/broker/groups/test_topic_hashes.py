@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from xxhash import xxh3_64_intdigest
+
 from barnabas.broker.groups.topic_hashes import TopicHashes, topic_hash
 from barnabas.kraft.metadata.image import (
     BrokerImage,
@@ -12,7 +14,6 @@ from barnabas.kraft.metadata.image import (
     TopicImage,
     TopicsImage,
 )
-from xxhash import xxh3_64_intdigest
 
 XXH3 = {
     0: 3244421341483603138,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+
 from barnabas.broker.groups.consumer_group import GroupState
 from barnabas.broker.groups.pattern_searches import LEAST_INTERVAL_MS, find_topics
 from barnabas.protocol.errors import ErrorCode
-
 from tests.broker.groups.consumer_rig import GROUP, HEARTBEAT_MS, Reader, Rig, settle
 
 

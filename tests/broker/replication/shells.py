@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import trio
+
 from barnabas.broker.fetch_sessions import FetchSessions, by_topic
 from barnabas.broker.replication.fetcher import Fetchers, FetchSettings
 from barnabas.broker.replication.isr_changes import IsrChanges

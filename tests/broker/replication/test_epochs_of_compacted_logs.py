@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
+
 from barnabas.broker.replication.follower import (
     EpochWanted,
     FetchWanted,
@@ -17,7 +18,6 @@ from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.record import Record
 from barnabas.storage.fetched_batches import ANY_EPOCH, EpochsMissing
-
 from tests.broker.replication.shells import ShellBroker, ShellCluster, until
 from tests.broker.replication.test_follower import Log
 from tests.storage.cleaning_rig import clean, close_segments

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 import trio
+
 from barnabas.broker.replication.fetcher import EARLIEST, FetchSettings, LeaderFetcher
 from barnabas.broker.replication.follower import BoundsWanted, FetchWanted
 from barnabas.protocol.errors import ErrorCode

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from barnabas.broker.replication.replica import FollowerFetch, Replica, ReplicaSettings
 from barnabas.kraft.metadata.image import PartitionImage
 

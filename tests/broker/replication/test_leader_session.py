@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
 from barnabas.broker.fetch_sessions import FetchSessions, by_topic
 from barnabas.broker.replication.follower import FetchWanted
 from barnabas.broker.replication.leader_session import LeaderSession, PartitionKey
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from barnabas.protocol.schema import decode, encode
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-
 from tests.examples import examples
 
 pytestmark = pytest.mark.feature("RE-02", "RP-09")

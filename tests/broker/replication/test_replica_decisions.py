@@ -7,8 +7,8 @@ import re
 
 import pytest
 import trio
-from barnabas.runtime.decisions import Decisions
 
+from barnabas.runtime.decisions import Decisions
 from tests.broker.replication.shells import LAG_MS, ShellBroker, until
 from tests.broker.replication.test_shells import Clock, NewCluster, new_cluster
 

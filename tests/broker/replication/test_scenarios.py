@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from barnabas.kraft.metadata.image import NO_LEADER
 
+from barnabas.kraft.metadata.image import NO_LEADER
 from tests.broker.replication.model import LAG_MS, NODES, Cluster
 
 

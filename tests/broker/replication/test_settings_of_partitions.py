@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 import trio
 import trio.testing
+
 from barnabas.broker.replication.decision_notes import note_isr_wanted
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.partitions import Partitions
@@ -20,7 +21,6 @@ from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigResource
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.runtime.decisions import Decisions
-
 from tests.broker.replication.shells import LAG_MS, TOPIC, ShellCluster
 from tests.broker.replication.test_replica import Stage, partition
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+
 from barnabas.broker.replication.partition import FetchKind, ReadRequest
 from barnabas.kraft.metadata.image import NO_LEADER
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse
 from barnabas.runtime.disk import RealDisk
-
 from tests.broker.replication.shells import LAG_MS, TOPIC, TOPIC_ID, ShellBroker, ShellCluster, until
 
 NewCluster = Callable[..., Any]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from barnabas.broker.coordinator.outcome import ProducerStamp
 from barnabas.broker.transactions.transaction import (
     LEGAL_PREVIOUS,

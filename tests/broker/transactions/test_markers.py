@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+
 from barnabas.broker.coordinator.outcome import Now, ProducerStamp
 from barnabas.broker.coordinator.shard import ShardState
 from barnabas.broker.timing_wheel import TimingWheel

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from barnabas.broker.transactions.machine import HANGING_MS
 from barnabas.protocol.errors import ErrorCode
-
 from tests.broker.transactions.transaction_shell import ID, TIMEOUT_MS, A, B, Shell
 
 pytestmark = pytest.mark.feature("OB-07")

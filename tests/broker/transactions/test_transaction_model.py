@@ -7,13 +7,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from barnabas.broker.coordinator.outcome import ProducerStamp
-from barnabas.broker.transactions.transaction import AT_REST, EXHAUSTED_EPOCH, PREPARED, TransactionState
-from barnabas.protocol.errors import ErrorCode
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from barnabas.broker.coordinator.outcome import ProducerStamp
+from barnabas.broker.transactions.transaction import AT_REST, EXHAUSTED_EPOCH, PREPARED, TransactionState
+from barnabas.protocol.errors import ErrorCode
 from tests.broker.transactions.transaction_shell import A, Asked, B, C, Shell
 from tests.examples import examples
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+
 from barnabas.broker.coordinator.coordinator import partition_for
 from barnabas.broker.coordinator.outcome import ProducerStamp
 from barnabas.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
@@ -29,7 +30,6 @@ from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.control import read_end_txn
 from barnabas.runtime.channel import ChannelError
-
 from tests.broker.apis.rig import Rig, on_cluster
 
 E = ErrorCode

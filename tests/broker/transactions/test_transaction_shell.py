@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from barnabas.broker.coordinator.outcome import ProducerStamp
 from barnabas.broker.transactions.transaction import TransactionState
 from barnabas.protocol.errors import ErrorCode
-
 from tests.broker.transactions.transaction_shell import ID, A, B, Shell
 
 

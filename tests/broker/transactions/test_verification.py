@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 import trio
+
 from barnabas.broker.transactions import verification
 from barnabas.broker.transactions.transaction import TopicPartition
 from barnabas.broker.transactions.verification import TransactionVerifier
@@ -22,7 +23,6 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
 )
 from barnabas.runtime.channel import ConnectionFailed
-
 from tests.broker.apis.rig import Rig
 from tests.broker.transactions.test_transaction_requests import Producer, on_small_cluster
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-
 from barnabas.cluster.probe import ask
+from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from tests.compat.client.any_cluster import BARNABAS, AnyCluster
 
 

@@ -6,15 +6,15 @@ import socket
 
 import pytest
 import trio
-from barnabas.protocol.errors import KafkaError
-from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from barnabas.protocol.messages.metadata import MetadataRequest
-from barnabas.runtime.channel import NotSent
 
 from barnabas.client.cluster import Cluster, NoBrokerAvailable
 from barnabas.client.errors import UnsupportedVersionException
 from barnabas.client.session import open_cluster
 from barnabas.client.settings import ClientSettings
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.runtime.channel import NotSent
 from tests.compat.client.any_cluster import AnyCluster
 
 

@@ -6,9 +6,6 @@ from collections.abc import Sequence
 
 import pytest
 import trio
-from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from barnabas.protocol.records.builder import build_batch
-from barnabas.protocol.records.record import Record
 
 from barnabas.client.cluster import Cluster, TopicPartition
 from barnabas.client.consumer import (
@@ -26,6 +23,9 @@ from barnabas.client.errors import LogTruncationException, OffsetOutOfRangeExcep
 from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.session import open_cluster
 from barnabas.client.settings import ClientSettings
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.record import Record
 from tests.compat.client.any_cluster import AnyCluster
 
 CODECS = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import pytest
-from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, iterate_batches
-from barnabas.protocol.records.compression import decompress
 
 from barnabas.client.producer import Producer, ProducerOptions
+from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, iterate_batches
+from barnabas.protocol.records.compression import decompress
 from tests.compat.running import RunningCluster
 from tests.compat.running_programs import compile_java, java_command
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from barnabas.kraft.metadata.image import NO_LEADER
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.broker_registration import Feature
 from barnabas.protocol.messages.controller_registration import ControllerRegistrationRequest
 from barnabas.protocol.messages.metadata_log import FenceBrokerRecord
 from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
-
 from tests.kraft.controller.conftest import finish
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from barnabas.kraft.controller.partitions import MAX_CHANGES_NOTED
 from barnabas.kraft.controller.refused_registrations import MAX_KEPT
 from barnabas.kraft.controller.standby_notes import note_replayed
@@ -29,7 +30,6 @@ from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from barnabas.protocol.primitives import ZERO_UUID
 from barnabas.runtime.decisions import RING_SIZE, DecisionKind, Decisions
-
 from tests.kraft.controller.conftest import finish
 
 pytestmark = pytest.mark.feature("OB-07")

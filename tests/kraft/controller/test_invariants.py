@@ -6,6 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from barnabas.kraft.metadata.image import EMPTY_IMAGE, NO_LEADER, MetadataImage
 from barnabas.kraft.metadata.loader import MetadataLoader
 from barnabas.kraft.metadata.snapshot import image_to_records
@@ -27,9 +30,6 @@ from barnabas.protocol.messages.metadata_log import AbortTransactionRecord
 from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from barnabas.protocol.records.metadata import encode_metadata_record
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
 from tests.examples import examples
 from tests.kraft.metadata.replaying import applied
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from barnabas.kraft.controller.controller import QuorumController
 from barnabas.kraft.controller.state import ControllerResult
 from barnabas.kraft.metadata.features import ELR_VERSION

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from barnabas.kraft.controller.controller import QuorumController
 from barnabas.kraft.controller.partitions import PREFERRED_ELECTION
 from barnabas.kraft.controller.standby_notes import note_replayed
@@ -34,7 +35,6 @@ from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from barnabas.protocol.schema import Message
 from barnabas.runtime.decisions import Decisions
 from barnabas.runtime.simulated.work import WorkCounter
-
 from tests.kraft.controller.conftest import Cluster, finish
 
 MOST_CALLS = 30_000

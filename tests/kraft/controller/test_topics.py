@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+
 from barnabas.kraft.controller.placement import UsableBroker, place_replicas
 from barnabas.kraft.controller.topics import invalid_topic_name
 from barnabas.kraft.metadata.image import UNASSIGNED_DIRECTORY

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from barnabas.kraft.controller.unclean_elections import unclean_elections
 from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from barnabas.kraft.metadata.image import (
     BROKER_RESOURCE,
     EMPTY_IMAGE,
@@ -46,7 +47,6 @@ from barnabas.protocol.messages.metadata_log import (
     ZkMigrationStateRecord,
 )
 from barnabas.protocol.schema import Message
-
 from tests.kraft.metadata import replaying
 
 TOPIC = b"T" * 16

@@ -5,6 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from barnabas.kraft.metadata.bootstrap import UnknownLevel, bootstrap_records, metadata_version_level
 from barnabas.kraft.metadata.features import (
     SUPPORTED_FEATURES,
@@ -35,9 +38,6 @@ from barnabas.protocol.messages.metadata_log import (
 )
 from barnabas.protocol.records.metadata import decode_metadata_record, encode_metadata_record
 from barnabas.protocol.schema import Message
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.kraft.metadata.replaying import applied
 
 GROUPS: list[list[Message]] = [

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+
 from barnabas.kraft.commit_feed import STEP_RECORDS
 from barnabas.kraft.controller.request_limits import MAX_LISTED
 from barnabas.kraft.decision_queue import DecisionQueue, Job

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import trio
+
 from barnabas.kraft.metadata.image import NO_LEADER, MetadataImage
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest

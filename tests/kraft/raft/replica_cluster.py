@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import trio
+
 from barnabas.kraft.commit_feed import CommittedBatch
 from barnabas.kraft.metadata_replica import MetadataReplica, NotLeader
 from barnabas.kraft.node_address import NodeAddress

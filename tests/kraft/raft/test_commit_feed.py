@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from barnabas.kraft.commit_feed import STEP_RECORDS, CommittedBatch
 from barnabas.protocol.messages.metadata_log import NoOpRecord
 from barnabas.protocol.schema import Message

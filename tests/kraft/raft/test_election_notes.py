@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
+
 from barnabas.kraft.raft.config import RaftConfig
 from barnabas.kraft.raft.election_notes import MAX_REFUSED
 from barnabas.kraft.raft.history import OffsetAndEpoch
@@ -16,7 +17,6 @@ from barnabas.kraft.raft.roles import ElectionState
 from barnabas.kraft.raft.voters import VoterSet
 from barnabas.protocol.errors import ErrorCode
 from barnabas.runtime.decisions import RING_SIZE, Decisions, Note
-
 from tests.kraft.raft.test_rules import NOW, at, fetch, follower, key, leader, log, replica, sent, vote
 
 pytestmark = pytest.mark.feature("OB-07")

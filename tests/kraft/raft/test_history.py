@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from barnabas.kraft.raft.history import LOG_ORIGIN, LogHistory, OffsetAndEpoch
-from barnabas.kraft.raft.quorum import Votes, majority, majority_offset
 from hypothesis import given
 from hypothesis import strategies as st
+
+from barnabas.kraft.raft.history import LOG_ORIGIN, LogHistory, OffsetAndEpoch
+from barnabas.kraft.raft.quorum import Votes, majority, majority_offset
 
 Epochs = list[int]
 """A log as the epoch of each record."""

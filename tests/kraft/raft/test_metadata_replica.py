@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 import trio
+
 from barnabas.kraft.metadata_replica import NotLeader
 from barnabas.kraft.replica_config import ReplicaConfig
 from barnabas.protocol.errors import KafkaError
 from barnabas.runtime.simulated import NodeKilled, Universe, run_simulation
 from barnabas.runtime.simulated.store import DiskFault
 from barnabas.storage.names import SYNC_FAILED_FILE
-
 from tests.kraft.raft.replica_cluster import ReplicaCluster, committed, setting, small_snapshots
 
 Story = Callable[[ReplicaCluster], Awaitable[None]]

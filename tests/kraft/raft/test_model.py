@@ -8,8 +8,6 @@ recovers once all replicas are back and the network is whole.
 from __future__ import annotations
 
 import pytest
-from barnabas.kraft.raft.history import LogHistory
-from barnabas.kraft.raft.progress import Progress
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -21,6 +19,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from barnabas.kraft.raft.history import LogHistory
+from barnabas.kraft.raft.progress import Progress
 from tests.examples import examples
 from tests.kraft.raft.simulated_quorum import Node, Quorum
 

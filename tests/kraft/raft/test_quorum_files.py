@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from barnabas.kraft.quorum_state import CorruptQuorumState, QuorumStateFile
 from barnabas.kraft.raft.history import OffsetAndEpoch
 from barnabas.kraft.raft.roles import ElectionState

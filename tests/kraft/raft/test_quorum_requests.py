@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import trio
+
 from barnabas.kraft.quorum_messages import METADATA_TOPIC_ID
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.errors import ErrorCode
@@ -22,7 +23,6 @@ from barnabas.protocol.messages import (
 from barnabas.protocol.schema import Message
 from barnabas.runtime.channel import Channel
 from barnabas.runtime.simulated import Universe, make_world, run_simulation
-
 from tests.kraft.raft.replica_cluster import CLUSTER_ID, ReplicaCluster
 
 TOPIC = "__cluster_metadata"

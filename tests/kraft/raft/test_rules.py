@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
+
 from barnabas.kraft.raft.config import RaftConfig
 from barnabas.kraft.raft.fetch_answers import must_wait
 from barnabas.kraft.raft.history import LogHistory, OffsetAndEpoch

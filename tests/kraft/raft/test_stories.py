@@ -4,9 +4,9 @@ way."""
 from __future__ import annotations
 
 import pytest
+
 from barnabas.kraft.raft.ready import Send
 from barnabas.kraft.raft.roles import Follower
-
 from tests.kraft.raft.simulated_quorum import Node, Quorum
 
 

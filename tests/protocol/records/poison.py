@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import struct
 
+from crc32c import crc32c
+
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.compression import compress
 from barnabas.protocol.records.layout import encode_varint
 from barnabas.protocol.records.record import Record
-from crc32c import crc32c
 
 NOW = 1_700_000_000_000
 

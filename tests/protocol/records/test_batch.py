@@ -1,6 +1,9 @@
 """Heads of batches: what a broker reads of them and writes into them."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.records.batch import (
     BATCH_HEADER_BYTES,
@@ -14,8 +17,6 @@ from barnabas.protocol.records.batch import (
 )
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.record import Record, decode_records
-from hypothesis import given
-from hypothesis import strategies as st
 
 RECORDS = [Record(0, 1000, b"k", b"v"), Record(1, 1007, None, b"w"), Record(2, 1003, b"k", None)]
 

@@ -8,10 +8,11 @@ import cramjam
 import lz4.frame
 import pytest
 import zstandard
-from barnabas.protocol.records.batch import CorruptBatch
-from barnabas.protocol.records.compression import Compression, compress, decompress
 from hypothesis import given
 from hypothesis import strategies as st
+
+from barnabas.protocol.records.batch import CorruptBatch
+from barnabas.protocol.records.compression import Compression, compress, decompress
 
 CODECS = [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD]
 TEXT = b"the same again and again, " * 5000

@@ -3,6 +3,7 @@
 import struct
 
 import pytest
+
 from barnabas.protocol.messages.control_records import (
     Endpoint,
     KRaftVersionFeature,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from barnabas.protocol.errors import MalformedMessage
 from barnabas.protocol.messages import group_log, share_log, transaction_log
 from barnabas.protocol.messages.group_log import OffsetCommitKey, OffsetCommitValue

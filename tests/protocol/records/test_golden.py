@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from barnabas.protocol.records.batch import BatchHeader, crc_is_valid, iterate_batches
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.record import Record, decode_records

@@ -18,14 +18,14 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from barnabas.protocol.records import layout as imported
 from barnabas.protocol.records import scan as imported_scan
 from barnabas.protocol.records.batch import CorruptBatch
 from barnabas.protocol.records.layout import Fields, Headers
 from barnabas.protocol.records.runs import check_in_runs, walk_in_runs
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from tests.examples import examples
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -63,7 +63,7 @@ def compiled() -> Path:
             )
             assert made.returncode == 0, (made.stdout + made.stderr).decode()
             making.rename(place)
-    return place / "protocol" / "records"
+    return place / "barnabas" / "protocol" / "records"
 
 
 def both_ways(imported: ModuleType, source: Path, way: str) -> ModuleType:

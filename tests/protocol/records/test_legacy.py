@@ -4,13 +4,14 @@ import struct
 import zlib
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from barnabas.protocol.records.batch import CorruptBatch, crc_is_valid, iterate_batches, read_header
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.compression import compress
 from barnabas.protocol.records.legacy import mend_lz4_header, xxhash32_short
 from barnabas.protocol.records.record import Record, decode_records
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 def message(

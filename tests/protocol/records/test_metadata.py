@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from barnabas.protocol.errors import MalformedMessage
 from barnabas.protocol.messages import metadata_log
 from barnabas.protocol.messages.metadata_log import NoOpRecord, PartitionRecord, RegisterControllerRecord, TopicRecord
 from barnabas.protocol.records.metadata import decode_metadata_record, encode_metadata_record
 from barnabas.protocol.schema import Message
-from hypothesis import given
-from hypothesis import strategies as st
 
 KINDS = [kind for kind in vars(metadata_log).values() if isinstance(kind, type) and issubclass(kind, Message)]
 

@@ -3,13 +3,13 @@
 import struct
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from barnabas.protocol.records.batch import CorruptBatch, crc_is_valid, read_header
 from barnabas.protocol.records.builder import build_batch, record_size_bytes
 from barnabas.protocol.records.layout import encode_varint, read_varint, read_varlong, varint_size
 from barnabas.protocol.records.record import Record, decode_in_slices, decode_records
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from tests.examples import examples
 
 int64 = st.integers(-(2**63), 2**63 - 1)

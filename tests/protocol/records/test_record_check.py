@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.compression import UnfoldsTooFar, compress
 from barnabas.protocol.records.record import SERVED_LIMIT_RECORDS, Record
 from barnabas.protocol.records.record_check import ProduceLimits, RecordCheck, RecordsRefused
-
 from tests.protocol.records.poison import NOW, batch_around, bomb, poisons, record, zeros
 
 LIMITS = ProduceLimits()

@@ -4,13 +4,14 @@ import struct
 import zlib
 
 import pytest
+from crc32c import crc32c
+
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import set_log_append_time
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.record import Record
 from barnabas.protocol.records.record_check import ProduceLimits
 from barnabas.protocol.records.validation import validate_produce
-from crc32c import crc32c
 
 NOW = 1_700_000_000_000
 RECORDS = [Record(0, NOW, b"k", b"v"), Record(1, NOW + 5, b"l", b"w")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
+
 from barnabas.runtime.simulated import Universe, make_world, run_simulation
 from barnabas.runtime.simulated.links import FIRST_RETRANSMISSION_MS, Badness
 from barnabas.runtime.world import Connection, ConnectionLost, DialFailed, DialRefused, World

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import trio
+
 from barnabas.runtime.simulated import NodeKilled, Universe, make_world, run_simulation
 from barnabas.runtime.simulated.determinism import RealWorldTouched, SimulationStuck
 from barnabas.runtime.world import ConnectionLost, DialFailed, World
@@ -96,7 +97,7 @@ def test_a_seed_repeats_exactly_in_every_process() -> None:
     program = (
         "import sys; sys.path[:0] = ['tests/runtime/simulated']\n"
         "from test_simulation import eventful\n"
-        "from runtime.simulated import run_simulation\n"
+        "from barnabas.runtime.simulated import run_simulation\n"
         "print(run_simulation(11, eventful))"
     )
     for hash_seed in ("1", "2"):

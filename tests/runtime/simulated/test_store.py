@@ -6,10 +6,10 @@ import errno
 from collections import Counter
 
 import pytest
-from barnabas.runtime.simulated import NodeKilled, Universe, make_world, run_simulation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.runtime.simulated import NodeKilled, Universe, make_world, run_simulation
 from tests.examples import examples
 
 pytestmark = pytest.mark.feature("FI-05")

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import trio
+
+from barnabas.client.admin import Admin
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.framing import response_prefix
@@ -22,8 +24,6 @@ from barnabas.protocol.schema import Message, decode, encode_chunks
 from barnabas.runtime.server import Request, ResponseSlot, ServerLimits, serve_listener
 from barnabas.runtime.simulated import Universe, make_world, run_simulation
 from barnabas.runtime.world import World
-
-from barnabas.client.admin import Admin
 
 PORT = 9092
 Answer = Callable[[int, Any], Message | bytes | None]

@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import trio
+
+from barnabas.client.admin import Admin, NewTopic
+from barnabas.client.cluster import Cluster
+from barnabas.client.metadata import TopicPartition
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import consumer_group_heartbeat as heartbeat
 from barnabas.protocol.messages import streams_group_heartbeat as streams
@@ -27,10 +31,6 @@ from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupReq
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.record import Record
 from barnabas.protocol.schema import Message, encode
-
-from barnabas.client.admin import Admin, NewTopic
-from barnabas.client.cluster import Cluster
-from barnabas.client.metadata import TopicPartition
 
 GROUP, TRANSACTION = 0, 1
 LEAVES = -1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import trio
-from barnabas.protocol.errors import KafkaError
 
 from barnabas.client.admin import (
     AbortTransactionSpec,
@@ -52,6 +51,7 @@ from barnabas.client.errors import (
 )
 from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
+from barnabas.protocol.errors import KafkaError
 from tests.barnabas.client.admin.stage import Stage
 
 NO_SUCH_ID = "AAAAAAAAAAAAAAAAAAAAZg"

@@ -7,16 +7,6 @@ from typing import Any
 
 import pytest
 import trio
-from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.errors import ErrorCode
-from barnabas.protocol.messages import create_delegation_token as tokens
-from barnabas.protocol.messages import create_topics, delete_groups, elect_leaders, list_groups, list_offsets
-from barnabas.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse, DescribedGroup
-from barnabas.protocol.messages.describe_configs import DescribeConfigsResponse, DescribeConfigsResult
-from barnabas.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsResponse
-from barnabas.protocol.messages.metadata import MetadataResponse
-from barnabas.protocol.messages.renew_delegation_token import RenewDelegationTokenResponse
-from barnabas.protocol.schema import Message
 
 from barnabas.client.admin import Admin, DelegationToken, ElectionType, GroupState, KafkaPrincipal, NewTopic, OffsetSpec
 from barnabas.client.errors import (
@@ -34,6 +24,16 @@ from barnabas.client.errors import (
     UnsupportedVersionException,
 )
 from barnabas.client.metadata import TopicPartition
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages import create_delegation_token as tokens
+from barnabas.protocol.messages import create_topics, delete_groups, elect_leaders, list_groups, list_offsets
+from barnabas.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse, DescribedGroup
+from barnabas.protocol.messages.describe_configs import DescribeConfigsResponse, DescribeConfigsResult
+from barnabas.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsResponse
+from barnabas.protocol.messages.metadata import MetadataResponse
+from barnabas.protocol.messages.renew_delegation_token import RenewDelegationTokenResponse
+from barnabas.protocol.schema import Message
 from tests.barnabas.client.admin.scripted_cluster import Answer, ScriptedCluster, play
 
 pytestmark = pytest.mark.feature("CL-04")

@@ -7,10 +7,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.errors import KafkaError
-from barnabas.protocol.messages import delete_groups
-from barnabas.runtime.simulated import Universe
 
 from barnabas.client.admin import (
     AbortTransactionSpec,
@@ -31,6 +27,10 @@ from barnabas.client.admin import (
     UserScramCredentialDeletion,
 )
 from barnabas.client.metadata import TopicPartition
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.messages import delete_groups
+from barnabas.runtime.simulated import Universe
 from barnabas.testing.simulated import SimulatedClusterForTests
 from tests.barnabas.client.admin.scripted_cluster import ScriptedCluster
 from tests.barnabas.client.admin.stories import NO_SUCH_ID

@@ -6,7 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 
 import trio
+
 from barnabas.broker.fetch_sessions import FetchSessions, TopicKey, by_topic
+from barnabas.client.cluster import Cluster
+from barnabas.client.metadata import TopicPartition
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -35,9 +38,6 @@ from barnabas.protocol.records.record import Record, decode_records
 from barnabas.protocol.schema import Message
 from barnabas.runtime.server import Request
 from barnabas.runtime.simulated import Universe, make_world
-
-from barnabas.client.cluster import Cluster
-from barnabas.client.metadata import TopicPartition
 from tests.barnabas.client.fake_cluster import PORT, SETTINGS, FakeCluster, FakePartition
 
 MAX_ANSWER_BYTES = 2000

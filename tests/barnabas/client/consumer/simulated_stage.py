@@ -7,12 +7,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
-from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from barnabas.protocol.records.builder import build_batch
-from barnabas.protocol.records.record import Record
-from barnabas.runtime.simulated import Universe, make_world, run_simulation
-from barnabas.runtime.world import World
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.cluster_settings import ClusterSettings
@@ -20,6 +14,12 @@ from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.consumer.record import ConsumerRecord
 from barnabas.client.metadata import TopicPartition
 from barnabas.cluster.simulated import SimulatedCluster
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.record import Record
+from barnabas.runtime.simulated import Universe, make_world, run_simulation
+from barnabas.runtime.world import World
 
 OVERRIDES = {
     "offsets.topic.num.partitions": "3",

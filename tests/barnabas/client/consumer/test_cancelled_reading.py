@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 import trio
-from barnabas.runtime.simulated import Universe, make_world
-from barnabas.runtime.world import World
 
 from barnabas import client
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import FROM_EARLIEST, LATEST, PartitionReader, open_reader
 from barnabas.client.metadata import TopicPartition
+from barnabas.runtime.simulated import Universe, make_world
+from barnabas.runtime.world import World
 from tests.barnabas.client.cancel_points import Scene, cancel_each_call, cancel_each_life
 from tests.barnabas.client.consumer.scripted_brokers import ReadingBrokers, fill
 from tests.barnabas.client.fake_cluster import PORT, SETTINGS

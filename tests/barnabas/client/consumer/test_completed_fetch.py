@@ -5,12 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.messages.fetch import AbortedTransaction
-from barnabas.protocol.records.batch import set_log_append_time
-from barnabas.protocol.records.builder import build_batch
-from barnabas.protocol.records.control import EndTxn, build_end_txn_batch
-from barnabas.protocol.records.record import Record
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +13,12 @@ from barnabas.client.consumer.record import ConsumerRecord, TimestampType
 from barnabas.client.errors import CorruptRecordException, RecordDeserializationException, UnreadableBatchException
 from barnabas.client.metadata import TopicPartition
 from barnabas.client.serialization import deserializer_of
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.fetch import AbortedTransaction
+from barnabas.protocol.records.batch import set_log_append_time
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.control import EndTxn, build_end_txn_batch
+from barnabas.protocol.records.record import Record
 from tests.protocol.records.poison import batch_around, poisons, zeros
 
 T0 = TopicPartition("t", 0)

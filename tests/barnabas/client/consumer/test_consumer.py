@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import pytest
 import trio
-from barnabas.protocol.errors import KafkaError
 
 from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.consumer.listener import RebalanceListener
@@ -26,6 +25,7 @@ from barnabas.client.groups.membership import Leaving
 from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.producer import Producer
+from barnabas.protocol.errors import KafkaError
 from tests.barnabas.client.consumer.simulated_stage import Stage, play, polled, read, until
 
 pytestmark = pytest.mark.feature("CL-03")

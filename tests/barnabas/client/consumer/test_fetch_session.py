@@ -5,15 +5,15 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from barnabas.broker.fetch_sessions import FetchContext, FetchSessions, by_topic
-from barnabas.protocol.errors import ErrorCode
-from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from barnabas.protocol.primitives import ZERO_UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.broker.fetch_sessions import FetchContext, FetchSessions, by_topic
 from barnabas.client.consumer.fetch_session import LAST_VERSION_WITH_NAMES, FetchSession, Wanted
 from barnabas.client.metadata import TopicPartition
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from barnabas.protocol.primitives import ZERO_UUID
 from tests.examples import examples
 
 VERSION = 18

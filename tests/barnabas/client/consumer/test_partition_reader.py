@@ -4,13 +4,6 @@ import logging
 
 import pytest
 import trio
-from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.messages.fetch import AbortedTransaction
-from barnabas.protocol.records.builder import build_batch
-from barnabas.protocol.records.control import EndTxn, build_end_txn_batch
-from barnabas.protocol.records.record import Record
-from barnabas.runtime.simulated import run_simulation
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import (
@@ -42,6 +35,13 @@ from barnabas.client.errors import (
 from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.serialization import deserializer_of
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.fetch import AbortedTransaction
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.control import EndTxn, build_end_txn_batch
+from barnabas.protocol.records.record import Record
+from barnabas.runtime.simulated import run_simulation
 from tests.barnabas.client.consumer.scripted_brokers import ReadingBrokers, fill, with_reader
 from tests.protocol.records.poison import poisons
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.builder import build_batch
-from barnabas.protocol.records.record import Record
 
 from barnabas.client.consumer.completed_fetch import FetchPosition, Unpacking, survey
 from barnabas.client.consumer.partition_state import FetchState, Flight, PartitionState, Truncation
 from barnabas.client.consumer.reset_policy import FROM_EARLIEST
 from barnabas.client.metadata import Leadership, TopicPartition
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.builder import build_batch
+from barnabas.protocol.records.record import Record
 
 T0 = TopicPartition("t", 0)
 

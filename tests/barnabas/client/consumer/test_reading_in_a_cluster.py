@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
-from barnabas.settings.broker import RACK_AWARE_SELECTOR
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import FROM_EARLIEST, PartitionReader, ReadingSettings, open_reader
@@ -15,6 +14,7 @@ from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer import Producer
 from barnabas.client.session import open_cluster
 from barnabas.client.settings import ClientSettings
+from barnabas.settings.broker import RACK_AWARE_SELECTOR
 from barnabas.testing.simulated import SimulatedClusterForTests
 
 T0 = TopicPartition("t", 0)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import pytest
+
+from barnabas.client.groups.consumer_member import ConsumerMember, MemberState
+from barnabas.client.groups.membership import Change, ChangeKind, GroupSettings, Leaving, Subscription
+from barnabas.client.metadata import TopicPartition
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.consumer_group_heartbeat import (
     Assignment,
@@ -10,10 +14,6 @@ from barnabas.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-
-from barnabas.client.groups.consumer_member import ConsumerMember, MemberState
-from barnabas.client.groups.membership import Change, ChangeKind, GroupSettings, Leaving, Subscription
-from barnabas.client.metadata import TopicPartition
 
 pytestmark = pytest.mark.feature("CG-13", "CG-14")
 

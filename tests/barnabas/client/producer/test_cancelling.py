@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import pytest
 import trio
-from barnabas.runtime.simulated import Universe, make_world
-from barnabas.runtime.world import World
 
 from barnabas.client.producer import Producer
+from barnabas.runtime.simulated import Universe, make_world
+from barnabas.runtime.world import World
 from tests.barnabas.client.cancel_points import Scene, cancel_each_call, cancel_each_life
 from tests.barnabas.client.fake_cluster import FakeCluster
 

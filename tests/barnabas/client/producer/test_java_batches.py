@@ -15,10 +15,6 @@ from typing import Any
 
 import pytest
 import trio
-from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, CONTROL_BIT, BatchHeader, crc_is_valid, iterate_batches
-from barnabas.protocol.records.compression import Compression, decompress
-from barnabas.protocol.records.layout import Fields
-from barnabas.protocol.records.record import decode_records
 
 from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer.buffer_pool import BufferPool
@@ -27,6 +23,10 @@ from barnabas.client.producer.partition_queue import QueueSettings
 from barnabas.client.producer.partitioner import partition_for_key
 from barnabas.client.producer.producer_batch import ProducerBatch
 from barnabas.client.producer.record_accumulator import RecordAccumulator
+from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, CONTROL_BIT, BatchHeader, crc_is_valid, iterate_batches
+from barnabas.protocol.records.compression import Compression, decompress
+from barnabas.protocol.records.layout import Fields
+from barnabas.protocol.records.record import decode_records
 
 DATA = Path(__file__).with_name("data") / "java_batches"
 CASES: list[dict[str, Any]] = json.loads((DATA / "cases.json").read_text())

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from barnabas.protocol.records.batch import read_header
-from barnabas.protocol.records.compression import Compression
-from barnabas.protocol.records.record import Record, decode_records
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +12,9 @@ from barnabas.client.producer.memory_records_builder import (
     MemoryRecordsBuilder,
     ProducerId,
 )
+from barnabas.protocol.records.batch import read_header
+from barnabas.protocol.records.compression import Compression
+from barnabas.protocol.records.record import Record, decode_records
 
 pytestmark = pytest.mark.feature("PR-06")
 

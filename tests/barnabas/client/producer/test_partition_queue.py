@@ -7,9 +7,6 @@ from dataclasses import dataclass, field
 
 import pytest
 import trio
-from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.batch import BatchHeader, read_header
-from barnabas.protocol.records.record import Record, decode_records
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +17,9 @@ from barnabas.client.producer.partition_queue import PartitionQueue, QueueSettin
 from barnabas.client.producer.producer_batch import ProducerBatch
 from barnabas.client.producer.record_accumulator import RecordAccumulator
 from barnabas.client.producer.record_metadata import Acked, Failed, Outcome, RecordMetadata, Unknown
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import BatchHeader, read_header
+from barnabas.protocol.records.record import Record, decode_records
 from tests.examples import examples
 
 SETTINGS = QueueSettings(linger_ms=5, delivery_timeout_ms=1000)

@@ -8,10 +8,6 @@ from typing import Any, Unpack
 
 import pytest
 import trio
-from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.batch import read_header
-from barnabas.runtime.simulated import run_simulation
 
 import barnabas.client
 from barnabas.client import errors
@@ -27,6 +23,10 @@ from barnabas.client.producer import (
     RoundRobinPartitioner,
     Unknown,
 )
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import read_header
+from barnabas.runtime.simulated import run_simulation
 from tests.barnabas.client.fake_cluster import FakeCluster, FakePartition, Fate, with_client
 
 SMALL: ProducerOptions = {

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 import trio
-from barnabas.protocol.records.batch import read_header
-from barnabas.protocol.records.record import Record, decode_records
 
 from barnabas.client.errors import IllegalStateException
 from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer.memory_records_builder import BatchFormat, MemoryRecordsBuilder, ProducerId
 from barnabas.client.producer.producer_batch import FinalState, ProducerBatch
 from barnabas.client.producer.record_metadata import Acked, Failed, RecordMetadata, Unknown
+from barnabas.protocol.records.batch import read_header
+from barnabas.protocol.records.record import Record, decode_records
 
 FORMAT = BatchFormat(200)
 ERROR = RuntimeError("no")

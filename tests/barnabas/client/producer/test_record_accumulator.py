@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 import trio
-from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.record import Record
 
 from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer.buffer_pool import BufferPool
@@ -13,6 +11,8 @@ from barnabas.client.producer.memory_records_builder import BatchFormat, Produce
 from barnabas.client.producer.partition_queue import QueueSettings
 from barnabas.client.producer.producer_batch import ProducerBatch
 from barnabas.client.producer.record_accumulator import RecordAccumulator, RecordAppendResult
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.record import Record
 
 P0, P1, P2 = (TopicPartition("t", index) for index in range(3))
 

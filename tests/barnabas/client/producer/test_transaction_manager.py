@@ -3,6 +3,18 @@
 from __future__ import annotations
 
 import pytest
+
+from barnabas.client.errors import IllegalStateException, ProducerFencedException
+from barnabas.client.groups.membership import ConsumerGroupMetadata
+from barnabas.client.metadata import TopicPartition
+from barnabas.client.offsets import OffsetAndMetadata
+from barnabas.client.producer.memory_records_builder import ProducerId
+from barnabas.client.producer.transaction_manager import (
+    TRANSITIONS,
+    TransactionManager,
+    TransactionState,
+    Verdict,
+)
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from barnabas.protocol.messages.add_partitions_to_txn import (
@@ -16,18 +28,6 @@ from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
-)
-
-from barnabas.client.errors import IllegalStateException, ProducerFencedException
-from barnabas.client.groups.membership import ConsumerGroupMetadata
-from barnabas.client.metadata import TopicPartition
-from barnabas.client.offsets import OffsetAndMetadata
-from barnabas.client.producer.memory_records_builder import ProducerId
-from barnabas.client.producer.transaction_manager import (
-    TRANSITIONS,
-    TransactionManager,
-    TransactionState,
-    Verdict,
 )
 
 pytestmark = pytest.mark.feature("TX-12")

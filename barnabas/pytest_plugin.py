@@ -9,8 +9,8 @@
         cluster = barnabas_simulated_cluster
         async with Producer(bootstrap_servers=cluster.bootstrap_servers, world=cluster.world) as producer: ...
 
-The plug-in is a top-level module that imports no package of Barnabas into the test process unless a simulated cluster
-is used: projects may have their own folders `protocol` and `storage`. A driver process runs the real cluster.
+A driver process runs the real cluster. The plug-in loads the code of nodes into the test process only if a simulated
+cluster is used.
 """
 
 from __future__ import annotations
@@ -188,8 +188,8 @@ class BarnabasCluster:
 
 
 def _environment() -> dict[str, str]:
-    """Our environment, with the packages beside this file first: the driver must not import others of their names."""
-    root = str(Path(__file__).resolve().parent)
+    """Our environment, with this package first on the path: the driver must run the same version."""
+    root = str(Path(__file__).resolve().parents[1])
     path = os.environ.get("PYTHONPATH")
     return {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{path}" if path else root}
 
