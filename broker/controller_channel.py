@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import trio
 
+from barnabas.kraft.node_address import NodeAddress
 from barnabas.kraft.quorum_endpoints import QuorumEndpointsSource
-from barnabas.kraft.quorum_messages import NodeAddress
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.runtime.channel import Channel, ChannelError, UnsupportedVersion
 from barnabas.runtime.world import World

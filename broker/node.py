@@ -234,7 +234,8 @@ class BrokerNode:
         listener: MetadataListener = self.metadata_log
         if self.controller is not None:
             listener = SharedListener(self.controller.service, self.metadata_log)
-        config = replica_config(settings, cluster_id, store.id_of(directory), directory)
+        owner = settings if self.controller is None else self.controller.settings
+        config = replica_config(owner, cluster_id, store.id_of(directory), directory)
         replica = MetadataReplica(config, world, listener, self.decisions)
         self.metadata_log.attach(replica)
         if self.controller is not None:
@@ -352,7 +353,7 @@ class BrokerNode:
         handlers |= self._transaction_handlers() | telemetry_handlers(self.telemetry, world.monotonic)
         self._dispatcher = make_dispatcher(
             handlers,
-            ApiVersionsPorts(self.metadata, self.telemetry),
+            ApiVersionsPorts(self.metadata, self.telemetry, lambda: self.metadata_log.replica.kraft_version),
             world.stopwatch,
             Execution(self.background, self.worker, world.count_work),
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from barnabas.kraft.controller.effective_configs import broker_layers
 from barnabas.kraft.controller.state import ControllerDefaults
-from barnabas.kraft.metadata.features import METADATA_VERSION, SUPPORTED_FEATURES
+from barnabas.kraft.metadata.features import KRAFT_VERSION, METADATA_VERSION, SUPPORTED_FEATURES
 from barnabas.kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import create_acls, delete_acls, describe_acls
@@ -65,7 +65,7 @@ class Described:
 
 
 def api_versions(
-    image: MetadataImage, request: ApiVersionsRequest, version: int, served: list[ApiVersion]
+    image: MetadataImage, kraft_version: int, request: ApiVersionsRequest, version: int, served: list[ApiVersion]
 ) -> ApiVersionsResponse:
     """Supported requests, supported and finalised features (KIP-35, KIP-511, KIP-584)."""
     if version >= 3 and not (
@@ -73,6 +73,8 @@ def api_versions(
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     levels = {METADATA_VERSION: image.features.metadata_version} | image.features.finalized
+    if kraft_version:
+        levels[KRAFT_VERSION] = kraft_version
     return ApiVersionsResponse(
         api_keys=served,
         supported_features=[

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import trio
 
 from barnabas.kraft.metadata_replica import MetadataReplica
-from barnabas.kraft.quorum_messages import NodeAddress
+from barnabas.kraft.node_address import NodeAddress
 from barnabas.runtime.liveness import process_is_gone
 from barnabas.runtime.world import World
 

@@ -6,6 +6,9 @@ metadata would be lost by it. The updates of a request are made all or none.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from barnabas.kraft.controller.configs import elr_safety_records
 from barnabas.kraft.controller.eligibility import replace_by_isrs
 from barnabas.kraft.controller.state import ControllerResult, ControllerState, Steps
@@ -21,7 +24,7 @@ from barnabas.kraft.metadata.features import (
     unsupported_reason,
 )
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.messages.metadata_log import FeatureLevelRecord
+from barnabas.protocol.messages.metadata_log import FeatureLevelRecord, NoOpRecord
 from barnabas.protocol.messages.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
@@ -47,6 +50,7 @@ def update_features(
     if len({update.feature for update in request.feature_updates}) != len(request.feature_updates):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a feature is in the request more than once")
     records: list[Message] = []
+    before: list[Callable[[], None]] = []
     for update in request.feature_updates:
         reason = _refusal(state, update, _upgrade_type(update, version)) or unmet_dependency(
             update.feature, update.max_version_level, proposed
@@ -58,12 +62,24 @@ def update_features(
             )
         if update.feature != KRAFT_VERSION:
             records += yield from _update_records(state, update)
+        elif update.max_version_level != state.quorum.kraft_version:
+            # The quorum appends the level itself; this record's commit is what the answer waits for.
+            records.append(NoOpRecord())
+            before.append(partial(_upgrade_quorum, state, update.max_version_level))
     response = UpdateFeaturesResponse(error_message=None)
     if version <= 1:
         response.results = [
             UpdatableFeatureResult(feature=update.feature, error_message=None) for update in request.feature_updates
         ]
-    return ControllerResult(response, [] if request.validate_only else records)
+    if request.validate_only:
+        return ControllerResult(response)
+    return ControllerResult(response, records, before=before)
+
+
+def _upgrade_quorum(state: ControllerState, level: int) -> None:
+    reason = state.quorum.upgrade_kraft_version(level, validate_only=False)
+    if reason is not None:
+        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, reason)
 
 
 def _upgrade_type(update: FeatureUpdateKey, version: int) -> int:
@@ -91,7 +107,7 @@ def _update_records(state: ControllerState, update: FeatureUpdateKey) -> Steps[l
 
 def _refusal(state: ControllerState, update: FeatureUpdateKey, upgrade_type: int) -> str | None:
     name, level = update.feature, update.max_version_level
-    current = state.image.features.level(name)
+    current = state.quorum.kraft_version if name == KRAFT_VERSION else state.image.features.level(name)
     if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         return f"unknown upgrade type {upgrade_type}"
     if name not in SUPPORTED_FEATURES:
@@ -105,8 +121,10 @@ def _refusal(state: ControllerState, update: FeatureUpdateKey, upgrade_type: int
         return f"its level is {current}; a downgrade needs a downgrade type"
     if level > current and upgrade_type != UPGRADE:
         return f"its level is {current}, so this is no downgrade"
-    if name == KRAFT_VERSION and level != current:
-        return "the voters of this quorum are those of controller.quorum.voters"
+    if name == KRAFT_VERSION:
+        if level < current:
+            return "Can't downgrade the version of this feature."
+        return state.quorum.upgrade_kraft_version(level, validate_only=True)
     if name == METADATA_VERSION:
         return _metadata_version_refusal(state, level, upgrade_type)
     return None

@@ -73,13 +73,11 @@ FEATURE_DEPENDENCIES: dict[tuple[str, int], dict[str, int]] = {
 
 
 def production_levels() -> dict[str, int]:
-    """Levels that `format` finalises: the highest supported level of each feature, zeros left out.
+    """Levels that `format` finalises by records: the highest supported level of each feature, zeros left out.
 
-    kraft.version is not among them: control records of the log have its level.
+    `kraft.version` is not among them: it lives in control records, and depends on how voters are given.
     """
-    return {
-        name: highest for name, (_, highest) in SUPPORTED_FEATURES.items() if highest > 0 and name != KRAFT_VERSION
-    }
+    return {name: highest for name, (_, highest) in SUPPORTED_FEATURES.items() if highest > 0 and name != KRAFT_VERSION}
 
 
 def unsupported_reason(name: str, level: int) -> str | None:
