@@ -18,6 +18,7 @@ from barnabas.cluster.ports import free_base_port
 from barnabas.cluster.probe import NoAnswer, ask
 from barnabas.kraft.format import FormatRequest, format_directories
 from barnabas.kraft.metadata.bootstrap import bootstrap_records
+from barnabas.kraft.metadata.features import SUPPORTED_FEATURES
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas.protocol.primitives import uuid_to_string
@@ -26,7 +27,7 @@ from barnabas.runtime.uuids import random_uuid
 from barnabas.settings.properties import render_properties
 from barnabas.testing.cluster import NO_RETENTION
 from tests.compat.apache import ARCHIVE
-from tests.compat.java import FLAGS
+from tests.compat.java import FLAGS, Java
 
 KAFKA = "apache-kafka"
 OURS = "barnabas"
@@ -121,6 +122,29 @@ class MixedCluster:
         }
         node.config.write_text(render_properties(values))
         return node
+
+    def add_combined(self, node_id: int) -> MixedNode:
+        """A node in both roles, as config/server.properties of Apache Kafka 4.3 has it: no voters in the file."""
+        port, controller_port = self.base_port + len(self.nodes), self.base_port + 7
+        return self.add(
+            KAFKA,
+            node_id,
+            "broker,controller",
+            listeners=f"PLAINTEXT://:{port},CONTROLLER://:{controller_port}",
+            advertised__listeners=f"PLAINTEXT://localhost:{port},CONTROLLER://localhost:{controller_port}",
+            controller__quorum__bootstrap__servers=f"localhost:{controller_port}",
+        )
+
+    def format_standalone(self, node: MixedNode) -> None:
+        """With Apache Kafka's own tool, at the highest levels that we serve."""
+        levels = [
+            word
+            for name in ("share.version", "streams.version")
+            if SUPPORTED_FEATURES[name][1] < 1
+            for word in ("--feature", f"{name}=0")
+        ]
+        words = ("--standalone", "-t", self.cluster_id, "-c", str(node.config))
+        Java(self.libs).run("storage", "format", *words, *levels)
 
     def format(self, node: MixedNode) -> None:
         """With our formatter: its files are Kafka's, and a JVM less has to start."""

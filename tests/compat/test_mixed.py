@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 from collections.abc import Callable
@@ -9,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.kraft.metadata.features import SUPPORTED_FEATURES
 from tests.compat.java import Java
 from tests.compat.mixed import KAFKA, OURS, MixedCluster, MixedNode, differing, segments
 
@@ -186,14 +186,7 @@ def test_our_broker_joins_the_quorum_of_kafkas_quick_start(libs: Path, tmp_path:
         address = f"127.0.0.1:{cluster.base_port}"
         theirs = cluster.add(KAFKA, 401, "controller", controller__quorum__bootstrap__servers=address)
         ours = cluster.add(OURS, 2, "broker", controller__quorum__bootstrap__servers=address)
-        levels = [
-            word
-            for name in ("share.version", "streams.version")
-            if SUPPORTED_FEATURES[name][1] < 1
-            for word in ("--feature", f"{name}=0")
-        ]
-        words = ("format", "--standalone", "-t", cluster.cluster_id, "-c", str(theirs.config), *levels)
-        Java(libs).run("storage", *words)
+        cluster.format_standalone(theirs)
         cluster.start(theirs)
         cluster.up(ours)
         cluster.wait_for_brokers(ours)
@@ -208,3 +201,32 @@ def test_our_broker_joins_the_quorum_of_kafkas_quick_start(libs: Path, tmp_path:
         cluster.start(theirs)
         create(cluster, "later", 1)
         cluster.stop(ours)
+
+
+@pytest.mark.feature("KR-01", "ST-20")
+def test_a_combined_node_is_run_by_us_and_by_kafka_in_turn(libs: Path, tmp_path: Path) -> None:
+    """One directory and one file, formatted by Apache Kafka's own tool: both of them open what the other wrote."""
+    with MixedCluster(libs, tmp_path) as cluster:
+        node = cluster.add_combined(1)
+        cluster.format_standalone(node)
+        written = 0
+        for turn, kind in enumerate((OURS, KAFKA, OURS)):
+            node.kind = kind
+            cluster.start(node)
+            cluster.wait_for_brokers(node)
+            if turn == 0:
+                create(cluster, TOPIC, 1)
+            produce(cluster, TOPIC, RECORDS)
+            transact(cluster, TOPIC)
+            written += RECORDS + PARTITIONS * len(TRANSACTIONAL_IDS)
+            assert len(consume(cluster, TOPIC, f"group-{turn}", written)) == written
+            if kind == OURS:
+                java = Java(libs, f"127.0.0.1:{node.port}")
+                quorum = java.ask("metadata-quorum", "describe", "--status").out
+                assert re.search(r"LeaderId: +1\n", quorum), quorum
+                assert re.search(r"CurrentVoters: .*\"id\": 1", quorum), quorum
+                features = java.ask("features", "describe").out
+                assert re.search(r"kraft.version.*FinalizedVersionLevel: 1", features), features
+            cluster.stop(node)
+        names = {path.name for path in node.data.iterdir()}
+        assert {"__cluster_metadata-0", "meta.properties", f"{TOPIC}-0"} <= names
