@@ -92,7 +92,7 @@ def transact(cluster: MixedCluster, topic: str) -> None:
             end(40)
 
 
-@pytest.mark.feature("MB-01", "RE-01")
+@pytest.mark.feature("KR-19", "MB-01")
 @pytest.mark.parametrize("controller", [OURS, KAFKA])
 def test_brokers_of_both_kinds_share_partitions(controller: str, libs: Path, tmp_path: Path) -> None:
     """Both lead, follow and coordinate; each is stopped or killed under load; their files are the same bytes."""
@@ -122,7 +122,7 @@ def test_brokers_of_both_kinds_share_partitions(controller: str, libs: Path, tmp
         assert list(differing(segments(theirs, TOPIC), segments(ours, TOPIC))) == []
 
 
-@pytest.mark.feature("KR-01", "KR-02")
+@pytest.mark.feature("KR-19", "KR-02")
 def test_controllers_of_both_kinds_are_one_quorum(libs: Path, tmp_path: Path) -> None:
     """Either kind leads, and is killed; the metadata logs are the same bytes."""
     with MixedCluster(libs, tmp_path) as cluster:
@@ -179,7 +179,7 @@ def wait_for_topic(cluster: MixedCluster, nodes: list[MixedNode], name: bytes) -
     )
 
 
-@pytest.mark.feature("KR-14", "MB-01")
+@pytest.mark.feature("KR-19", "MB-01")
 def test_our_broker_joins_the_quorum_of_kafkas_quick_start(libs: Path, tmp_path: Path) -> None:
     """`kafka-storage format --standalone` makes kraft.version 1 and no voters in any file."""
     with MixedCluster(libs, tmp_path) as cluster:
@@ -203,7 +203,7 @@ def test_our_broker_joins_the_quorum_of_kafkas_quick_start(libs: Path, tmp_path:
         cluster.stop(ours)
 
 
-@pytest.mark.feature("KR-01", "ST-20")
+@pytest.mark.feature("KR-18", "ST-20")
 def test_a_combined_node_is_run_by_us_and_by_kafka_in_turn(libs: Path, tmp_path: Path) -> None:
     """One directory and one file, formatted by Apache Kafka's own tool: both of them open what the other wrote."""
     with MixedCluster(libs, tmp_path) as cluster:
