@@ -18,7 +18,7 @@ PATIENCE_MS = 200
 
 
 async def without_controllers(world: World, replica: MetadataReplica) -> None:
-    """Returns when hosts refused connections to all voters but this node, `LOOKS` times in a row; never if there is none.
+    """Returns when hosts refused connections to all other voters, `LOOKS` times in a row; never if there are none.
 
     A voter that is only silent may come back at any time, and is not gone.
     """
