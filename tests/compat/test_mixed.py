@@ -179,17 +179,20 @@ def wait_for_topic(cluster: MixedCluster, nodes: list[MixedNode], name: bytes) -
     )
 
 
-@pytest.mark.feature("KR-19", "MB-01")
-def test_our_broker_joins_the_quorum_of_kafkas_quick_start(libs: Path, tmp_path: Path) -> None:
+@pytest.mark.feature("KR-19", "KR-14", "MB-01")
+@pytest.mark.parametrize(("controller", "broker"), [(KAFKA, OURS), (OURS, KAFKA)])
+def test_a_broker_joins_the_quorum_of_kafkas_quick_start(
+    controller: str, broker: str, libs: Path, tmp_path: Path
+) -> None:
     """`kafka-storage format --standalone` makes kraft.version 1 and no voters in any file."""
     with MixedCluster(libs, tmp_path) as cluster:
         address = f"127.0.0.1:{cluster.base_port}"
-        theirs = cluster.add(KAFKA, 401, "controller", controller__quorum__bootstrap__servers=address)
-        ours = cluster.add(OURS, 2, "broker", controller__quorum__bootstrap__servers=address)
-        cluster.format_standalone(theirs)
-        cluster.start(theirs)
-        cluster.up(ours)
-        cluster.wait_for_brokers(ours)
+        quorum = cluster.add(controller, 401, "controller", controller__quorum__bootstrap__servers=address)
+        joining = cluster.add(broker, 2, "broker", controller__quorum__bootstrap__servers=address)
+        cluster.format_standalone(quorum)
+        cluster.start(quorum)
+        cluster.up(joining)
+        cluster.wait_for_brokers(joining)
         create(cluster, TOPIC, 1)
         produce(cluster, TOPIC, RECORDS)
         transact(cluster, TOPIC)
@@ -197,10 +200,10 @@ def test_our_broker_joins_the_quorum_of_kafkas_quick_start(libs: Path, tmp_path:
         assert b"aborted" not in values
         assert sorted(map(int, filter(bytes.isdigit, values))) == list(range(RECORDS))
         # The controller is killed and comes back: the broker finds it again by what it learned.
-        cluster.stop(theirs, signal.SIGKILL)
-        cluster.start(theirs)
+        cluster.stop(quorum, signal.SIGKILL)
+        cluster.start(quorum)
         create(cluster, "later", 1)
-        cluster.stop(ours)
+        cluster.stop(joining)
 
 
 @pytest.mark.feature("KR-18", "ST-20")
