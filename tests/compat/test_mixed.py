@@ -134,16 +134,17 @@ def test_controllers_of_both_kinds_are_one_quorum(libs: Path, tmp_path: Path) ->
         broker = cluster.add(OURS, 1, "broker", controller__quorum__voters=voters)
         cluster.up(*controllers, broker)
         cluster.wait_for_brokers(broker)
-        for _turn in range(10):
-            leader = active(cluster, controllers)
-            if leader is theirs:
-                break
+        leader = active(cluster, controllers)
+        if leader is not theirs:
+            # One of ours misses the newest records, so that it cannot be elected when the leader ends.
+            behind = controllers[1] if leader is controllers[0] else controllers[0]
+            cluster.stop(behind)
+            create(cluster, "first", 1)
             cluster.stop(leader)
-            active(cluster, [node for node in controllers if node is not leader])
+            cluster.start(behind)
+            assert active(cluster, [theirs, behind]) is theirs
             cluster.start(leader)
-            cluster.wait(lambda node=leader: cluster.leader_of_quorum(node) > 0, f"{leader.id} follows")  # type: ignore[misc]
-        else:
-            pytest.fail("Apache Kafka did not lead after ten elections")
+            cluster.wait(lambda: cluster.leader_of_quorum(leader) == theirs.id, f"{leader.id} follows")
         create(cluster, "decided-by-kafka", 1)
         produce(cluster, "decided-by-kafka", RECORDS, lambda: cluster.stop(theirs, signal.SIGKILL))
         assert active(cluster, controllers[:2]).kind == OURS
