@@ -201,7 +201,7 @@ class Elections:
         """The log has another last voter set: this replica may have become a voter, or may be one no longer."""
         role = self.role
         if self.leadership is not None:
-            self.leadership.progress.set_voters(self._voters.current)
+            self.leadership.progress.set_voters(self._voters.current, self.now_ms)
             if self._voters.is_dynamic:
                 self.leadership.reported_voters = None
         match role:
@@ -241,10 +241,13 @@ class Elections:
         stand."""
         role = self.role
         assert isinstance(role, Follower)
-        if self.is_voter and not role.leader_gone:
+        if role.leader_gone:
+            return
+        deadline = role.fetch_deadline_ms
+        if self.is_voter:
             self.notes.leader_doubted(cause)
-            deadline = min(role.fetch_deadline_ms, self.now_ms + self._times.stagger_ms(place))
-            self.role = replace(role, leader_gone=True, fetch_deadline_ms=deadline)
+            deadline = min(deadline, self.now_ms + self._times.stagger_ms(place))
+        self.role = replace(role, leader_gone=True, fetch_deadline_ms=deadline)
 
     # ---- votes
 
@@ -338,6 +341,9 @@ class Elections:
             case Follower() if self.is_voter and role.fetch_deadline_ms <= self.now_ms:
                 waited_ms = self._config.fetch_timeout_ms
                 self.become_prospective(f"controller {role.leader_id} did not answer a fetch for {waited_ms} ms")
+            case Follower() if not role.leader_gone and role.fetch_deadline_ms <= self.now_ms:
+                # The voter set of an observer may be behind: others may count on its vote.
+                self.role = replace(role, leader_gone=True)
             case Prospective() | Candidate() if role.election_deadline_ms <= self.now_ms:
                 self._lose_election()
             case Resigned() if role.election_deadline_ms <= self.now_ms:

@@ -61,8 +61,9 @@ class Progress:
         if self.counts_itself:
             self.voters[self._local.id].end_offset = end_offset
 
-    def set_voters(self, voters: VoterSet) -> None:
+    def set_voters(self, voters: VoterSet, now_ms: int) -> None:
         """Another set counts from now on: new voters bring their progress as observers, removed ones observe."""
+        self._last_majority_ms = now_ms
         old, self.voters = self.voters, {}
         for key in voters.keys:
             known = old.get(key.id)
