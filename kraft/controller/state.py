@@ -75,7 +75,7 @@ class ControllerDefaults:
 
 
 class Quorum(Protocol):
-    """What the quorum knows besides the records of the image. `MetadataReplica` fits."""
+    """State of the quorum that is not in the image. `MetadataReplica` fits."""
 
     @property
     def kraft_version(self) -> int:

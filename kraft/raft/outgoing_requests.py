@@ -122,13 +122,13 @@ class OutgoingRequests:
     def voter_change_due(self, role: Follower) -> VoterChange | None:
         """A change of this replica's own entry among the voters that it asks the leader for now (KIP-853).
 
-        At level 0 each new leader is told the directory, listeners and versions, which it needs for level 1.
+        At level 0 each new leader gets the directory, listeners and versions, which it needs for level 1.
         """
         voters, local = self._voters.current, self._config.local_voter
         known = voters.voter(local.id)
         if self._is_voter:
-            is_told = known == local if self._voters.is_dynamic else role.has_updated_leader
-            return None if is_told or not local.endpoints else UpdateVoter(epoch=role.epoch, voter=local)
+            is_known = known == local if self._voters.is_dynamic else role.has_updated_leader
+            return None if is_known or not local.endpoints else UpdateVoter(epoch=role.epoch, voter=local)
         if not (self._voters.is_dynamic and self._config.can_vote and self._config.joins):
             return None
         if known is not None:
