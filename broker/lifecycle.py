@@ -29,14 +29,6 @@ REGISTRATION_ATTEMPT_MS = 5_000
 RETRY_BACKOFF_MS = 100
 
 
-_FINAL = {
-    ErrorCode.INCONSISTENT_CLUSTER_ID: "its directories were formatted with the id of another cluster",
-    ErrorCode.UNSUPPORTED_VERSION: "a feature has a level that this broker does not support;"
-    " `barnabas cluster features` shows the levels",
-}
-"""Refusals that no retry changes, and their reasons."""
-
-
 class BrokerState(Enum):
     STARTING = "starting"
     """Registering, or registered and catching up with the metadata log."""
@@ -145,10 +137,8 @@ class BrokerLifecycle:
             if response.error_code == ErrorCode.NONE:
                 break
             refusal = error_code(response.error_code)
-            if refusal in _FINAL:
-                raise RegistrationRefused(
-                    f"the controller refused to register this broker: {refusal.name} ({_FINAL[refusal]})"
-                )
+            if refusal in (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.UNSUPPORTED_VERSION):
+                raise RegistrationRefused(f"the controller refused to register this broker: {refusal.name}")
             # DUPLICATE_BROKER_REGISTRATION: the session of this broker's previous incarnation has not ended yet.
             log.info("registration refused, retrying: %s", refusal.name)
             await trio.sleep(RETRY_BACKOFF_MS / 1000)
