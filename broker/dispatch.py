@@ -20,17 +20,12 @@ from barnabas.broker.apis.fetch import FetchPorts, fetch
 from barnabas.broker.apis.find_coordinator import FindCoordinatorPorts, find_coordinator
 from barnabas.broker.apis.group_admin import consumer_group_describe, delete_groups, describe_groups, list_groups
 from barnabas.broker.apis.group_calls import GroupShards
-from barnabas.broker.apis.group_offsets import (
-    TransactionalOffsetPorts,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-    txn_offset_commit,
-)
+from barnabas.broker.apis.group_offsets import TransactionalOffsetPorts, offset_commit, offset_delete, txn_offset_commit
 from barnabas.broker.apis.list_offsets import list_offsets, offset_for_leader_epoch
 from barnabas.broker.apis.log_dirs import LogDirPorts, describe_log_dirs
 from barnabas.broker.apis.markers import MarkerPorts, write_txn_markers
 from barnabas.broker.apis.metadata import MetadataPorts, metadata
+from barnabas.broker.apis.offset_fetch import offset_fetch
 from barnabas.broker.apis.partition_lookup import PartitionLookup
 from barnabas.broker.apis.produce import produce
 from barnabas.broker.apis.produce_request import ProducePorts

@@ -113,7 +113,7 @@ class BrokerSettings(NodeSettings):
     def check(self) -> list[str]:
         """Check rules between keys. Returns warnings; raises `SettingsError` (without a place) for an error."""
         warnings = super().check()
-        if self.node_id in [voter.id for voter in self.controller_quorum_voters]:
+        if not self.is_combined and self.node_id in [voter.id for voter in self.controller_quorum_voters]:
             raise SettingsError(
                 "the id of a broker must not be in controller.quorum.voters", "node.id", str(self.node_id)
             )

@@ -53,12 +53,18 @@ _log = logging.getLogger(__name__)
 ConfigOf = Callable[[str], TopicConfig]
 """Config of a topic by name."""
 
+
+def _start_to_note(log: PartitionLog) -> int | None:
+    """None if the name of the first file says it. A start above the recovery point waits for a flush: after a power
+    cut the log might end before it, and recovery would empty the log.
+    """
+    start = min(log.log_start_offset, log.recovery_point)
+    return start if start > log.segments[0].base_offset else None
+
+
 _CHECKPOINTED: dict[str, Callable[[PartitionLog], int | None]] = {
     RECOVERY_POINT_CHECKPOINT: lambda log: log.recovery_point,
-    # The file name contains the base offset of the first segment.
-    LOG_START_OFFSET_CHECKPOINT: lambda log: (
-        log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
-    ),
+    LOG_START_OFFSET_CHECKPOINT: _start_to_note,
     REPLICATION_OFFSET_CHECKPOINT: lambda log: log.flushes.high_watermark_after_a_crash,
     CLEANER_OFFSET_CHECKPOINT: lambda log: log.cleaned_to,
 }

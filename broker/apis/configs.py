@@ -153,11 +153,11 @@ def _check_own_id(ports: ConfigPorts, name: str) -> None:
 
 def _loggers() -> list[logging.Logger]:
     """The root logger and every logger of our packages, by name."""
-    names = sorted(name for name in logging.root.manager.loggerDict if name.split(".")[0] in _ROOMS)
+    names = sorted(name for name in logging.root.manager.loggerDict if name.startswith(_ROOMS))
     return [logging.root, *(logging.getLogger(name) for name in names), request_log]
 
 
-_ROOMS = frozenset({"broker", "kraft", "runtime", "storage"})
+_ROOMS = ("barnabas.broker", "barnabas.kraft", "barnabas.runtime", "barnabas.storage", "kraft.")
 
 
 def _logger_entry(logger: logging.Logger) -> ConfigEntry:

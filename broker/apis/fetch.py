@@ -17,18 +17,9 @@ import trio
 
 from barnabas.broker.apis.partition_lookup import PartitionLookup
 from barnabas.broker.current_settings import CurrentSettings
-from barnabas.broker.fetch_sessions import (
-    TOPIC_IDS_FROM_VERSION,
-    Answer,
-    FetchContext,
-    FetchSessions,
-    InSteps,
-    PartitionKey,
-    TopicKey,
-    at_once,
-    by_topic,
-    session_key,
-)
+from barnabas.broker.fetch_context import FetchContext, InSteps, at_once, by_topic
+from barnabas.broker.fetch_session import Answer, PartitionKey, TopicKey, session_key
+from barnabas.broker.fetch_sessions import TOPIC_IDS_FROM_VERSION, FetchSessions
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.purgatory import DelayedOperation, Purgatory
 from barnabas.broker.replication.partition import FetchKind, Partition, ReadRequest

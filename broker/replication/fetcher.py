@@ -29,6 +29,7 @@ from barnabas.protocol.messages.list_offsets import (
 )
 from barnabas.runtime.channel import ChannelError
 from barnabas.runtime.world import World
+from barnabas.settings.broker import BrokerSettings
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,17 @@ class FetchSettings:
     """Limit for each partition."""
     fetch_response_max_bytes: int = 10_485_760
     socket_timeout_ms: int = 30_000
+
+    @classmethod
+    def of(cls, settings: BrokerSettings) -> FetchSettings:
+        return cls(
+            node_id=settings.node_id,
+            fetch_wait_max_ms=settings.replica_fetch_wait_max_ms,
+            fetch_min_bytes=settings.replica_fetch_min_bytes,
+            fetch_max_bytes=settings.replica_fetch_max_bytes,
+            fetch_response_max_bytes=settings.replica_fetch_response_max_bytes,
+            socket_timeout_ms=settings.replica_socket_timeout_ms,
+        )
 
 
 class Fetchers:

@@ -44,7 +44,7 @@ def test_a_drained_broker_has_no_replica_and_nothing_else_moves(found: tuple[int
         ]
 
 
-def test_what_a_restart_would_harm() -> None:
+def test_partitions_that_a_restart_would_harm() -> None:
     health = [
         PartitionHealth(Partition("safe", 0), [1, 2, 3], [1, 2, 3], 2),
         PartitionHealth(Partition("single", 0), [1], [1], 1),

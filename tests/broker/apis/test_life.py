@@ -77,8 +77,8 @@ async def test_only_a_clean_stop_is_remembered_as_one(rig: Rig) -> None:
 
 @pytest.mark.feature("MB-08", "ST-19", "MB-04")
 @on_cluster(brokers=3)
-async def test_what_is_left_of_deleted_topics(rig: Rig) -> None:
-    """While a broker is away a topic goes, and another comes under its name: old bytes are put aside, not served."""
+async def test_logs_of_deleted_topics_are_not_served(rig: Rig) -> None:
+    """While a broker is away, topics are deleted and one is created again: old bytes are moved away, not served."""
     await rig.create("gone", replicas=[1, 2])
     await rig.create("again", replicas=[1, 2])
     await rig.produce("gone", batch_of("old"))
@@ -232,7 +232,7 @@ async def test_the_last_disk_ends_the_broker(rig: Rig) -> None:
 
 @pytest.mark.feature("MB-01", "MB-02", "MB-03", "MB-21")
 @on_cluster(brokers=3)
-async def test_what_the_controller_refuses_of_brokers(rig: Rig) -> None:
+async def test_registrations_that_the_controller_refuses(rig: Rig) -> None:
     image = rig.broker(1).metadata.image
     own = image.cluster.brokers[2]
     features = [

@@ -280,7 +280,7 @@ async def test_the_copy_of_a_follower_truncates_where_the_follower_does(rig: Rig
 
 @pytest.mark.feature("RE-19", "AD-05")
 @on_cluster(brokers=3)
-async def test_what_alter_replica_log_dirs_refuses_and_remembers(rig: Rig) -> None:
+async def test_alter_replica_log_dirs_refuses_and_remembers(rig: Rig) -> None:
     await with_two_directories(rig, 1)
     await rig.create("elsewhere", replicas=[2])
     for directory, topic, expected in (

@@ -31,7 +31,7 @@ def test_old_samples_do_not_count() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 5000)), min_size=1, max_size=200))
-def test_what_is_sent_only_below_the_limit_stays_near_it(wishes: list[tuple[int, int]]) -> None:
+def test_a_sender_that_stops_at_the_limit_stays_near_it(wishes: list[tuple[int, int]]) -> None:
     """Kafka's promise: what passes in the time of all samples is the limit and one excess."""
     quota = ReplicationQuota(QuotaWindows(samples=11, window_ms=1000), lambda: 1000)
     now_ms, sent = 0, []
