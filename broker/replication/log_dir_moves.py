@@ -202,6 +202,8 @@ class LogDirMoves:
             return None
         if action is Action.SWAP:
             self._swap(move)
+            failures = await self._ports.world.run_blocking(partial(_sync_names, move.target, move.home))
+            self._ports.store.directories.note_failures(failures)
             await self._ports.store.checkpoint()
         elif action is Action.ASSIGN:
             assert move.target.directory_id is not None
@@ -344,3 +346,14 @@ class LogDirMoves:
             cause=cause,
             offset=move.future.log_end_offset,
         )
+
+
+def _sync_names(*directories: LogDirectory) -> list[DirectoryFailure]:
+    """Make the renames of a swap durable, before the log moves again. Returns the directories that failed."""
+    failures = []
+    for directory in directories:
+        try:
+            directory.disk.sync_directory(directory.path)
+        except OSError as error:
+            failures.append(DirectoryFailure(directory, error))
+    return failures

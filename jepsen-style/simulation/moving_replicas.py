@@ -36,14 +36,29 @@ CLIENT = ClusterSettings(request_timeout_ms=3_000, retry_backoff_ms=50, socket_c
 
 @contextmanager
 def watching_moves(sim: SimCluster) -> Iterator[None]:
-    """The watch sees a future log as the log of its partition from its swap on, and not before."""
+    """The watch sees a future log as the log of its partition from its swap on, and not before. If a crash left two
+    logs of a partition, it sees the one that stays."""
     watch, findings = sim.watch, sim.findings
     promote = LogDirectories.promote_future
     seen_before = {name: getattr(watch, name) for name in ("log_opened", "high_watermark_set", "log_truncated")}
 
+    settle = LogDirectories.settle_copies
+    twins: list[tuple[PartitionLog, dict[str, Any]]] = []
+
     def of_current(seen: Callable[..., None], log: PartitionLog, **more: Any) -> None:
-        if not log.directory.endswith(FUTURE_DIRECTORY_SUFFIX):
+        if log.directory.endswith(FUTURE_DIRECTORY_SUFFIX):
+            return
+        if seen is seen_before["log_opened"] and _has_twin(log):
+            twins.append((log, more))
+        else:
             seen(log, **more)
+
+    def settled(directories: LogDirectories, *arguments: Any) -> None:
+        settle(directories, *arguments)
+        for log, more in twins[:]:
+            if any(each is log for each in directories.logs.values()):
+                twins.remove((log, more))
+                seen_before["log_opened"](log, **more)
 
     def promoted(
         directories: LogDirectories,
@@ -54,16 +69,25 @@ def watching_moves(sim: SimCluster) -> Iterator[None]:
         def opened(log: PartitionLog) -> None:
             if between is not None:
                 between(log)
-            watch.log_opened(log, recovered=False)
+            seen_before["log_opened"](log, recovered=False)
             findings.count(SWAPS)
 
         return promote(directories, key, now_ms, opened)
 
     with ExitStack() as patches:
         patches.enter_context(mock.patch.object(LogDirectories, "promote_future", promoted))
+        patches.enter_context(mock.patch.object(LogDirectories, "settle_copies", settled))
         for name, seen in seen_before.items():
             patches.enter_context(mock.patch.object(watch, name, partial(of_current, seen)))
         yield
+
+
+def _has_twin(log: PartitionLog) -> bool:
+    """True if another directory of the node holds the partition as well, or a copy of it."""
+    home, _, name = log.directory.rpartition("/")
+    roots = [f"{home.rpartition('/')[0]}/{each}" for each in (DATA, SECOND)]
+    found = [each for root in roots if root != home and log.disk.exists(root) for each in log.disk.list(root)]
+    return any(each == name or (each.startswith(f"{name}.") and each.endswith("-future")) for each in found)
 
 
 @dataclass(slots=True)
