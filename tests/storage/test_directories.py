@@ -258,8 +258,8 @@ def follow(log: PartitionLog, *offsets: int) -> None:
         log.append_as_follower(bytearray(numbered(offset)), NOW_MS)
 
 
-def flush_what_is_due(log: PartitionLog) -> None:
-    """As a broker does periodically."""
+def flush_if_due(log: PartitionLog) -> None:
+    """Flushes the log if it is due; a broker does this periodically."""
     if log.flushes.are_due(NOW_MS):
         log.flush()
 
@@ -274,7 +274,7 @@ def test_gaps_that_a_leader_gave_are_made_durable_soon() -> None:
     assert not log.flushes.are_due(NOW_MS), "without a gap, flushing is left to the kernel"
     follow(log, 7, 8)
     assert log.flushes.has_unflushed_gaps
-    flush_what_is_due(log)
+    flush_if_due(log)
     assert not log.flushes.has_unflushed_gaps
     assert log.recovery_point == 9
     follow(log, 9)
@@ -291,7 +291,7 @@ def test_gaps_that_are_found_after_a_kill_are_made_durable_soon() -> None:
     rig.kill()
     again = start(rig).logs["orders", 0]
     assert again.flushes.has_unflushed_gaps
-    flush_what_is_due(again)
+    flush_if_due(again)
     assert not again.flushes.has_unflushed_gaps
 
 
@@ -701,7 +701,7 @@ def test_unrelated_files_in_a_log_dir_are_ignored() -> None:
         rig.disk.make_directories(f"/logs/a/{name}")
     again = start(rig, ["/logs/a"])
     assert again.logs == {}
-    assert again.futures == ["/logs/a/moved-0.0123abcd-future"]
+    assert list(again.futures.logs) == [("moved", 0)], "an unfinished copy"
 
 
 def test_retention_and_flushing_reach_every_log() -> None:

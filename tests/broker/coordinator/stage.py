@@ -69,7 +69,7 @@ class MemoryLog:
 
 @dataclass
 class StagedPartition:
-    """What `broker.replication.partition.Partition` is to a coordinator."""
+    """The part of a `Partition` that a coordinator sees."""
 
     topic: str
     index: int

@@ -94,7 +94,7 @@ def record_of(name: str) -> CoordinatorRecord:
 
 @dataclass
 class Counts:
-    """What a machine must know."""
+    """Knowledge of a machine."""
 
     counts: dict[str, int] = field(default_factory=dict)
     pending: dict[int, list[str]] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class Counts:
 
 @dataclass
 class Waits:
-    """What happens when the log is replicated up to `offset`, or at the deadline, or with an error."""
+    """Callbacks for replication up to `offset`, for the deadline, and for an error."""
 
     offset: int
     settle: Callable[[ErrorCode | None], None]
@@ -243,7 +243,7 @@ class Life:
         self.failures = 0
         """Unexpected exceptions while loading."""
         self.ends = [0, 0]
-        """Of both logs, while timers fire."""
+        """Records of both logs, while timers fire."""
         self.number = 0
         self.notes: dict[str, Note] = {}
         """The last of each shard itself."""

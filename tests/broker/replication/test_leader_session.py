@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.fetch_sessions import FetchSessions, by_topic
+from barnabas.broker.fetch_context import by_topic
+from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.replication.follower import FetchWanted
 from barnabas.broker.replication.leader_session import LeaderSession, PartitionKey
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
