@@ -30,7 +30,7 @@ class Batch(NamedTuple):
     next_offset: int
     epoch: int
     times: tuple[int, ...]
-    """Of its records, whose offsets follow each other."""
+    """Timestamps of its records, whose offsets follow each other."""
     data: bytes
 
     @property

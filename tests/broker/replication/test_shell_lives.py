@@ -18,7 +18,7 @@ from tests.broker.replication.shells import LAG_MS, ShellBroker, ShellCluster, m
 
 @dataclass
 class Counted:
-    """What a broker must have counted as a leader."""
+    """Records and bytes that a broker appended as a leader."""
 
     records: int = 0
     size_bytes: int = 0
