@@ -77,6 +77,8 @@ class BrokerLifecycle:
     """Last offset of the metadata log that this broker has applied."""
     offline_directories: Callable[[], list[bytes]]
     full_directories: Callable[[], list[bytes]] = list
+    cordoned_directories: Callable[[], list[bytes] | None] = lambda: None
+    """None as long as this broker does not know its configs (KIP-1066)."""
 
     broker_epoch: int = -1
     state: BrokerState = BrokerState.STARTING
@@ -223,6 +225,7 @@ class BrokerLifecycle:
             want_fence=not self._ready_to_unfence,
             want_shut_down=shutting_down,
             offline_log_dirs=self.offline_directories(),
+            cordoned_log_dirs=self.cordoned_directories(),
         )
         report_full(request, self.full_directories())
         sent_ms = self.world.monotonic.now_ms()

@@ -296,9 +296,12 @@ class ControllerService:
         for _ in steps:
             await trio.lowlevel.checkpoint()
 
-    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> None:
-        self.core.handle_snapshot(records, offset, epoch, timestamp_ms)
-        self._image_changed()
+    def handle_snapshot(
+        self, records: list[Message], offset: int, epoch: int, timestamp_ms: int, *, continues: bool
+    ) -> None:
+        self.core.handle_snapshot(records, offset, epoch, timestamp_ms, continues=continues)
+        if not continues:
+            self._image_changed()
 
     def handle_leader_change(self, leader_id: int | None, epoch: int) -> None:
         if self.core.is_active:
@@ -350,9 +353,9 @@ class ControllerService:
 
     async def _write_snapshot(self, image: MetadataImage) -> None:
         try:
-            records = await self._world.run_blocking(lambda: image_to_records(image))
-            await self.replica.snapshots.create(records, image.offset, image.epoch, image.timestamp_ms)
-            log.info("a snapshot of %d records up to offset %d was written", len(records), image.offset)
+            snapshots = self.replica.snapshots
+            if await snapshots.create(image_to_records(image), image.offset, image.epoch, image.timestamp_ms):
+                log.info("a snapshot up to offset %d was written", image.offset)
         finally:
             self._snapshotting = False
 

@@ -24,6 +24,7 @@ from barnabas.kraft.metadata.image import MINIMUM_METADATA_VERSION
 from barnabas.kraft.metadata.record_versions import encode_records
 from barnabas.kraft.metadata_log import MAX_BATCH_BYTES, MetadataLog
 from barnabas.kraft.quorum_calls import QuorumCalls
+from barnabas.kraft.quorum_endpoints import QuorumEndpoints
 from barnabas.kraft.quorum_messages import QuorumMessages
 from barnabas.kraft.quorum_requests import QuorumRequests
 from barnabas.kraft.raft.config import RaftConfig
@@ -161,6 +162,18 @@ class MetadataReplica:
     @property
     def log_end_offset(self) -> int:
         return self.log.end_offset
+
+    def quorum_endpoints(self) -> QuorumEndpoints:
+        """Leader and voters with their addresses; nothing before the log is open."""
+        if self._core is None:
+            return QuorumEndpoints(voters=dict(self.config.voters))
+        leader_id = self._core.leader_id
+        return QuorumEndpoints(
+            leader_id=leader_id,
+            epoch=self._core.epoch,
+            leader=None if leader_id is None else self.calls.address_of(leader_id),
+            voters=dict(self.config.voters),
+        )
 
     def now_ms(self) -> int:
         """Milliseconds on the monotonic clock, which all deadlines use."""

@@ -6,7 +6,7 @@ At most one is written or installed at a time. `SnapshotFiles` has the files, th
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,10 @@ log = logging.getLogger(__name__)
 
 SNAPSHOT_PAUSE_MS = 60_000
 """Pause before another attempt to write a snapshot that did not fit."""
+
+
+STEP_RECORDS = 100
+"""Records of a snapshot that are made in one step."""
 
 
 class ReplicaSnapshots:
@@ -70,13 +74,14 @@ class ReplicaSnapshots:
             if delta.after.features.metadata_version < delta.before.features.metadata_version:
                 self._is_requested = True
 
-    async def create(self, records: Sequence[Message], offset: int, epoch: int, timestamp_ms: int) -> bool:
+    async def create(self, records: Iterable[Message], offset: int, epoch: int, timestamp_ms: int) -> bool:
         """Write a snapshot of the state after the record at `offset`, then drop older log segments and
         snapshots.
 
         `epoch` and `timestamp_ms` are those of that record's batch: the same arguments give the same bytes on
-        every node. `records` must not change meanwhile. False if there is a snapshot as new already, or no room.
+        every node. `records` are taken in steps. False if there is a snapshot as new already, or no room.
         """
+        records = await _listed(records)
         files = self._replica.log.snapshots
         snapshot = OffsetAndEpoch(offset=offset + 1, epoch=epoch)
         assert snapshot.offset <= self._replica.high_watermark, "a snapshot holds committed records only"
@@ -146,3 +151,12 @@ class ReplicaSnapshots:
             self._replica.log.restart_at(snapshot, self._replica.wall_ms())
             self._last_ms = self._replica.now_ms()
         self._replica.core.snapshot_installed(snapshot, installed, self._replica.now_ms())
+
+
+async def _listed(records: Iterable[Message]) -> list[Message]:
+    listed: list[Message] = []
+    for record in records:
+        listed.append(record)
+        if len(listed) % STEP_RECORDS == 0:
+            await trio.lowlevel.checkpoint()
+    return listed

@@ -150,17 +150,20 @@ def feature_dependencies(
 
 
 def load(config: Path) -> NodeSettings:
-    """Reads the settings of a broker or a controller, by process.roles. Raises `WrongArgument`."""
+    """Reads the settings of a node, by process.roles; of a combined one those of the broker. Raises
+    `WrongArgument`."""
     from barnabas.runtime.process import ArgumentError, read_config
     from barnabas.settings.broker import load_broker_settings
+    from barnabas.settings.combined import is_combined, load_combined_settings, roles_in
     from barnabas.settings.controller import load_controller_settings
     from barnabas.settings.errors import SettingsError
-    from barnabas.settings.properties import parse_properties
 
     try:
         text = read_config(str(config))
-        roles, _line = parse_properties(text, str(config)).get("process.roles", ("", 0))
-        if roles.strip() == "controller":
+        roles = roles_in(text, str(config))
+        if is_combined(roles):
+            return load_combined_settings(text, str(config))[0].broker
+        if roles == ["controller"]:
             return load_controller_settings(text, str(config))[0]
         return load_broker_settings(text, str(config))[0]
     except (ArgumentError, SettingsError) as error:

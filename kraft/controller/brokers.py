@@ -455,7 +455,8 @@ def unregister_broker(
     """Remove the registration of a broker. It stays in replica lists, where it counts as offline."""
     broker = state.image.cluster.brokers.get(request.broker_id)
     if broker is None:
-        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {request.broker_id} is not registered")
+        message = f"Broker ID {request.broker_id} is not currently registered"
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, message)
     state.notes.note(
         DecisionKind.LIFECYCLE,
         f"broker {broker.id}",

@@ -128,6 +128,8 @@ def _reason_of_refusal(state: ControllerState, update: FeatureUpdateKey, upgrade
         )
     if level > current and upgrade_type != UPGRADE:
         return "Can't downgrade to a newer version."
+    if name == KRAFT_VERSION and level != current:
+        return "the voters of this quorum are those of controller.quorum.voters"
     return None
 
 

@@ -18,7 +18,7 @@ STREAMS_VERSION = "streams.version"
 
 SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
     METADATA_VERSION: (7, 30),
-    KRAFT_VERSION: (0, 0),
+    KRAFT_VERSION: (0, 1),
     TRANSACTION_VERSION: (0, 2),
     GROUP_VERSION: (0, 1),
     ELR_VERSION: (0, 1),
@@ -92,10 +92,10 @@ DEFAULT_SINCE: dict[tuple[str, int], int] = {
 
 def default_levels(metadata_version: int) -> dict[str, int]:
     """Levels of a cluster that is formatted at this metadata.version: the default levels that this software supports,
-    zeros left out."""
+    zeros left out. kraft.version is not among them: control records of the log have its level."""
     levels = {METADATA_VERSION: metadata_version}
     for (name, level), since in DEFAULT_SINCE.items():
-        if metadata_version >= since and level <= SUPPORTED_FEATURES[name][1]:
+        if name != KRAFT_VERSION and metadata_version >= since and level <= SUPPORTED_FEATURES[name][1]:
             levels[name] = level
     return levels
 

@@ -39,11 +39,11 @@ def test_levels_go_up_and_down_by_kafkas_tool(libs: Path, tmp_path: Path) -> Non
             "metadata.version can be downgraded to 23."
         ]
         assert java.ask("features", "downgrade", *wanted).lines == ["metadata.version was downgraded to 23."]
-        told = java.ask("features", "downgrade", "--unsafe", "--feature", "metadata.version=16", code=1).out
-        assert f"{REFUSED}Unsupported metadata.version downgrade from 23 to 16." in told
-        told = java.ask("features", "upgrade", "--feature", "share.version=1", code=1).out
-        assert "Invalid update version 1 for feature share.version." in told
-        assert "does not support this feature." in told
+        printed = java.ask("features", "downgrade", "--unsafe", "--feature", "metadata.version=16", code=1).out
+        assert f"{REFUSED}Unsupported metadata.version downgrade from 23 to 16." in printed
+        printed = java.ask("features", "upgrade", "--feature", "share.version=1", code=1).out
+        assert "Invalid update version 1 for feature share.version." in printed
+        assert "does not support this feature." in printed
         assert java.ask("features", "disable", "--feature", "group.version").lines == ["group.version was disabled."]
         levels = ("--feature", "group.version=1", "--feature", "metadata.version=30")
         assert java.ask("features", "upgrade", *levels).lines == [
@@ -98,13 +98,13 @@ def test_our_broker_joins_a_default_cluster_and_says_what_it_does_not_serve(
         java = Java(libs, f"127.0.0.1:{port}")
         java.ask("topics", "--create", "--topic", "t", "--partitions", "2", "--replication-factor", "2")
         java.ask("console-producer", "--topic", "t", stdin="a\nb\nc\n")
-        told = java.ask(
+        printed = java.ask(
             "console-consumer", "--topic", "t", "--from-beginning", "--max-messages", "3", "--group", "g",
             expected="", code=0,
         )  # fmt: skip
-        assert sorted(told.lines) == ["a", "b", "c"]
-        told = java.ask("features", "upgrade", "--feature", "share.version=1", "--dry-run")
-        assert told.lines == ["share.version can be upgraded to 1."], "it is there already"
+        assert sorted(printed.lines) == ["a", "b", "c"]
+        printed = java.ask("features", "upgrade", "--feature", "share.version=1", "--dry-run")
+        assert printed.lines == ["share.version can be upgraded to 1."], "it is there already"
         assert (
             "share.version is finalised at 1, but this node does not serve such groups" in (folder / "log").read_text()
         )

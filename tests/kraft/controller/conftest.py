@@ -94,7 +94,7 @@ class Cluster:
             self.commit()
 
     def check_versions(self, records: Sequence[Message]) -> None:
-        """What is written at the present metadata.version is read back as it was."""
+        """Records of the present metadata.version are read back as they were written."""
         level = self.image.features.metadata_version
         written = list(encode_records(records, level))
         assert [decode_metadata_record(value)[0] for value in written] == list(records), f"at level {level}"

@@ -245,7 +245,7 @@ def check_other_ways_to_the_image(cluster: Any, image: MetadataImage) -> None:
     assert follower.image.same_content(image)
     whole = [record for record in cluster.log if not isinstance(record, AbortTransactionRecord)]
     assert applied(EMPTY_IMAGE, whole, 0, 0, 0).same_content(image)
-    snapshot = image_to_records(image)
+    snapshot = list(image_to_records(image))
     loaded = applied(EMPTY_IMAGE, snapshot, 0, 0, 0)
     assert loaded.same_content(image)
     written = list(encode_records(snapshot, 7))
