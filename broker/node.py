@@ -468,7 +468,7 @@ class BrokerNode:
         self._nursery.start_soon(run_timers, self.world, self.wheel, self._timer_failed)
         await self.metadata_log.caught_up.wait()
         image = self.metadata_log.image
-        _check_share_groups(image)
+        check_share_groups(image)
         threads = self._static.num_recovery_threads_per_data_dir
         # A topic has many partitions: its config is resolved once.
         await self.store.load(cache(partial(self._topic_config, image)), threads)
@@ -687,7 +687,7 @@ class BrokerNode:
         )
 
 
-def _check_share_groups(image: MetadataImage) -> None:
+def check_share_groups(image: MetadataImage) -> None:
     """Raises CannotRun if share groups are in use, which this broker does not serve."""
     level = image.features.level(SHARE_VERSION)
     if level > SUPPORTED_FEATURES[SHARE_VERSION][1] and SHARE_STATE_TOPIC in image.topics.by_name:

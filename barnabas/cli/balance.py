@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +15,7 @@ from barnabas.cli.option_group import grouped
 from barnabas.cli.output import Account, show_json, show_table, show_text
 from barnabas.cli.partition_choice import by_name
 from barnabas.cli.reassignment import by_partition, until_moved
+from barnabas.cli.reassignment_throttle import remove_throttle, set_throttle
 from barnabas.cli.replica_plan import write_plan
 from barnabas.cli.session import with_admin
 from barnabas.cluster.errors import ClusterError
@@ -23,10 +23,6 @@ from barnabas.cluster.errors import ClusterError
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin, Results
     from barnabas.client.cluster import TopicPartition
-
-RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-REPLICAS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
-"""Keys of kafka-reassign-partitions.sh --throttle (KIP-73)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +90,13 @@ async def _balance(admin: Admin, wanted: _Wanted) -> tuple[Balance, Results[Topi
     if not wanted.execute or not plan.plan:
         return plan, None
     if wanted.throttle is not None:
-        await _throttle(admin, plan, list(racks), str(wanted.throttle))
+        await set_throttle(admin, plan.back, plan.plan, wanted.throttle)
     try:
         results = await admin.alter_partition_reassignments(by_partition(plan.plan), raise_errors=False)
         await until_moved(admin, list(results.succeeded))
     finally:
         if wanted.throttle is not None:
-            await _unthrottle(admin, plan, list(racks))
+            await remove_throttle(admin, dict.fromkeys(each.topic for each in plan.plan))
     await admin.elect_leaders(ElectionType.PREFERRED, list(by_partition(plan.plan)), raise_errors=False)
     return plan, results
 
@@ -132,36 +128,6 @@ async def _sizes(admin: Admin) -> dict[Partition, int]:
                 if not replica.is_future:
                     sizes[partition] = max(sizes.get(partition, 0), replica.size_bytes)
     return sizes
-
-
-async def _throttle(admin: Admin, plan: Balance, brokers: list[int], rate: str) -> None:
-    """Limit the replication of the replicas that move, as kafka-reassign-partitions.sh does."""
-    from barnabas.client.admin import ConfigResource, ResourceType
-
-    changes: dict[ConfigResource, Mapping[str, str | None]] = {
-        ConfigResource(ResourceType.BROKER, str(broker)): dict.fromkeys(RATES, rate) for broker in brokers
-    }
-    for topic in dict.fromkeys(each.topic for each in plan.plan):
-        leaders, followers = [], []
-        for each, replicas in plan.plan.items():
-            if each.topic == topic:
-                old = plan.back[each]
-                leaders += [f"{each.partition}:{broker}" for broker in old]
-                followers += [f"{each.partition}:{broker}" for broker in replicas if broker not in old]
-        values = (",".join(leaders), ",".join(followers))
-        changes[ConfigResource(ResourceType.TOPIC, topic)] = dict(zip(REPLICAS, values, strict=True))
-    await admin.incremental_alter_configs(changes)
-
-
-async def _unthrottle(admin: Admin, plan: Balance, brokers: list[int]) -> None:
-    from barnabas.client.admin import ConfigResource, ResourceType
-
-    changes: dict[ConfigResource, Mapping[str, str | None]] = {
-        ConfigResource(ResourceType.BROKER, str(broker)): dict.fromkeys(RATES) for broker in brokers
-    }
-    for topic in dict.fromkeys(each.topic for each in plan.plan):
-        changes[ConfigResource(ResourceType.TOPIC, topic)] = dict.fromkeys(REPLICAS)
-    await admin.incremental_alter_configs(changes)
 
 
 def _show(plan: Balance) -> None:

@@ -72,9 +72,9 @@ def test_a_cluster_goes_back_to_the_metadata_of_a_backup(
     kill_all(shell)
     for name in CONTROLLERS:
         assert run(["storage", "restore", *config(layout, name), "--from", str(copy)]) == 0
-    printed = capsys.readouterr().out
-    assert printed.count("1 topic with 1 partitions, 3 brokers") == 3
-    assert printed.count("the previous metadata log is in ") == 3
+    out = capsys.readouterr().out
+    assert out.count("1 topic with 1 partitions, 3 brokers") == 3
+    assert out.count("the previous metadata log is in ") == 3
     shell("cluster up")
     assert shell("topics list") == "events\n"
     shell("produce", "events", "-k", ":", stdin=lines_of(60, 70))
