@@ -44,7 +44,7 @@ def test_a_planted_mistake_is_found(workload: str, changes: Mapping[str, Any], n
 
 
 @pytest.mark.feature("FI-11", "CG-03", "TX-03")
-@pytest.mark.parametrize("workload", ["group", "txn-eos"])
+@pytest.mark.parametrize("workload", ["group", "bank"])
 def test_answers_before_replication(workload: str) -> None:
     """Found where a coordinator is cut from its followers, but not from its clients."""
     faults = ("partition", "partition", "kill-at")

@@ -31,7 +31,7 @@ from simulation.conditions import Conditions, parse_conditions, shown
 from simulation.coverage import parse_pairs
 from tests.simulation.plans import usual
 
-BLOCKS = 10
+BLOCKS = 5
 SEEDS_IN_A_BLOCK = 5
 """Short blocks: two workers that share them end at the same time."""
 ROOT = Path(__file__).resolve().parents[2]
