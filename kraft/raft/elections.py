@@ -65,8 +65,8 @@ class Elections:
 
     @property
     def is_voter(self) -> bool:
-        """By the last voter set in the log, committed or not."""
-        return self._voters.is_voter
+        """By the last voter set in the log, committed or not; also while this replica's removal is not committed."""
+        return self._voters.may_stand(self._log.high_watermark)
 
     def election_state(self) -> ElectionState:
         """State that must survive a crash."""
@@ -191,7 +191,8 @@ class Elections:
         if not self._voters.is_dynamic or (self._voters.offset != -1 and voters.voter(local.id) == local):
             return ()
         updated = voters.with_updated(local)
-        assert updated is not None, f"{local.key} leads, but is not among {voters}"
+        if updated is None:
+            return ()  # it leads until its removal is committed
         return (
             QuorumRecord(offset=offset, kraft_version=self._voters.kraft_version),
             QuorumRecord(offset=offset + 1, voters=updated),

@@ -36,7 +36,7 @@ class OutgoingRequests:
 
     @property
     def _is_voter(self) -> bool:
-        return self._voters.is_voter
+        return self._voters.may_stand(self._log.high_watermark)
 
     @property
     def _seed_ids(self) -> tuple[int, ...]:
@@ -126,7 +126,7 @@ class OutgoingRequests:
         """
         voters, local = self._voters.current, self._config.local_voter
         known = voters.voter(local.id)
-        if self._is_voter:
+        if self._voters.is_voter:
             is_known = known == local if self._voters.is_dynamic else role.has_updated_leader
             return None if is_known or not local.endpoints else UpdateVoter(epoch=role.epoch, voter=local)
         if not (self._voters.is_dynamic and self._config.can_vote and self._config.joins):

@@ -105,7 +105,7 @@ class Progress:
 
     def check_quorum_deadline_ms(self) -> int | None:
         """Time at which the leader resigns unless more voters fetch (KAFKA-15489); None for an only voter."""
-        if len(self.voters) == 1:
+        if len(self.voters) == 1 and self.counts_itself:
             return None
         return self._last_majority_ms + self._check_quorum_timeout_ms
 

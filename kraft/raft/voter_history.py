@@ -56,6 +56,17 @@ class VoterHistory:
         """This replica votes. One with the id of a voter and another directory does not: its votes are lost."""
         return self.current.contains(self._local)
 
+    def may_stand(self, high_watermark: int) -> bool:
+        """True for a voter, and for one that the last set removes, until that set is known to be committed.
+
+        The others may need its log: if it alone has the record of its removal, nobody else can win (Ongaro §4.2.2).
+        It needs the votes of the new set.
+        """
+        if self.is_voter:
+            return True
+        before = self._sets[-2][1] if len(self._sets) > 1 else self._static
+        return bool(self._sets) and self._sets[-1][0] >= high_watermark and before.contains(self._local)
+
     def at(self, offset: int) -> tuple[QuorumRecord, ...]:
         """Level and voters as of `offset`, inclusive; nothing for level 0 without a record."""
         found: list[QuorumRecord] = []
