@@ -59,8 +59,8 @@ def format_(  # noqa: PLR0913, PLR0917 - each is an option
     if standalone + (initial_controllers is not None) + no_initial_controllers > 1:
         raise WrongArgument("--standalone, --initial-controllers and --no-initial-controllers exclude each other")
     settings = load(config)
-    levels = _levels(release_version, feature)
     try:
+        levels = _levels(release_version, feature)
         voters = _first_voters(settings, standalone, initial_controllers, no_initial_controllers)
         _check_kraft_version(levels, settings)
         records = bootstrap_records(levels)
