@@ -20,8 +20,11 @@ from functools import partial
 import trio
 
 from barnabas.kraft.commit_feed import CommitFeed, CommittedBatch, MetadataListener, OnCommitted
+from barnabas.kraft.metadata.image import MINIMUM_METADATA_VERSION
+from barnabas.kraft.metadata.record_versions import encode_records
 from barnabas.kraft.metadata_log import MAX_BATCH_BYTES, MetadataLog
 from barnabas.kraft.quorum_calls import QuorumCalls
+from barnabas.kraft.quorum_endpoints import QuorumEndpoints
 from barnabas.kraft.quorum_messages import QuorumMessages
 from barnabas.kraft.quorum_requests import QuorumRequests
 from barnabas.kraft.raft.config import RaftConfig
@@ -42,7 +45,6 @@ from barnabas.protocol.messages.metadata_log import NoOpRecord
 from barnabas.protocol.records.batch import BatchHeader, read_header
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.control import build_raft_control_batch
-from barnabas.protocol.records.metadata import encode_metadata_record
 from barnabas.protocol.records.record import Record
 from barnabas.protocol.schema import Message
 from barnabas.runtime.decisions import Decisions
@@ -67,9 +69,9 @@ Step = Callable[[], Reply | None]
 """Feeds the core; returns the callback that sends the answer, to be called once all effects were carried out."""
 
 
-def encode_batch(records: Sequence[Message], timestamp_ms: int) -> bytes:
-    """One batch of metadata records. Slow if they are many: may run in a thread."""
-    values = [encode_metadata_record(record, record.VERSIONS.highest) for record in records]
+def encode_batch(records: Sequence[Message], timestamp_ms: int, metadata_version: int) -> bytes:
+    """One batch of metadata records that follow a log at this level. Slow if they are many: may run in a thread."""
+    values = encode_records(records, metadata_version)
     return build_batch([Record(0, timestamp_ms, None, value) for value in values])
 
 
@@ -160,6 +162,18 @@ class MetadataReplica:
     @property
     def log_end_offset(self) -> int:
         return self.log.end_offset
+
+    def quorum_endpoints(self) -> QuorumEndpoints:
+        """Leader and voters with their addresses; nothing before the log is open."""
+        if self._core is None:
+            return QuorumEndpoints(voters=dict(self.config.voters))
+        leader_id = self._core.leader_id
+        return QuorumEndpoints(
+            leader_id=leader_id,
+            epoch=self._core.epoch,
+            leader=None if leader_id is None else self.calls.address_of(leader_id),
+            voters=dict(self.config.voters),
+        )
 
     def now_ms(self) -> int:
         """Milliseconds on the monotonic clock, which all deadlines use."""
@@ -503,8 +517,9 @@ class MetadataReplica:
     # ---- appending
 
     def append(self, epoch: int, records: Sequence[Message]) -> int:
-        """Append `records` as one batch; see `append_batch`."""
-        return self.append_batch(epoch, records, encode_batch(records, self.wall_ms()))
+        """Append `records`, which every metadata.version has, as one batch; see `append_batch`."""
+        batch = encode_batch(records, self.wall_ms(), MINIMUM_METADATA_VERSION)
+        return self.append_batch(epoch, records, batch)
 
     def append_batch(self, epoch: int, records: Sequence[Message], batch: bytes) -> int:
         """Append `batch`, which holds `records`, so that they commit together; returns the offset of the last one.

@@ -21,8 +21,8 @@ EVERYTHING = ("kill", "pause", "cut", "link", "clock", "power", "kill-at")
 async def run(cluster: SimCluster, directory: Path) -> None:
     """Two producers write while the nodes of one partition suffer."""
     recorder = Recorder(directory, {"name": "story", "world": cluster.name})
-    cluster.on_broken = lambda told: recorder.write(
-        now(cluster), NEMESIS, "info", "broken-promise", Completion("info", told)
+    cluster.on_broken = lambda message: recorder.write(
+        now(cluster), NEMESIS, "info", "broken-promise", Completion("info", message)
     )
     async with Admin(bootstrap_servers=cluster.bootstrap_servers, world=cluster.world("client-9")) as admin:
         await admin.create_topics([NewTopic("t", num_partitions=1, replication_factor=3)])

@@ -1,6 +1,6 @@
-"""What went wrong in other systems, played on this one: all 25, each with the rows of features that it shows.
+"""Failures of other systems, played on this one: all 25, each with the rows of features that it shows.
 
-A further seed is another order of events; more of them run in `suite regression`.
+Each seed gives another order of events; more of them run in `suite regression`.
 """
 
 from __future__ import annotations

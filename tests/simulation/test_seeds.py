@@ -69,7 +69,7 @@ def test_a_plan_without_faults_breaks_nothing() -> None:
 
 @pytest.mark.feature("FI-05")
 @pytest.mark.parametrize("seed", read_seeds(PAST))
-def test_what_failed_once_does_not_fail_again(seed: int) -> None:
+def test_seeds_that_failed_once_pass(seed: int) -> None:
     report = run_seed(seed)
     assert report.passed, describe_failure(report)
 
@@ -145,7 +145,7 @@ def test_a_seed_that_fails_is_kept_as_a_run_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.feature("FI-05", "FI-12")
-def test_a_summary_tells_hours_faults_and_what_they_cost() -> None:
+def test_a_summary_shows_hours_faults_and_their_cost() -> None:
     summary = Summary()
     for seed in range(2):
         report = report_of(seed, {"fault: kill": 3, "fault: clog": 1, "acks": 7})

@@ -356,6 +356,26 @@ def test_an_observer_needs_only_bootstrap_servers() -> None:
         servers = tuple(cluster.voters.values())
         await cluster.start(101, lambda config: replace(config, voters={}, bootstrap_servers=servers))
         await cluster.wait_until_all_have("a", "1")
+        leader = await cluster.wait_for_leader()
+        known = cluster.replicas[101].quorum_endpoints()
+        assert (known.leader_id, known.epoch) == (leader.core.local_id, leader.core.epoch)
+        assert known.leader == cluster.voters[leader.core.local_id]
+
+    play(2, story)
+
+
+@pytest.mark.feature("KR-06")
+def test_an_observer_learns_the_address_of_the_next_leader() -> None:
+    async def story(cluster: ReplicaCluster) -> None:
+        old_id = (await cluster.wait_for_leader()).core.local_id
+        servers = tuple(cluster.voters.values())
+        await cluster.start(101, lambda config: replace(config, voters={}, bootstrap_servers=servers))
+        observer = cluster.replicas[101]
+        await cluster.wait_for(lambda: observer.quorum_endpoints().leader == cluster.voters[old_id])
+        cluster.kill(old_id)
+        new_id = (await cluster.wait_for_leader(other_than=old_id)).core.local_id
+        await cluster.wait_for(lambda: observer.quorum_endpoints().leader == cluster.voters[new_id])
+        assert observer.quorum_endpoints().leader_id == new_id
 
     play(2, story)
 
