@@ -76,6 +76,8 @@ def _report(plan: Plan, outcome: Outcome) -> SeedReport:
         bad = [finding for finding in verdict.findings if not finding.legal]
         report.broken += [f"{each.anomaly} {each.where}: {each.description}" for each in bad]
         run = _read(outcome.directory / "run.json")
+        if run.get("ended") == "interrupted":
+            raise KeyboardInterrupt
         if not bad and not run.get("final_done", False):
             report.broken.append(f"{UNFINISHED}: {verdict.unknown_because}")
     return report
