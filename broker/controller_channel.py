@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import trio
 
+from barnabas.kraft.node_address import NodeAddress
 from barnabas.kraft.quorum_endpoints import QuorumEndpointsSource
-from barnabas.kraft.quorum_messages import NodeAddress
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.runtime.channel import Channel, ChannelError, UnsupportedVersion
 from barnabas.runtime.world import World
@@ -42,11 +42,6 @@ class ControllerChannel:
         self._channel: Channel | None = None
         self._channel_leader_id: int | None = None
         self._channel_address: NodeAddress | None = None
-
-    @property
-    def leader_id(self) -> int | None:
-        """The active controller, as far as this broker knows."""
-        return self._leader_id
 
     def leader_is(self, leader_id: int | None) -> None:
         """Record that the quorum of the metadata log has another leader; None if none is known."""

@@ -64,6 +64,8 @@ FORWARDED = (
     ApiKey.ALTER_PARTITION_REASSIGNMENTS,
     ApiKey.LIST_PARTITION_REASSIGNMENTS,
     ApiKey.DESCRIBE_QUORUM,
+    ApiKey.ADD_RAFT_VOTER,
+    ApiKey.REMOVE_RAFT_VOTER,
     ApiKey.UPDATE_FEATURES,
     ApiKey.UNREGISTER_BROKER,
 )
@@ -187,7 +189,7 @@ def make_dispatcher(
     def answer_versions(call: Call) -> None:
         api_versions(versions, advertised, call)
 
-    dispatcher = Dispatcher({**handlers, ApiKey.API_VERSIONS: answer_versions}, stopwatch, execution)
+    dispatcher = Dispatcher({**handlers, ApiKey.API_VERSIONS: answer_versions}, stopwatch, execution, FORWARDED)
     advertised = dispatcher.advertised()
     return dispatcher
 

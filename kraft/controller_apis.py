@@ -45,12 +45,16 @@ DECIDED_FOR_CLIENTS = (
 """Requests of clients to it: sent directly, or to a broker that forwards them."""
 
 
+OF_QUORUM_FOR_CLIENTS = (ApiKey.DESCRIBE_QUORUM, ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER)
+"""Requests of clients that the quorum serves: sent directly, or to a broker that forwards them."""
+
 NODE_APIS = frozenset(DECIDED) | {
     ApiKey.VOTE,
     ApiKey.BEGIN_QUORUM_EPOCH,
     ApiKey.END_QUORUM_EPOCH,
     ApiKey.FETCH,
     ApiKey.FETCH_SNAPSHOT,
+    ApiKey.UPDATE_RAFT_VOTER,
 }
 """APIs that nodes of the cluster use: they do not wait for clients."""
 
@@ -64,10 +68,11 @@ FEW_BYTES = 100
 def make_dispatcher(service: ControllerService, execution: Execution) -> Dispatcher:
     """The table of a controller's listener."""
     decide: Handler = partial(_decide, service)
+    of_quorum = service.replica.handlers()
     for_clients: dict[ApiKey, Handler] = dict.fromkeys(DECIDED_FOR_CLIENTS, decide)
     for_clients |= {
         ApiKey.LIST_PARTITION_REASSIGNMENTS: partial(_list_partition_reassignments, service),
-        ApiKey.DESCRIBE_QUORUM: service.replica.handlers()[ApiKey.DESCRIBE_QUORUM],
+        **{key: of_quorum[key] for key in OF_QUORUM_FOR_CLIENTS},
         ApiKey.DESCRIBE_CONFIGS: _describe(service, descriptions.describe_configs),
         ApiKey.DESCRIBE_ACLS: lambda call: call.answer(descriptions.refuse_describe_acls()),
         ApiKey.CREATE_ACLS: lambda call: call.answer(descriptions.refuse_create_acls(call.message)),
@@ -75,7 +80,7 @@ def make_dispatcher(service: ControllerService, execution: Execution) -> Dispatc
     }
     handlers: dict[ApiKey, Handler] = dict.fromkeys(DECIDED, decide)
     handlers |= for_clients
-    handlers |= service.replica.handlers()
+    handlers |= of_quorum
     handlers |= {
         ApiKey.BROKER_HEARTBEAT: partial(_heartbeat, service),
         ApiKey.ENVELOPE: envelope_handler(for_clients, execution),
@@ -84,7 +89,8 @@ def make_dispatcher(service: ControllerService, execution: Execution) -> Dispatc
     }
 
     def answer_versions(call: Call) -> None:
-        call.answer(descriptions.api_versions(service.committed, call.message, call.version, served))
+        kraft_version = service.replica.kraft_version
+        call.answer(descriptions.api_versions(service.committed, kraft_version, call.message, call.version, served))
 
     handlers[ApiKey.API_VERSIONS] = answer_versions
     handlers = {key: _for_node(handle) if key in NODE_APIS else handle for key, handle in handlers.items()}

@@ -101,6 +101,7 @@ class ControllerService:
     def attach(self, replica: MetadataReplica) -> None:
         """The replica whose listener this is; before it runs."""
         self._replica = replica
+        self.core.quorum = replica
 
     @property
     def replica(self) -> MetadataReplica:
@@ -146,18 +147,19 @@ class ControllerService:
         began = self.stopwatch()
         request, version = command.request, command.version
         try:
-            result = yield from self._while_leading(
-                self.core.decide(request, version, self.replica.log_end_offset, self._now_ms())
+            result = yield from self._decide_and_append(
+                lambda end_offset: self.core.decide(request, version, end_offset, self._now_ms())
             )
-            yield from self._while_leading(self._append(result))
         except NotLeader:
             command.answer(None, False)
             return
         except KafkaError as error:
-            if error.code is not ErrorCode.RECORD_LIST_TOO_LARGE:
+            code, message = error.code, error.message
+            if code is ErrorCode.RECORD_LIST_TOO_LARGE:
+                code, message = ErrorCode.POLICY_VIOLATION, "the records of the operation do not fit one batch"
+            elif code is not ErrorCode.INVALID_UPDATE_VERSION:
                 raise
-            message = "the records of the operation do not fit one batch"
-            refusal = yield partial(self.core.refuse, request, version, ErrorCode.POLICY_VIOLATION, message)
+            refusal = yield partial(self.core.refuse, request, version, code, message)
             command.answer(refusal.response, True)
             return
         self.times.processing.took(self.stopwatch() - began)
@@ -198,22 +200,42 @@ class ControllerService:
         finally:
             steps.close()
 
-    def _append(self, result: ControllerResult[R]) -> Steps[None]:
-        """Append the records of a decision on the pending image as it is. Raises NotLeader, or KafkaError for
-        a batch that is too large.
+    def _decide_and_append(self, decide: Callable[[int], Steps[ControllerResult[R]]]) -> Steps[ControllerResult[R]]:
+        """Decide from the end of the log on, and append. Raises NotLeader, or what the decision raises.
+
+        The quorum may append a record of its own between two steps, a change of the voters. A decision may depend on
+        the offset that its records get, so it is made again then.
+        """
+        while True:
+            end_offset = self.replica.log_end_offset
+            result = yield from self._while_leading(decide(end_offset))
+            if result.records and self.replica.log_end_offset != end_offset:
+                continue
+            if (yield from self._while_leading(self._append(result))):
+                return result
+
+    def _append(self, result: ControllerResult[R]) -> Steps[bool]:
+        """Append the records of a decision on the pending image as it is; False, and nothing is appended, if the quorum
+        appended a record meanwhile. Raises NotLeader, or KafkaError for a batch that is too large.
 
         More records than an operation of a user may write are cut into several batches: such records (a broker with
         very many partitions was fenced) are valid one by one.
         """
         records = result.records
+        for prepare in result.before:
+            prepare()
         for start in range(0, len(records), MAX_RECORDS_PER_OPERATION):
             chunk = records[start : start + MAX_RECORDS_PER_OPERATION]
-            expected = self.replica.log_end_offset + len(chunk) - 1
-            preview = yield from self.core.preview(chunk, expected, self._now_ms())
-            level = self.core.pending.features.metadata_version
-            encode = partial(encode_batch, chunk, self._world.wall_clock.now_ms(), level)
-            batch: bytes = encode() if len(chunk) <= STEP_ITEMS else (yield encode)
-            self._append_batch(chunk, batch, preview, expected)
+            appended = False
+            while not appended:
+                expected = self.replica.log_end_offset + len(chunk) - 1
+                preview = yield from self.core.preview(chunk, expected, self._now_ms())
+                level = self.core.pending.features.metadata_version
+                encode = partial(encode_batch, chunk, self._world.wall_clock.now_ms(), level)
+                batch: bytes = encode() if len(chunk) <= STEP_ITEMS else (yield encode)
+                appended = self._append_batch(chunk, batch, preview, expected)
+                if not appended and start == 0 and not result.before:
+                    return False
         for effect in result.effects:
             effect()
         if result.notes:
@@ -222,12 +244,17 @@ class ControllerService:
         if records:
             self.replica.on_committed(self._last_appended, partial(self._committed, self.stopwatch()))
             self._timetable_changed.set()
+        return True
 
-    def _append_batch(self, records: Sequence[Message], batch: bytes, preview: MetadataImage, expected: int) -> None:
+    def _append_batch(self, records: Sequence[Message], batch: bytes, preview: MetadataImage, expected: int) -> bool:
+        """False, and nothing is appended, if the log does not end where it did."""
+        if self.replica.log_end_offset + len(records) - 1 != expected:
+            return False
         last_offset = self.replica.append_batch(self.core.epoch, records, batch)
         assert last_offset == expected, f"appended up to {last_offset}, not {expected}"
         self.core.appended(preview, self._now_ms())
         self._last_appended = last_offset
+        return True
 
     def _committed(self, appended_at: float, error: KafkaError | None) -> None:
         if error is None:
@@ -259,10 +286,9 @@ class ControllerService:
 
     def _fence(self, broker_id: int, broker_epoch: int, cause: str) -> Steps[None]:
         try:
-            result = yield from self._while_leading(
-                self.core.fence_broker(broker_id, broker_epoch, cause, self.replica.log_end_offset, self._now_ms())
+            yield from self._decide_and_append(
+                lambda end_offset: self.core.fence_broker(broker_id, broker_epoch, cause, end_offset, self._now_ms())
             )
-            yield from self._while_leading(self._append(result))
         except NotLeader:
             log.info("broker %d is not fenced: this controller no longer leads", broker_id)
 
@@ -328,7 +354,8 @@ class ControllerService:
         self._last_appended = end_offset - 1
         records = self.core.activate(epoch, end_offset, self._now_ms())
         try:
-            yield from self._while_leading(self._append(ControllerResult(None, records)))
+            while not (yield from self._while_leading(self._append(ControllerResult(None, records)))):
+                pass
         except NotLeader:
             # Leadership is lost again; the listener will get the next leader.
             self.core.resign()
@@ -393,8 +420,7 @@ class ControllerService:
     def _run_periodic(self) -> Steps[None]:
         began = self.stopwatch()
         try:
-            result = yield from self._while_leading(self.core.run_periodic(self.replica.log_end_offset, self._now_ms()))
-            yield from self._while_leading(self._append(result))
+            yield from self._decide_and_append(lambda end_offset: self.core.run_periodic(end_offset, self._now_ms()))
         except NotLeader:
             return
         self.times.processing.took(self.stopwatch() - began)

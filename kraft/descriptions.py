@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from barnabas.kraft.controller.effective_configs import broker_layers
 from barnabas.kraft.controller.state import ControllerDefaults
-from barnabas.kraft.metadata.features import SUPPORTED_FEATURES
+from barnabas.kraft.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
 from barnabas.kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import create_acls, delete_acls, describe_acls
@@ -65,13 +65,16 @@ class Described:
 
 
 def api_versions(
-    image: MetadataImage, request: ApiVersionsRequest, version: int, served: list[ApiVersion]
+    image: MetadataImage, kraft_version: int, request: ApiVersionsRequest, version: int, served: list[ApiVersion]
 ) -> ApiVersionsResponse:
     """Supported requests, supported and finalised features (KIP-35, KIP-511, KIP-584)."""
     if version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    levels = dict(image.features.levels)
+    if kraft_version:
+        levels[KRAFT_VERSION] = kraft_version
     return ApiVersionsResponse(
         api_keys=served,
         supported_features=[
@@ -82,7 +85,7 @@ def api_versions(
         finalized_features_epoch=image.offset,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in sorted(image.features.levels.items())
+            for name, level in sorted(levels.items())
         ],
     )
 

@@ -12,7 +12,9 @@ from collections.abc import Callable
 from barnabas.kraft.disk_reserve import Reserve
 from barnabas.kraft.quorum_state import QuorumStateFile
 from barnabas.kraft.raft.history import LOG_ORIGIN, LogHistory, OffsetAndEpoch
+from barnabas.kraft.raft.voter_history import QuorumRecord
 from barnabas.kraft.snapshots import SnapshotFiles
+from barnabas.kraft.voter_records import quorum_records_in
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, iterate_batches, read_header
 from barnabas.runtime.world import Disk
@@ -28,6 +30,10 @@ _log = logging.getLogger(__name__)
 
 MAX_BATCH_BYTES = 8 << 20
 """One append, however many records it has, is one batch of at most this size."""
+
+
+READ_BYTES = 1 << 20
+"""Bytes that are read at once when the log is searched for voters."""
 
 
 class MetadataLog:
@@ -123,6 +129,17 @@ class MetadataLog:
     @property
     def start_offset(self) -> int:
         return self.partition_log.log_start_offset
+
+    def read_quorum_records(self) -> tuple[QuorumRecord, ...]:
+        """Level and voters in the newest snapshot, then those in the log after it. Slow: to be run in a thread."""
+        found = self.snapshots.quorum_records()
+        offset = self.start_offset if self.snapshots.latest is None else self.snapshots.latest.offset
+        while offset < self.end_offset:
+            data = self.read(offset, READ_BYTES, self.end_offset)
+            found += quorum_records_in(data, offset)
+            for _, header in iterate_batches(data):
+                offset = header.next_offset
+        return tuple(found)
 
     def history(self) -> LogHistory:
         """The log as Raft sees it."""

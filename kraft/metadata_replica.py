@@ -20,13 +20,15 @@ from functools import partial
 import trio
 
 from barnabas.kraft.commit_feed import CommitFeed, CommittedBatch, MetadataListener, OnCommitted
+from barnabas.kraft.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
 from barnabas.kraft.metadata.image import MINIMUM_METADATA_VERSION
 from barnabas.kraft.metadata.record_versions import encode_records
 from barnabas.kraft.metadata_log import MAX_BATCH_BYTES, MetadataLog
 from barnabas.kraft.quorum_calls import QuorumCalls
 from barnabas.kraft.quorum_endpoints import QuorumEndpoints
-from barnabas.kraft.quorum_messages import QuorumMessages
+from barnabas.kraft.quorum_messages import QuorumMessages, voter_addresses
 from barnabas.kraft.quorum_requests import QuorumRequests
+from barnabas.kraft.quorum_voter_requests import VoterRequests
 from barnabas.kraft.raft.config import RaftConfig
 from barnabas.kraft.raft.raft import Raft
 from barnabas.kraft.raft.ready import (
@@ -35,16 +37,18 @@ from barnabas.kraft.raft.ready import (
     Ready,
 )
 from barnabas.kraft.raft.roles import Follower, Leader, Resigned
-from barnabas.kraft.raft.voters import ReplicaKey, VoterSet
+from barnabas.kraft.raft.voter_history import QuorumRecord
+from barnabas.kraft.raft.voters import ReplicaKey
 from barnabas.kraft.replica_config import ReplicaConfig
 from barnabas.kraft.replica_snapshots import ReplicaSnapshots
+from barnabas.kraft.voter_records import record_bodies
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.control_records import LeaderChangeMessage, LeaderChangeMessageVoter
 from barnabas.protocol.messages.metadata_log import NoOpRecord
 from barnabas.protocol.records.batch import BatchHeader, read_header
 from barnabas.protocol.records.builder import build_batch
-from barnabas.protocol.records.control import build_raft_control_batch
+from barnabas.protocol.records.control import RaftControlBody, build_raft_control_batch
 from barnabas.protocol.records.record import Record
 from barnabas.protocol.schema import Message
 from barnabas.runtime.decisions import Decisions
@@ -101,6 +105,7 @@ class MetadataReplica:
         self.snapshots = ReplicaSnapshots(self, world)
         self._nursery: trio.Nursery | None = None
         self._requests = QuorumRequests(self, self._messages)
+        self.voter_requests = VoterRequests(self, self._messages, world)
         self.awaited_end_offset = 0
         """On a leader, the end of the last batch that is not NoOpRecords alone. The commit of the NoOpRecords after it
         wakes no parked fetch; it is reported with the next records."""
@@ -151,6 +156,11 @@ class MetadataReplica:
         return LeaderAndEpoch(self.core.leader_id, self.core.epoch)
 
     @property
+    def kraft_version(self) -> int:
+        """The level of `kraft.version` in the log: from 1 on, voters can be added and removed."""
+        return 0 if self._core is None else self._core.kraft_version
+
+    @property
     def is_leader(self) -> bool:
         return self.core.is_leader
 
@@ -172,7 +182,7 @@ class MetadataReplica:
             leader_id=leader_id,
             epoch=self._core.epoch,
             leader=None if leader_id is None else self.calls.address_of(leader_id),
-            voters=dict(self.config.voters),
+            voters=voter_addresses(self._core.voters, self.config.listener_name),
         )
 
     def now_ms(self) -> int:
@@ -196,8 +206,9 @@ class MetadataReplica:
             lambda: MetadataLog.open(world.disk, config.log_directory, now_ms, config.segment_bytes, config.segment_ms)
         )
         try:
+            quorum_records = await world.run_blocking(opened.read_quorum_records)
             async with trio.open_nursery() as nursery:
-                self._start(opened, nursery)
+                self._start(opened, quorum_records, nursery)
                 task_status.started()
                 await self._failed.wait()
                 await self._resign_first()
@@ -208,7 +219,7 @@ class MetadataReplica:
         assert self._failure is not None
         raise self._failure
 
-    def _start(self, opened: MetadataLog, nursery: trio.Nursery) -> None:
+    def _start(self, opened: MetadataLog, quorum_records: Sequence[QuorumRecord], nursery: trio.Nursery) -> None:
         config = self.config
         self._nursery = nursery
         self.calls.start(nursery)
@@ -218,6 +229,11 @@ class MetadataReplica:
             RaftConfig(
                 local=ReplicaKey(config.node_id, config.directory_id),
                 bootstrap_ids=config.bootstrap_ids,
+                listener_name=config.listener_name,
+                endpoints=config.endpoints,
+                kraft_versions=SUPPORTED_FEATURES[KRAFT_VERSION],
+                can_vote=config.can_vote,
+                joins=config.joins,
                 election_timeout_ms=config.election_timeout_ms,
                 fetch_timeout_ms=config.fetch_timeout_ms,
                 election_backoff_max_ms=config.election_backoff_max_ms,
@@ -225,10 +241,11 @@ class MetadataReplica:
                 retry_backoff_ms=config.retry_backoff_ms,
                 fetch_max_wait_ms=config.fetch_max_wait_ms,
             ),
-            VoterSet.of_ids(config.voters),
+            config.static_voters,
             opened.election.read(),
             opened.history(),
             latest_snapshot=opened.snapshots.latest,
+            quorum_records=quorum_records,
             chance=self._world.chance,
             now_ms=self.now_ms(),
         )
@@ -304,8 +321,8 @@ class MetadataReplica:
     async def _save_election(self, ready: Ready, reply: Reply | None, data: memoryview) -> None:
         election = ready.election
         assert election is not None
-        voters = self.core.voters.ids
-        await self.until_it_fits(lambda: self.log.election.write(election, voters))
+        voters, version = self.core.voters.ids, self.core.kraft_version
+        await self.until_it_fits(lambda: self.log.election.write(election, voters, version))
         self._world.fault_point("raft.election.saved")
         waiting, self._waiting_inputs = self._waiting_inputs, None
         assert waiting is not None
@@ -339,11 +356,13 @@ class MetadataReplica:
 
     def _writes(self, ready: Ready, data: memoryview) -> Iterator[Callable[[], None]]:
         """Changes of a step to the disk, in order. Each either succeeds or changes nothing."""
-        truncate_to, leader_change = ready.truncate_to, ready.append_leader_change
+        truncate_to, leader_change, change = ready.truncate_to, ready.append_leader_change, ready.append_quorum_records
         if truncate_to is not None:
             yield lambda: self.log.truncate_to(truncate_to)
         if leader_change is not None:
             yield lambda: self._append_leader_change(leader_change)
+        if change is not None:
+            yield lambda: self._append_control(record_bodies(change.records), change.records[0].offset, change.epoch)
         if ready.append_fetched:
             yield lambda: self._append_fetched(data)
         for snapshot_step in ready.snapshot_steps:
@@ -412,16 +431,22 @@ class MetadataReplica:
         if ready.high_watermark is not None:
             self.log.committed_to(ready.high_watermark)
             self._feed_of().high_watermark_moved(ready.high_watermark)
+        if ready.voters is not None:
+            self.calls.voters_are(voter_addresses(ready.voters, self.config.listener_name))
         if ready.leader is not None:
             self._leader_changed(ready.leader)
         if reply is not None:
             reply()
+        if ready.probe_voter is not None:
+            self.spawn(partial(self.voter_requests.probe, ready.probe_voter))
+        for done in ready.voter_changes:
+            self.voter_requests.finish(done)
         for send in ready.requests:
             self.calls.ask(send)
         if ready.wake_fetches:
             self._requests.answer_woken()
-        if self.core.is_voter and self.core.synced_end_offset < self.core.log.end_offset:
-            # The log of an observer counts for no majority: it is synced for a snapshot only.
+        if self.core.must_sync and self.core.synced_end_offset < self.core.log.end_offset:
+            # The log of a broker counts for no majority: it is synced for a snapshot only.
             self._appended.set()
         if isinstance(self.core.role, Resigned):
             self._role_changed.set()
@@ -567,17 +592,20 @@ class MetadataReplica:
             raise NotLeader(f"node {self.config.node_id} has no room for more metadata") from error
 
     def _append_leader_change(self, change: LeaderChange) -> None:
-        timestamp_ms = self.wall_ms()
         message = LeaderChangeMessage(
             leader_id=change.leader_id,
             voters=[LeaderChangeMessageVoter(voter_id=voter_id) for voter_id in change.voters],
             granting_voters=[LeaderChangeMessageVoter(voter_id=voter_id) for voter_id in change.granting_voters],
         )
-        batch = build_raft_control_batch([message], change.offset, change.epoch, timestamp_ms)
-        header = self.log.append_as_leader(batch, change.epoch, timestamp_ms)
-        assert header.base_offset == change.offset
-        self.awaited_end_offset = self.log.end_offset
+        self._append_control([message, *record_bodies(change.quorum_records)], change.offset, change.epoch)
         self._world.fault_point("raft.leader_change.written")
+
+    def _append_control(self, bodies: Sequence[RaftControlBody], offset: int, epoch: int) -> None:
+        timestamp_ms = self.wall_ms()
+        batch = build_raft_control_batch(bodies, offset, epoch, timestamp_ms)
+        header = self.log.append_as_leader(batch, epoch, timestamp_ms)
+        assert header.base_offset == offset
+        self.awaited_end_offset = self.log.end_offset
 
     def on_committed(self, offset: int, callback: OnCommitted) -> None:
         """Call back when the record at `offset`, appended by this leader, is committed and applied, or with
@@ -587,6 +615,17 @@ class MetadataReplica:
     # ---- requests of peers
 
     def handlers(self) -> dict[ApiKey, Handler]:
-        """Fetch, Vote, BeginQuorumEpoch, EndQuorumEpoch, FetchSnapshot and DescribeQuorum of a controller's
-        listener."""
-        return self._requests.handlers()
+        """The requests of the quorum on a controller's listener: those of its replicas, DescribeQuorum, and changes of
+        the voters."""
+        return self._requests.handlers() | self.voter_requests.handlers()
+
+    def upgrade_kraft_version(self, level: int, *, validate_only: bool) -> str | None:
+        """Raise `kraft.version` (UpdateFeatures). Returns the reason why that cannot be; None if it is appended, or
+        done."""
+        if self._waiting_inputs is not None:
+            return "Upgrade kraft version failed because the replica is not the current leader"
+        reasons: list[str | None] = []
+        self.step(
+            lambda: reasons.append(self.core.upgrade_kraft_version(level, self.now_ms(), validate_only=validate_only))
+        )
+        return reasons[0]

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from barnabas.kraft.quorum_messages import NodeAddress, QuorumMessages, ReadAnswer, UnusableAnswer
+from barnabas.kraft.node_address import NodeAddress
+from barnabas.kraft.quorum_messages import QuorumMessages, ReadAnswer, UnusableAnswer
 from barnabas.kraft.quorum_peers import QuorumPeers
 from barnabas.kraft.raft.messages import Fetch, FetchSnapshot
 from barnabas.kraft.raft.ready import Send
@@ -127,6 +128,11 @@ class QuorumCalls:
         if node_id == self._replica.config.node_id:
             return self._replica.config.address
         return None if self._peers is None else self._peers.address(node_id)
+
+    def voters_are(self, addresses: Mapping[int, NodeAddress]) -> None:
+        """The voter set changed: these addresses take precedence over what peers say."""
+        if self._peers is not None:
+            self._peers.voters_are(addresses)
 
     def learn_addresses(self, addresses: Mapping[int, NodeAddress]) -> None:
         """Take over addresses from a peer. Those of the configuration take precedence."""

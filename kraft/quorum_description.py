@@ -89,10 +89,10 @@ def describe_quorum(
         partition.observers = [_state(observer, clocks) for observer in progress.active_observers(clocks.now_ms)]
         nodes = [
             Node(
-                node_id=voter_id,
-                listeners=[Listener(name=config.listener_name, host=address.host, port=address.port)],
+                node_id=voter.id,
+                listeners=[Listener(name=it.name, host=it.host, port=it.port) for it in voter.endpoints],
             )
-            for voter_id, address in sorted(config.voters.items())
+            for voter in core.voters.voters
         ]
     if version < 2:
         nodes = []

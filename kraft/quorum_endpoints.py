@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from barnabas.kraft.quorum_messages import NodeAddress
+from barnabas.kraft.node_address import NodeAddress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumEndpoints:
-    """Leader and voters that one replica knows at the moment."""
+    """Leader and voters, as one replica knows them at the moment."""
 
     leader_id: int | None = None
     epoch: int = 0

@@ -1,4 +1,4 @@
-"""Between the core's messages and the protocol's: the five APIs of the metadata quorum, both ways.
+"""Between the core's messages and the protocol's: the APIs of the metadata quorum, both ways.
 
 A malformed or foreign message (another cluster, another topic, a shape that no correct peer sends) ends here:
 requests get Kafka's error code, answers become `UnusableAnswer`. Knows no sockets and no log.
@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from barnabas.kraft.node_address import NodeAddress
 from barnabas.kraft.raft.history import OffsetAndEpoch
 from barnabas.kraft.raft.messages import (
+    AddVoter,
     Answer,
     BeginQuorumEpoch,
     EndQuorumEpoch,
@@ -21,16 +23,27 @@ from barnabas.kraft.raft.messages import (
     FetchSnapshot,
     FetchSnapshotAnswer,
     QuorumEpochAnswer,
+    RemoveVoter,
     Request,
+    UpdateVoter,
     Vote,
     VoteAnswer,
 )
-from barnabas.kraft.raft.voters import ReplicaKey
-from barnabas.protocol.errors import ErrorCode, error_code
+from barnabas.kraft.raft.voters import ReplicaKey, VoterSet
+from barnabas.kraft.voter_messages import (
+    NO_DATA,
+    read_voter_change_answer,
+    write_voter_change,
+)
+from barnabas.kraft.voter_records import quorum_records_in
+from barnabas.protocol.errors import ErrorCode, MalformedMessage, error_code
 from barnabas.protocol.messages import begin_quorum_epoch as begin
 from barnabas.protocol.messages import end_quorum_epoch as end
 from barnabas.protocol.messages import fetch, vote
 from barnabas.protocol.messages import fetch_snapshot as snapshot_api
+from barnabas.protocol.messages.add_raft_voter import AddRaftVoterResponse
+from barnabas.protocol.messages.remove_raft_voter import RemoveRaftVoterResponse
+from barnabas.protocol.messages.update_raft_voter import UpdateRaftVoterResponse
 from barnabas.protocol.primitives import INT64_MAX, uuid_from_string
 from barnabas.protocol.records.batch import CorruptBatch, crc_is_valid, iterate_batches
 from barnabas.protocol.schema import Message
@@ -40,14 +53,6 @@ METADATA_TOPIC_ID = uuid_from_string("AAAAAAAAAAAAAAAAAAAAAQ")
 PARTITION = 0
 
 EndpointT = TypeVar("EndpointT")
-
-
-@dataclass(frozen=True, slots=True)
-class NodeAddress:
-    """Address of a voter's listener."""
-
-    host: str
-    port: int
 
 
 class UnusableAnswer(Exception):
@@ -73,14 +78,11 @@ class ReadAnswer:
     """Addresses in the answer: mostly that of the leader."""
 
 
-NO_DATA = memoryview(b"")
-
-
 class QuorumMessages:
     """Conversions for one node of one cluster."""
 
     def __init__(self, cluster_id: str, listener_name: str, own_address: NodeAddress | None) -> None:
-        self._cluster_id = cluster_id
+        self.cluster_id = cluster_id
         self._listener_name = listener_name
         self._own_address = own_address
 
@@ -99,6 +101,8 @@ class QuorumMessages:
                 return self._write_fetch(request, max_bytes)
             case FetchSnapshot():
                 return self._write_fetch_snapshot(request, max_bytes)
+            case AddVoter() | RemoveVoter() | UpdateVoter():
+                return write_voter_change(request, self.cluster_id)
 
     def _write_vote(self, request: Vote) -> vote.VoteRequest:
         voter = request.voter
@@ -114,7 +118,7 @@ class QuorumMessages:
         if voter is not None:
             partition.voter_directory_id = voter.directory_id
         return vote.VoteRequest(
-            cluster_id=self._cluster_id,
+            cluster_id=self.cluster_id,
             voter_id=-1 if voter is None else voter.id,
             topics=[vote.RequestTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
         )
@@ -127,7 +131,7 @@ class QuorumMessages:
         if voter is not None:
             partition.voter_directory_id = voter.directory_id
         return begin.BeginQuorumEpochRequest(
-            cluster_id=self._cluster_id,
+            cluster_id=self.cluster_id,
             voter_id=-1 if voter is None else voter.id,
             topics=[begin.RequestTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
             leader_endpoints=self._own_endpoints(begin.LeaderEndpoint),
@@ -145,7 +149,7 @@ class QuorumMessages:
             ],
         )
         return end.EndQuorumEpochRequest(
-            cluster_id=self._cluster_id,
+            cluster_id=self.cluster_id,
             topics=[end.RequestTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
             leader_endpoints=self._own_endpoints(end.LeaderEndpoint),
         )
@@ -163,7 +167,7 @@ class QuorumMessages:
         )
         topic = fetch.FetchTopic(topic=METADATA_TOPIC, topic_id=METADATA_TOPIC_ID, partitions=[partition])
         return fetch.FetchRequest(
-            cluster_id=self._cluster_id,
+            cluster_id=self.cluster_id,
             replica_state=fetch.ReplicaState(replica_id=request.replica.id),
             max_wait_ms=request.max_wait_ms,
             max_bytes=max_bytes,
@@ -179,7 +183,7 @@ class QuorumMessages:
             replica_directory_id=request.replica.directory_id,
         )
         return snapshot_api.FetchSnapshotRequest(
-            cluster_id=self._cluster_id,
+            cluster_id=self.cluster_id,
             replica_id=request.replica.id,
             max_bytes=max_bytes,
             topics=[snapshot_api.RequestTopicSnapshot(name=METADATA_TOPIC, partitions=[partition])],
@@ -191,13 +195,14 @@ class QuorumMessages:
 
     # ---- requests, incoming: RefusedRequest unless they are for this cluster's metadata partition
 
-    def _check_cluster(self, cluster_id: str | None) -> None:
-        if cluster_id is not None and cluster_id != self._cluster_id:
+    def check_cluster(self, cluster_id: str | None) -> None:
+        """Raises RefusedRequest for another cluster's id."""
+        if cluster_id is not None and cluster_id != self.cluster_id:
             raise RefusedRequest(ErrorCode.INCONSISTENT_CLUSTER_ID)
 
     def _only_partition(self, message: Any) -> Any:
         """The only partition that a Vote, BeginQuorumEpoch or EndQuorumEpoch may name."""
-        self._check_cluster(message.cluster_id)
+        self.check_cluster(message.cluster_id)
         topics = message.topics
         if len(topics) != 1 or topics[0].topic_name != METADATA_TOPIC or len(topics[0].partitions) != 1:
             raise RefusedRequest(ErrorCode.INVALID_REQUEST)
@@ -236,7 +241,7 @@ class QuorumMessages:
         )
 
     def read_fetch(self, message: fetch.FetchRequest) -> Fetch:
-        self._check_cluster(message.cluster_id)
+        self.check_cluster(message.cluster_id)
         topics = message.topics
         if len(topics) != 1 or len(topics[0].partitions) != 1:
             raise RefusedRequest(ErrorCode.INVALID_REQUEST)
@@ -257,7 +262,7 @@ class QuorumMessages:
         )
 
     def read_fetch_snapshot(self, message: snapshot_api.FetchSnapshotRequest) -> FetchSnapshot:
-        self._check_cluster(message.cluster_id)
+        self.check_cluster(message.cluster_id)
         topics = message.topics
         if len(topics) != 1 or len(topics[0].partitions) != 1:
             raise RefusedRequest(ErrorCode.INVALID_REQUEST)
@@ -410,6 +415,8 @@ class QuorumMessages:
                 )
             case fetch.FetchResponse():
                 return _read_fetch_answer(message)
+            case AddRaftVoterResponse() | RemoveRaftVoterResponse() | UpdateRaftVoterResponse():
+                return ReadAnswer(*read_voter_change_answer(message))
             case snapshot_api.FetchSnapshotResponse():
                 return _read_fetch_snapshot_answer(message)
             case _:
@@ -420,6 +427,10 @@ def _read_fetch_answer(message: fetch.FetchResponse) -> ReadAnswer:
     partition = _answered_partition(message, message.responses)
     data = NO_DATA if partition.records is None else memoryview(partition.records)
     spans, end_position = _spans(data)
+    try:
+        quorum_records = tuple(quorum_records_in(data[:end_position]))
+    except (CorruptBatch, MalformedMessage) as error:
+        raise UnusableAnswer(str(error)) from error
     answer = FetchAnswer(
         error=error_code(partition.error_code),
         leader_id=_known_id(partition.current_leader.leader_id),
@@ -429,6 +440,7 @@ def _read_fetch_answer(message: fetch.FetchResponse) -> ReadAnswer:
         diverging=_position(partition.diverging_epoch.epoch, partition.diverging_epoch.end_offset),
         snapshot=_position(partition.snapshot_id.epoch, partition.snapshot_id.end_offset),
         spans=spans,
+        quorum_records=quorum_records,
     )
     return ReadAnswer(answer, data[:end_position], _addresses(message.node_endpoints))
 
@@ -475,6 +487,12 @@ def _answered_partition(message: Any, topics: list[Any]) -> Any:
     if len(topics) != 1 or len(topics[0].partitions) != 1:
         raise UnusableAnswer(f"{type(message).__name__} is not about one partition")
     return topics[0].partitions[0]
+
+
+def voter_addresses(voters: VoterSet, listener_name: str) -> dict[int, NodeAddress]:
+    """The addresses of the voters on the listener of the quorum."""
+    found = {voter.id: voter.endpoint(listener_name) for voter in voters.voters}
+    return {voter_id: NodeAddress(it.host, it.port) for voter_id, it in found.items() if it is not None}
 
 
 def _voter_key(voter_id: int, directory_id: bytes) -> ReplicaKey | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import trio
 
-from barnabas.kraft.quorum_messages import NodeAddress
+from barnabas.kraft.node_address import NodeAddress
 from barnabas.kraft.raft.messages import Fetch, FetchSnapshot, Request
 from barnabas.protocol.schema import Message
 from barnabas.runtime.channel import Channel
@@ -40,6 +40,7 @@ class QuorumPeers:
         self._world = world
         self._nursery = nursery
         self._configured = dict(addresses)
+        """Bootstrap servers, and the voters of the configuration or of the log."""
         self._learned: dict[int, NodeAddress] = {}
         self._client_id = client_id
         self._on_news = on_news
@@ -49,14 +50,26 @@ class QuorumPeers:
         return self._configured.get(peer_id) or self._learned.get(peer_id)
 
     def learn(self, addresses: Mapping[int, NodeAddress]) -> None:
-        """Take over addresses from a peer. Those of the configuration take precedence."""
+        """Take over addresses from a peer. Those of the voter set take precedence."""
         for peer_id, address in addresses.items():
             if peer_id not in self._configured and self._learned.get(peer_id) != address:
                 self._learned[peer_id] = address
-                for fetches in (True, False):
-                    channel = self._channels.pop((peer_id, fetches), None)
-                    if channel is not None:
-                        channel.close()
+                self._close(peer_id)
+
+    def voters_are(self, addresses: Mapping[int, NodeAddress]) -> None:
+        """These are the voters now. One that left keeps its address, as one that a peer named: it may still lead."""
+        for peer_id in [peer_id for peer_id in self._configured if peer_id >= 0 and peer_id not in addresses]:
+            self._learned[peer_id] = self._configured.pop(peer_id)
+        for peer_id, address in addresses.items():
+            if self.address(peer_id) != address:
+                self._close(peer_id)
+            self._configured[peer_id] = address
+
+    def _close(self, peer_id: int) -> None:
+        for fetches in (True, False):
+            channel = self._channels.pop((peer_id, fetches), None)
+            if channel is not None:
+                channel.close()
 
     async def call(self, peer_id: int, request: Request, message: Message, timeout_ms: int) -> Any:
         """Send and wait for the response. Raises ChannelError."""

@@ -14,9 +14,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from barnabas.kraft.metadata_log import MAX_BATCH_BYTES
+from barnabas.kraft.node_address import NodeAddress
 from barnabas.kraft.parked_fetches import ParkedFetch, ParkedFetches
 from barnabas.kraft.quorum_description import Clocks, asks_for_metadata, describe_others, describe_quorum
-from barnabas.kraft.quorum_messages import NodeAddress, QuorumMessages, RefusedRequest
+from barnabas.kraft.quorum_messages import QuorumMessages, RefusedRequest
 from barnabas.kraft.raft.fetch_answers import must_wait
 from barnabas.kraft.raft.messages import Fetch, FetchAnswer
 from barnabas.kraft.raft.roles import Follower

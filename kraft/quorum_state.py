@@ -25,10 +25,9 @@ class CorruptQuorumState(Exception):
 class QuorumStateFile:
     """The file in the metadata log's directory."""
 
-    def __init__(self, disk: Disk, directory: str, data_version: int = 0) -> None:
+    def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._path = f"{directory}/{FILE_NAME}"
-        self.data_version = data_version
 
     def read(self) -> ElectionState:
         """The state as last written; the initial one if there is no file. Raises CorruptQuorumState,
@@ -54,21 +53,22 @@ class QuorumStateFile:
             voted=None if voted_id == -1 else ReplicaKey(voted_id, directory_id),
         )
 
-    def write(self, state: ElectionState, voter_ids: tuple[int, ...]) -> None:
+    def write(self, state: ElectionState, voter_ids: tuple[int, ...], data_version: int = 0) -> None:
         """Replace the file durably: once this returns, no crash brings the old state back. Raises OSError."""
-        write_durably(self._disk, self._path, self.encode(state, voter_ids))
+        write_durably(self._disk, self._path, self.encode(state, voter_ids, data_version))
 
-    def encode(self, state: ElectionState, voter_ids: tuple[int, ...]) -> bytes:
-        """The content of the file."""
+    @staticmethod
+    def encode(state: ElectionState, voter_ids: tuple[int, ...], data_version: int = 0) -> bytes:
+        """The content of the file; `data_version` is the level of `kraft.version`."""
         leader_id = -1 if state.leader_id is None else state.leader_id
         voted_id = -1 if state.voted is None else state.voted.id
         fields: dict[str, object] = {"leaderId": leader_id, "leaderEpoch": state.epoch, "votedId": voted_id}
-        if self.data_version == 0:
+        if data_version == 0:
             fields = {"clusterId": ""} | fields
             fields["appliedOffset"] = 0
             fields["currentVoters"] = [{"voterId": voter_id} for voter_id in voter_ids]
         else:
             directory_id = NO_DIRECTORY if state.voted is None else state.voted.directory_id
             fields["votedDirectoryId"] = uuid_to_string(directory_id)
-        fields["data_version"] = self.data_version
+        fields["data_version"] = data_version
         return json.dumps(fields, separators=(",", ":")).encode()

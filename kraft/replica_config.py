@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from barnabas.kraft.quorum_messages import NodeAddress
+from barnabas.kraft.node_address import NodeAddress
+from barnabas.kraft.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
+from barnabas.settings.controller import ControllerSettings
 
 if TYPE_CHECKING:
     from barnabas.settings.node import NodeSettings
@@ -33,6 +35,12 @@ class ReplicaConfig:
     bootstrap_servers: tuple[NodeAddress, ...] = ()
     """Servers that an observer asks if the configuration names no voters."""
     listener_name: str = "CONTROLLER"
+    endpoints: tuple[Endpoint, ...] = ()
+    """Listeners of this node as a voter; none of a broker."""
+    can_vote: bool = False
+    """A controller: it may be among the voters of the log, or be added to them."""
+    joins: bool = False
+    """A controller that observes asks to become a voter."""
     election_timeout_ms: int = 1000
     fetch_timeout_ms: int = 2000
     election_backoff_max_ms: int = 1000
@@ -48,8 +56,17 @@ class ReplicaConfig:
 
     @property
     def address(self) -> NodeAddress | None:
-        """Address of this node as a voter; None for an observer."""
-        return self.voters.get(self.node_id)
+        """Address of this node as a voter; None for a broker."""
+        own = next((endpoint for endpoint in self.endpoints if endpoint.name == self.listener_name), None)
+        return self.voters.get(self.node_id) if own is None else NodeAddress(own.host, own.port)
+
+    @property
+    def static_voters(self) -> VoterSet:
+        """The voters of the configuration, which count while the log has none."""
+        return VoterSet.of(
+            Voter(ReplicaKey(node_id), (Endpoint(self.listener_name, address.host, address.port),))
+            for node_id, address in self.voters.items()
+        )
 
     @property
     def bootstrap_ids(self) -> tuple[int, ...]:
@@ -66,6 +83,8 @@ class ReplicaConfig:
 
 def replica_config(settings: NodeSettings, cluster_id: str, directory_id: bytes, log_directory: str) -> ReplicaConfig:
     """From the settings of a broker or a controller."""
+    is_controller = isinstance(settings, ControllerSettings)
+    listeners = (settings.advertised_listeners or settings.listeners) if is_controller else []
     return ReplicaConfig(
         node_id=settings.node_id,
         cluster_id=cluster_id,
@@ -76,6 +95,9 @@ def replica_config(settings: NodeSettings, cluster_id: str, directory_id: bytes,
             NodeAddress(server.host, server.port) for server in settings.controller_quorum_bootstrap_servers
         ),
         listener_name=settings.controller_listener_names[0],
+        endpoints=tuple(Endpoint(it.name, it.host, it.port) for it in listeners),
+        can_vote=is_controller,
+        joins=isinstance(settings, ControllerSettings) and settings.controller_quorum_auto_join_enable,
         election_timeout_ms=settings.controller_quorum_election_timeout_ms,
         fetch_timeout_ms=settings.controller_quorum_fetch_timeout_ms,
         election_backoff_max_ms=settings.controller_quorum_election_backoff_max_ms,

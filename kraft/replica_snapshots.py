@@ -15,6 +15,7 @@ import trio
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.raft.history import OffsetAndEpoch
 from barnabas.kraft.raft.ready import InstallSnapshot, SnapshotStep, StartSnapshot, WriteSnapshotChunk
+from barnabas.kraft.raft.voter_history import QuorumRecord
 from barnabas.kraft.snapshots import CorruptSnapshotFile
 from barnabas.protocol.schema import Message
 from barnabas.runtime.world import File, World
@@ -93,8 +94,9 @@ class ReplicaSnapshots:
             if latest is not None and latest.offset >= snapshot.offset:
                 return False
             assert self._replica.core.log.epoch_of(offset) == epoch, "the epoch is not that of the record"
+            quorum_records = self._replica.core.voter_history.at(offset)
             try:
-                await self._world.run_blocking(lambda: files.write(snapshot, records, timestamp_ms))
+                await self._world.run_blocking(lambda: files.write(snapshot, records, timestamp_ms, quorum_records))
                 self._world.fault_point("raft.snapshot.written")
                 await self._world.run_blocking(lambda: files.publish(snapshot))
             except OSError as error:
@@ -136,21 +138,23 @@ class ReplicaSnapshots:
     async def _install(self, snapshot: OffsetAndEpoch) -> None:
         async with self._lock:
             installed = True
+            quorum_records: list[QuorumRecord] = []
             try:
                 await self._world.run_blocking(lambda: self._replica.log.snapshots.verify_part(snapshot))
+                quorum_records = self._replica.log.snapshots.quorum_records_of_part(snapshot)
                 await self._replica.until_it_fits(lambda: self._replica.log.snapshots.publish(snapshot))
             except CorruptSnapshotFile as error:
                 log.error("node %d drops the downloaded snapshot: %s", self._replica.config.node_id, error)
                 self._replica.log.snapshots.remove_part(snapshot)
                 installed = False
             self._world.fault_point("raft.snapshot.downloaded")
-            self._replica.step(lambda: self._arrived(snapshot, installed))
+            self._replica.step(lambda: self._arrived(snapshot, installed, quorum_records))
 
-    def _arrived(self, snapshot: OffsetAndEpoch, installed: bool) -> None:
+    def _arrived(self, snapshot: OffsetAndEpoch, installed: bool, quorum_records: Sequence[QuorumRecord]) -> None:
         if installed:
             self._replica.log.restart_at(snapshot, self._replica.wall_ms())
             self._last_ms = self._replica.now_ms()
-        self._replica.core.snapshot_installed(snapshot, installed, self._replica.now_ms())
+        self._replica.core.snapshot_installed(snapshot, installed, self._replica.now_ms(), quorum_records)
 
 
 async def _listed(records: Iterable[Message]) -> list[Message]:

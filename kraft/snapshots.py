@@ -1,9 +1,10 @@
 """Snapshots of the metadata as files (KIP-630): `<end offset, 20 digits>-<epoch, 10 digits>.checkpoint`.
 
-A file is a run of record batches: a control batch with the SnapshotHeader, data batches, a control batch with
-the SnapshotFooter. It is written as `.checkpoint.part` and gets its name only when it is whole and synced.
-The same records give the same bytes on every node: timestamps are that of the last record of the log that is
-contained, and batches are cut by size alone. Knows nothing of what the records mean.
+A file is a run of record batches: a control batch with the SnapshotHeader and, from `kraft.version` 1 on, with that
+level and the voters; data batches; a control batch with the SnapshotFooter. It is written as `.checkpoint.part` and
+gets its name only when it is whole and synced. The same records give the same bytes on every node: timestamps are that
+of the last record of the log that is contained, and batches are cut by size alone. Knows nothing of what the records
+mean.
 """
 
 from __future__ import annotations
@@ -14,9 +15,16 @@ from dataclasses import dataclass
 
 from barnabas.kraft.metadata.image import MINIMUM_METADATA_VERSION
 from barnabas.kraft.metadata.record_versions import encode_records
-from barnabas.kraft.raft.history import OffsetAndEpoch
+from barnabas.kraft.raft.history import LOG_ORIGIN, OffsetAndEpoch
+from barnabas.kraft.raft.voter_history import QuorumRecord
+from barnabas.kraft.voter_records import QuorumRecordBody, quorum_record, record_bodies
 from barnabas.protocol.errors import MalformedMessage
-from barnabas.protocol.messages.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
+from barnabas.protocol.messages.control_records import (
+    KRaftVersionRecord,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+    VotersRecord,
+)
 from barnabas.protocol.records.batch import CorruptBatch, crc_is_valid, read_header
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.control import build_raft_control_batch, read_raft_control_record
@@ -27,6 +35,8 @@ from barnabas.runtime.world import Disk, File
 
 PART_SUFFIX = ".part"
 BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
+BOOTSTRAP_SNAPSHOT = LOG_ORIGIN
+"""The snapshot in which `format` writes the first voters: it contains no record of the log."""
 BATCH_BYTES = 512 * 1024
 """Records are put into one batch up to about so many bytes."""
 
@@ -101,13 +111,19 @@ class SnapshotFiles:
         file.truncate(0)
         return file
 
-    def write(self, snapshot: OffsetAndEpoch, records: Iterable[Message], timestamp_ms: int) -> None:
+    def write(
+        self,
+        snapshot: OffsetAndEpoch,
+        records: Iterable[Message],
+        timestamp_ms: int,
+        quorum_records: Iterable[QuorumRecord] = (),
+    ) -> None:
         """Write and sync a whole snapshot under its part name; `publish` it then. Slow: may run in a
         thread."""
         file = self.open_part(snapshot)
         try:
             position = 0
-            for batch in encode_snapshot(snapshot, records, timestamp_ms):
+            for batch in encode_snapshot(snapshot, records, timestamp_ms, quorum_records):
                 file.pwrite(batch, position)
                 position += len(batch)
             file.sync()
@@ -138,6 +154,10 @@ class SnapshotFiles:
             self.ids.append(snapshot)
             self.ids.sort(key=lambda known: known.offset)
 
+    def quorum_records_of_part(self, snapshot: OffsetAndEpoch) -> list[QuorumRecord]:
+        """Level and voters in a downloaded file. Raises CorruptSnapshotFile."""
+        return read_quorum_records(self._disk, self.path(snapshot) + PART_SUFFIX, snapshot)
+
     def remove_part(self, snapshot: OffsetAndEpoch) -> None:
         path = self.path(snapshot) + PART_SUFFIX
         if self._disk.exists(path):
@@ -154,12 +174,23 @@ class SnapshotFiles:
         CorruptSnapshotFile."""
         return load_snapshot(self._disk, self.path(snapshot))
 
+    def quorum_records(self) -> list[QuorumRecord]:
+        """Level and voters as of the newest snapshot, or those that `format` wrote. Raises CorruptSnapshotFile."""
+        snapshot = self.latest or BOOTSTRAP_SNAPSHOT
+        return read_quorum_records(self._disk, self.path(snapshot), snapshot)
 
-def encode_snapshot(snapshot: OffsetAndEpoch, records: Iterable[Message], timestamp_ms: int) -> Iterator[bytes]:
+
+def encode_snapshot(
+    snapshot: OffsetAndEpoch,
+    records: Iterable[Message],
+    timestamp_ms: int,
+    quorum_records: Iterable[QuorumRecord] = (),
+) -> Iterator[bytes]:
     """The batches of a snapshot file, its records in the versions of the level that its first record says."""
     header = SnapshotHeaderRecord(last_contained_log_timestamp=timestamp_ms)
-    yield build_raft_control_batch([header], 0, snapshot.epoch, timestamp_ms)
-    offset = 1
+    head = [header, *record_bodies(quorum_records)]
+    yield build_raft_control_batch(head, 0, snapshot.epoch, timestamp_ms)
+    offset = len(head)
     waiting: list[Record] = []
     waiting_bytes = 0
     for value in encode_records(records, MINIMUM_METADATA_VERSION):
@@ -175,8 +206,11 @@ def encode_snapshot(snapshot: OffsetAndEpoch, records: Iterable[Message], timest
     yield build_raft_control_batch([SnapshotFooterRecord()], offset, snapshot.epoch, timestamp_ms)
 
 
-def read_snapshot(disk: Disk, path: str) -> Iterator[SnapshotHeaderRecord | SnapshotBatch]:
-    """The header, then the records batch by batch. Raises CorruptSnapshotFile unless all of it is sound."""
+def read_snapshot(disk: Disk, path: str) -> Iterator[SnapshotHeaderRecord | QuorumRecordBody | SnapshotBatch]:
+    """The header, level and voters, then the records batch by batch.
+
+    Raises CorruptSnapshotFile unless all of it is sound.
+    """
     file = disk.open(path)
     try:
         yield from _read_snapshot(file, path)
@@ -186,7 +220,7 @@ def read_snapshot(disk: Disk, path: str) -> Iterator[SnapshotHeaderRecord | Snap
         file.close()
 
 
-def _read_snapshot(file: File, path: str) -> Iterator[SnapshotHeaderRecord | SnapshotBatch]:
+def _read_snapshot(file: File, path: str) -> Iterator[SnapshotHeaderRecord | QuorumRecordBody | SnapshotBatch]:
     position, size = 0, file.size()
     begun = ended = False
     while position < size:
@@ -204,6 +238,8 @@ def _read_snapshot(file: File, path: str) -> Iterator[SnapshotHeaderRecord | Sna
                 body = read_raft_control_record(record)
                 if isinstance(body, SnapshotHeaderRecord):
                     begun = True
+                    yield body
+                elif isinstance(body, KRaftVersionRecord | VotersRecord):
                     yield body
                 elif isinstance(body, SnapshotFooterRecord):
                     ended = True
@@ -223,9 +259,25 @@ def load_snapshot(disk: Disk, path: str) -> tuple[int, list[Message]]:
     for part in read_snapshot(disk, path):
         if isinstance(part, SnapshotBatch):
             messages.extend(part.records)
-        else:
+        elif isinstance(part, SnapshotHeaderRecord):
             timestamp_ms = part.last_contained_log_timestamp
     return timestamp_ms, messages
+
+
+def read_quorum_records(disk: Disk, path: str, snapshot: OffsetAndEpoch) -> list[QuorumRecord]:
+    """Level and voters in a snapshot, before its first data; none if there is no such file."""
+    found: list[QuorumRecord] = []
+    if not disk.exists(path):
+        return found
+    for part in read_snapshot(disk, path):
+        if isinstance(part, SnapshotBatch):
+            break
+        if isinstance(part, KRaftVersionRecord | VotersRecord):
+            try:
+                found.append(quorum_record(snapshot.offset - 1, part))
+            except CorruptBatch as error:
+                raise CorruptSnapshotFile(f"{path}: {error}") from error
+    return found
 
 
 def read_bootstrap_records(disk: Disk, directory: str) -> list[Message]:

@@ -8,7 +8,6 @@ WITHOUT_EFFECT_YET = frozenset(
         "controller.performance.always.log.threshold.ms",
         "controller.performance.sample.period.ms",
         "controller.quorum.append.linger.ms",
-        "controller.quorum.auto.join.enable",
         "controller.quota.window.num",
         "controller.quota.window.size.seconds",
         "controller.socket.timeout.ms",

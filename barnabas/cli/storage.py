@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from barnabas.cli.options import pairs_from
 from barnabas.cluster.errors import ClusterError, WrongArgument
 
 if TYPE_CHECKING:
+    from barnabas.kraft.raft.voters import VoterSet
     from barnabas.settings.node import NodeSettings
 
 app = typer.Typer(help="Format log directories before a node's first start.", rich_markup_mode=None)
@@ -33,27 +35,46 @@ def format_(  # noqa: PLR0913, PLR0917 - each is an option
     feature: Annotated[
         list[str] | None, typer.Option("--feature", "-f", metavar="NAME=LEVEL", help="Feature level; repeatable.")
     ] = None,
-    standalone: Annotated[bool, typer.Option("--standalone", "-s", hidden=True)] = False,
-    initial_controllers: Annotated[str | None, typer.Option("--initial-controllers", "-I", hidden=True)] = None,
-    no_initial_controllers: Annotated[bool, typer.Option("--no-initial-controllers", "-N", hidden=True)] = False,
+    standalone: Annotated[
+        bool, typer.Option("--standalone", "-s", help="This controller is the only voter; others are added later.")
+    ] = False,
+    initial_controllers: Annotated[
+        str | None,
+        typer.Option(
+            "--initial-controllers",
+            "-I",
+            metavar="ID@HOST:PORT:DIRECTORY,…",
+            help="The first voters, with the ids that their metadata directories get.",
+        ),
+    ] = None,
+    no_initial_controllers: Annotated[
+        bool, typer.Option("--no-initial-controllers", "-N", help="This controller joins a quorum that exists.")
+    ] = False,
 ) -> None:
     """Format the log directories of a node."""
     from barnabas.kraft.format import FormatError, FormatRequest, format_directories
     from barnabas.kraft.metadata.bootstrap import UnknownLevel, bootstrap_records
     from barnabas.runtime.disk import RealDisk
 
-    for option, given in (
-        ("--standalone", standalone),
-        ("--initial-controllers", initial_controllers),
-        ("--no-initial-controllers", no_initial_controllers),
-    ):
-        if given:
-            raise WrongArgument(f"{option}: dynamic voters are not supported yet; set controller.quorum.voters instead")
+    if standalone + (initial_controllers is not None) + no_initial_controllers > 1:
+        raise WrongArgument("--standalone, --initial-controllers and --no-initial-controllers exclude each other")
     settings = load(config)
     try:
-        records = bootstrap_records(_levels(release_version, feature))
-        request = FormatRequest(cluster_id, settings.node_id, settings.all_log_dirs, records, ignore_formatted)
-        formatted = format_directories(RealDisk(), request, random.SystemRandom())
+        levels = _levels(release_version, feature)
+        voters = _first_voters(settings, standalone, initial_controllers, no_initial_controllers)
+        _check_kraft_version(levels, settings)
+        records = bootstrap_records(levels)
+        request = FormatRequest(
+            cluster_id,
+            settings.node_id,
+            settings.all_log_dirs,
+            records,
+            ignore_formatted,
+            settings.metadata_directory,
+            voters,
+        )
+        now_ms = int(time.time() * 1000)
+        formatted = format_directories(RealDisk(), request, random.SystemRandom(), now_ms)
     except UnknownLevel as error:
         raise WrongArgument(str(error)) from None
     except FormatError as error:
@@ -150,7 +171,7 @@ def feature_dependencies(
 
 
 def load(config: Path) -> NodeSettings:
-    """Reads the settings of a node, by process.roles; of a combined one those of the broker. Raises
+    """Reads the settings of a node, by process.roles; of a combined one those of the controller. Raises
     `WrongArgument`."""
     from barnabas.runtime.process import ArgumentError, read_config
     from barnabas.settings.broker import load_broker_settings
@@ -162,12 +183,56 @@ def load(config: Path) -> NodeSettings:
         text = read_config(str(config))
         roles = roles_in(text, str(config))
         if is_combined(roles):
-            return load_combined_settings(text, str(config))[0].broker
+            return load_combined_settings(text, str(config))[0].controller
         if roles == ["controller"]:
             return load_controller_settings(text, str(config))[0]
         return load_broker_settings(text, str(config))[0]
     except (ArgumentError, SettingsError) as error:
         raise WrongArgument(str(error)) from None
+
+
+def _first_voters(
+    settings: NodeSettings, standalone: bool, initial_controllers: str | None, joins: bool
+) -> VoterSet | None:
+    """The voters of a new quorum; None if they are in the settings, or if this node joins one.
+
+    Raises `WrongArgument` or `FormatError`."""
+    from barnabas.kraft.initial_controllers import parse_initial_controllers, standalone_controller
+    from barnabas.kraft.raft.voters import Endpoint
+    from barnabas.runtime.uuids import random_uuid
+    from barnabas.settings.controller import ControllerSettings
+
+    listener_name = settings.controller_listener_names[0]
+    if settings.controller_quorum_voters and (standalone or initial_controllers is not None):
+        raise WrongArgument(
+            "controller.quorum.voters is set, which excludes --standalone and --initial-controllers; "
+            "set controller.quorum.bootstrap.servers instead"
+        )
+    if initial_controllers is not None:
+        return parse_initial_controllers(initial_controllers, listener_name)
+    if standalone:
+        listeners = settings.advertised_listeners or settings.listeners
+        own = next((each for each in listeners if each.name == listener_name), None)
+        if own is None or not isinstance(settings, ControllerSettings):
+            raise WrongArgument("--standalone is for controllers")
+        return standalone_controller(
+            settings.node_id, Endpoint(own.name, own.host, own.port), random_uuid(random.SystemRandom())
+        )
+    if isinstance(settings, ControllerSettings) and not settings.controller_quorum_voters and not joins:
+        raise WrongArgument(
+            "controller.quorum.voters is not set on this controller: one of --standalone, --initial-controllers and "
+            "--no-initial-controllers is needed"
+        )
+    return None
+
+
+def _check_kraft_version(levels: dict[str, int], settings: NodeSettings) -> None:
+    """`kraft.version` follows from how the voters are given. Raises `WrongArgument`."""
+    level = levels.get("kraft.version")
+    is_dynamic = not settings.controller_quorum_voters
+    if level is not None and level != int(is_dynamic):
+        reason = "controller.quorum.voters is not set" if is_dynamic else "controller.quorum.voters is set"
+        raise WrongArgument(f"--feature kraft.version={level}: must be {int(is_dynamic)}, because {reason}")
 
 
 def _levels(release_version: str | None, features: list[str] | None) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from barnabas.broker.metadata_cache import MetadataCache
@@ -16,10 +17,13 @@ class ApiVersionsPorts:
     metadata: MetadataCache
     telemetry: ClientTelemetry | None
     """Learns the name and version of the client's software."""
+    kraft_version: Callable[[], int] = lambda: 0
+    """The level of `kraft.version` in the metadata log."""
 
 
 def api_versions(ports: ApiVersionsPorts, advertised: list[ApiVersion], call: Call) -> None:
     if ports.telemetry is not None:
         software = Software(call.message.client_software_name, call.message.client_software_version)
         ports.telemetry.connected(call.request.connection_id, software)
-    call.answer(descriptions.api_versions(ports.metadata.image, call.message, call.version, advertised))
+    image, kraft_version = ports.metadata.image, ports.kraft_version()
+    call.answer(descriptions.api_versions(image, kraft_version, call.message, call.version, advertised))

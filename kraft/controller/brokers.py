@@ -29,11 +29,11 @@ from barnabas.kraft.metadata.features import (
     CONTROLLER_REGISTRATION_SINCE,
     CORDONED_DIRECTORIES_SINCE,
     DIRECTORIES_SINCE,
+    KRAFT_VERSION,
     METADATA_VERSION,
 )
 from barnabas.kraft.metadata.image import (
     BrokerImage,
-    FeaturesImage,
     MetadataImage,
     directory_is_online,
     directory_is_reserved,
@@ -172,7 +172,7 @@ def _check_registration(
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, "brokers in migration from ZooKeeper are not supported")
     if state.image.features.metadata_version >= DIRECTORIES_SINCE:
         _check_directories(state.image, request)
-    _check_features(state.image.features, request)
+    _check_features(state, request)
 
 
 def _check_directories(image: MetadataImage, request: BrokerRegistrationRequest) -> None:
@@ -188,12 +188,12 @@ def _check_directories(image: MetadataImage, request: BrokerRegistrationRequest)
             raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"broker {broker.id} has one of the log directories")
 
 
-def _check_features(features: FeaturesImage, request: BrokerRegistrationRequest) -> None:
+def _check_features(state: ControllerState, request: BrokerRegistrationRequest) -> None:
     """Every finalised level must be in the broker's range; a feature without a range has the range 0 to 0."""
     ranges = {it.name: (it.min_supported_version, it.max_supported_version) for it in request.features}
     if METADATA_VERSION not in ranges:
         raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"the registration has no range of {METADATA_VERSION}")
-    finalized = features.levels
+    finalized = {**state.image.features.levels, KRAFT_VERSION: state.quorum.kraft_version}
     for name in dict.fromkeys([*ranges, *finalized]):
         lowest, highest = ranges.get(name, (0, 0))
         level = finalized.get(name, 0)

@@ -35,6 +35,8 @@ from barnabas.kraft.controller.state import (
     ControllerDefaults,
     ControllerResult,
     ControllerState,
+    FixedQuorum,
+    Quorum,
     R,
     Steps,
     replayed,
@@ -104,6 +106,7 @@ class QuorumController:
         self._chance = chance
         self._pending: MetadataImage | None = None
         self._epoch = -1
+        self.quorum: Quorum = FixedQuorum()
         self._periodic: PeriodicWork | None = None
 
     @property
@@ -260,7 +263,9 @@ class QuorumController:
         return self._pending
 
     def _state(self, next_offset: int, now_ms: int) -> ControllerState:
-        return ControllerState(self.defaults, self._chance, self.sessions, self.pending, next_offset, now_ms)
+        return ControllerState(
+            self.defaults, self._chance, self.sessions, self.pending, next_offset, now_ms, quorum=self.quorum
+        )
 
 
 def _finished(state: ControllerState, result: ControllerResult[R]) -> ControllerResult[R]:

@@ -6,7 +6,8 @@ metadata would be lost by it. The updates of a request are made all or none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from barnabas.kraft.controller.configs import elr_safety_records
 from barnabas.kraft.controller.eligibility import replace_by_isrs
@@ -23,7 +24,7 @@ from barnabas.kraft.metadata.features import (
     unmet_dependency,
 )
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.messages.metadata_log import FeatureLevelRecord
+from barnabas.protocol.messages.metadata_log import FeatureLevelRecord, NoOpRecord
 from barnabas.protocol.messages.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
@@ -48,6 +49,7 @@ def update_features(
         proposed[update.feature] = update.max_version_level
     if len({update.feature for update in request.feature_updates}) != len(request.feature_updates):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a feature is in the request more than once")
+    before: list[Callable[[], None]] = []
     for update in request.feature_updates:
         reason = _refusal(state, update, _upgrade_type(update, version), proposed)
         if reason is not None:
@@ -59,12 +61,24 @@ def update_features(
     for update in sorted(request.feature_updates, key=lambda it: _place(it, features.metadata_version)):
         if update.feature != KRAFT_VERSION:
             records += yield from _update_records(state, update)
+        elif update.max_version_level != state.quorum.kraft_version:
+            # The quorum appends the level itself; this record's commit is what the answer waits for.
+            records.append(NoOpRecord())
+            before.append(partial(_upgrade_quorum, state, update.max_version_level))
     response = UpdateFeaturesResponse(error_message=None)
     if version <= 1:
         response.results = [
             UpdatableFeatureResult(feature=update.feature, error_message=None) for update in request.feature_updates
         ]
-    return ControllerResult(response, [] if request.validate_only else records)
+    if request.validate_only:
+        return ControllerResult(response)
+    return ControllerResult(response, records, before=before)
+
+
+def _upgrade_quorum(state: ControllerState, level: int) -> None:
+    reason = state.quorum.upgrade_kraft_version(level, validate_only=False)
+    if reason is not None:
+        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, reason)
 
 
 def _upgrade_type(update: FeatureUpdateKey, version: int) -> int:
@@ -113,7 +127,7 @@ def _refusal(
 
 def _reason_of_refusal(state: ControllerState, update: FeatureUpdateKey, upgrade_type: int) -> str | None:
     name, level = update.feature, update.max_version_level
-    current = state.image.features.level(name)
+    current = state.quorum.kraft_version if name == KRAFT_VERSION else state.image.features.level(name)
     if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         return "The controller does not support the given upgrade type."
     if level < 0:
@@ -128,8 +142,10 @@ def _reason_of_refusal(state: ControllerState, update: FeatureUpdateKey, upgrade
         )
     if level > current and upgrade_type != UPGRADE:
         return "Can't downgrade to a newer version."
-    if name == KRAFT_VERSION and level != current:
-        return "the voters of this quorum are those of controller.quorum.voters"
+    if name == KRAFT_VERSION:
+        if level < current:
+            return "Can't downgrade the version of this feature."
+        return state.quorum.upgrade_kraft_version(level, validate_only=True)
     return None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from barnabas.kraft.controller.sessions import BrokerSessions
 from barnabas.kraft.metadata.image import MetadataImage
@@ -74,6 +74,27 @@ class ControllerDefaults:
     """Keys and values of the configuration file, under broker keys."""
 
 
+class Quorum(Protocol):
+    """State of the quorum that is not in the image. `MetadataReplica` fits."""
+
+    @property
+    def kraft_version(self) -> int:
+        """The level of `kraft.version` in the log."""
+
+    def upgrade_kraft_version(self, level: int, *, validate_only: bool) -> str | None:
+        """Append the records that raise it. Returns the reason why that cannot be; None if it can."""
+
+
+class FixedQuorum:
+    """A quorum whose voters are those of the configuration: level 0."""
+
+    kraft_version = 0
+
+    def upgrade_kraft_version(self, level: int, *, validate_only: bool) -> str | None:
+        """Refuse every other level."""
+        return None if level == 0 else "the voters of this quorum are fixed"
+
+
 @dataclass(slots=True)
 class ControllerState:
     """State of the cluster as the active controller sees it for the length of one decision."""
@@ -91,6 +112,7 @@ class ControllerState:
     pace: Pace = field(default_factory=Pace)
     effects: list[Callable[[], None]] = field(default_factory=list)
     """Changes of broker sessions, made once the records are appended."""
+    quorum: Quorum = field(default_factory=FixedQuorum)
 
     def after(self, records: Sequence[Message]) -> Steps[ControllerState]:
         """This state as if `records` were appended, for decisions that build on each other."""
@@ -124,6 +146,8 @@ class ControllerResult(Generic[R]):
     """Decisions of the records, and their causes."""
     effects: list[Callable[[], None]] = field(default_factory=list)
     """Called once the records are appended."""
+    before: list[Callable[[], None]] = field(default_factory=list)
+    """Called once, just before they are appended: what the quorum has to append first."""
     is_long: bool = False
     """The decision took several steps, and its answer is too long to be encoded in one."""
 

@@ -17,8 +17,8 @@ MAX_REFUSED = 20
 class ElectionNotes:
     """Decision notes of one replica. `take` returns the new ones."""
 
-    def __init__(self, node_id: int, *, is_voter: bool) -> None:
-        self._name = f"controller {node_id}" if is_voter else f"broker {node_id}"
+    def __init__(self, node_id: int, *, is_controller: bool) -> None:
+        self._name = f"controller {node_id}" if is_controller else f"broker {node_id}"
         self._notes = Notes()
         self._cause = ""
         """Reason of this replica's candidacy, or of one that may follow."""

@@ -6,6 +6,7 @@ A random part keeps voters apart. Knows no roles and no clock: every result is a
 from __future__ import annotations
 
 from barnabas.kraft.raft.config import RaftConfig
+from barnabas.kraft.raft.voter_history import VoterHistory
 from barnabas.runtime.world import Chance
 
 ELECTION_BACKOFF_BASE_MS = 50
@@ -18,9 +19,9 @@ alone."""
 class ElectionTimes:
     """One replica's; remembers only how many elections in a row it lost."""
 
-    def __init__(self, config: RaftConfig, voter_count: int, chance: Chance) -> None:
+    def __init__(self, config: RaftConfig, voters: VoterHistory, chance: Chance) -> None:
         self._config = config
-        self._voter_count = voter_count
+        self._voters = voters
         self._chance = chance
         self._failed_elections = 0
 
@@ -30,7 +31,7 @@ class ElectionTimes:
 
     def stagger_ms(self, place: int) -> int:
         """Delay of a candidacy that waits for no timeout, as the `place`-th of the voters."""
-        if self._voter_count <= 1:
+        if len(self._voters.current.voters) <= 1:
             return 0
         return place * CANDIDACY_STAGGER_MS + self._chance.randrange(0, CANDIDACY_JITTER_MS)
 

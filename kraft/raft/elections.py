@@ -26,7 +26,8 @@ from barnabas.kraft.raft.roles import (
     Role,
     Unattached,
 )
-from barnabas.kraft.raft.voters import ReplicaKey, VoterSet
+from barnabas.kraft.raft.voter_history import QuorumRecord, VoterHistory
+from barnabas.kraft.raft.voters import ReplicaKey
 from barnabas.protocol.errors import ErrorCode
 from barnabas.runtime.world import Chance
 
@@ -37,7 +38,7 @@ class Elections:
     def __init__(  # noqa: PLR0913 - all that elections depend on
         self,
         config: RaftConfig,
-        voters: VoterSet,
+        voters: VoterHistory,
         log: OwnLog,
         requests: Requests,
         election: ElectionState,
@@ -49,10 +50,9 @@ class Elections:
         self._voters = voters
         self._log = log
         self._requests = requests
-        self._times = ElectionTimes(config, len(voters.keys), chance)
-        self.is_voter = voters.contains(config.local)
+        self._times = ElectionTimes(config, voters, chance)
         self.now_ms = now_ms
-        self.notes = ElectionNotes(config.local.id, is_voter=self.is_voter)
+        self.notes = ElectionNotes(config.local.id, is_controller=config.can_vote or self.is_voter)
         self.leadership: Leadership | None = None
         """None unless this replica leads."""
         self.leader_change: LeaderChange | None = None
@@ -62,6 +62,11 @@ class Elections:
     @property
     def epoch(self) -> int:
         return self.role.epoch
+
+    @property
+    def is_voter(self) -> bool:
+        """By the last voter set in the log, committed or not; also while this replica's removal is not committed."""
+        return self._voters.may_stand(self._log.high_watermark)
 
     def election_state(self) -> ElectionState:
         """State that must survive a crash."""
@@ -82,10 +87,12 @@ class Elections:
             election = ElectionState(epoch=self._log.history.last_epoch)
         if election.leader_id == self._config.local.id:
             election = replace(election, leader_id=None, voted=self._config.local)
-        if election.leader_id is not None and election.leader_id in (self._voters.ids or self._config.bootstrap_ids):
+        if election.leader_id is not None and election.leader_id in (
+            self._voters.current.ids or self._config.bootstrap_ids
+        ):
             return self._follower(election.epoch, election.leader_id, election.voted)
         self.notes.leader_doubted("it has just started and knows no leader")
-        deadline = self.now_ms + self._times.stagger_ms(self._voters.place(self._config.local.id, without=None))
+        deadline = self.now_ms + self._times.stagger_ms(self._voters.current.place(self._config.local.id, without=None))
         return Unattached(
             epoch=election.epoch,
             voted=election.voted,
@@ -93,8 +100,13 @@ class Elections:
         )
 
     def _follower(self, epoch: int, leader_id: int, voted: ReplicaKey | None) -> Follower:
-        deadline = self.now_ms + self._config.fetch_timeout_ms
-        return Follower(epoch=epoch, leader_id=leader_id, voted=voted, fetch_deadline_ms=deadline)
+        return Follower(
+            epoch=epoch,
+            leader_id=leader_id,
+            voted=voted,
+            fetch_deadline_ms=self.now_ms + self._config.fetch_timeout_ms,
+            update_voter_at_ms=self.now_ms + self._config.update_voter_period_ms,
+        )
 
     def _enter(self, role: Role) -> None:
         assert role.epoch >= self.role.epoch, f"epoch falls: {self.role} -> {role}"
@@ -128,7 +140,7 @@ class Elections:
                 leader_id=role.leader_id,
                 voted=role.voted,
                 leader_gone=isinstance(role, Follower) and role.leader_gone,
-                votes=Votes(self._voters.ids).record(self._config.local.id, True),
+                votes=Votes(self._voters.current.ids).record(self._config.local.id, True),
                 election_deadline_ms=self.now_ms + self._times.timeout_ms(),
             )
         )
@@ -140,7 +152,7 @@ class Elections:
             Candidate(
                 epoch=self.epoch + 1,
                 voted=self._config.local,
-                votes=Votes(self._voters.ids).record(self._config.local.id, True),
+                votes=Votes(self._voters.current.ids).record(self._config.local.id, True),
                 election_deadline_ms=self.now_ms + self._times.timeout_ms(),
             )
         )
@@ -159,15 +171,56 @@ class Elections:
             )
         )
         self.leadership = Leadership(self._config, self._voters, self._log, self.now_ms)
+        voter_ids, restated = self._voters.current.ids, self._restated_voters(start + 1)
         self.leader_change = LeaderChange(
             offset=start,
             epoch=candidate.epoch,
             leader_id=self._config.local.id,
-            voters=self._voters.ids,
+            voters=voter_ids,
             granting_voters=candidate.votes.granted,
+            quorum_records=restated,
         )
-        self._log.append(candidate.epoch, start + 1)
+        self._log.append(candidate.epoch, start + 1 + len(restated))
+        self._voters.add(restated)
         self.notes.leads(candidate.epoch, candidate.votes.granted, start)
+
+    def _restated_voters(self, offset: int) -> tuple[QuorumRecord, ...]:
+        """Records that a new leader appends after its leader change: the voter set of `format`, which is in no log yet,
+        or its own entry, if its listeners or versions are others now."""
+        voters, local = self._voters.current, self._config.local_voter
+        if not self._voters.is_dynamic or (self._voters.offset != -1 and voters.voter(local.id) == local):
+            return ()
+        updated = voters.with_updated(local)
+        if updated is None:
+            return ()  # it leads until its removal is committed
+        return (
+            QuorumRecord(offset=offset, kraft_version=self._voters.kraft_version),
+            QuorumRecord(offset=offset + 1, voters=updated),
+        )
+
+    def voters_changed(self) -> None:
+        """The log has another last voter set: this replica may have become a voter, or may be one no longer."""
+        role = self.role
+        if self.leadership is not None:
+            self.leadership.progress.set_voters(self._voters.current, self.now_ms)
+            if self._voters.is_dynamic:
+                self.leadership.reported_voters = None
+        match role:
+            case Follower():
+                deadline = self.now_ms + self._config.fetch_timeout_ms
+                self.role = replace(role, fetch_deadline_ms=max(role.fetch_deadline_ms, deadline))
+            case Unattached() | Prospective() | Candidate():
+                # Votes of another set count no longer.
+                deadline = self.now_ms + self._times.timeout_ms()
+                self._enter(
+                    Unattached(
+                        epoch=role.epoch,
+                        voted=role.voted,
+                        election_deadline_ms=deadline if self.is_voter else None,
+                    )
+                )
+            case _:
+                pass
 
     def become_resigned(self, cause: str) -> None:
         role = self.role
@@ -189,10 +242,13 @@ class Elections:
         stand."""
         role = self.role
         assert isinstance(role, Follower)
-        if self.is_voter and not role.leader_gone:
+        if role.leader_gone:
+            return
+        deadline = role.fetch_deadline_ms
+        if self.is_voter:
             self.notes.leader_doubted(cause)
-            deadline = min(role.fetch_deadline_ms, self.now_ms + self._times.stagger_ms(place))
-            self.role = replace(role, leader_gone=True, fetch_deadline_ms=deadline)
+            deadline = min(deadline, self.now_ms + self._times.stagger_ms(place))
+        self.role = replace(role, leader_gone=True, fetch_deadline_ms=deadline)
 
     # ---- votes
 
@@ -235,6 +291,7 @@ class Elections:
                     leader_id=role.leader_id,
                     voted=role.voted,
                     fetch_deadline_ms=self.now_ms + wait_ms,
+                    update_voter_at_ms=self.now_ms + self._config.update_voter_period_ms,
                     leader_gone=role.leader_gone,
                 )
             )
@@ -270,6 +327,13 @@ class Elections:
             left = tuple(voter for voter in role.unacknowledged if voter != peer_id)
             self.role = replace(role, unacknowledged=left)
 
+    def _end_resignation(self, role: Resigned) -> None:
+        """Nobody else was elected in time: stand again, unless this replica was removed from the voters."""
+        deadline = self.now_ms if self.is_voter else None
+        self._enter(Unattached(epoch=role.epoch, voted=role.voted, election_deadline_ms=deadline))
+        if self.is_voter:
+            self.become_prospective("it resigned, and nobody else was elected since")
+
     # ---- time
 
     def poll_timeouts(self) -> None:
@@ -278,11 +342,13 @@ class Elections:
             case Follower() if self.is_voter and role.fetch_deadline_ms <= self.now_ms:
                 waited_ms = self._config.fetch_timeout_ms
                 self.become_prospective(f"controller {role.leader_id} did not answer a fetch for {waited_ms} ms")
+            case Follower() if not role.leader_gone and role.fetch_deadline_ms <= self.now_ms:
+                # The voter set of an observer may be behind: others may count on its vote.
+                self.role = replace(role, leader_gone=True)
             case Prospective() | Candidate() if role.election_deadline_ms <= self.now_ms:
                 self._lose_election()
             case Resigned() if role.election_deadline_ms <= self.now_ms:
-                self._enter(Unattached(epoch=role.epoch, voted=role.voted, election_deadline_ms=self.now_ms))
-                self.become_prospective("it resigned, and nobody else was elected since")
+                self._end_resignation(role)
             case Unattached() if role.election_deadline_ms is not None and role.election_deadline_ms <= self.now_ms:
                 self.become_prospective(f"no leader of epoch {role.epoch} made itself known in time")
             case Leader() if self.leadership is not None:

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from barnabas.kraft.raft.config import RaftConfig
 from barnabas.kraft.raft.elections import Elections
-from barnabas.kraft.raft.messages import FetchAnswer, FetchSnapshotAnswer
+from barnabas.kraft.raft.messages import FetchAnswer, FetchSnapshotAnswer, VoterChangeAnswer
 from barnabas.kraft.raft.own_log import OwnLog
 from barnabas.kraft.raft.requests import Requests
 from barnabas.kraft.raft.roles import Follower, SnapshotDownload
-from barnabas.kraft.raft.voters import VoterSet
+from barnabas.kraft.raft.voter_history import VoterHistory
 from barnabas.protocol.errors import ErrorCode
 
 
@@ -18,7 +18,7 @@ class Following:
     """Handles the answers of the leader. Owned by `Raft`; its state is the role and the log."""
 
     def __init__(
-        self, config: RaftConfig, voters: VoterSet, log: OwnLog, requests: Requests, elections: Elections
+        self, config: RaftConfig, voters: VoterHistory, log: OwnLog, requests: Requests, elections: Elections
     ) -> None:
         self._config = config
         self._voters = voters
@@ -35,7 +35,7 @@ class Following:
             self.rest(peer_id)
             if answer.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 # A leader that has stopped leading an epoch never leads it again.
-                place = self._voters.place(self._config.local.id, without=peer_id)
+                place = self._voters.current.place(self._config.local.id, without=peer_id)
                 cause = f"controller {peer_id} answered that it does not lead epoch {role.epoch} now"
                 self._elections.doubt_leader(place, cause)
             return
@@ -52,8 +52,10 @@ class Following:
         elif not self._log.append_fetched(answer.spans, role.epoch):
             self.rest(peer_id)
             return
-        elif answer.high_watermark is not None:
-            self._log.raise_high_watermark(min(answer.high_watermark, self._log.history.end_offset))
+        else:
+            self._voters.add(answer.quorum_records)
+            if answer.high_watermark is not None:
+                self._log.raise_high_watermark(min(answer.high_watermark, self._log.history.end_offset))
         self._leader_answered(role, download)
 
     def _leader_answered(self, role: Follower, download: SnapshotDownload | None) -> None:
@@ -68,6 +70,7 @@ class Following:
     def _truncate(self, role: Follower, offset: int) -> None:
         before = self._log.history.end_offset
         self._log.truncate(offset, f"leader {role.leader_id} of epoch {role.epoch}")
+        self._voters.truncate_to(offset)
         if offset < before:
             self._elections.notes.cuts(before, offset, role.leader_id, role.epoch)
 
@@ -95,6 +98,15 @@ class Following:
             return
         self._log.install_snapshot(download.snapshot)
         self._leader_answered(role, None)
+
+    def take_voter_change(self, peer_id: int, answer: VoterChangeAnswer) -> None:
+        """The leader answered what this replica asked about its own entry among the voters."""
+        role, now_ms = self._elections.role, self._elections.now_ms
+        if not isinstance(role, Follower) or role.leader_id != peer_id:
+            return
+        if answer.error in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION) and answer.epoch == role.epoch:
+            role = replace(role, has_updated_leader=True, fetch_deadline_ms=now_ms + self._config.fetch_timeout_ms)
+        self._elections.role = replace(role, update_voter_at_ms=now_ms + self._config.update_voter_period_ms)
 
     def rest(self, peer_id: int) -> None:
         """The peer's answer was useless: back off. Observers back off longer while the voters cannot agree."""

@@ -1,4 +1,4 @@
-"""Messages between replicas of the metadata log, as values: the five APIs of KIP-595, 630 and 996.
+"""Messages between replicas of the metadata log, as values: the APIs of KIP-595, 630, 996 and 853.
 
 Records do not travel in these: a fetch answer names the offsets that it carries, and the shell holds their bytes.
 The shell also owns the wire form, the topic's name and the cluster id.
@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from barnabas.kraft.raft.history import OffsetAndEpoch
-from barnabas.kraft.raft.voters import ReplicaKey
+from barnabas.kraft.raft.voter_history import QuorumRecord
+from barnabas.kraft.raft.voters import ReplicaKey, Voter
 from barnabas.protocol.errors import ErrorCode
 
 NONE = ErrorCode.NONE
@@ -93,6 +94,8 @@ class FetchAnswer:
     """Outgoing: the offsets [first, end) that records may be read from."""
     spans: tuple[FetchedSpan, ...] = ()
     """Incoming: epochs and offsets of the records in the answer."""
+    quorum_records: tuple[QuorumRecord, ...] = ()
+    """Incoming: the records among them that say who votes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,5 +119,34 @@ class FetchSnapshotAnswer:
     """Number of bytes of the file, from `position` on, that the answer carries."""
 
 
-Request = Vote | BeginQuorumEpoch | EndQuorumEpoch | Fetch | FetchSnapshot
-Answer = VoteAnswer | QuorumEpochAnswer | FetchAnswer | FetchSnapshotAnswer
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddVoter:
+    voter: Voter
+    ack_when_committed: bool = True
+    """False: the response leaves as soon as the change is in the leader's log (KIP-1186)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveVoter:
+    voter: ReplicaKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateVoter:
+    epoch: int
+    voter: Voter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoterChangeAnswer:
+    """The answer to AddVoter, RemoveVoter and UpdateVoter; the first two have no leader and epoch on the wire."""
+
+    error: ErrorCode = NONE
+    message: str | None = None
+    leader_id: int | None = None
+    epoch: int = -1
+
+
+VoterChange = AddVoter | RemoveVoter | UpdateVoter
+Request = Vote | BeginQuorumEpoch | EndQuorumEpoch | Fetch | FetchSnapshot | VoterChange
+Answer = VoteAnswer | QuorumEpochAnswer | FetchAnswer | FetchSnapshotAnswer | VoterChangeAnswer

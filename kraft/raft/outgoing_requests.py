@@ -7,24 +7,42 @@ from __future__ import annotations
 
 from barnabas.kraft.raft.config import RaftConfig
 from barnabas.kraft.raft.leadership import Leadership
-from barnabas.kraft.raft.messages import BeginQuorumEpoch, EndQuorumEpoch, Fetch, FetchSnapshot, Vote
+from barnabas.kraft.raft.messages import (
+    AddVoter,
+    BeginQuorumEpoch,
+    EndQuorumEpoch,
+    Fetch,
+    FetchSnapshot,
+    RemoveVoter,
+    UpdateVoter,
+    Vote,
+    VoterChange,
+)
 from barnabas.kraft.raft.own_log import OwnLog
 from barnabas.kraft.raft.requests import Requests
 from barnabas.kraft.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
-from barnabas.kraft.raft.voters import VoterSet
+from barnabas.kraft.raft.voter_history import VoterHistory
 
 
 class OutgoingRequests:
     """One replica's. Its only state is the voter that an observer asks next."""
 
-    def __init__(self, config: RaftConfig, voters: VoterSet, log: OwnLog, requests: Requests) -> None:
+    def __init__(self, config: RaftConfig, voters: VoterHistory, log: OwnLog, requests: Requests) -> None:
         self._config = config
         self._voters = voters
         self._log = log
         self._requests = requests
-        self._is_voter = voters.contains(config.local)
-        self._bootstrap_ids = tuple(p for p in config.bootstrap_ids or voters.ids if p != config.local.id)
         self._rotation = 0
+
+    @property
+    def _is_voter(self) -> bool:
+        return self._voters.may_stand(self._log.high_watermark)
+
+    @property
+    def _seed_ids(self) -> tuple[int, ...]:
+        """Nodes that may know the leader: the bootstrap servers, then the voters."""
+        ids = (*self._config.bootstrap_ids, *self._voters.current.ids)
+        return tuple(peer_id for peer_id in ids if peer_id != self._config.local.id)
 
     def send_due(self, role: Role, leadership: Leadership | None, now_ms: int) -> None:
         """Send all that the role wants sent to peers that are free."""
@@ -63,7 +81,7 @@ class OutgoingRequests:
                 return self._requests.free_times_ms((role.leader_id,), now_ms)
             case Unattached() | Follower() if not self._is_voter:
                 leader = () if role.leader_id is None else (role.leader_id,)
-                return self._requests.free_times_ms((*leader, *self._bootstrap_ids), now_ms)
+                return self._requests.free_times_ms((*leader, *self._seed_ids), now_ms)
             case _:
                 return []
 
@@ -71,7 +89,9 @@ class OutgoingRequests:
         leadership.find_silent(now_ms)
         waiting = []
         for voter_id in leadership.unannounced:
-            begin = BeginQuorumEpoch(voter=self._voters.key(voter_id), leader_id=role.leader_id, epoch=role.epoch)
+            begin = BeginQuorumEpoch(
+                voter=self._voters.current.key(voter_id), leader_id=role.leader_id, epoch=role.epoch
+            )
             if not self._requests.send_if_free(voter_id, begin, now_ms):
                 waiting.append(voter_id)
         leadership.unannounced = tuple(waiting)
@@ -86,7 +106,7 @@ class OutgoingRequests:
             and self._requests.send_if_free(role.leader_id, self._fetch(role), now_ms)
         ):
             return
-        peers = self._bootstrap_ids
+        peers = self._seed_ids
         for step in range(len(peers)):
             peer_id = peers[(self._rotation + step) % len(peers)]
             if self._requests.send_if_free(peer_id, self._plain_fetch(role.epoch), now_ms):
@@ -96,11 +116,28 @@ class OutgoingRequests:
     def _may_fetch(self) -> bool:
         """A voter's fetch acknowledges what it has on disk, so it waits for the sync; observers' offsets do not
         count."""
-        return self._log.installing is None and (not self._is_voter or self._log.is_synced)
+        must_sync = self._is_voter or self._config.can_vote
+        return self._log.installing is None and (not must_sync or self._log.is_synced)
+
+    def voter_change_due(self, role: Follower) -> VoterChange | None:
+        """A change of this replica's own entry among the voters that it asks the leader for now (KIP-853).
+
+        At level 0 each new leader gets the directory, listeners and versions, which it needs for level 1.
+        """
+        voters, local = self._voters.current, self._config.local_voter
+        known = voters.voter(local.id)
+        if self._voters.is_voter:
+            is_known = known == local if self._voters.is_dynamic else role.has_updated_leader
+            return None if is_known or not local.endpoints else UpdateVoter(epoch=role.epoch, voter=local)
+        if not (self._voters.is_dynamic and self._config.can_vote and self._config.joins):
+            return None
+        if known is not None:
+            return RemoveVoter(voter=known.key)
+        return AddVoter(voter=local, ack_when_committed=False)
 
     def _vote(self, voter_id: int, role: Prospective | Candidate) -> Vote:
         return Vote(
-            voter=self._voters.key(voter_id),
+            voter=self._voters.current.key(voter_id),
             candidate=self._config.local,
             epoch=role.epoch,
             log_end=self._log.history.end,

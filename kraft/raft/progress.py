@@ -2,7 +2,7 @@
 fetches.
 
 A replica's end offset is the offset it last fetched from; its own end offset counts only as far as it is
-synced.
+synced, and only while it is a voter: a leader that was removed leads until the removal commits.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from barnabas.kraft.raft.quorum import majority, majority_offset
 from barnabas.kraft.raft.voters import ReplicaKey, VoterSet
 
 OBSERVER_SESSION_TIMEOUT_MS = 300_000
+CATCH_UP_MS = 3_600_000
 MAX_OBSERVERS = 10_000
 """More than any cluster has; beyond it a stranger's fetches are answered but leave no entry."""
 
@@ -41,16 +42,52 @@ class ReplicaProgress:
 class Progress:
     """Mutable; made when a replica becomes leader, dropped when it stops."""
 
-    def __init__(self, local_id: int, voters: VoterSet, check_quorum_timeout_ms: int, now_ms: int) -> None:
-        self._local_id = local_id
+    def __init__(self, local: ReplicaKey, voters: VoterSet, check_quorum_timeout_ms: int, now_ms: int) -> None:
+        self._local = local
+        self._local_end_offset = 0
         self._check_quorum_timeout_ms = check_quorum_timeout_ms
         self.voters = {key.id: ReplicaProgress(key) for key in voters.keys}
         self.observers: dict[ReplicaKey, ReplicaProgress] = {}
         self._fetched_lately: dict[int, bool] = {}
         self._last_majority_ms = now_ms
 
+    @property
+    def counts_itself(self) -> bool:
+        voter = self.voters.get(self._local.id)
+        return voter is not None and voter.key.matches(self._local)
+
     def local_synced(self, end_offset: int) -> None:
-        self.voters[self._local_id].end_offset = end_offset
+        self._local_end_offset = end_offset
+        if self.counts_itself:
+            self.voters[self._local.id].end_offset = end_offset
+
+    def set_voters(self, voters: VoterSet, now_ms: int) -> None:
+        """Another set counts from now on: new voters bring their progress as observers, removed ones observe."""
+        self._last_majority_ms = now_ms
+        old, self.voters = self.voters, {}
+        for key in voters.keys:
+            known = old.get(key.id)
+            if known is not None and known.key.matches(key):
+                del old[key.id]
+                known.key = key
+            else:
+                known = self.observers.pop(key, None) or ReplicaProgress(key)
+            self.voters[key.id] = known
+        for removed in old.values():
+            if removed.key.id != self._local.id:
+                self.observers.setdefault(removed.key, removed)
+        self._fetched_lately = {key: True for key in self._fetched_lately if key in self.voters}
+        self.local_synced(self._local_end_offset)
+
+    def is_caught_up(self, replica: ReplicaKey, now_ms: int) -> bool:
+        """True for an observer that reached the end of the log once, and fetched within the last hour."""
+        observer = self.observers.get(replica)
+        return (
+            observer is not None
+            and observer.last_caught_up_ms is not None
+            and observer.last_fetch_ms is not None
+            and observer.last_fetch_ms > now_ms - CATCH_UP_MS
+        )
 
     def fetched(self, replica: ReplicaKey, fetch_offset: int, leader_end_offset: int, now_ms: int) -> None:
         self._of(replica, now_ms).fetched(fetch_offset, leader_end_offset, now_ms)
@@ -62,13 +99,13 @@ class Progress:
         if voter is None or not voter.key.matches(replica):
             return
         self._fetched_lately[replica.id] = True
-        if len(self._fetched_lately) + 1 >= majority(len(self.voters)):
+        if len(self._fetched_lately) + self.counts_itself >= majority(len(self.voters)):
             self._fetched_lately.clear()
             self._last_majority_ms = now_ms
 
     def check_quorum_deadline_ms(self) -> int | None:
         """Time at which the leader resigns unless more voters fetch (KAFKA-15489); None for an only voter."""
-        if len(self.voters) == 1:
+        if len(self.voters) == 1 and self.counts_itself:
             return None
         return self._last_majority_ms + self._check_quorum_timeout_ms
 
@@ -77,7 +114,7 @@ class Progress:
 
     def successors(self) -> tuple[ReplicaKey, ...]:
         """The other voters, most complete log first."""
-        others = [voter for voter in self.voters.values() if voter.key.id != self._local_id]
+        others = [voter for voter in self.voters.values() if voter.key.id != self._local.id]
         others.sort(key=lambda voter: (-(-1 if voter.end_offset is None else voter.end_offset), voter.key.id))
         return tuple(voter.key for voter in others)
 
@@ -86,7 +123,7 @@ class Progress:
         return tuple(
             voter.key.id
             for voter in self.voters.values()
-            if voter.key.id != self._local_id and (voter.last_fetch_ms is None or voter.last_fetch_ms < since_ms)
+            if voter.key.id != self._local.id and (voter.last_fetch_ms is None or voter.last_fetch_ms < since_ms)
         )
 
     def active_observers(self, now_ms: int) -> tuple[ReplicaProgress, ...]:

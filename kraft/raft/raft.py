@@ -1,4 +1,4 @@
-"""The Raft core of the metadata log, in Kafka's dialect: KIP-595, 630 (snapshots), 996 (pre-vote), 1166.
+"""The Raft core of the metadata log, in Kafka's dialect: KIP-595, 630 (snapshots), 996 (pre-vote), 853, 1166.
 
 Messages and the time go in; answers come out, and `take_ready` returns what else has to happen. The core knows
 epochs and offsets, not records; it reads no clock, no disk and no socket, and believes no peer further than
@@ -12,6 +12,7 @@ Raft alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from barnabas.kraft.raft.config import RaftConfig
@@ -21,6 +22,7 @@ from barnabas.kraft.raft.following import Following
 from barnabas.kraft.raft.history import LogHistory, OffsetAndEpoch
 from barnabas.kraft.raft.leadership import Leadership
 from barnabas.kraft.raft.messages import (
+    AddVoter,
     Answer,
     BeginQuorumEpoch,
     EndQuorumEpoch,
@@ -29,13 +31,16 @@ from barnabas.kraft.raft.messages import (
     FetchSnapshot,
     FetchSnapshotAnswer,
     QuorumEpochAnswer,
+    RemoveVoter,
+    UpdateVoter,
     Vote,
     VoteAnswer,
+    VoterChangeAnswer,
 )
 from barnabas.kraft.raft.outgoing_requests import OutgoingRequests
 from barnabas.kraft.raft.own_log import OwnLog
 from barnabas.kraft.raft.progress import Progress
-from barnabas.kraft.raft.ready import LeaderAndEpoch, Ready
+from barnabas.kraft.raft.ready import LeaderAndEpoch, Ready, VoterChangeDone
 from barnabas.kraft.raft.requests import Requests
 from barnabas.kraft.raft.roles import (
     Candidate,
@@ -47,7 +52,9 @@ from barnabas.kraft.raft.roles import (
     Role,
     Unattached,
 )
-from barnabas.kraft.raft.voters import ReplicaKey, VoterSet
+from barnabas.kraft.raft.voter_changes import VoterChanges
+from barnabas.kraft.raft.voter_history import QuorumRecord, VoterHistory
+from barnabas.kraft.raft.voters import NO_DIRECTORY, ReplicaKey, VoterSet
 from barnabas.kraft.raft.voting import is_worth_a_leader_check, objection, vote_error
 from barnabas.protocol.errors import ErrorCode
 from barnabas.runtime.world import Chance
@@ -68,17 +75,22 @@ class Raft:
         log: LogHistory,
         *,
         latest_snapshot: OffsetAndEpoch | None,
+        quorum_records: Iterable[QuorumRecord] = (),
         chance: Chance,
         now_ms: int,
     ) -> None:
+        """`voters` are those of the configuration; `quorum_records` those of the newest snapshot and the log."""
         self._config = config
         self._id = config.local.id
-        self.voters = voters
+        self.voter_history = history = VoterHistory(voters, config.local, quorum_records)
+        self._known_voters: VoterSet | None = history.current
+        self._reported_voters: VoterSet | None = None
         self._log = own_log = OwnLog(log, latest_snapshot)
         self._requests = requests = Requests(config.retry_backoff_ms, config.request_timeout_ms)
-        self._elections = Elections(config, voters, own_log, requests, election, chance=chance, now_ms=now_ms)
-        self._following = Following(config, voters, own_log, requests, self._elections)
-        self._outgoing = OutgoingRequests(config, voters, self._log, self._requests)
+        self._elections = Elections(config, history, own_log, requests, election, chance=chance, now_ms=now_ms)
+        self._following = Following(config, history, own_log, requests, self._elections)
+        self._outgoing = OutgoingRequests(config, history, self._log, self._requests)
+        self._changes = VoterChanges(config, history, self._log)
         self._saved = election
         self._reported_leader = LeaderAndEpoch(None, -1)
         self._wake_fetches = False
@@ -109,6 +121,21 @@ class Raft:
     @property
     def is_voter(self) -> bool:
         return self._elections.is_voter
+
+    @property
+    def voters(self) -> VoterSet:
+        """The last voter set in the log, committed or not."""
+        return self.voter_history.current
+
+    @property
+    def kraft_version(self) -> int:
+        """The last level of `kraft.version` in the log."""
+        return self.voter_history.kraft_version
+
+    @property
+    def must_sync(self) -> bool:
+        """The end of this log counts for a majority, or will once this replica is added to the voters."""
+        return self.is_voter or self._config.can_vote
 
     @property
     def is_leader(self) -> bool:
@@ -256,6 +283,71 @@ class Raft:
             count=min(max(request.max_bytes, 0), size_bytes - request.position),
         )
 
+    # ---- changes of the voters: their answers come in `Ready.voter_changes`, with the same ticket
+
+    def handle_add_voter(self, request: AddVoter, ticket: int, now_ms: int) -> None:
+        self._elections.now_ms = now_ms
+        leadership = self._leadership
+        if leadership is None:
+            self._refuse_change(ticket, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        elif not _is_named(request.voter.key):
+            self._refuse_change(ticket, ErrorCode.INVALID_REQUEST, "Add voter request didn't include a valid voter")
+        elif request.voter.endpoint(self._config.listener_name) is None:
+            message = (
+                "Add voter request didn't include the endpoint "
+                f"({[endpoint.name for endpoint in request.voter.endpoints]}) for the default listener "
+                f"{self._config.listener_name}"
+            )
+            self._refuse_change(ticket, ErrorCode.INVALID_REQUEST, message)
+        else:
+            self._changes.add(ticket, request, self.epoch, leadership, now_ms)
+        self._poll()
+
+    def voter_probed(self, ticket: int, error: ErrorCode, versions: tuple[int, int] | None, now_ms: int) -> None:
+        """The replica to be added answered `Ready.probe_voter`, or did not (`error`)."""
+        self._elections.now_ms = now_ms
+        if self._leadership is not None:
+            self._changes.probed(ticket, error, versions, self._leadership, now_ms)
+        self._poll()
+
+    def handle_remove_voter(self, request: RemoveVoter, ticket: int, now_ms: int) -> None:
+        self._elections.now_ms = now_ms
+        leadership = self._leadership
+        if leadership is None:
+            self._refuse_change(ticket, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        elif not _is_named(request.voter):
+            message = "Remove voter request didn't include a valid voter"
+            self._refuse_change(ticket, ErrorCode.INVALID_REQUEST, message)
+        else:
+            self._changes.remove(ticket, request, self.epoch, leadership, now_ms)
+        self._poll()
+
+    def _refuse_change(self, ticket: int, error: ErrorCode, message: str | None = None) -> None:
+        self._changes.done.append(VoterChangeDone(ticket, VoterChangeAnswer(error=error, message=message)))
+
+    def handle_update_voter(self, request: UpdateVoter, now_ms: int) -> VoterChangeAnswer:
+        """A voter reports its listeners and versions."""
+        self._elections.now_ms = now_ms
+        error = self._leader_only_error(request.epoch)
+        voter, leadership = request.voter, self._leadership
+        if error is ErrorCode.NONE and leadership is not None:
+            has_listener = voter.endpoint(self._config.listener_name) is not None
+            if not _is_named(voter.key) or not has_listener or not 0 <= voter.versions[0] <= voter.versions[1]:
+                error = ErrorCode.INVALID_REQUEST
+            else:
+                error = self._changes.update(request, self.epoch, leadership)
+        self._poll()
+        return VoterChangeAnswer(error=error, leader_id=self.leader_id, epoch=self.epoch)
+
+    def upgrade_kraft_version(self, level: int, now_ms: int, *, validate_only: bool) -> str | None:
+        """Raise `kraft.version`, which only a leader can. Returns the reason why that cannot be, None if it is done."""
+        self._elections.now_ms = now_ms
+        if self._leadership is None:
+            return "Upgrade kraft version failed because the replica is not the current leader"
+        reason = self._changes.upgrade(level, self.epoch, self._leadership, validate_only=validate_only)
+        self._poll()
+        return reason
+
     # ---- outcomes of our own requests
 
     def handle_answer(self, peer_id: int, request_id: int, answer: Answer, now_ms: int) -> None:
@@ -268,7 +360,9 @@ class Raft:
 
     def _take_answer(self, peer_id: int, answer: Answer) -> None:
         self._elections.learn_leader(answer.leader_id, answer.epoch)
-        if answer.epoch == self.epoch:
+        if isinstance(answer, VoterChangeAnswer):
+            self._following.take_voter_change(peer_id, answer)
+        elif answer.epoch == self.epoch:
             match answer:
                 case VoteAnswer():
                     self._elections.count_vote(peer_id, answer)
@@ -322,13 +416,18 @@ class Raft:
     def log_started_at(self, start: OffsetAndEpoch) -> None:
         """The log's prefix before the snapshot `start` was deleted."""
         self._log.started_at(start)
+        self.voter_history.started_at(start.offset)
 
-    def snapshot_installed(self, snapshot: OffsetAndEpoch, installed: bool, now_ms: int) -> None:
-        """A downloaded snapshot replaced the log; or, if not `installed`, it was damaged and is fetched
-        again."""
+    def snapshot_installed(
+        self, snapshot: OffsetAndEpoch, installed: bool, now_ms: int, quorum_records: Iterable[QuorumRecord] = ()
+    ) -> None:
+        """A downloaded snapshot with these records replaced the log; or, if not `installed`, it was damaged and is
+        fetched again."""
         assert not self.is_leader
         self._elections.now_ms = now_ms
         self._log.snapshot_installed(snapshot, installed)
+        if installed:
+            self.voter_history.restart(quorum_records)
         self._poll()
 
     # ---- giving up leadership
@@ -351,8 +450,12 @@ class Raft:
             election=election if election != self._saved else None,
             truncate_to=work.truncate_to,
             append_leader_change=self._elections.leader_change,
+            append_quorum_records=self._changes.append,
             append_fetched=work.append_fetched,
             snapshot_steps=tuple(work.snapshot_steps),
+            voters=self._known_voters if self._known_voters != self._reported_voters else None,
+            probe_voter=self._changes.probe,
+            voter_changes=self._changes.take_done(),
             requests=self._requests.take_sends(),
             wake_fetches=self._wake_fetches or leader != self._reported_leader,
             high_watermark=work.high_watermark,
@@ -362,7 +465,8 @@ class Raft:
         )
         self._saved = election
         self._reported_leader = leader
-        self._elections.leader_change = None
+        self._reported_voters = self._known_voters
+        self._elections.leader_change = self._changes.append = self._changes.probe = None
         self._wake_fetches = False
         return ready
 
@@ -401,13 +505,40 @@ class Raft:
         if offset is not None:
             self._log.raise_high_watermark(offset)
             self._wake_fetches = True
+            self._changes.poll(role.epoch, self._leadership, self._elections.now_ms)
+            if self._changes.removed_itself(self._leadership):
+                self._elections.become_resigned("it was removed from the voters")
 
     # ---- what is due now
 
     def _poll(self) -> None:
+        self._follow_voters()
         self._requests.expire(self._elections.now_ms)
         self._elections.poll_timeouts()
+        self._changes.poll(self.epoch, self._leadership, self._elections.now_ms)
+        self._ask_for_own_entry()
         self._outgoing.send_due(self.role, self._leadership, self._elections.now_ms)
+
+    def _follow_voters(self) -> None:
+        """The log has got another last voter set, or a record of one was truncated."""
+        if self.voter_history.current == self._known_voters:
+            return
+        self._known_voters = self.voter_history.current
+        self._elections.voters_changed()
+        if self._leadership is not None:
+            self._wake_fetches = True
+            self._advance_leader_high_watermark()
+
+    def _ask_for_own_entry(self) -> None:
+        """Once a period, a follower compares its entry in the voter set, and asks the leader to change it."""
+        role, now_ms = self.role, self._elections.now_ms
+        if not isinstance(role, Follower) or now_ms < role.update_voter_at_ms:
+            return
+        request = self._outgoing.voter_change_due(role)
+        if request is not None and not self._requests.send_if_free(role.leader_id, request, now_ms):
+            return
+        next_ms = now_ms + self._config.update_voter_period_ms
+        self._elections.role = replace(role, update_voter_at_ms=next_ms)
 
     def next_deadline_ms(self) -> int | None:
         """Time at which `tick` is due; None: no sooner than the next input."""
@@ -418,7 +549,11 @@ class Raft:
             case Follower() as role if self.is_voter:
                 times.append(role.fetch_deadline_ms)
             case Leader() if self._leadership is not None:
-                times += (self._leadership.progress.check_quorum_deadline_ms(), self._leadership.announce_at_ms)
+                times += (
+                    self._leadership.progress.check_quorum_deadline_ms(),
+                    self._leadership.announce_at_ms,
+                    self._changes.deadline_ms,
+                )
             case _:
                 pass
         return min((time for time in times if time is not None), default=None)
@@ -428,3 +563,8 @@ class Raft:
             f"{self._id} {type(self.role).__name__.lower()} epoch={self.epoch} leader={self.leader_id} "
             f"log={self.log} synced={self.synced_end_offset} hw={self.high_watermark}"
         )
+
+
+def _is_named(key: ReplicaKey) -> bool:
+    """A voter to be changed is named by id and directory."""
+    return key.id >= 0 and key.directory_id != NO_DIRECTORY

@@ -2,7 +2,8 @@
 
 1. `election` is written and synced before anything below leaves this process, and before the answer to the
    request that caused the step does.
-2. `truncate_to`, then `append_leader_change` or `append_fetched`, on the log; or the steps of a snapshot.
+2. `truncate_to`, then `append_leader_change`, `append_quorum_records` or `append_fetched`, on the log; or the steps of
+   a snapshot.
 3. `requests` are sent; parked fetches are answered again if `wake_fetches`.
 4. `high_watermark` and `leader` are passed to the listener that applies the log.
 
@@ -15,8 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from barnabas.kraft.raft.history import OffsetAndEpoch
-from barnabas.kraft.raft.messages import Request
+from barnabas.kraft.raft.messages import Request, VoterChangeAnswer
 from barnabas.kraft.raft.roles import ElectionState
+from barnabas.kraft.raft.voter_history import QuorumRecord
+from barnabas.kraft.raft.voters import Voter, VoterSet
 from barnabas.runtime.decisions import Note
 
 
@@ -42,6 +45,32 @@ class LeaderChange:
     leader_id: int
     voters: tuple[int, ...]
     granting_voters: tuple[int, ...]
+    quorum_records: tuple[QuorumRecord, ...] = ()
+    """Records that follow it in the same batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendQuorumRecords:
+    """Control records that a leader appends in one batch: a change of the voters, or of `kraft.version`."""
+
+    epoch: int
+    records: tuple[QuorumRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeVoter:
+    """Ask a replica that is about to become a voter for its versions; `Raft.voter_probed` takes the outcome."""
+
+    ticket: int
+    voter: Voter
+
+
+@dataclass(frozen=True, slots=True)
+class VoterChangeDone:
+    """The answer to the AddVoter or RemoveVoter with this ticket."""
+
+    ticket: int
+    answer: VoterChangeAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +110,14 @@ class Ready:
     election: ElectionState | None = None
     truncate_to: int | None = None
     append_leader_change: LeaderChange | None = None
+    append_quorum_records: AppendQuorumRecords | None = None
     append_fetched: bool = False
     """The records of the answer just handled go to the end of the log."""
     snapshot_steps: tuple[SnapshotStep, ...] = ()
+    voters: VoterSet | None = None
+    """The voters, if they changed: the shell keeps their addresses."""
+    probe_voter: ProbeVoter | None = None
+    voter_changes: tuple[VoterChangeDone, ...] = ()
     requests: tuple[Send, ...] = ()
     wake_fetches: bool = False
     high_watermark: int | None = None
@@ -102,6 +136,8 @@ class Ready:
             parts.append(f"truncate({self.truncate_to})")
         if self.append_leader_change is not None:
             parts.append(f"leader-change({self.append_leader_change.offset}@{self.append_leader_change.epoch})")
+        if self.append_quorum_records is not None:
+            parts.append(f"quorum-records({self.append_quorum_records.records[0].offset})")
         if self.append_fetched:
             parts.append("append")
         parts.extend(f"{type(step).__name__}({step.snapshot})" for step in self.snapshot_steps)

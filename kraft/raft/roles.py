@@ -102,6 +102,10 @@ class Follower:
     leader_id: int
     voted: ReplicaKey | None
     fetch_deadline_ms: int
+    update_voter_at_ms: int = 0
+    """Time to compare this replica's entry in the voter set; an observer that joins by itself asks for one then."""
+    has_updated_leader: bool = False
+    """At `kraft.version` 0, the leader knows this voter's directory and listeners."""
     has_fetched: bool = False
     """A fetch from this leader succeeded: pre-votes against it are refused from now on."""
     leader_gone: bool = False

@@ -6,8 +6,8 @@ import pytest
 import trio
 
 from barnabas.broker.controller_channel import ControllerChannel
+from barnabas.kraft.node_address import NodeAddress
 from barnabas.kraft.quorum_endpoints import QuorumEndpoints
-from barnabas.kraft.quorum_messages import NodeAddress
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.messages.api_versions import ApiVersionsResponse

@@ -11,7 +11,11 @@ from barnabas.kraft.format import (
     bootstrap_checkpoint,
     format_directories,
 )
+from barnabas.kraft.initial_controllers import parse_initial_controllers, standalone_controller
 from barnabas.kraft.metadata.bootstrap import bootstrap_records
+from barnabas.kraft.metadata_log import MetadataLog
+from barnabas.kraft.raft.voters import Endpoint
+from barnabas.kraft.snapshots import BOOTSTRAP_SNAPSHOT, read_quorum_records
 from barnabas.protocol.messages.metadata_log import FeatureLevelRecord
 from barnabas.protocol.primitives import uuid_from_string
 from barnabas.protocol.records.batch import iterate_batches
@@ -137,3 +141,41 @@ def test_random_ids_are_uuids_of_version_4_and_never_look_like_options() -> None
 
     drawn = random_uuid(Stubborn())
     assert drawn == bytes([0, 1, 2, 3, 4, 5, 0x46, 7, 0x88, 9, 10, 11, 12, 13, 14, 15])
+
+
+@pytest.mark.feature("KR-14", "KR-15")
+def test_the_first_voters_are_in_a_snapshot_of_nothing(tmp_path: Path) -> None:
+    directory_id = bytes(range(1, 17))
+    first = standalone_controller(7, Endpoint("CONTROLLER", "host", 9093), directory_id)
+    data = str(tmp_path / "data")
+    request = FormatRequest("c3VjaC1hLWNsdXN0ZXI", 7, [data], bootstrap_records(), False, data, first)
+    format_directories(RealDisk(), request, random.Random(1), 1234)
+    path = f"{data}/__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"
+    level, voters = read_quorum_records(RealDisk(), path, BOOTSTRAP_SNAPSHOT)
+    assert (level.offset, level.kraft_version) == (-1, 1)
+    assert voters.voters == first
+    identity = read_meta_properties(RealDisk(), data)
+    assert identity is not None and identity.directory_id == directory_id
+    log = MetadataLog.open(RealDisk(), data, 0, 1 << 20, 1000)
+    assert log.read_quorum_records() == (level, voters)
+    log.close()
+
+
+@pytest.mark.feature("KR-14", "KR-15")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "1",
+        "1@h:1",
+        "x@h:1:AAECAwQFBgcICQoLDA0ODw",
+        "1@h:70000:AAECAwQFBgcICQoLDA0ODw",
+        "1@h:1:short",
+        "1@h:1:AAAAAAAAAAAAAAAAAAAAAA",
+    ],
+)
+def test_wrong_initial_controllers_are_refused(text: str) -> None:
+    with pytest.raises(FormatError):
+        parse_initial_controllers(text, "CONTROLLER")
+    two = "1@a:1:AAECAwQFBgcICQoLDA0ODw,2@[::1]:2:AQECAwQFBgcICQoLDA0ODw"
+    assert parse_initial_controllers(two, "CONTROLLER").ids == (1, 2)

@@ -27,12 +27,12 @@ CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"
         (["storage", "format", "-c", "x.properties"], "Missing option '--cluster-id'"),
         (["storage", "format", "-c", "x.properties", "-t", "id"], "x.properties: No such file or directory"),
         (
-            ["storage", "format", "-c", "x", "-t", "id", "--standalone"],
-            "--standalone: dynamic voters are not supported",
+            ["storage", "format", "-c", "x", "-t", "id", "--standalone", "-N"],
+            "--standalone, --initial-controllers and --no-initial-controllers exclude each other",
         ),
         (
-            ["storage", "format", "-c", "x", "-t", "id", "-I", "1@h:1:id"],
-            "--initial-controllers: dynamic voters",
+            ["storage", "format", "-c", "x", "-t", "id", "-I", "1@h:1:id", "--standalone"],
+            "--standalone, --initial-controllers and --no-initial-controllers exclude each other",
         ),
         (["topics", "create"], "Missing argument 'TOPIC...'"),
         (

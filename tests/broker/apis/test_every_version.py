@@ -10,6 +10,7 @@ import pytest
 from barnabas.kraft.metadata.features import SUPPORTED_FEATURES
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.messages import (
+    add_raft_voter,
     allocate_producer_ids,
     alter_configs,
     alter_partition,
@@ -43,8 +44,10 @@ from barnabas.protocol.messages import (
     list_offsets,
     list_partition_reassignments,
     offset_for_leader_epoch,
+    remove_raft_voter,
     unregister_broker,
     update_features,
+    update_raft_voter,
     vote,
 )
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -295,6 +298,8 @@ ANYWHERE: dict[ApiKey, Asking] = {
     ApiKey.UPDATE_FEATURES: simply(update_features.UpdateFeaturesRequest),
     ApiKey.DESCRIBE_CLUSTER: simply(describe_cluster.DescribeClusterRequest),
     ApiKey.UNREGISTER_BROKER: simply(lambda: unregister_broker.UnregisterBrokerRequest(broker_id=77)),
+    ApiKey.ADD_RAFT_VOTER: simply(lambda: add_raft_voter.AddRaftVoterRequest(cluster_id=None)),
+    ApiKey.REMOVE_RAFT_VOTER: simply(lambda: remove_raft_voter.RemoveRaftVoterRequest(cluster_id=None)),
 }
 
 OF_BROKERS: dict[ApiKey, Asking] = {
@@ -329,6 +334,7 @@ OF_CONTROLLERS: dict[ApiKey, Asking] = {
     ApiKey.END_QUORUM_EPOCH: end_epoch,
     ApiKey.ALTER_PARTITION: isr,
     ApiKey.ENVELOPE: enveloped,
+    ApiKey.UPDATE_RAFT_VOTER: simply(lambda: update_raft_voter.UpdateRaftVoterRequest(cluster_id=None)),
     ApiKey.FETCH_SNAPSHOT: snapshot,
     ApiKey.BROKER_REGISTRATION: registration,
     ApiKey.BROKER_HEARTBEAT: heartbeat,

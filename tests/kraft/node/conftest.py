@@ -16,7 +16,7 @@ from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.kraft.metadata.loader import MetadataLoader
 from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.kraft.node import run_controller
-from barnabas.kraft.quorum_messages import NodeAddress
+from barnabas.kraft.node_address import NodeAddress
 from barnabas.kraft.replica_config import ReplicaConfig
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.errors import ErrorCode

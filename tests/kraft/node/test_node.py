@@ -135,6 +135,7 @@ def test_a_broker_process_that_dies_is_fenced_long_before_its_session_ends(simul
 def test_a_broker_that_falls_silent_while_it_lives_keeps_its_whole_session(simulate: Any) -> None:
     async def story(quorum: Any, client: Any) -> None:
         broker = await quorum.add_broker(1)
+        await client.until(lambda image: 1 in image.cluster.brokers and not fenced(image))
         broker.pause = True
         began = trio.current_time()
         await client.until(lambda image: fenced(image) == {1})

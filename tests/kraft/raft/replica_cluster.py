@@ -12,7 +12,7 @@ import trio
 
 from barnabas.kraft.commit_feed import CommittedBatch
 from barnabas.kraft.metadata_replica import MetadataReplica, NotLeader
-from barnabas.kraft.quorum_messages import NodeAddress
+from barnabas.kraft.node_address import NodeAddress
 from barnabas.kraft.replica_config import ReplicaConfig
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import KafkaError

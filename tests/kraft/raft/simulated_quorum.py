@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import heapq
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from barnabas.kraft.raft.config import RaftConfig
 from barnabas.kraft.raft.fetch_answers import must_wait
 from barnabas.kraft.raft.history import LOG_ORIGIN, LogHistory, OffsetAndEpoch
 from barnabas.kraft.raft.messages import (
+    AddVoter,
     Answer,
     BeginQuorumEpoch,
     EndQuorumEpoch,
@@ -23,15 +26,20 @@ from barnabas.kraft.raft.messages import (
     FetchAnswer,
     FetchedSpan,
     FetchSnapshot,
+    RemoveVoter,
     Request,
+    UpdateVoter,
     Vote,
     VoteAnswer,
+    VoterChangeAnswer,
 )
 from barnabas.kraft.raft.quorum import majority
 from barnabas.kraft.raft.raft import Raft
-from barnabas.kraft.raft.ready import InstallSnapshot, Ready, Send, StartSnapshot, WriteSnapshotChunk
+from barnabas.kraft.raft.ready import InstallSnapshot, ProbeVoter, Ready, Send, StartSnapshot, WriteSnapshotChunk
 from barnabas.kraft.raft.roles import ElectionState, Follower
-from barnabas.kraft.raft.voters import ReplicaKey, VoterSet
+from barnabas.kraft.raft.voter_history import QuorumRecord
+from barnabas.kraft.raft.voters import Endpoint, ReplicaKey, VoterSet
+from barnabas.protocol.errors import ErrorCode
 
 CHUNK = 7
 
@@ -43,6 +51,7 @@ class Entry:
     epoch: int
     value: int
     digest: int
+    record: QuorumRecord | None = None
 
 
 @dataclass
@@ -70,6 +79,9 @@ class Log:
             if not epochs or epochs[-1][0] != entry.epoch:
                 epochs.append((entry.epoch, self.start.offset + index))
         return LogHistory(self.start, tuple(epochs), self.end)
+
+    def quorum_records(self) -> list[QuorumRecord]:
+        return [entry.record for entry in self.entries if entry.record is not None]
 
     def copy(self) -> Log:
         return Log(self.start, self.start_digest, list(self.entries))
@@ -118,8 +130,8 @@ class Promises:
 
     def __init__(self) -> None:
         self.leaders: dict[int, int] = {}
-        self.votes: dict[tuple[int, int], int] = {}
-        self.shown_epochs: dict[int, int] = {}
+        self.votes: dict[tuple[ReplicaKey, int], int] = {}
+        self.shown_epochs: dict[ReplicaKey, int] = {}
         self.entries: dict[tuple[int, int], int] = {}
         self.committed: list[int] = []
         """digest of the log up to and including each committed offset"""
@@ -132,12 +144,12 @@ class Promises:
             if end > log.start.offset:
                 assert log.digest_before(end) == self.committed[-1], "leader's log parts from the committed one"
 
-    def voted(self, node_id: int, epoch: int, candidate_id: int) -> None:
-        assert self.votes.setdefault((node_id, epoch), candidate_id) == candidate_id, "two votes in one epoch"
+    def voted(self, key: ReplicaKey, epoch: int, candidate_id: int) -> None:
+        assert self.votes.setdefault((key, epoch), candidate_id) == candidate_id, "two votes in one epoch"
 
-    def epoch_shown(self, node_id: int, epoch: int) -> None:
-        assert epoch >= self.shown_epochs.get(node_id, 0), f"epoch of {node_id} fell"
-        self.shown_epochs[node_id] = epoch
+    def epoch_shown(self, key: ReplicaKey, epoch: int) -> None:
+        assert epoch >= self.shown_epochs.get(key, 0), f"epoch of {key} fell"
+        self.shown_epochs[key] = epoch
 
     def appended(self, offset: int, entry: Entry) -> None:
         known = self.entries.setdefault((entry.epoch, offset), entry.digest)
@@ -196,15 +208,16 @@ class Node:
         self.installing = False
         newest = max(self.disk.snapshots, key=lambda s: s.offset, default=None)
         self.raft = Raft(
-            RaftConfig(local=self.key),
-            VoterSet.of_ids(self.quorum.voter_ids),
+            self.quorum.config(self.key),
+            VoterSet.of_ids(() if self.quorum.is_dynamic else self.quorum.voter_ids),
             self.disk.election,
             self.disk.log.history(),
             latest_snapshot=newest,
+            quorum_records=(*self.quorum.records_of(newest), *self.disk.log.quorum_records()),
             chance=self.quorum.chance,
             now_ms=self.quorum.now_ms,
         )
-        assert self.running.epoch >= self.quorum.promises.shown_epochs.get(self.id, 0), "epoch forgotten in a crash"
+        assert self.running.epoch >= self.quorum.promises.shown_epochs.get(self.key, 0), "epoch forgotten in a crash"
         self.disk.durable = self.disk.log.copy()
         self.quorum.promises.high_watermark_moved(self, 0)
         self.step(lambda: None)
@@ -266,6 +279,12 @@ class Node:
             assert ready.append_leader_change.offset == log.end
             promises.leader_elected(self.id, raft.epoch, log)
             self.append(raft.epoch, -raft.epoch)
+            for record in ready.append_leader_change.quorum_records:
+                self.append(raft.epoch, -raft.epoch, record)
+        if ready.append_quorum_records is not None:
+            for record in ready.append_quorum_records.records:
+                assert record.offset == log.end
+                self.append(raft.epoch, -raft.epoch, record)
         if ready.append_fetched:
             assert data is not None and not raft.is_leader
             for entry in data:
@@ -282,19 +301,23 @@ class Node:
         if ready.high_watermark is not None:
             promises.high_watermark_moved(self, high_watermark_before)
             self.check_majority()
-        promises.epoch_shown(self.id, raft.epoch)
+        promises.epoch_shown(self.key, raft.epoch)
         if ready.election is not None and ready.election.voted is not None:
-            promises.voted(self.id, ready.election.epoch, ready.election.voted.id)
+            promises.voted(self.key, ready.election.epoch, ready.election.voted.id)
         if ready.leader is not None:
             self.leader_log.append((self.quorum.now_ms, ready.leader.leader_id))
         if reply is not None:
             reply()
+        if ready.probe_voter is not None:
+            self.later(self.quorum.delay_ms, partial(self.probed, ready.probe_voter))
+        for change in ready.voter_changes:
+            self.quorum.answers[change.answer.error] += 1
         for send in ready.requests:
             self.quorum.send(self, send)
         if ready.wake_fetches:
             self.wake_fetches()
         self.sync()
-        waits = raft.is_leader or self.installing or ready.next_deadline_ms is not None
+        waits = raft.is_leader or self.installing or self.syncing or ready.next_deadline_ms is not None
         assert waits, f"nothing will ever wake {raft}"
         self.set_timer(ready.next_deadline_ms)
 
@@ -305,20 +328,38 @@ class Node:
             return
         offset = raft.high_watermark
         holders = 0
-        for voter_id in self.quorum.voter_ids:
-            durable = self.quorum.nodes[voter_id].disk.durable
+        for key in raft.voters.keys:
+            holder = self.quorum.nodes[key.id]
+            durable = holder.disk.durable
+            if self.quorum.is_dynamic and key != holder.key:
+                holders += 1  # its disk was lost after it had acknowledged, or it never counts
+                continue
             if durable.start.offset >= offset or (
                 durable.end >= offset and durable.digest_before(offset) == self.disk.log.digest_before(offset)
             ):
                 holders += 1
-        assert holders >= majority(len(self.quorum.voter_ids)), f"{offset} is on {holders} disks only"
+        assert holders >= majority(len(raft.voters.keys)), f"{offset} is on {holders} disks only"
         assert self.disk.log.start.offset >= offset or self.disk.log.at(offset - 1).epoch == raft.epoch
 
-    def append(self, epoch: int, value: int) -> None:
+    def append(self, epoch: int, value: int, record: QuorumRecord | None = None) -> None:
         log = self.disk.log
-        entry = Entry(epoch, value, hash((log.digest_before(log.end), epoch, value)))
+        entry = Entry(epoch, value, hash((log.digest_before(log.end), epoch, value, record)), record)
         self.quorum.promises.appended(log.end, entry)
         log.entries.append(entry)
+
+    def probed(self, probe: ProbeVoter) -> None:
+        """The replica to be added answered, if it runs and can be reached."""
+        peer = self.quorum.nodes[probe.voter.id]
+        answers = peer.raft is not None and (self.id, peer.id) not in self.quorum.cut
+        error = ErrorCode.NONE if answers else ErrorCode.REQUEST_TIMED_OUT
+        self.step(lambda: self.running.voter_probed(probe.ticket, error, (0, 1), self.quorum.now_ms))
+
+    def swap_disk(self) -> None:
+        """The machine comes back with an empty disk, and so with another directory."""
+        self.crash()
+        self.disk = SimulatedDisk()
+        self.quorum.disks += 1
+        self.key = ReplicaKey(self.id, bytes([self.id, self.quorum.disks]) * 8)
 
     def sync(self) -> None:
         if self.syncing or self.running.synced_end_offset == self.disk.log.end:
@@ -362,6 +403,8 @@ class Node:
             return
         offset = raft.high_watermark
         snapshot = OffsetAndEpoch(epoch=log.at(offset - 1).epoch, offset=offset)
+        records = raft.voter_history.at(offset - 1)
+        assert self.quorum.snapshot_records.setdefault(snapshot, records) == records, "snapshots differ"
         digest = log.digest_before(offset)
         self.disk.snapshots[snapshot] = digest
         cut = Log(snapshot, digest, log.entries[offset - log.start.offset :])
@@ -388,7 +431,11 @@ class Node:
             self.disk.snapshots[snapshot] = self.quorum.snapshot_digests[snapshot]
             self.disk.log = Log(snapshot, self.disk.snapshots[snapshot])
             self.disk.durable = self.disk.log.copy()
-            self.step(lambda: self.running.snapshot_installed(snapshot, True, self.quorum.now_ms))
+            self.step(
+                lambda: self.running.snapshot_installed(
+                    snapshot, True, self.quorum.now_ms, self.quorum.records_of(snapshot)
+                )
+            )
 
         def when_free() -> None:
             if self.blocked is None:
@@ -427,6 +474,11 @@ class Node:
                         self.later(request.max_wait_ms, lambda: self.unpark(parked))
                         return None
                     return lambda: self.answer_fetch(sender, request_id, fetched)
+                case UpdateVoter():
+                    return answer(raft.handle_update_voter(request, now_ms))
+                case AddVoter() | RemoveVoter():
+                    self.quorum.ask(self, request)
+                    return answer(VoterChangeAnswer())
                 case FetchSnapshot():
                     known = request.snapshot in self.disk.snapshots
                     size = request.snapshot.offset + 1 if known else None
@@ -440,7 +492,7 @@ class Node:
     def vote_left(self, sender: int, request_id: int, request: Vote, answer: VoteAnswer) -> None:
         if answer.granted and not request.pre_vote:
             assert self.disk.election.voted == request.candidate, "a vote left before it was saved"
-            self.quorum.promises.voted(self.id, request.epoch, request.candidate.id)
+            self.quorum.promises.voted(self.key, request.epoch, request.candidate.id)
         self.quorum.reply(self, sender, request_id, answer)
 
     def answer_fetch(self, sender: int, request_id: int, answer: FetchAnswer) -> None:
@@ -451,7 +503,8 @@ class Node:
             end = min(end, first + self.quorum.chance.randrange(1, 20))
             data = [log.at(offset) for offset in range(first, end)]
             spans = tuple(FetchedSpan(log.at(o).epoch, o, o + 1) for o in range(first, end))
-            answer = replace(answer, spans=spans)
+            records = tuple(entry.record for entry in data if entry.record is not None)
+            answer = replace(answer, spans=spans, quorum_records=records)
         self.quorum.reply(self, sender, request_id, answer, data)
 
     def unpark(self, parked: Parked) -> None:
@@ -484,14 +537,32 @@ class Node:
 class Quorum:
     """The event queue, the network and the replicas."""
 
-    def __init__(self, seed: int, voters: int, observers: int = 0, *, evidence: bool = True) -> None:
+    def __init__(
+        self,
+        seed: int,
+        voters: int,
+        observers: int = 0,
+        *,
+        evidence: bool = True,
+        is_dynamic: bool = False,
+        joins: bool = False,
+    ) -> None:
+        """If `is_dynamic`, voters can be added, removed and replaced, and observers may become voters."""
         self.chance = random.Random(seed)
         self.now_ms = 1_000
         self.evidence = evidence
         self.promises = Promises()
         self.voter_ids = tuple(range(1, voters + 1))
         self.nodes = {node_id: Node(self, node_id) for node_id in range(1, voters + observers + 1)}
+        self.is_dynamic = is_dynamic
+        self.joins = joins
+        self.disks = len(self.nodes)
+        self.tickets = 0
+        self.answers: Counter[ErrorCode] = Counter()
         self.snapshot_digests: dict[OffsetAndEpoch, int] = {}
+        self.snapshot_records: dict[OffsetAndEpoch, tuple[QuorumRecord, ...]] = {}
+        first = VoterSet.of(self.config(self.nodes[voter_id].key).local_voter for voter_id in self.voter_ids)
+        self.bootstrap = (QuorumRecord(offset=-1, kraft_version=1), QuorumRecord(offset=-1, voters=first))
         self.cut: set[tuple[int, int]] = set()
         self.loss = 0.0
         self.delay_ms = 4
@@ -503,6 +574,62 @@ class Quorum:
     def at(self, delay_ms: int, action: Callable[[], None]) -> None:
         self._sequence += 1
         heapq.heappush(self._queue, (self.now_ms + delay_ms, self._sequence, action))
+
+    def config(self, key: ReplicaKey) -> RaftConfig:
+        if not self.is_dynamic:
+            return RaftConfig(local=key)
+        endpoint = Endpoint("CONTROLLER", f"node-{key.id}", 9093)
+        seeds = tuple(self.nodes)
+        return RaftConfig(local=key, bootstrap_ids=seeds, endpoints=(endpoint,), can_vote=True, joins=self.joins)
+
+    def records_of(self, snapshot: OffsetAndEpoch | None) -> tuple[QuorumRecord, ...]:
+        """Voters in a snapshot, or in the one that `format` wrote."""
+        if not self.is_dynamic:
+            return ()
+        return self.bootstrap if snapshot is None else self.snapshot_records[snapshot]
+
+    def ask(self, node: Node, request: AddVoter | RemoveVoter) -> None:
+        """Ask a replica to change the voters."""
+        self.tickets += 1
+        ticket = self.tickets
+
+        def decide() -> None:
+            if isinstance(request, AddVoter):
+                node.running.handle_add_voter(request, ticket, self.now_ms)
+            else:
+                node.running.handle_remove_voter(request, ticket, self.now_ms)
+
+        if node.raft is not None:
+            node.step(decide)
+
+    def lost_voters(self, voters: VoterSet) -> list[ReplicaKey]:
+        """Voters whose disk is gone."""
+        return [key for key in voters.keys if key != self.nodes[key.id].key]
+
+    def change_voters(self, chance: random.Random) -> None:
+        """Add, remove or replace a voter, at any replica that takes itself for the leader.
+
+        At most one voter at a time has lost its disk, and it is the next one to be removed: a quorum survives no more.
+        """
+        leaders = [node for node in self.nodes.values() if node.raft is not None and node.raft.is_leader]
+        if not leaders:
+            return
+        leader = chance.choice(leaders)
+        voters = leader.running.voters
+        node = chance.choice(list(self.nodes.values()))
+        known_sets = [each.raft.voters for each in self.nodes.values() if each.raft is not None]
+        lost = [key for known in known_sets for key in self.lost_voters(known)]
+        draw = chance.random()
+        if draw < 0.45:
+            self.ask(
+                leader, AddVoter(voter=self.config(node.key).local_voter, ack_when_committed=chance.random() < 0.5)
+            )
+        elif draw < 0.85:
+            candidates = [key for key in voters.keys if not lost or key in lost]
+            if candidates:
+                self.ask(leader, RemoveVoter(voter=chance.choice(candidates)))
+        elif not lost and len(known_sets) == len(self.nodes) and all(len(known.keys) >= 3 for known in known_sets):
+            node.swap_disk()
 
     def start_all(self) -> None:
         for node in self.nodes.values():
@@ -533,7 +660,7 @@ class Quorum:
     def send(self, node: Node, send: Send) -> None:
         target = self.nodes[send.peer_id]
         request = send.request
-        if isinstance(request, Fetch) and node.running.is_voter:
+        if isinstance(request, Fetch) and node.running.must_sync:
             assert node.disk.durable.end >= request.fetch_offset, "a fetch acknowledged records that are not synced"
 
         def arrive() -> None:

@@ -45,8 +45,8 @@ VOTED = ReplicaKey(3, bytes(range(16)))
     ],
 )
 def test_the_election_state_is_kafkas_json(tmp_path: Path, data_version: int, expected: str) -> None:
-    file = QuorumStateFile(RealDisk(), str(tmp_path), data_version)
-    file.write(ElectionState(epoch=9, voted=VOTED), (1, 3))
+    file = QuorumStateFile(RealDisk(), str(tmp_path))
+    file.write(ElectionState(epoch=9, voted=VOTED), (1, 3), data_version)
     assert (tmp_path / "quorum-state").read_text() == expected
     voted = VOTED if data_version == 1 else ReplicaKey(3)
     assert file.read() == ElectionState(epoch=9, voted=voted)

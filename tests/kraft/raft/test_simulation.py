@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 
+from barnabas.kraft.raft.leadership import Leadership
+from barnabas.kraft.raft.messages import VoterChangeAnswer
+from barnabas.kraft.raft.voter_changes import VoterChanges
+from barnabas.kraft.raft.voters import ReplicaKey
+from barnabas.protocol.errors import ErrorCode
 from tests.kraft.raft.simulated_quorum import Quorum
 
 SEEDS = 300
@@ -15,6 +21,9 @@ def _disturb(quorum: Quorum, chance: random.Random, crash: float, cut: float) ->
     """One random fault or repair."""
     nodes = list(quorum.nodes.values())
     node = chance.choice(nodes)
+    if quorum.is_dynamic and chance.random() < 0.15:
+        quorum.change_voters(chance)
+        return
     draw = chance.random()
     if draw < crash:
         target = quorum.leader() if chance.random() < 0.4 else node
@@ -41,13 +50,15 @@ def _disturb(quorum: Quorum, chance: random.Random, crash: float, cut: float) ->
         node.step(lambda: raft.resign(quorum.now_ms))
 
 
-def _swarm(seed: int) -> Quorum:
+def _swarm(seed: int, *, is_dynamic: bool = False) -> Quorum:
     chance = random.Random(seed)
     quorum = Quorum(
         seed,
         chance.choice([1, 2, 3, 3, 3, 4, 5]),
-        chance.choice([0, 0, 1, 2]),
+        chance.choice([1, 2, 3] if is_dynamic else [0, 0, 1, 2]),
         evidence=chance.random() < 0.7,
+        is_dynamic=is_dynamic,
+        joins=is_dynamic and chance.random() < 0.3,
     )
     quorum.loss = chance.choice([0.0, 0.0, 0.02, 0.15])
     quorum.delay_ms = chance.choice([1, 4, 30, 300])
@@ -77,6 +88,57 @@ def test_no_seed_breaks_a_promise_and_every_quorum_recovers(block: int) -> None:
             raise AssertionError(f"seed {seed}: {broken}") from broken
         committed += len(quorum.promises.committed)
     assert committed > SEEDS, "the swarm hardly committed anything: it tests nothing"
+
+
+def _play_with_voter_changes(seeds: range) -> Counter[ErrorCode]:
+    """Safety while voters come, go and lose their disks among all other faults; then one leader and one log."""
+    answers: Counter[ErrorCode] = Counter()
+    for seed in seeds:
+        try:
+            quorum = _swarm(seed, is_dynamic=True)
+            quorum.cut.clear()
+            quorum.loss = 0.0
+            quorum.start_all()
+            assert quorum.run_until(quorum.converged, 60_000), "no convergence"
+        except AssertionError as broken:
+            raise AssertionError(f"seed {seed}: {broken}") from broken
+        answers += quorum.answers
+    return answers
+
+
+@pytest.mark.feature("KR-14", "KR-17")
+@pytest.mark.parametrize("block", range(6))
+def test_no_change_of_the_voters_breaks_a_promise(block: int) -> None:
+    answers = _play_with_voter_changes(range(block * 25, (block + 1) * 25))
+    assert answers[ErrorCode.NONE] > 10, f"hardly a change was made, so it tests nothing: {answers}"
+
+
+def _without_waiting_for_the_change_before(
+    changes: VoterChanges, _doing: str, leadership: Leadership
+) -> VoterChangeAnswer | None:
+    changes._pending = None
+    return None if leadership.high_watermark is not None else VoterChangeAnswer(error=ErrorCode.REQUEST_TIMED_OUT)
+
+
+def _by_id_alone(key: ReplicaKey, other: ReplicaKey) -> bool:
+    """A new disk with the old id votes."""
+    return key.id == other.id
+
+
+@pytest.mark.feature("KR-14", "FI-06")
+@pytest.mark.parametrize(
+    ("owner", "name", "mistake", "seeds"),
+    [
+        (VoterChanges, "_refusal", _without_waiting_for_the_change_before, range(100, 300)),
+        (ReplicaKey, "matches", _by_id_alone, range(20, 200)),
+    ],
+)
+def test_a_planted_mistake_in_the_changes_is_found(
+    owner: type, name: str, mistake: object, seeds: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, mistake)
+    with pytest.raises(AssertionError, match="lacks committed records"):
+        _play_with_voter_changes(seeds)
 
 
 @pytest.mark.feature("KR-17")
