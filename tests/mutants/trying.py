@@ -32,6 +32,8 @@ SECONDS_FOR_ONE = 20.0
 """Tests that need longer together are not all tried; those that pass by quickest are."""
 PATIENCE_FACTOR, PATIENCE_SECONDS = 5.0, 20.0
 """A mutant that needs more CPU time than this times its tests' has an endless loop: it was noticed."""
+ATTEMPTS = 3
+"""A mutant that gets no CPU so often counts as a survivor."""
 MEMORY_BYTES = 6 * 1024**3
 
 KILLED, SURVIVED, UNSEEN, EQUIVALENT = "killed", "survived", "no test runs the line", "equivalent"
@@ -172,7 +174,8 @@ class Trying:
             return next((nodeid for nodeid, (failed, _) in run(chosen) if failed), "")
 
         limit = PATIENCE_SECONDS + PATIENCE_FACTOR * sum(passing.seconds[test] for test in tests)
-        while True:
+        ended, result = True, ""
+        for _ in range(ATTEMPTS):
             began = time.monotonic()
             try:
                 ended, result = in_child(work, limit)

@@ -240,7 +240,7 @@ class Life:
         """The latest shard of each partition, in use or not."""
         self.forgotten: dict[int, StagedPartition] = {}
         self.stopped = False
-        self.failures = 0
+        self.failures = self.loads = 0
         """Unexpected exceptions while loading."""
         self.ends = [0, 0]
         """Records of both logs, while timers fire."""
@@ -429,7 +429,9 @@ class Life:
             self.expected.append((name, ErrorCode.NONE if error is None else coordinator_error(error), value))
 
         log = model.partition.log
-        if log.high_watermark >= log.log_end_offset:
+        if not model.partition.is_leader:
+            settle(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        elif log.high_watermark >= log.log_end_offset:
             settle(None)
         else:
             model.waiting.append(Waits(log.log_end_offset, settle, self.hands.ms + COMMIT_TIMEOUT_MS))
@@ -651,6 +653,9 @@ class Life:
             for each in self.all_models():
                 if each.partition is partition:
                     each.fails_acks()
+        if model is not None:
+            # The coordinator does not know yet.
+            self.settles(model, self.name(), "asked meanwhile")
         self.coordinator.leadership_changed(partition)  # type: ignore[arg-type]
         partition.fail_acks()
         if not self.stopped:
@@ -719,10 +724,13 @@ class Life:
             if model.state is ShardState.ACTIVE:
                 model.known = Counts().read(model.partition)
                 self.check_note(model)
+                self.loads += 1
                 if not breaks:
                     self.fails_to_write(model)
             else:
                 assert self.notes[model.partition.name].kind is DecisionKind.LOG
+
+        assert self.hands.passed.count("coordinator.loaded") == self.loads
 
     def check_note(self, model: Model) -> None:
         note, partition = self.notes[model.partition.name], model.partition
