@@ -20,6 +20,7 @@
 #   make suite                   fault injection with checked histories; SUITE=regression or nightly
 #   make mutants MINUTES=20      mutation tests of the cores; SEED=1 ROOMS="storage kraft/raft"
 #   make attack                  cost of hostile clients
+#   make scale PARTITIONS=30000  memory, failover, stop and start of a cluster with many partitions
 
 DATA ?= .cluster
 BASE_PORT ?=
@@ -31,6 +32,7 @@ ROOMS ?=
 MINUTES ?=
 SAMPLE ?=
 SEED ?=
+PARTITIONS ?=
 
 # The first Python of at least 3.11 that can make a virtual environment.
 PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
@@ -40,10 +42,10 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 BARNABAS := $(BIN)/barnabas cluster
 
-.PHONY: settings map package-test distclean demo-page pipeline-demo page-test spark-test up down status clean demo check test compat kafka-tests lock docker-test simulate suite attack mutants help features diagrams bench compiled
+.PHONY: settings map package-test distclean demo-page pipeline-demo page-test spark-test up down status clean demo check test compat kafka-tests lock docker-test simulate suite attack scale mutants help features diagrams bench compiled
 
 help:
-	@sed -n '3,25s/^# \{0,1\}//p' Makefile
+	@sed -n '3,26s/^# \{0,1\}//p' Makefile
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (Debian: apt install python3-venv)"; exit 1; }
@@ -175,6 +177,10 @@ compiled: .venv/installed-dev
 
 bench: .venv/installed-compat
 	@bench/run.sh
+
+scale: .venv/installed-dev
+	@$(BIN)/python bench/scale.py $(if $(BASE_PORT),--base-port $(BASE_PORT)) \
+		$(if $(PARTITIONS),--partitions $(PARTITIONS)) $(ARGS)
 
 attack: .venv/installed-dev
 	@$(BIN)/python jepsen-style attack $(if $(BASE_PORT),--base-port $(BASE_PORT)) $(ARGS)

@@ -55,7 +55,7 @@ Jobs = Mapping[str, Callable[[str], object]]
 """Jobs by name; each gets the topic."""
 
 
-# What is there to be read
+# Input
 
 
 class Topics:
@@ -90,7 +90,7 @@ class Topics:
         trio.run(send)
 
 
-# What is measured
+# Measurements
 
 
 class Bench:
@@ -242,7 +242,7 @@ def started(options: argparse.Namespace, results: Results) -> Any:
     return session
 
 
-# What was measured
+# Results
 
 
 def table(files: Sequence[str]) -> list[str]:

@@ -17,6 +17,7 @@ from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopic
 from barnabas.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from barnabas.protocol.schema import decode, decode_prefix, encode
 from barnabas.runtime.background import Background
+from barnabas.runtime.backoff import doubled_ms
 from barnabas.runtime.world import Clock
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class AutoTopics:
         self._settings = settings
         self._under_way: dict[str, None] = {}
         self._failed: dict[str, tuple[int, int]] = {}
-        """Topics that could not be created: last backoff, and when it ends, in milliseconds."""
+        """Topics that could not be created: failures in a row, and the end of the backoff in milliseconds."""
 
     def create(self, names: Sequence[str]) -> None:
         """Begin to create the topics, at most MAX_UNDER_WAY of them; returns at once. The client's next Metadata
@@ -101,8 +102,9 @@ class AutoTopics:
 
     def _back_off(self, name: str) -> None:
         """Clients retry at once; a backoff here spares the controller and the log."""
-        backoff_ms = min(2 * self._failed.pop(name, (FIRST_BACKOFF_MS // 2, 0))[0], MAX_BACKOFF_MS)
-        self._failed[name] = (backoff_ms, self._clock.now_ms() + backoff_ms)
+        failures = self._failed.pop(name, (0, 0))[0]
+        until_ms = self._clock.now_ms() + doubled_ms(FIRST_BACKOFF_MS, MAX_BACKOFF_MS, failures)
+        self._failed[name] = (failures + 1, until_ms)
         if len(self._failed) > MAX_REMEMBERED:
             del self._failed[next(iter(self._failed))]
 

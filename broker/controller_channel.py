@@ -7,11 +7,12 @@ retried until the deadline, as Kafka's NodeToControllerChannelManager does.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 import trio
 
+from barnabas.kraft.node_address import NodeAddress
+from barnabas.kraft.quorum_endpoints import QuorumEndpointsSource
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.runtime.channel import Channel, ChannelError, UnsupportedVersion
 from barnabas.runtime.world import World
@@ -31,18 +32,16 @@ class ControllerCalls(Protocol):
 class ControllerChannel:
     """At most one connection at a time, to the active controller."""
 
-    def __init__(
-        self, world: World, nursery: trio.Nursery, endpoints: Mapping[int, tuple[str, int]], client_id: str
-    ) -> None:
-        """`endpoints`: controller id to (host, port)."""
+    def __init__(self, world: World, nursery: trio.Nursery, quorum: QuorumEndpointsSource, client_id: str) -> None:
         self._world = world
         self._nursery = nursery
-        self._endpoints = endpoints
+        self._quorum = quorum
         self._client_id = client_id
         self._leader_id: int | None = None
         self._leader_changed = trio.Event()
         self._channel: Channel | None = None
         self._channel_leader_id: int | None = None
+        self._channel_address: NodeAddress | None = None
 
     @property
     def leader_id(self) -> int | None:
@@ -73,12 +72,13 @@ class ControllerChannel:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no answer from the active controller in {timeout_ms} ms")
 
     async def _try_once(self, request: Any, timeout_ms: int) -> Any | None:
-        leader_id = self._leader_id
         changed = self._leader_changed
-        if leader_id is None or leader_id not in self._endpoints:
+        known = self._quorum.quorum_endpoints()
+        leader_id = known.leader_id
+        if leader_id is None or known.leader is None:
             await changed.wait()
             return None
-        channel = self._channel_to(leader_id)
+        channel = self._channel_to(leader_id, known.leader)
         try:
             response = await channel.call(request, timeout_ms=timeout_ms)
         except UnsupportedVersion as error:
@@ -93,12 +93,11 @@ class ControllerChannel:
             await changed.wait()
         return None
 
-    def _channel_to(self, leader_id: int) -> Channel:
-        if self._channel is None or self._channel_leader_id != leader_id:
+    def _channel_to(self, leader_id: int, address: NodeAddress) -> Channel:
+        if self._channel is None or (self._channel_leader_id, self._channel_address) != (leader_id, address):
             self._close_channel()
-            host, port = self._endpoints[leader_id]
-            self._channel = Channel(self._world, self._nursery, host, port, client_id=self._client_id)
-            self._channel_leader_id = leader_id
+            self._channel = Channel(self._world, self._nursery, address.host, address.port, client_id=self._client_id)
+            self._channel_leader_id, self._channel_address = leader_id, address
         return self._channel
 
     def _close_channel(self) -> None:

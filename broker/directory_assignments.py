@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import trio
 
@@ -33,6 +34,18 @@ class DirectoryAssignments:
         self._controller = controller
         self._lifecycle = lifecycle
         self._bell = trio.Event()
+        self._accepted: dict[tuple[bytes, int], Callable[[], None]] = {}
+
+    def assign(
+        self, key: tuple[bytes, int], directory_id: bytes, accepted: Callable[[], None] | None = None
+    ) -> None:
+        """Report that the replica of partition `key` is, or is about to be, in this directory. `accepted` is called
+        when the controller has recorded it, unless another directory is reported before."""
+        self._store.misplaced[key] = directory_id
+        self._accepted.pop(key, None)
+        if accepted is not None:
+            self._accepted[key] = accepted
+        self.look()
 
     def look(self) -> None:
         """To be called when partitions were opened: some may be in another directory than the metadata says."""
@@ -74,8 +87,18 @@ class DirectoryAssignments:
         if response.error_code != ErrorCode.NONE:
             log.warning("the controller refused log directories: %s", error_code(response.error_code).name)
             return False
+        refused = {
+            (topic.topic_id, each.partition_index)
+            for answer in response.directories
+            for topic in answer.topics
+            for each in topic.partitions
+            if each.error_code != ErrorCode.NONE
+        }
         for key, directory_id in asked.items():
             # An error for a single partition means that it was deleted or moved: the metadata log will say so.
             if self._store.misplaced.get(key) == directory_id:
                 del self._store.misplaced[key]
+                accepted = self._accepted.pop(key, None)
+                if accepted is not None and key not in refused:
+                    accepted()
         return True

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from barnabas.broker.apis.acls import describe_acls
+from barnabas.broker.apis.alter_replica_log_dirs import AlterLogDirsPorts, alter_replica_log_dirs
 from barnabas.broker.apis.api_versions import ApiVersionsPorts, api_versions
 from barnabas.broker.apis.classic_groups import heartbeat, join_group, leave_group, sync_group
 from barnabas.broker.apis.configs import ConfigPorts, describe_configs, incremental_alter_configs, list_config_resources
@@ -19,17 +20,12 @@ from barnabas.broker.apis.fetch import FetchPorts, fetch
 from barnabas.broker.apis.find_coordinator import FindCoordinatorPorts, find_coordinator
 from barnabas.broker.apis.group_admin import consumer_group_describe, delete_groups, describe_groups, list_groups
 from barnabas.broker.apis.group_calls import GroupShards
-from barnabas.broker.apis.group_offsets import (
-    TransactionalOffsetPorts,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-    txn_offset_commit,
-)
+from barnabas.broker.apis.group_offsets import TransactionalOffsetPorts, offset_commit, offset_delete, txn_offset_commit
 from barnabas.broker.apis.list_offsets import list_offsets, offset_for_leader_epoch
 from barnabas.broker.apis.log_dirs import LogDirPorts, describe_log_dirs
 from barnabas.broker.apis.markers import MarkerPorts, write_txn_markers
 from barnabas.broker.apis.metadata import MetadataPorts, metadata
+from barnabas.broker.apis.offset_fetch import offset_fetch
 from barnabas.broker.apis.partition_lookup import PartitionLookup
 from barnabas.broker.apis.produce import produce
 from barnabas.broker.apis.produce_request import ProducePorts
@@ -85,6 +81,7 @@ class DataPorts:
     fetch: FetchPorts
     delete_records: DeleteRecordsPorts
     log_dirs: LogDirPorts
+    alter_log_dirs: AlterLogDirsPorts
 
 
 def data_handlers(ports: DataPorts) -> Handlers:
@@ -96,6 +93,7 @@ def data_handlers(ports: DataPorts) -> Handlers:
         ApiKey.DELETE_RECORDS: partial(delete_records, ports.delete_records),
         ApiKey.DESCRIBE_PRODUCERS: partial(describe_producers, ports.lookup),
         ApiKey.DESCRIBE_LOG_DIRS: partial(describe_log_dirs, ports.log_dirs),
+        ApiKey.ALTER_REPLICA_LOG_DIRS: partial(alter_replica_log_dirs, ports.alter_log_dirs),
     }
 
 

@@ -15,23 +15,27 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Collection, Iterator, Sequence
 
+from barnabas.broker.fetch_context import ErrorContext, FetchContext, IncrementalContext, InSteps, at_once
+from barnabas.broker.fetch_session import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    LAST_EPOCH,
+    WANTED_IN_A_STEP,
+    Answer,
+    CachedPartition,
+    FetchSession,
+    PartitionKey,
+    SessionValue,
+    Wanted,
+    next_epoch,
+)
 from barnabas.protocol.errors import ErrorCode
-from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
+from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.runtime.world import Chance
 
-NO_SESSION = 0
-INITIAL_EPOCH = 0
-"""Session epoch of a full request that opens a session."""
-FINAL_EPOCH = -1
-"""Session epoch of a full request without a session; it closes the session that it names."""
-LAST_EPOCH = 0x7FFFFFFF
 TOPIC_IDS_FROM_VERSION = 13
-
-WANTED_IN_A_STEP = 500
-"""Partitions of a request that one step handles."""
 
 PARTITION_BYTES = 640
 """Memory of one partition in a session, with its places in the indexes."""
@@ -39,200 +43,12 @@ PARTITION_BYTES = 640
 MAX_PARTITIONS = 1 << 17
 """Default limit of the partitions of all sessions together."""
 
-TopicKey = bytes | str
-"""A topic's id from Fetch v13 on, its name before."""
-PartitionKey = tuple[TopicKey, int]
-Wanted = tuple[TopicKey, FetchPartition]
-Answer = tuple[TopicKey, PartitionData]
-
-T = TypeVar("T")
-InSteps = Generator[None, Any, T]
-"""Work in steps, with its result; the event loop runs between two steps."""
-
-
-def next_epoch(epoch: int) -> int:
-    """The last epoch is followed by 1: 0 would open a new session."""
-    return 1 if epoch == LAST_EPOCH else epoch + 1
-
-
-def session_key(session_id: int) -> PartitionKey:
-    """The purgatory key of a session's waiting fetch: the session knows the partitions. (No topic has an empty
-    name.)"""
-    return "", session_id
-
-
-class _CachedPartition:
-    """One partition of a session: the last request for it, and what the last response said of it."""
-
-    __slots__ = ("high_watermark", "log_start_offset", "topic", "wanted")
-
-    def __init__(self, topic: TopicKey, wanted: FetchPartition) -> None:
-        self.topic = topic
-        self.wanted = wanted
-        self.high_watermark = -1
-        self.log_start_offset = -1
-
-    def asks(self, wanted: FetchPartition) -> None:
-        """Record a new request for this partition. Only a fetcher that continues from a later offset in the same leader
-        epoch is known to have processed the last response: a follower that truncates its log, or learns of a new epoch
-        first, has dropped it.
-        """
-        before, self.wanted = self.wanted, wanted
-        if wanted.fetch_offset <= before.fetch_offset or wanted.current_leader_epoch != before.current_leader_epoch:
-            self.high_watermark = -1
-
-    def is_news(self, data: PartitionData) -> bool:
-        """True if a response has to contain `data`."""
-        return bool(
-            data.records
-            or data.high_watermark != self.high_watermark
-            or data.log_start_offset != self.log_start_offset
-            or _must_be_repeated(data)
-        )
-
-    def sent(self, data: PartitionData) -> None:
-        # After an error nothing counts as known, so that the partition is news when the error is gone.
-        self.high_watermark = data.high_watermark if data.error_code == 0 else -1
-        self.log_start_offset = data.log_start_offset
-
-
-# (is a follower's, partitions, id): a session may be evicted for one that is greater in this order.
-_Value = tuple[bool, int, int]
-
-
-class _Session:
-    __slots__ = (
-        "created_ms",
-        "epoch",
-        "fresh",
-        "id",
-        "last_used_ms",
-        "listed_as_old",
-        "listed_value",
-        "moved",
-        "partitions",
-        "privileged",
-        "uses_topic_ids",
-    )
-
-    def __init__(self, session_id: int, privileged: bool, uses_topic_ids: bool, now_ms: int) -> None:
-        self.id = session_id
-        self.privileged = privileged
-        self.uses_topic_ids = uses_topic_ids
-        self.created_ms = now_ms
-        self.last_used_ms = now_ms
-        self.epoch = next_epoch(INITIAL_EPOCH)
-        # In the order in which they are read: one that had data moves to the end, so that none starves (RP-05).
-        self.partitions: dict[PartitionKey, _CachedPartition] = {}
-        # Partitions that have to be checked, in this order.
-        self.moved: dict[PartitionKey, None] = {}
-        # Partitions that moved since the waiting request checked them. Each request has a dict of its own.
-        self.fresh: dict[PartitionKey, None] = {}
-        # The entry in the lists of evictable sessions.
-        self.listed_value: _Value | None = None
-        self.listed_as_old = False
-
-    @property
-    def value(self) -> _Value:
-        return (self.privileged, len(self.partitions), self.id)
-
-    def asks(self, key: PartitionKey, wanted: FetchPartition) -> None:
-        cached = self.partitions.get(key)
-        if cached is None:
-            self.partitions[key] = _CachedPartition(key[0], wanted)
-        else:
-            cached.asks(wanted)
-        self.moved[key] = None
-
-    def forgets(self, key: PartitionKey) -> None:
-        self.partitions.pop(key, None)
-        self.moved.pop(key, None)
-
-
-def _must_be_repeated(data: PartitionData) -> bool:
-    """True if this answer is sent with every response until the fetcher reacts: a consumer that cannot reach its
-    preferred replica fetches from the leader again, and does not name the partition.
-    """
-    return bool(data.error_code != 0 or data.preferred_read_replica >= 0 or data.diverging_epoch.epoch >= 0)
-
-
-def at_once(steps: Generator[Any, Any, T]) -> T:
-    """Run all steps now."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-
 
 def _wanted(request: FetchRequest, uses_topic_ids: bool) -> Iterator[Wanted]:
     for topic in request.topics:
         key = topic.topic_id if uses_topic_ids else topic.topic
         for partition in topic.partitions:
             yield key, partition
-
-
-class FetchContext:
-    """One fetch request: full and without a session, unless a subclass differs."""
-
-    error = ErrorCode.NONE
-    """If set, the whole response is this error."""
-    session_id = NO_SESSION
-    """The session id of the response; valid after `finish`."""
-
-    is_incremental = False
-    """True if `to_read` may be smaller than `wanted`, and grow while the request waits."""
-
-    def __init__(self, wanted: Sequence[Wanted]) -> None:
-        self._wanted = wanted
-
-    @property
-    def wants_session(self) -> bool:
-        """True if `finish` may create a session."""
-        return False
-
-    @property
-    def wanted(self) -> Sequence[Wanted]:
-        """All partitions of the request and its session."""
-        return self._wanted
-
-    @property
-    def to_read(self) -> Sequence[Wanted]:
-        """The part of `wanted` that may have news, in the order in which it is to be read."""
-        return self._wanted
-
-    def take_moved(self) -> Sequence[Wanted]:
-        """The part of `to_read` that changed since the request arrived, or since the last call. Only if the context is
-        incremental.
-        """
-        return ()
-
-    def finish(
-        self, answers: Sequence[Answer], now_ms: int, left_open: Collection[PartitionKey] = ()
-    ) -> Sequence[Answer]:
-        """Takes an answer for each of `to_read` and returns those that have to be sent. Call once.
-
-        The next request checks the partitions in `left_open` again, even if nothing changes in them.
-        """
-        return at_once(self.finishing(answers, now_ms, left_open))
-
-    def finishing(
-        self, answers: Sequence[Answer], now_ms: int, left_open: Collection[PartitionKey]
-    ) -> InSteps[Sequence[Answer]]:
-        """`finish` in steps."""
-        yield from ()
-        return answers
-
-    def has_news(self, answer: Answer) -> bool:
-        """True if `finish` would return this answer."""
-        return True
-
-
-class _ErrorContext(FetchContext):
-    def __init__(self, error: ErrorCode) -> None:
-        super().__init__(())
-        self.error = error
 
 
 class _FullContext(FetchContext):
@@ -254,9 +70,9 @@ class _FullContext(FetchContext):
         self, answers: Sequence[Answer], now_ms: int, left_open: Collection[PartitionKey]
     ) -> InSteps[Sequence[Answer]]:
         sessions = self._sessions
-        partitions: dict[PartitionKey, _CachedPartition] = {}
+        partitions: dict[PartitionKey, CachedPartition] = {}
         for place, (key, wanted) in enumerate(self.wanted, 1):
-            partitions[key, wanted.partition] = _CachedPartition(key, wanted)
+            partitions[key, wanted.partition] = CachedPartition(key, wanted)
             if place % WANTED_IN_A_STEP == 0:
                 yield None
         for place, (key, data) in enumerate(answers, 1):
@@ -280,81 +96,6 @@ class _FullContext(FetchContext):
         return answers
 
 
-class _IncrementalContext(FetchContext):
-    """Reads the partitions of the session that may have news."""
-
-    is_incremental = True
-
-    def __init__(self, session: _Session) -> None:
-        super().__init__(())
-        self._session = session
-        self._epoch = session.epoch
-        self._fresh = session.fresh = {}
-        self.session_id = session.id
-
-    @property
-    def wanted(self) -> Sequence[Wanted]:
-        return [(cached.topic, cached.wanted) for cached in self._session.partitions.values()]
-
-    @property
-    def to_read(self) -> Sequence[Wanted]:
-        partitions = self._session.partitions
-        return [(key[0], partitions[key].wanted) for key in self._session.moved if key in partitions]
-
-    def take_moved(self) -> Sequence[Wanted]:
-        partitions = self._session.partitions
-        moved = [(key[0], partitions[key].wanted) for key in self._fresh if key in partitions]
-        self._fresh.clear()
-        return moved
-
-    def finishing(
-        self, answers: Sequence[Answer], now_ms: int, left_open: Collection[PartitionKey]
-    ) -> InSteps[Sequence[Answer]]:
-        session = self._session
-        news = []
-        served: list[PartitionKey] = []
-        for place, answer in enumerate(answers):
-            if place % WANTED_IN_A_STEP == 0 and place > 0:
-                yield None
-            if session.epoch != self._epoch:
-                break
-            if self._take_in(answer, left_open, served):
-                news.append(answer)
-        if session.epoch != self._epoch:
-            # Another request used the session while this one waited: this one is a duplicate.
-            self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
-            return ()
-        # Partitions without records come before those with records, or a large partition would starve the others.
-        session.moved.update(dict.fromkeys(served))
-        return news
-
-    def _take_in(self, answer: Answer, left_open: Collection[PartitionKey], served: list[PartitionKey]) -> bool:
-        """Record an answer; returns whether it is to be sent."""
-        partitions, moved = self._session.partitions, self._session.moved
-        data = answer[1]
-        key = (answer[0], data.partition_index)
-        moved.pop(key, None)
-        cached = partitions.get(key)
-        if cached is None:
-            return False
-        # The fetcher gets the same again until it fetches from a later offset.
-        if data.records:
-            served.append(key)
-        elif _must_be_repeated(data) or key in left_open or key in self._fresh:
-            moved[key] = None
-        if not cached.is_news(data):
-            return False
-        cached.sent(data)
-        if data.records:
-            del partitions[key]
-            partitions[key] = cached
-        return True
-
-    def has_news(self, answer: Answer) -> bool:
-        cached = self._session.partitions.get((answer[0], answer[1].partition_index))
-        return cached is not None and cached.is_news(answer[1])
-
-
 class FetchSessions:
     """All sessions of a broker."""
 
@@ -372,17 +113,17 @@ class FetchSessions:
         self._max_partitions = max_partitions
         self._eviction_ms = eviction_ms
         # Least recently used first.
-        self._sessions: dict[int, _Session] = {}
+        self._sessions: dict[int, FetchSession] = {}
         # Sessions by partition, then by session id.
-        self._watching: dict[PartitionKey, dict[int, _Session]] = {}
+        self._watching: dict[PartitionKey, dict[int, FetchSession]] = {}
         # Sorted by value: sessions that any new session may evict, and those that only a follower's may.
-        self._evictable_by_all: list[_Value] = []
-        self._evictable_by_followers: list[_Value] = []
+        self._evictable_by_all: list[SessionValue] = []
+        self._evictable_by_followers: list[SessionValue] = []
         self.evictions = 0
         self.cached_partitions = 0
         """Partitions of all sessions together."""
         # Partitions of removed sessions, still in `_watching`: they are removed from it a few at a time.
-        self._left: deque[tuple[_Session, PartitionKey]] = deque()
+        self._left: deque[tuple[FetchSession, PartitionKey]] = deque()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -412,29 +153,29 @@ class FetchSessions:
                 return FetchContext(wanted)
             return _FullContext(self, wanted, uses_topic_ids, from_follower)
         if session is None:
-            return _ErrorContext(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            return ErrorContext(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != epoch:
-            return _ErrorContext(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+            return ErrorContext(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
-            return _ErrorContext(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+            return ErrorContext(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         # From here on no other request can continue the session with this epoch.
         session.epoch = next_epoch(epoch)
         yield from self._update(session, request)
         if not self._has(session):
-            return _ErrorContext(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            return ErrorContext(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != next_epoch(epoch):
-            return _ErrorContext(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+            return ErrorContext(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if not session.partitions:
             self._remove(session)
             return FetchContext(())
         self._touch(session, now_ms)
-        return _IncrementalContext(session)
+        return IncrementalContext(session)
 
     def open_none(self, request: FetchRequest, uses_topic_ids: bool) -> InSteps[FetchContext]:
         """The context of a request that names too many partitions for a session, made in steps. The client has to name
         all of them in its next request."""
         if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
-            return _ErrorContext(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            return ErrorContext(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session = self._sessions.get(request.session_id)
         if session is not None:
             self._remove(session)
@@ -462,7 +203,7 @@ class FetchSessions:
                 interested += watching
         return interested
 
-    def _update(self, session: _Session, request: FetchRequest) -> InSteps[None]:
+    def _update(self, session: FetchSession, request: FetchRequest) -> InSteps[None]:
         steps = 0
         for topic_key, wanted in _wanted(request, session.uses_topic_ids):
             key = (topic_key, wanted.partition)
@@ -490,20 +231,20 @@ class FetchSessions:
                     if not self._has(session):
                         return
 
-    def _has(self, session: _Session) -> bool:
+    def _has(self, session: FetchSession) -> bool:
         return self._sessions.get(session.id) is session
 
     @property
     def has_places(self) -> bool:
         return self._max_sessions > 0
 
-    def _watch(self, session: _Session, key: PartitionKey) -> None:
+    def _watch(self, session: FetchSession, key: PartitionKey) -> None:
         watching = self._watching.get(key)
         if watching is None:
             watching = self._watching[key] = {}
         watching[session.id] = session
 
-    def _unwatch(self, session: _Session, key: PartitionKey) -> None:
+    def _unwatch(self, session: FetchSession, key: PartitionKey) -> None:
         watching = self._watching.get(key)
         if watching is not None and watching.get(session.id) is session and key not in session.partitions:
             del watching[session.id]
@@ -515,7 +256,7 @@ class FetchSessions:
         for _ in range(min(len(self._left), 2 * WANTED_IN_A_STEP)):
             self._unwatch(*self._left.popleft())
 
-    def _create(self, privileged: bool, uses_topic_ids: bool, size: int, now_ms: int) -> _Session | None:
+    def _create(self, privileged: bool, uses_topic_ids: bool, size: int, now_ms: int) -> FetchSession | None:
         """None if the cache is full of sessions that may not be evicted, or if the session would be empty."""
         if size == 0 or self._max_sessions == 0:
             return None
@@ -528,7 +269,7 @@ class FetchSessions:
             session_id = self._chance.randrange(1, LAST_EPOCH)
             if session_id not in self._sessions:
                 break
-        session = _Session(session_id, privileged, uses_topic_ids, now_ms)
+        session = FetchSession(session_id, privileged, uses_topic_ids, now_ms)
         self._sessions[session_id] = session
         self.cached_partitions += size
         return session
@@ -536,7 +277,7 @@ class FetchSessions:
     def _most_partitions(self, privileged: bool) -> int:
         return self._max_partitions * (2 if privileged else 1)
 
-    def _make_room_for(self, newcomer: _Value, now_ms: int) -> bool:
+    def _make_room_for(self, newcomer: SessionValue, now_ms: int) -> bool:
         """Push out sessions until the partitions of a newcomer fit; False if they do not."""
         privileged, size, _ = newcomer
         if size > self._most_partitions(privileged):
@@ -546,7 +287,7 @@ class FetchSessions:
                 break
         return self.cached_partitions + size <= self._most_partitions(privileged)
 
-    def _evict_for(self, newcomer: _Value, now_ms: int) -> bool:
+    def _evict_for(self, newcomer: SessionValue, now_ms: int) -> bool:
         """Evict a session that was idle for too long; otherwise the least valuable evictable one, if it has less value
         than the new one."""
         oldest = next(iter(self._sessions.values()))
@@ -559,7 +300,7 @@ class FetchSessions:
         self.evictions += 1
         return True
 
-    def _remove(self, session: _Session) -> None:
+    def _remove(self, session: FetchSession) -> None:
         del self._sessions[session.id]
         self._unlist(session)
         partitions, session.partitions, session.moved = session.partitions, {}, {}
@@ -567,7 +308,7 @@ class FetchSessions:
         self._left.extend((session, key) for key in partitions)
         self._unwatch_some()
 
-    def _touch(self, session: _Session, now_ms: int) -> None:
+    def _touch(self, session: FetchSession, now_ms: int) -> None:
         session.last_used_ms = now_ms
         del self._sessions[session.id]
         self._sessions[session.id] = session
@@ -583,28 +324,14 @@ class FetchSessions:
         if old:
             insort(self._evictable_by_all, value)
 
-    def _unlist(self, session: _Session) -> None:
+    def _unlist(self, session: FetchSession) -> None:
         if session.listed_value is not None:
             _discard(self._evictable_by_followers, session.listed_value)
             _discard(self._evictable_by_all, session.listed_value)
             session.listed_value = None
 
 
-def by_topic(
-    answers: Iterable[Answer], runs: list[tuple[TopicKey, list[PartitionData]]] | None = None
-) -> list[tuple[TopicKey, list[PartitionData]]]:
-    """Answers in their order, grouped where neighbours belong to one topic, as a response has them. They are appended
-    to `runs`, if given."""
-    runs = [] if runs is None else runs
-    for topic, data in answers:
-        if runs and runs[-1][0] == topic:
-            runs[-1][1].append(data)
-        else:
-            runs.append((topic, [data]))
-    return runs
-
-
-def _discard(values: list[_Value], value: _Value) -> None:
+def _discard(values: list[SessionValue], value: SessionValue) -> None:
     position = bisect_left(values, value)
     if position < len(values) and values[position] == value:
         del values[position]

@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from barnabas.broker.fetch_sessions import FetchSessions, PartitionKey, session_key
+from barnabas.broker.fetch_session import PartitionKey, session_key
+from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.purgatory import Purgatory
 from barnabas.broker.replication.partition import Partition
 

@@ -8,7 +8,7 @@ connection is refused, the controller knows that this process died.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -16,9 +16,15 @@ import trio
 
 from barnabas.broker.controller_channel import ControllerChannel
 from barnabas.kraft.full_directories import report_full
+from barnabas.kraft.metadata.features import announced_features, obstacle, unserved
 from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from barnabas.protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    Feature,
+)
 from barnabas.runtime.process import CannotRun
 from barnabas.runtime.world import World
 
@@ -47,6 +53,14 @@ class HeartbeatTimes:
     registration_timeout_ms: int
 
 
+def registered_features(ranges: Mapping[str, tuple[int, int]]) -> list[Feature]:
+    """Feature ranges in the form of a registration."""
+    return [
+        Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
+        for name, (lowest, highest) in sorted(ranges.items())
+    ]
+
+
 class RegistrationRefused(CannotRun):
     """The controller refuses this broker (wrong cluster id, unsupported features): a restart would not help."""
 
@@ -63,6 +77,8 @@ class BrokerLifecycle:
     """Last offset of the metadata log that this broker has applied."""
     offline_directories: Callable[[], list[bytes]]
     full_directories: Callable[[], list[bytes]] = list
+    cordoned_directories: Callable[[], list[bytes] | None] = lambda: None
+    """None as long as this broker does not know its configs (KIP-1066)."""
 
     broker_epoch: int = -1
     state: BrokerState = BrokerState.STARTING
@@ -73,6 +89,7 @@ class BrokerLifecycle:
     unfenced_once: trio.Event = field(default_factory=trio.Event)
     may_shut_down: trio.Event = field(default_factory=trio.Event)
     _ready_to_unfence: bool = False
+    _registers_again: bool = False
     _wake: trio.Event = field(default_factory=trio.Event)
 
     def ready_to_unfence(self) -> None:
@@ -83,6 +100,11 @@ class BrokerLifecycle:
     def heartbeat_soon(self) -> None:
         """Send a heartbeat now: something changed that the controller waits for."""
         self._wake.set()
+
+    def register_again(self) -> None:
+        """Send the registration of this incarnation once more: the metadata holds only a part of it."""
+        self._registers_again = True
+        self.heartbeat_soon()
 
     def metadata_advanced(self) -> None:
         """More of the metadata log was applied; a fenced broker may have caught up by it."""
@@ -111,6 +133,8 @@ class BrokerLifecycle:
         await self._register()
         while True:
             self._wake = trio.Event()
+            if self._registers_again:
+                await self._register_again()
             succeeded = await self._heartbeat()
             if self.state is BrokerState.SHUTTING_DOWN:
                 return
@@ -137,14 +161,59 @@ class BrokerLifecycle:
             if response.error_code == ErrorCode.NONE:
                 break
             refusal = error_code(response.error_code)
+            finalized: Mapping[str, int] = {}
+            if refusal is ErrorCode.UNSUPPORTED_VERSION:
+                finalized = await self._finalized_features()
+                if self._announce_unserved(finalized):
+                    continue
             if refusal in (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.UNSUPPORTED_VERSION):
-                raise RegistrationRefused(f"the controller refused to register this broker: {refusal.name}")
+                reason = obstacle(finalized) or ""
+                raise RegistrationRefused(
+                    f"the controller refused to register this broker: {refusal.name}{reason and f' ({reason})'}"
+                )
             # DUPLICATE_BROKER_REGISTRATION: the session of this broker's previous incarnation has not ended yet.
             log.info("registration refused, retrying: %s", refusal.name)
             await trio.sleep(RETRY_BACKOFF_MS / 1000)
         self.broker_epoch = response.broker_epoch
         log.info("registered with broker epoch %d", self.broker_epoch)
         self.registered.set()
+
+    async def _finalized_features(self) -> Mapping[str, int]:
+        """The levels that the cluster has finalised, as the active controller reports them; none if it does not."""
+        request = ApiVersionsRequest(client_software_name="barnabas", client_software_version="1")
+        try:
+            response: ApiVersionsResponse = await self.controller.call(request, timeout_ms=REGISTRATION_ATTEMPT_MS)
+        except KafkaError as error:
+            log.info("the controller did not report its features: %s", error)
+            return {}
+        return {it.name: it.max_version_level for it in response.finalized_features}
+
+    def _announce_unserved(self, finalized: Mapping[str, int]) -> bool:
+        """Announce levels that the cluster has finalised and that this broker can live with though it does not serve
+        such groups; False if they were announced already."""
+        ranges = announced_features(finalized)
+        announced = {it.name: (it.min_supported_version, it.max_supported_version) for it in self.registration.features}
+        if ranges == announced:
+            return False
+        for line in unserved(finalized):
+            log.warning("%s", line)
+        self.registration.features = registered_features(ranges)
+        return True
+
+    async def _register_again(self) -> None:
+        """Report the log directories to a cluster whose metadata.version can hold them now (KIP-858)."""
+        try:
+            response: BrokerRegistrationResponse = await self.controller.call(
+                self.registration, timeout_ms=REGISTRATION_ATTEMPT_MS
+            )
+        except KafkaError as error:
+            log.warning("registration failed: %s", error)
+            return
+        if response.error_code == ErrorCode.NONE:
+            self._registers_again = False
+            log.info("registered again with broker epoch %d", response.broker_epoch)
+        else:
+            log.warning("registration refused: %s", error_code(response.error_code).name)
 
     async def _heartbeat(self) -> bool:
         """One exchange; False if it failed."""
@@ -156,6 +225,7 @@ class BrokerLifecycle:
             want_fence=not self._ready_to_unfence,
             want_shut_down=shutting_down,
             offline_log_dirs=self.offline_directories(),
+            cordoned_log_dirs=self.cordoned_directories(),
         )
         report_full(request, self.full_directories())
         sent_ms = self.world.monotonic.now_ms()

@@ -19,7 +19,7 @@ from barnabas.protocol.errors import KafkaError
 from barnabas.runtime.world import World
 from barnabas.storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from barnabas.storage.cleaner import CannotClean, CleanerSettings, CleaningAborted, LogCleaning, dirtiest
-from barnabas.storage.cleaning import Event, Extent, Phase, Throttle
+from barnabas.storage.cleaning import Backlog, Event, Extent, Phase, Throttle
 from barnabas.storage.indexes import CorruptIndex
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.shortage import is_shortage
@@ -61,7 +61,11 @@ class LogCleaner:
         """The log to clean next, already marked as being cleaned."""
         if self._store.is_closing:
             return None
-        found = dirtiest(self._store.directories.logs.values(), self._world.wall_clock.now_ms())
+        self._work.backlog = backlog = Backlog()
+        directories = self._store.directories
+        # A log that moves to another directory is cleaned there.
+        logs = [each for key, each in directories.logs.items() if key not in directories.futures.logs]
+        found = dirtiest(logs, self._world.wall_clock.now_ms(), backlog)
         if found is not None:
             found[0].cleaning.move(Event.BEGIN)
         return found
@@ -120,7 +124,9 @@ class LogCleaner:
         work.bytes_before += cleaning.bytes_before
         work.bytes_after += cleaning.bytes_after
         work.seconds += spent_ms / 1000
-        work.map_utilization = cleaning.map_utilization
+        work.map_utilization = 100 * cleaning.map_utilization
+        work.last_seconds = spent_ms / 1000
+        work.last_recopied = 100 * cleaning.bytes_after / max(1, cleaning.bytes_before)
 
     def _failed(self, partition_log: PartitionLog, error: Exception) -> None:
         name = f"{partition_log.topic}-{partition_log.partition}"

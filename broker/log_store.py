@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import trio
@@ -22,7 +23,7 @@ from barnabas.settings.topic import TopicConfig
 from barnabas.storage.directories import ConfigOf, LogDirectories
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.log_dir_work import DirectoryFailure, NewLog, OpenLog
-from barnabas.storage.log_directory import LogDirectoryError
+from barnabas.storage.log_directory import LogDirectory, LogDirectoryError
 from barnabas.storage.shortage import is_shortage
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,8 @@ class LogStore:
         """True if no new work on a log may begin."""
         self.making = trio.Lock()
         """Held while logs are created or settled, one at a time."""
+        self.preferred: dict[tuple[str, int], bytes] = {}
+        """(topic, partition) to the directory in which a replica is to be created, as AlterReplicaLogDirs asked."""
         self.postponed: dict[tuple[bytes, int], NewLog] = {}
         """(topic id, partition) of logs that could not be created because of a full disk or a lack of descriptors."""
 
@@ -80,22 +83,34 @@ class LogStore:
             recovery_point=opened.recovery_point,
         )
 
-    def put_aside_strays(self, image: MetadataImage, node_id: int) -> None:
-        """Rename logs of partitions that this broker no longer has; their bytes are kept."""
-        for (topic, index), partition_log in list(self.directories.logs.items()):
+    def settle_copies(self, image: MetadataImage, node_id: int) -> None:
+        """Finish moves between directories that were interrupted. Raises `LogDirectoryError`."""
+
+        def home_of(topic: str, index: int) -> bytes | None:
             known = image.topics.by_name.get(topic)
             placed = None if known is None else known.partitions.get(index)
-            ours = placed is not None and node_id in placed.replicas
-            if known is None or not ours or partition_log.topic_id not in (None, known.id):
-                log.warning("%s-%d is put aside: the metadata has no such replica on this broker", topic, index)
-                self.directories.mark_stray(topic, index, self._world.wall_clock.now_ms())
+            return None if placed is None or node_id not in placed.replicas else placed.directory_of(node_id)
+
+        self.directories.settle_copies(home_of, self._world.wall_clock.now_ms())
+
+    def put_aside_strays(self, image: MetadataImage, node_id: int) -> None:
+        """Rename logs of partitions that this broker no longer has; their bytes are kept."""
+        directories, now_ms = self.directories, self._world.wall_clock.now_ms()
+        for key, partition_log in list(directories.logs.items()):
+            if not _is_placed(image, node_id, partition_log):
+                log.warning("%s-%d is put aside: the metadata has no such replica on this broker", *key)
+                directories.mark_stray(*key, now_ms)
+        for key, partition_log in list(directories.futures.logs.items()):
+            if key not in directories.logs or not _is_placed(image, node_id, partition_log):
+                log.warning("the future log of %s-%d is put aside: its partition is not here", *key)
+                directories.drop_future(key, now_ms, stray=True)
 
     # -- logs of partitions
 
     async def make_logs(self, wanted: list[NewLog]) -> None:
         """Create the missing logs. `open_log` raises for those that could not be created."""
         async with self.making:
-            missing = [new for new in wanted if (new.topic, new.partition) not in self.directories.logs]
+            missing = [self._placed(new) for new in wanted if (new.topic, new.partition) not in self.directories.logs]
             try:
                 pieces = self.directories.make_work(missing, self._world.wall_clock.now_ms())
             except LogDirectoryError:
@@ -104,6 +119,10 @@ class LogStore:
                 result = await self._world.run_blocking(piece)
                 self.directories.adopt_new(piece, result)
                 self._note_postponed(piece.wanted, result)
+
+    def _placed(self, new: NewLog) -> NewLog:
+        preferred = self.preferred.pop((new.topic, new.partition), None)
+        return new if preferred is None else replace(new, directory_id=preferred)
 
     def _note_postponed(self, wanted: Sequence[NewLog], result: list[PartitionLog] | DirectoryFailure) -> None:
         short = isinstance(result, DirectoryFailure) and is_shortage(result.error)
@@ -186,6 +205,11 @@ class LogStore:
                 return directory.directory_id
         return ZERO_UUID
 
+    def directory_at(self, path: str) -> LogDirectory | None:
+        """The directory with replicas at `path`, online or not."""
+        wanted = path.rstrip("/")
+        return next((each for each in self.directories.with_replicas if each.path.rstrip("/") == wanted), None)
+
     @property
     def online_ids(self) -> list[bytes]:
         known = self.directories.with_replicas
@@ -199,3 +223,11 @@ class LogStore:
             for each in self.directories.with_replicas
             if each.failure is not None and each.directory_id is not None
         ]
+
+
+def _is_placed(image: MetadataImage, node_id: int, partition_log: PartitionLog) -> bool:
+    """True if the metadata has this replica on this broker."""
+    known = image.topics.by_name.get(partition_log.topic)
+    placed = None if known is None else known.partitions.get(partition_log.partition)
+    ours = placed is not None and node_id in placed.replicas
+    return known is not None and ours and partition_log.topic_id in (None, known.id)

@@ -13,10 +13,7 @@ from barnabas.kraft.metadata.image import EMPTY_IMAGE, MetadataImage
 from barnabas.kraft.metadata.loader import MetadataLoader
 from barnabas.kraft.metadata.snapshot import difference, image_to_records
 from barnabas.kraft.metadata_replica import MetadataReplica
-from barnabas.kraft.replica_config import ReplicaConfig
 from barnabas.protocol.schema import Message
-from barnabas.runtime.decisions import Decisions
-from barnabas.runtime.world import World
 
 
 class MetadataFollower:
@@ -28,16 +25,16 @@ class MetadataFollower:
 
     def __init__(
         self,
-        config: ReplicaConfig,
-        world: World,
         nursery: trio.Nursery,
-        decisions: Decisions,
         has_own_registration: Callable[[MetadataImage], bool],
         advanced: Callable[[], None],
+        *,
+        writes_snapshots: bool,
     ) -> None:
         """`has_own_registration`: whether an image contains this incarnation of the broker. `advanced` is called after
-        each step."""
-        self.replica = MetadataReplica(config, world, self, decisions)
+        each step. On a combined node the controller writes the snapshots."""
+        self._replica: MetadataReplica | None = None
+        self._writes_snapshots = writes_snapshots
         self.leader_changed: Callable[[int | None], None] = lambda leader_id: None
         """Called with the id of the quorum's new leader; None if there is none."""
         self.caught_up = trio.Event()
@@ -49,6 +46,15 @@ class MetadataFollower:
         self._publisher: MetadataPublisher | None = None
         """None until the logs on this broker are open, so that steps of the metadata may be applied."""
         self._snapshotting = False
+
+    def attach(self, replica: MetadataReplica) -> None:
+        """The replica whose listener this is; before it runs."""
+        self._replica = replica
+
+    @property
+    def replica(self) -> MetadataReplica:
+        assert self._replica is not None, "no replica was attached"
+        return self._replica
 
     @property
     def image(self) -> MetadataImage:
@@ -65,9 +71,6 @@ class MetadataFollower:
         self._publisher = publisher
         publisher.put(difference(EMPTY_IMAGE, self._loader.image))
 
-    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
-        await self.replica.run(task_status=task_status)
-
     # -- MetadataListener
 
     def handle_commit(self, batch: CommittedBatch) -> None:
@@ -77,10 +80,15 @@ class MetadataFollower:
                 batch.base_offset, batch.epoch, batch.append_time_ms, batch.records, continues=batch.continues
             )
         self._loader.last_offset = batch.last_offset
+        self.replica.snapshots.look_at(deltas)
         self._apply(deltas)
 
-    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> None:
-        self._apply([self._loader.handle_snapshot(records, offset, epoch, timestamp_ms)])
+    def handle_snapshot(
+        self, records: list[Message], offset: int, epoch: int, timestamp_ms: int, *, continues: bool
+    ) -> None:
+        delta = self._loader.handle_snapshot(records, offset, epoch, timestamp_ms, continues=continues)
+        if delta is not None:
+            self._apply([delta])
 
     def handle_leader_change(self, leader_id: int | None, epoch: int) -> None:
         self.leader_changed(leader_id)
@@ -94,12 +102,11 @@ class MetadataFollower:
         self._advanced()
         image = self._loader.image
         # A log from an earlier run may be due for a snapshot before any of it was read again.
-        may_snapshot = image.offset >= 0 and not self._snapshotting and not self._loader.in_transaction
-        if may_snapshot and self.replica.snapshots.is_due:
+        may_snapshot = self._writes_snapshots and not self._snapshotting and not self._loader.in_transaction
+        if may_snapshot and image.offset >= 0 and self.replica.snapshots.is_due:
             self._snapshotting = True
             self._nursery.start_soon(self._snapshot, image)
 
     async def _snapshot(self, image: MetadataImage) -> None:
-        records = image_to_records(image)
-        await self.replica.snapshots.create(records, image.offset, image.epoch, image.timestamp_ms)
+        await self.replica.snapshots.create(image_to_records(image), image.offset, image.epoch, image.timestamp_ms)
         self._snapshotting = False

@@ -1,8 +1,9 @@
 """Shell: publishes each step of the metadata to the parts of this broker, in order.
 
 Clients see a step at once. A step with new partitions waits until their logs are created, in a worker thread, and later
-steps wait behind it, so that no part acts on half a step or on steps out of order. Requests for such a partition are
-held meanwhile (`when_here` in `broker.dispatch`). A step that needs no log is published at once if none is waiting.
+steps wait behind it, so that no part acts on steps out of order. Requests for such a partition are held meanwhile
+(`when_here` in `broker.dispatch`). A step that needs no log is published at once if none is waiting. One that changes
+many partitions is published in several steps of the event loop.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ import trio
 
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.image import MetadataImage, TopicImage
+from barnabas.runtime.steps import Steps
 from barnabas.storage.log_dir_work import NewLog
+
+_OVER = object()
 
 
 class MetadataPublisher:
@@ -25,10 +29,10 @@ class MetadataPublisher:
         prepare: Callable[[MetadataDelta], list[NewLog]],
         make_logs: Callable[[list[NewLog]], Awaitable[None]],
         announce: Callable[[MetadataDelta], None],
-        publish: Callable[[MetadataDelta], None],
+        publish: Callable[[MetadataDelta], Steps],
     ) -> None:
         """`announce` is called for each step at once; `prepare` just before the logs that it returns are created and
-        the step is published.
+        the step is published. `publish` yields where other tasks may run.
         """
         self._announce = announce
         self._prepare = prepare
@@ -37,6 +41,8 @@ class MetadataPublisher:
         self._waiting: deque[MetadataDelta] = deque()
         """Steps in order; the logs of the first one are being created."""
         self._wanted: list[NewLog] = []
+        self._publishing: Steps | None = None
+        """The rest of the publication of the first one, if it has begun."""
         self._afterwards: list[Callable[[], None]] = []
         self._bell = trio.Event()
 
@@ -64,8 +70,10 @@ class MetadataPublisher:
         if not self._waiting:
             self._wanted = self._prepare(delta)
             if not self._wanted:
-                self._publish(delta)
-                return
+                self._publishing = self._publish(delta)
+                if next(self._publishing, _OVER) is _OVER:
+                    self._publishing = None
+                    return
             self._bell.set()
         self._waiting.append(delta)
 
@@ -77,7 +85,9 @@ class MetadataPublisher:
             while self._waiting:
                 if self._wanted:
                     await self._make_logs(self._wanted)
-                self._publish(self._waiting[0])
+                publishing, self._publishing = self._publishing or self._publish(self._waiting[0]), None
+                for _ in publishing:
+                    await trio.lowlevel.checkpoint()
                 self._waiting.popleft()
                 if self._waiting:
                     self._wanted = self._prepare(self._waiting[0])

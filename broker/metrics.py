@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from barnabas.broker.coordinator_metrics import lag_families
-from barnabas.broker.fetch_sessions import PartitionKey
+from barnabas.broker.fetch_session import PartitionKey
 from barnabas.broker.group_lag import GroupLag, GroupLags
 from barnabas.broker.lifecycle import BrokerLifecycle, BrokerState
 from barnabas.broker.metadata_cache import MetadataCache
@@ -155,14 +155,31 @@ def log_families(partitions: Partitions) -> Iterator[Family]:
     yield Family("gauge", "kafka_cluster_partition_insyncreplicascount", text, ("topic", "partition"), led)
 
 
-def cleaner_families(partitions: Partitions, directories: LogDirectories, work: CleanerWork) -> Iterator[Family]:
-    uncleanable = Counter(
-        partition.log.directory.rpartition("/")[0] for partition in partitions if partition.log.cleaning.problem
-    )
-    name, text = "kafka_log_logcleanermanager_uncleanable_partitions_count", "Logs that can no longer be compacted."
-    paths = [(directory.path,) for directory in directories.online]
-    yield Family("gauge", name, text, ("logDirectory",), [(each, uncleanable[each[0]]) for each in paths])
+def cleaner_families(directories: LogDirectories, work: CleanerWork) -> Iterator[Family]:
+    logs: Counter[str] = Counter()
+    size: Counter[str] = Counter()
+    for log in directories.logs.values():
+        if log.cleaning.problem:
+            directory = log.directory.rpartition("/")[0]
+            logs[directory] += 1
+            size[directory] += log.size_bytes
+    paths = [directory.path for directory in directories.online]
+    prefix = "kafka_log_logcleanermanager_"
+    for name, text, counts in (
+        ("uncleanable_partitions_count", "Logs that can no longer be compacted.", logs),
+        ("uncleanable_bytes", "Size of the logs that can no longer be compacted.", size),
+    ):
+        yield Family("gauge", prefix + name, text, ("logDirectory",), [((path,), counts[path]) for path in paths])
+    text = "The largest dirty part of a compacted log, in percent."
+    yield Family.of("gauge", prefix + "max_dirty_percent", text, 100 * work.backlog.dirty_ratio)
     prefix = "kafka_log_logcleaner_"
+    for name, text, last in (
+        ("max_buffer_utilization_percent", "Fill level of the last map of keys, in percent.", work.map_utilization),
+        ("cleaner_recopy_percent", "Bytes that the last compaction kept, in percent.", work.last_recopied),
+        ("max_clean_time_secs", "Duration of the last compaction.", work.last_seconds),
+        ("max_compaction_delay_secs", "Longest time beyond max.compaction.lag.ms.", work.backlog.overdue_ms / 1000),
+    ):
+        yield Family.of("gauge", prefix + name, text, last)
     for name, text, value in (
         ("cleanings", "Completed compactions of a log.", work.cleanings),
         ("cleaning_failures", "Failed compactions.", work.failures),
@@ -171,8 +188,6 @@ def cleaner_families(partitions: Partitions, directories: LogDirectories, work: 
         ("cleaning_seconds", "Seconds spent on compaction.", work.seconds),
     ):
         yield Family.of("counter", prefix + name, text, value)
-    text = "Fill level of the cleaner's map of keys in the last compaction, in percent."
-    yield Family.of("gauge", prefix + "max_buffer_utilization_percent", text, 100 * work.map_utilization)
 
 
 def waiting_families(

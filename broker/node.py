@@ -1,6 +1,6 @@
 """A broker: its parts, the order in which they start, and the order in which they stop.
 
-    disks ─► metadata log (observer) ─► registered ─► caught up ─► partitions ─► listeners ─► unfenced
+disks ─► metadata log (observer) ─► registered ─► caught up ─► partitions ─► listeners ─► unfenced
 """
 
 from __future__ import annotations
@@ -8,50 +8,38 @@ from __future__ import annotations
 import logging
 import re
 from functools import cache, partial
-from typing import Any
 
 import trio
 
+from barnabas.broker.apis.alter_replica_log_dirs import AlterLogDirsPorts
 from barnabas.broker.apis.api_versions import ApiVersionsPorts
 from barnabas.broker.apis.configs import ConfigPorts
 from barnabas.broker.apis.delete_records import DeleteRecordsPorts
 from barnabas.broker.apis.describe_cluster import ClusterPorts
 from barnabas.broker.apis.fetch import FetchPorts
-from barnabas.broker.apis.find_coordinator import FindCoordinatorPorts
-from barnabas.broker.apis.group_calls import consumer_protocol_is_enabled
-from barnabas.broker.apis.group_offsets import GroupOffsetPorts, TransactionalOffsetPorts
 from barnabas.broker.apis.log_dirs import LogDirPorts
-from barnabas.broker.apis.markers import MarkerPorts, write_markers
 from barnabas.broker.apis.metadata import MetadataPorts
 from barnabas.broker.apis.partition_lookup import PartitionLookup
 from barnabas.broker.apis.produce_request import ProducePorts
-from barnabas.broker.apis.producer_ids import ProducerIdPorts
-from barnabas.broker.apis.transactions import AddOffsetsPorts, AddPartitionsPorts, add_partitions_here
-from barnabas.broker.auto_topics import AutoTopics
 from barnabas.broker.controller_channel import ControllerChannel
-from barnabas.broker.coordinator.coordinator import Coordinator
-from barnabas.broker.coordinator_metrics import group_families, transaction_families
+from barnabas.broker.coordination import Coordination, CoordinationPorts
+from barnabas.broker.cordoned_directories import cordoned_paths
 from barnabas.broker.directory_assignments import DirectoryAssignments
 from barnabas.broker.disk_space import DiskSpace
 from barnabas.broker.dispatch import (
     ClusterHandlerPorts,
     DataPorts,
-    GroupHandlerPorts,
     Handlers,
-    TransactionHandlerPorts,
     cluster_handlers,
     data_handlers,
-    group_handlers,
     make_dispatcher,
     telemetry_handlers,
-    transaction_handlers,
 )
-from barnabas.broker.fetch_sessions import PARTITION_BYTES, FetchSessions, PartitionKey
+from barnabas.broker.fetch_session import PartitionKey
+from barnabas.broker.fetch_sessions import PARTITION_BYTES, FetchSessions
 from barnabas.broker.fetch_wakeups import FetchWakeups, Work
 from barnabas.broker.forwarding import Forwarding, ForwardingPorts
 from barnabas.broker.group_lag import GroupLagPorts, GroupLags
-from barnabas.broker.groups.coordinator import GroupCoordinatorPorts, group_coordinator
-from barnabas.broker.internal_topics import GROUP_TOPIC
 from barnabas.broker.keyed_queues import KeyedQueues
 from barnabas.broker.lifecycle import BrokerLifecycle, BrokerState, HeartbeatTimes
 from barnabas.broker.log_cleaner import LogCleaner
@@ -70,26 +58,40 @@ from barnabas.broker.metrics import (
     waiting_families,
 )
 from barnabas.broker.periodic import PeriodicPorts, PeriodicWork
-from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.purgatory import Purgatory
+from barnabas.broker.registration import registration
 from barnabas.broker.replication.fetcher import Fetchers, FetchSettings
 from barnabas.broker.replication.isr_changes import IsrChanges
+from barnabas.broker.replication.log_dir_moves import LogDirMoves, MovePorts
 from barnabas.broker.replication.partition import Partition, PartitionHost
 from barnabas.broker.replication.partitions import Partitions, ReplicationSettings
+from barnabas.broker.replication.quota import QuotaWindows
+from barnabas.broker.replication.throttles import ReplicationThrottles
+from barnabas.broker.setting_checks import coordinator_topic_differences, warn_of_other_defaults
 from barnabas.broker.state_page import StatePorts, broker_state_page
 from barnabas.broker.telemetry import REPORTER, ClientTelemetry
 from barnabas.broker.timers import run_timers
 from barnabas.broker.timing_wheel import TimingWheel
-from barnabas.broker.traffic import BytesOut, CleanerWork, Conversions, GroupEvents
-from barnabas.broker.transactions.coordinator import TransactionCoordinatorPorts, marker_writer, transaction_coordinator
-from barnabas.broker.transactions.verification import TransactionVerifier
+from barnabas.broker.traffic import BytesOut, CleanerWork, Conversions
+from barnabas.kraft.commit_feed import MetadataListener
 from barnabas.kraft.metadata.delta import MetadataDelta
-from barnabas.kraft.metadata.features import SUPPORTED_FEATURES
+from barnabas.kraft.metadata.features import (
+    CORDONED_DIRECTORIES_SINCE,
+    DIRECTORIES_SINCE,
+    METADATA_VERSION,
+    SHARE_STATE_TOPIC,
+    SHARE_VERSION,
+    SUPPORTED_FEATURES,
+)
 from barnabas.kraft.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RESOURCE, MetadataImage
+from barnabas.kraft.metadata_replica import MetadataReplica
+from barnabas.kraft.metrics import controller_families
+from barnabas.kraft.node import ControllerNode, run_replica
+from barnabas.kraft.quorum_watch import without_quorum
 from barnabas.kraft.raft_metrics import raft_families
 from barnabas.kraft.replica_config import replica_config
+from barnabas.kraft.shared_listener import SharedListener
 from barnabas.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from barnabas.runtime.background import Background
 from barnabas.runtime.channel import Channel
 from barnabas.runtime.decision_pages import decision_pages
@@ -107,10 +109,11 @@ from barnabas.runtime.metrics import (
 from barnabas.runtime.observatory import Observatory
 from barnabas.runtime.process import CannotRun
 from barnabas.runtime.server import Server, ServerLimits
-from barnabas.runtime.uuids import random_uuid
+from barnabas.runtime.steps import Steps
 from barnabas.runtime.worker import Worker
 from barnabas.runtime.world import World
 from barnabas.settings.broker import BrokerSettings
+from barnabas.settings.controller import ControllerSettings
 from barnabas.settings.describe import BrokerLayers
 from barnabas.settings.dynamic import with_dynamic_configs
 from barnabas.settings.topic import TopicConfig
@@ -125,7 +128,6 @@ CONTROLLED_SHUTDOWN_TIMEOUT_MS = 30_000
 """Longest wait of a stopping broker until the controller has moved its leaderships away."""
 CLOSING_TIMEOUT_MS = 2_000
 """Longest wait for requests under way when the listeners close."""
-_PLAINTEXT = 0
 
 
 async def run_broker(
@@ -133,9 +135,14 @@ async def run_broker(
     world: World,
     *,
     stop: trio.Event,
+    controller: ControllerSettings | None = None,
     task_status: trio.TaskStatus[BrokerNode] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run until `stop` is set or something fails; started once clients are served."""
+    """Run until `stop` is set or something fails; started once clients are served.
+
+    With `controller` this is a combined node (`process.roles=broker,controller`): both roles in one process, over one
+    replica of the metadata log in one directory.
+    """
     try:
         directories = await world.run_blocking(
             lambda: LogDirectories.open(
@@ -152,7 +159,10 @@ async def run_broker(
         async with trio.open_nursery() as nursery:
             decisions = Decisions(f"broker-{settings.node_id}", world.wall_clock.now_ms)
             store = LogStore(directories, world, decisions)
-            node = BrokerNode(settings, world, store, nursery, decisions)
+            beside = None
+            if controller is not None:
+                beside = ControllerNode(controller, world, nursery, decisions, directories.cluster_id)
+            node = BrokerNode(settings, world, store, nursery, decisions, beside)
             await node.start()
             task_status.started(node)
             await stop.wait()
@@ -166,12 +176,20 @@ class BrokerNode:
     """The parts of one broker. They do not know the node: each gets what it needs from the `_wire_…` methods."""
 
     def __init__(
-        self, settings: BrokerSettings, world: World, store: LogStore, nursery: trio.Nursery, decisions: Decisions
+        self,
+        settings: BrokerSettings,
+        world: World,
+        store: LogStore,
+        nursery: trio.Nursery,
+        decisions: Decisions,
+        controller: ControllerNode | None,
     ) -> None:
+        """`controller`: the other role of a combined node."""
         self.settings = settings
         """The settings as they hold now, with dynamic configs."""
         self.store = store
         self.decisions = decisions
+        self.controller = controller
         self._static = settings
         """The settings of the broker's own file."""
         self.world = world
@@ -179,6 +197,7 @@ class BrokerNode:
         self._published = trio.Event()
         """Set when the metadata was applied for the first time."""
         store.settings_changed(settings)
+        store.directories.cordoned = cordoned_paths(settings.cordoned_log_dirs, settings.log_dirs)
         self.wheel = TimingWheel(world.monotonic.now_ms())
         self.background = Background(nursery)
         self.worker = Worker(world.run_blocking)
@@ -201,23 +220,29 @@ class BrokerNode:
         cluster_id = store.directories.cluster_id
         directory = settings.metadata_directory
         self.metadata_log = MetadataFollower(
-            replica_config(settings, cluster_id, store.id_of(directory), directory),
-            world,
             self._nursery,
-            self.decisions,
             self._has_own_registration,
             self._metadata_advanced,
+            writes_snapshots=self.controller is None,
         )
         self.metadata_log.leader_changed = self._controller_changed
+        listener: MetadataListener = self.metadata_log
+        if self.controller is not None:
+            listener = SharedListener(self.controller.service, self.metadata_log)
+        config = replica_config(settings, cluster_id, store.id_of(directory), directory)
+        replica = MetadataReplica(config, world, listener, self.decisions)
+        self.metadata_log.attach(replica)
+        if self.controller is not None:
+            self.controller.attach(replica)
         self._controller_channels = [
-            ControllerChannel(world, self._nursery, self._voters(), f"broker-{settings.node_id}-{purpose}")
+            ControllerChannel(world, self._nursery, replica, f"broker-{settings.node_id}-{purpose}")
             for purpose in ("requests", "heartbeats", "isr")
         ]
         self._controller, heartbeats, self._isr_channel = self._controller_channels
         self.lifecycle = BrokerLifecycle(
             world=world,
             controller=heartbeats,
-            registration=self._registration(),
+            registration=registration(settings, world, store),
             times=HeartbeatTimes(
                 heartbeat_interval_ms=settings.broker_heartbeat_interval_ms,
                 session_timeout_ms=settings.broker_session_timeout_ms,
@@ -226,15 +251,28 @@ class BrokerNode:
             metadata_offset=lambda: self.metadata_log.applied_offset,
             offline_directories=lambda: store.offline_ids,
             full_directories=lambda: self._disk_space.full_ids,
+            cordoned_directories=self._reported_cordons,
         )
         self.metadata = MetadataCache(EMPTY_IMAGE, cluster_id)
 
     def _wire_replication(self) -> None:
         """Partitions, the fetchers that follow leaders, and the requests that wait for partitions."""
         settings, world = self._static, self.world
+        self.throttles = ReplicationThrottles(
+            QuotaWindows(settings.replication_quota_window_num, settings.replication_quota_window_size_seconds * 1000),
+            QuotaWindows(
+                settings.alter_log_dirs_replication_quota_window_num,
+                settings.alter_log_dirs_replication_quota_window_size_seconds * 1000,
+            ),
+        )
         self._isr_changes = IsrChanges(settings.node_id, self._broker_epoch, self._alter_partition)
         self.fetchers = Fetchers(
-            world, self._nursery, self._fetch_settings(), self._broker_epoch, self._channel_to
+            world,
+            self._nursery,
+            FetchSettings.of(settings),
+            self._broker_epoch,
+            self._channel_to,
+            self.throttles.follower,
         )
         self.fetches: Purgatory[PartitionKey] = Purgatory(self.wheel)
         self.deletions: Purgatory[PartitionKey] = Purgatory(self.wheel)
@@ -265,46 +303,40 @@ class BrokerNode:
             self._topic_config,
             self._broker_epoch,
         )
-        self.publisher = MetadataPublisher(
-            self.partitions.prepare, self.store.make_logs, self._announce, self._publish
-        )
+        self.publisher = MetadataPublisher(self.partitions.prepare, self.store.make_logs, self._announce, self._publish)
 
     def _wire_coordinators(self) -> None:
-        """Groups, transactions, and what both need."""
-        world, settings = self.world, self.current_settings
-        self.producer_ids = ProducerIds(self._controller, self._static.node_id)
-        self.auto_topics = AutoTopics(self._controller, self.background, world.monotonic, settings)
-        self._group_events = GroupEvents()
-        group_ports = GroupCoordinatorPorts(
-            world, self.background, self.wheel, self.metadata, settings, self.decisions, self._group_events
+        ports = CoordinationPorts(
+            world=self.world,
+            nursery=self._nursery,
+            background=self.background,
+            wheel=self.wheel,
+            metadata=self.metadata,
+            partitions=self.partitions,
+            controller=self._controller,
+            settings=self.current_settings,
+            decisions=self.decisions,
+            broker_epoch=self._broker_epoch,
         )
-        transaction_ports = TransactionCoordinatorPorts(
-            world,
-            self.background,
-            self.wheel,
-            self.metadata,
-            settings,
-            self.decisions,
-            self.producer_ids,
-            self._broker_epoch,
-        )
-        self.groups = group_coordinator(group_ports)
-        self._marker_ports = MarkerPorts(
-            self.partitions, self.groups.shard_at, self.wheel, world.monotonic, world.wall_clock, settings
-        )
-        self.markers = marker_writer(transaction_ports, self._nursery, partial(write_markers, self._marker_ports))
-        self.transactions = transaction_coordinator(transaction_ports, self.markers)
-        self.coordinators: list[Coordinator[Any]] = [self.groups, self.transactions]
-        """All that follow which partitions this broker leads."""
-        self._add_partitions_ports = AddPartitionsPorts(self.transactions, self.metadata)
-        self.verifier = TransactionVerifier(
-            world, self._nursery, self.metadata, settings, partial(add_partitions_here, self._add_partitions_ports)
-        )
+        self.coordination = Coordination(ports)
+        self.groups, self.transactions = self.coordination.groups, self.coordination.transactions
 
     def _wire_disks(self) -> None:
         directories = self.store.directories
         self._disk_space = DiskSpace(self.world, directories, self.lifecycle.heartbeat_soon)
         self._assignments = DirectoryAssignments(self.store, self._controller, self.lifecycle)
+        self.log_dir_moves = LogDirMoves(
+            MovePorts(
+                world=self.world,
+                nursery=self._nursery,
+                store=self.store,
+                partitions=self.partitions,
+                assign=self._assignments.assign,
+                quota=self.throttles.log_dirs,
+                decisions=self.decisions,
+                node_id=self._static.node_id,
+            )
+        )
         directories.on_offline = self._directory_failed
         directories.on_no_room = self._disk_space.refused
 
@@ -318,8 +350,8 @@ class BrokerNode:
         """None: clients are not asked for metrics."""
         if REPORTER in re.split(r"\s*,\s*", self._static.raw.get("metric.reporters", "").strip()):
             self.telemetry = ClientTelemetry(world.chance, self._static.telemetry_max_bytes)
-        handlers = self._data_handlers() | self._cluster_handlers() | self._group_handlers()
-        handlers |= self._transaction_handlers() | telemetry_handlers(self.telemetry, world.monotonic)
+        handlers = self._data_handlers() | self._cluster_handlers() | self.coordination.handlers()
+        handlers |= telemetry_handlers(self.telemetry, world.monotonic)
         self._dispatcher = make_dispatcher(
             handlers,
             ApiVersionsPorts(self.metadata, self.telemetry, lambda: self.metadata_log.replica.kraft_version),
@@ -329,6 +361,8 @@ class BrokerNode:
         self._dispatcher.decisions = self.decisions
         self._server = Server(world, self._dispatcher, self._limits, self.worker)
         self._server.on_long_turn = self._dispatcher.overran
+        if self.controller is not None:
+            self._dispatcher.count_together(self.controller.dispatcher)
         if self.telemetry is not None:
             self._server.on_connection_closed = self.telemetry.disconnected
 
@@ -343,7 +377,7 @@ class BrokerNode:
             monotonic=world.monotonic,
             wall_clock=world.wall_clock,
             worker=self.worker,
-            verifier=self.verifier,
+            verifier=self.coordination.verifier,
             settings=settings,
         )
         fetch = FetchPorts(
@@ -356,41 +390,25 @@ class BrokerNode:
             bytes_out=self._bytes_out,
             monotonic=world.monotonic,
             settings=settings,
+            throttle=self.throttles.leader,
         )
         deletions = DeleteRecordsPorts(lookup, self.deletions, world.monotonic)
-        log_dirs = LogDirPorts(self.store.directories, self.partitions, self.fetchers.lag, world.disk)
-        return data_handlers(DataPorts(self.publisher, lookup, produce, fetch, deletions, log_dirs))
+        log_dirs = LogDirPorts(
+            self.store.directories, self.partitions, self.fetchers.lag, world.disk, self._cordoned_ids
+        )
+        alter_log_dirs = AlterLogDirsPorts(
+            self.store, self.partitions, self.log_dir_moves, self._cordoned_ids, world.wall_clock
+        )
+        return data_handlers(DataPorts(self.publisher, lookup, produce, fetch, deletions, log_dirs, alter_log_dirs))
 
     def _cluster_handlers(self) -> Handlers:
         node_id, settings = self._static.node_id, self.current_settings
         self.forwarding = Forwarding(ForwardingPorts(self._controller, self.background, settings))
-        metadata = MetadataPorts(node_id, self.metadata, self.auto_topics.create, self.world.monotonic)
-        configs = ConfigPorts(node_id, self._static.raw, self.metadata, self.forwarding.forward)
+        metadata = MetadataPorts(node_id, self.metadata, self.coordination.auto_topics.create, self.world.monotonic)
+        configs = ConfigPorts(
+            node_id, self._static.raw, self.metadata, self.forwarding.forward, tuple(self._static.log_dirs)
+        )
         return cluster_handlers(ClusterHandlerPorts(metadata, ClusterPorts(self.metadata, settings), configs))
-
-    def _group_handlers(self) -> Handlers:
-        settings = self.current_settings
-        offsets = GroupOffsetPorts(self.groups, self.metadata)
-        return group_handlers(
-            GroupHandlerPorts(
-                self.groups,
-                lambda: consumer_protocol_is_enabled(self.settings, self.metadata.image),
-                FindCoordinatorPorts(self.metadata, self.auto_topics.create_internal, self._may_have_lost),
-                TransactionalOffsetPorts(offsets, self.verifier, settings),
-            )
-        )
-
-    def _transaction_handlers(self) -> Handlers:
-        create_internal = self.auto_topics.create_internal
-        return transaction_handlers(
-            TransactionHandlerPorts(
-                self.transactions,
-                ProducerIdPorts(self.transactions, self.producer_ids, self._broker_epoch),
-                self._add_partitions_ports,
-                AddOffsetsPorts(self.transactions, self.groups.partition_of, create_internal),
-                self._marker_ports,
-            )
-        )
 
     def _wire_pages(self) -> None:
         """Metrics, decisions and state, over HTTP."""
@@ -401,10 +419,9 @@ class BrokerNode:
             partial(replica_families, partitions, self.fetchers, self.metadata),
             partial(traffic_families, partitions, self._bytes_out, self._conversions),
             partial(log_families, partitions),
-            partial(cleaner_families, partitions, self.store.directories, self._cleaner_work),
+            partial(cleaner_families, self.store.directories, self._cleaner_work),
             partial(waiting_families, partitions, self.fetches, self.deletions),
-            partial(group_families, self.groups, self._group_events),
-            partial(transaction_families, self.transactions, self.markers, self.verifier.counted),
+            *self.coordination.families(),
             partial(broker_families, self.lifecycle, self.metadata, self._server),
             partial(raft_families, self.metadata_log.replica),
             lambda: request_families(self._dispatcher.counters),
@@ -413,6 +430,9 @@ class BrokerNode:
             partial(process_families, world),
             lambda: space_families(world.disk, [it.path for it in self.store.directories.online]),
         ]
+        controller = self.controller
+        if controller is not None:
+            families.append(lambda: controller_families(controller.service, world))
         if self.telemetry is not None:
             telemetry = self.telemetry
             families.append(lambda: telemetry.families(world.monotonic.now_ms()))
@@ -426,6 +446,7 @@ class BrokerNode:
             decisions=self.decisions,
             bytes_out=self._bytes_out,
             what_is_missing=self._what_is_missing,
+            controller=None if controller is None else controller.state,
         )
         self._observatory = Observatory(self._what_is_missing)
         self._observatory.pages["/metrics"] = BrokerMetrics(families, lags, world.wall_clock).page
@@ -437,17 +458,21 @@ class BrokerNode:
     async def start(self) -> None:
         """Returns when clients are served."""
         await self._nursery.start(self._observatory.serve, self.world, self._static.http_listener)
-        await self._nursery.start(self._run_metadata_log)
+        await self._nursery.start(run_replica, self.metadata_log.replica)
+        if self.controller is not None:
+            await self.controller.start()
         self._nursery.start_soon(self.lifecycle.run)
         self._nursery.start_soon(self._isr_changes.run)
         self._nursery.start_soon(self._disk_space.run)
         self._nursery.start_soon(run_timers, self.world, self.wheel, self._timer_failed)
         await self.metadata_log.caught_up.wait()
         image = self.metadata_log.image
+        _check_share_groups(image)
         threads = self._static.num_recovery_threads_per_data_dir
         # A topic has many partitions: its config is resolved once.
         await self.store.load(cache(partial(self._topic_config, image)), threads)
         self._note_start()
+        self.store.settle_copies(image, self._static.node_id)
         self.store.put_aside_strays(self.metadata_log.image, self._static.node_id)
         self._nursery.start_soon(self.publisher.run)
         self.metadata_log.publish(self.publisher)
@@ -460,23 +485,30 @@ class BrokerNode:
         log.info("serving on %s", ", ".join(map(str, self._static.listeners)))
         self.lifecycle.ready_to_unfence()
         await self.lifecycle.unfenced_once.wait()
+        self._nursery.start_soon(warn_of_other_defaults, self._controller, self.metadata_log.replica, self._static)
 
     async def stop(self) -> None:
         """Hand over leaderships, finish requests under way, and close the logs cleanly."""
         if self._static.controlled_shutdown_enable:
             self.lifecycle.begin_controlled_shutdown()
-            with trio.move_on_after(CONTROLLED_SHUTDOWN_TIMEOUT_MS / 1000):
+            with trio.move_on_after(CONTROLLED_SHUTDOWN_TIMEOUT_MS / 1000) as waiting:
+                self._nursery.start_soon(self._cancel_without_controllers, waiting)
                 await self.lifecycle.may_shut_down.wait()
         with trio.move_on_after(CLOSING_TIMEOUT_MS / 1000):
             await self._server.stop()
         # Stop all writers first: the clean-shutdown marker makes recovery skip anything written after this.
         self.fetchers.stop()
-        for coordinator in self.coordinators:
-            coordinator.stop()
+        self.coordination.stop()
         await self.store.close(self.lifecycle.broker_epoch)
+        if self.controller is not None:
+            await self.controller.stop()
 
-    async def _run_metadata_log(self, *, task_status: trio.TaskStatus[None]) -> None:
-        await self.metadata_log.run(task_status=task_status)
+    async def _cancel_without_controllers(self, waiting: trio.CancelScope) -> None:
+        """Nobody can move leaderships away if most controllers are gone, too: the whole cluster is being stopped."""
+        await without_quorum(self.world, self.metadata_log.replica)
+        if not self.lifecycle.may_shut_down.is_set():
+            log.warning("most controllers are gone: stopping without a controlled shutdown")
+            waiting.cancel()
 
     def _periodic_work(self) -> PeriodicWork:
         cleaner = LogCleaner(self.world, self.store, self.current_settings, self._cleaner_work)
@@ -485,7 +517,7 @@ class BrokerNode:
             store=self.store,
             partitions=self.partitions,
             metadata=self.metadata,
-            coordinators=self.coordinators,
+            coordinators=self.coordination.all,
             may_be_fenced=self.lifecycle.may_be_fenced,
             cleaner=cleaner,
         )
@@ -512,6 +544,8 @@ class BrokerNode:
     def _what_is_missing(self) -> str:
         """Reason why clients are not served well yet, in one line; empty if they are."""
         lifecycle = self.lifecycle
+        if self.controller is not None and (reason := self.controller.reason_not_ready()):
+            return reason
         if not self.metadata_log.caught_up.is_set():
             return "the metadata log does not have the registration of this broker yet"
         if not self._published.is_set():
@@ -538,29 +572,49 @@ class BrokerNode:
 
     def _announce(self, delta: MetadataDelta) -> None:
         """Show clients the new metadata, before this broker has applied it."""
+        for line in coordinator_topic_differences(delta, self._static):
+            log.warning("%s", line)
         self.metadata.update(delta.after)
         session_ends_ms = self.world.monotonic.now_ms() + self._static.broker_session_timeout_ms
         self.metadata.keep_listed(delta.fenced_on_evidence, session_ends_ms)
 
-    def _publish(self, delta: MetadataDelta) -> None:
-        """Apply a step of the metadata to every part of this broker."""
+    def _publish(self, delta: MetadataDelta) -> Steps:
+        """Apply a step of the metadata to every part of this broker, in steps of the event loop."""
         if any(kind == BROKER_RESOURCE for kind, _ in delta.changed_configs):
             self.settings, ignored = with_dynamic_configs(self._static, self._layers(delta.after))
             for line in ignored:
                 log.warning("a dynamic config is ignored: %s", line)
             self.store.settings_changed(self.settings)
+            self._set_cordons()
+        self._set_throttles(delta)
         if self.telemetry is not None:
             self.telemetry.configs_are(delta.after.configs)
-        self.partitions.apply_delta(delta)
-        for coordinator in self.coordinators:
-            coordinator.metadata_changed(delta)
+        if METADATA_VERSION in delta.changed_features:
+            self._report_directories(delta.after)
+        yield from self.partitions.apply_delta(delta)
+        self.coordination.metadata_changed(delta)
         if delta.changed_brokers:
             self.fetchers.metadata_changed()
-            self.markers.metadata_changed(delta)
-            self.verifier.metadata_changed(delta)
+        self.log_dir_moves.look()
         self._assignments.look()
         self._published.set()
         self.lifecycle.metadata_advanced()
+
+    def _set_throttles(self, delta: MetadataDelta) -> None:
+        image, node_id = delta.after, self._static.node_id
+        layers = self._layers(image)
+        self.throttles.set_rates(layers.cluster_default, layers.per_broker)
+        for kind, name in delta.changed_configs:
+            if kind == TOPIC_RESOURCE:
+                self.throttles.set_topic(name, self._topic_config(image, name), node_id)
+        if delta.deleted_topics:
+            self.throttles.keep(image.topics.by_name)
+
+    def _report_directories(self, image: MetadataImage) -> None:
+        """A registration at an old metadata.version has no log directories."""
+        own = image.cluster.brokers.get(self._static.node_id)
+        if own is not None and not own.log_directories and image.features.metadata_version >= DIRECTORIES_SINCE:
+            self.lifecycle.register_again()
 
     # -- callbacks between the parts
 
@@ -573,11 +627,7 @@ class BrokerNode:
             self.deletions.check_and_complete((partition.topic_id, partition.index))
 
     def _leadership_changed(self, partition: Partition) -> None:
-        for coordinator in self.coordinators:
-            coordinator.leadership_changed(partition)
-
-    def _may_have_lost(self, topic: str, index: int) -> bool:
-        return (self.groups if topic == GROUP_TOPIC else self.transactions).may_have_lost(index)
+        self.coordination.leadership_changed(partition)
 
     def _broker_epoch(self) -> int:
         return self.lifecycle.broker_epoch
@@ -590,14 +640,33 @@ class BrokerNode:
         return Channel(self.world, self._nursery, node.host, node.port, client_id=client_id)
 
     async def _alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        response: AlterPartitionResponse = await self._isr_channel.call(
-            request, timeout_ms=ALTER_PARTITION_TIMEOUT_MS
-        )
+        response: AlterPartitionResponse = await self._isr_channel.call(request, timeout_ms=ALTER_PARTITION_TIMEOUT_MS)
         return response
+
+    def _cordoned_ids(self) -> list[bytes]:
+        """Ids of the cordoned directories, if the cluster's metadata.version supports them."""
+        directories = self.store.directories
+        if self.metadata.image.features.metadata_version < CORDONED_DIRECTORIES_SINCE:
+            return []
+        known = [it for it in directories.with_replicas if it.path in directories.cordoned]
+        return [it.directory_id for it in known if it.directory_id is not None]
+
+    def _reported_cordons(self) -> list[bytes] | None:
+        """For heartbeats; None if they are not reported, or not yet."""
+        supported = self.metadata.image.features.metadata_version >= CORDONED_DIRECTORIES_SINCE
+        return self._cordoned_ids() if supported and self._published.is_set() else None
+
+    def _set_cordons(self) -> None:
+        directories, settings = self.store.directories, self.settings
+        cordoned = cordoned_paths(settings.cordoned_log_dirs, settings.log_dirs)
+        if cordoned != directories.cordoned:
+            directories.cordoned = cordoned
+            self.lifecycle.heartbeat_soon()
 
     def _directory_failed(self, directory: LogDirectory, lost: list[PartitionLog]) -> None:
         log.error("log directory %s failed with %d logs in it", directory.path, len(lost))
         self.partitions.directory_failed(directory.path)
+        self.log_dir_moves.look()
         if not self.store.online_ids or directory.path == self._static.metadata_directory:
             # Nothing is left to serve, or the metadata log cannot be followed: a restart may find the disk repaired.
             self._nursery.start_soon(_give_up, f"log directory {directory.path} failed: {directory.failure}")
@@ -605,9 +674,6 @@ class BrokerNode:
         self.lifecycle.heartbeat_soon()
 
     # -- settings in the form that the parts take
-
-    def _voters(self) -> dict[int, tuple[str, int]]:
-        return {voter.id: (voter.host, voter.port) for voter in self._static.controller_quorum_voters}
 
     def _topic_config(self, image: MetadataImage, topic: str) -> TopicConfig:
         return TopicConfig.resolve(image.config(TOPIC_RESOURCE, topic), self._layers(image).merged())
@@ -619,34 +685,14 @@ class BrokerNode:
             per_broker=image.config(BROKER_RESOURCE, str(self._static.node_id)),
         )
 
-    def _registration(self) -> BrokerRegistrationRequest:
-        settings = self._static
-        return BrokerRegistrationRequest(
-            broker_id=settings.node_id,
-            cluster_id=self.store.directories.cluster_id,
-            incarnation_id=random_uuid(self.world.chance),
-            listeners=[
-                Listener(name=each.name, host=each.host, port=each.port, security_protocol=_PLAINTEXT)
-                for each in settings.advertised_listeners
-            ],
-            features=[
-                Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
-                for name, (lowest, highest) in sorted(SUPPORTED_FEATURES.items())
-            ],
-            rack=settings.broker_rack,
-            log_dirs=self.store.online_ids,
-            previous_broker_epoch=self.store.directories.previous_broker_epoch,
-        )
 
-    def _fetch_settings(self) -> FetchSettings:
-        settings = self._static
-        return FetchSettings(
-            node_id=settings.node_id,
-            fetch_wait_max_ms=settings.replica_fetch_wait_max_ms,
-            fetch_min_bytes=settings.replica_fetch_min_bytes,
-            fetch_max_bytes=settings.replica_fetch_max_bytes,
-            fetch_response_max_bytes=settings.replica_fetch_response_max_bytes,
-            socket_timeout_ms=settings.replica_socket_timeout_ms,
+def _check_share_groups(image: MetadataImage) -> None:
+    """Raises CannotRun if share groups are in use, which this broker does not serve."""
+    level = image.features.level(SHARE_VERSION)
+    if level > SUPPORTED_FEATURES[SHARE_VERSION][1] and SHARE_STATE_TOPIC in image.topics.by_name:
+        raise CannotRun(
+            f"share groups are in use ({SHARE_VERSION} {level}, topic {SHARE_STATE_TOPIC}), and this broker does not"
+            f" serve them: set {SHARE_VERSION} to 0 first"
         )
 
 

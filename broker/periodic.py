@@ -167,7 +167,10 @@ async def flush_logs(world: World, store: LogStore, partitions: Iterable[Flushed
             # The disk failed while the work was prepared; the log has reported it to its directory.
             continue
         except OSError as error:
-            if work is not None and work.passes(error):
+            if partition.log is not partition_log:
+                # It moved to another directory meanwhile, and the former one may be gone.
+                log.info("%s-%d is flushed in its new directory: %s", partition.topic, partition.index, error)
+            elif work is not None and work.passes(error):
                 log.warning("%s-%d is flushed later: %s", partition.topic, partition.index, error)
             else:
                 store.failed(partition.topic, partition.index, error)

@@ -3,6 +3,8 @@
     /state            the broker, its metadata log, all topics
     /state?topic=T    also the partitions of T, from the metadata and from the replicas on this broker
 
+On a combined node, `controller` holds what the page of a controller does.
+
 Collected on request. Knows nothing of the pages that draw it.
 """
 
@@ -20,7 +22,7 @@ from barnabas.broker.replication.partitions import Partitions
 from barnabas.broker.traffic import BytesOut
 from barnabas.kraft.metadata.image import PartitionImage
 from barnabas.kraft.metadata_replica import MetadataReplica
-from barnabas.kraft.state_page import metadata_state
+from barnabas.kraft.state_page import ControllerState, metadata_state
 from barnabas.runtime.decisions import Decisions
 from barnabas.runtime.http import JSON, HttpRequest, HttpResponse
 from barnabas.runtime.observatory import Page
@@ -37,6 +39,8 @@ class StatePorts:
     bytes_out: BytesOut
     what_is_missing: Callable[[], str]
     """Reason why the broker is not ready, in one line; empty if it is."""
+    controller: ControllerState | None = None
+    """The other role of a combined node."""
 
 
 def broker_state_page(ports: StatePorts) -> Page:
@@ -55,7 +59,7 @@ def broker_state(ports: StatePorts, topic: str | None) -> dict[str, Any]:
     for each in ports.partitions:
         messages_in += each.traffic.messages_in
         bytes_in += each.traffic.bytes_in
-    return {
+    state: dict[str, Any] = {
         "node": f"broker-{node_id}",
         "id": node_id,
         "role": "broker",
@@ -72,6 +76,9 @@ def broker_state(ports: StatePorts, topic: str | None) -> dict[str, Any]:
         ],
         "partitions": [] if topic is None else list(_partitions(ports, topic)),
     }
+    if ports.controller is not None:
+        state["controller"] = ports.controller.state()
+    return state
 
 
 def _state(lifecycle: BrokerLifecycle) -> str:

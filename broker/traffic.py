@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from barnabas.runtime.request_times import Spread
+from barnabas.storage.cleaning import Backlog
 
 
 class PartitionTraffic:
@@ -67,7 +68,17 @@ class Verifications:
 class CleanerWork:
     """Compaction since the broker started."""
 
-    __slots__ = ("bytes_after", "bytes_before", "cleanings", "failures", "map_utilization", "seconds")
+    __slots__ = (
+        "backlog",
+        "bytes_after",
+        "bytes_before",
+        "cleanings",
+        "failures",
+        "last_recopied",
+        "last_seconds",
+        "map_utilization",
+        "seconds",
+    )
 
     def __init__(self) -> None:
         self.cleanings = 0
@@ -77,7 +88,13 @@ class CleanerWork:
         self.bytes_after = 0
         self.seconds = 0.0
         self.map_utilization = 0.0
-        """Fill level of the map of keys in the last cleaning; 1 is full."""
+        """Fill level of the map of keys in the last cleaning, in percent."""
+        self.last_seconds = 0.0
+        """Duration of the last cleaning."""
+        self.last_recopied = 0.0
+        """Bytes that the last cleaning kept, in percent."""
+        self.backlog = Backlog()
+        """Result of the last search for a log to clean."""
 
 
 class Conversions:

@@ -88,6 +88,8 @@ def page() -> str:
     parts.append(_table(_topic_defaults(nodes)))
     parts.append("\n## Keys of topics\n\n")
     parts.append(_table(_with_sentences("topic", known)))
+    parts.append("\n## Keys of running brokers\n\nThese are set for a broker or for all, never in a file.\n\n")
+    parts.append(_table(_with_sentences("dynamic", known)))
     parts.append("\n## Keys of groups\n\nAn override must be within the bounds of the broker.\n\n")
     parts.append(_table(_with_sentences("group", known)))
     parts.append("\n## Subscriptions to clients' metrics\n\n")
@@ -100,7 +102,6 @@ def page() -> str:
         ("nodes", [key for key in nodes.values() if not _has_effect(key.name)]),
         ("topics", _without_sentences("topic", known)),
         ("groups", _without_sentences("group", known)),
-        ("brokers, altered while they run", list(definitions("dynamic").values())),
     ):
         parts.append(f"\n### Of {title}\n\n" + _no_effect(keys))
     return "".join(parts)

@@ -70,8 +70,11 @@ class MetadataListener(Protocol):
     def handle_commit(self, batch: CommittedBatch) -> None:
         """The next batch, or the next part of one."""
 
-    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> None:
-        """Replace all state by these records, the snapshot that ends at `offset`."""
+    def handle_snapshot(
+        self, records: list[Message], offset: int, epoch: int, timestamp_ms: int, *, continues: bool
+    ) -> None:
+        """Replace all state by these records, the snapshot that ends at `offset`, or the next part of one. It takes
+        effect with the last part, the one that does not continue."""
 
     def handle_leader_change(self, leader_id: int | None, epoch: int) -> None:
         """There is another leader. If it is this node, everything before its epoch has been applied."""
@@ -162,7 +165,12 @@ class CommitFeed:
                 if snapshots.latest == snapshot:
                     raise
                 continue
-            self._listener.handle_snapshot(records, snapshot.offset - 1, snapshot.epoch, timestamp_ms)
+            for start in range(0, len(records) or 1, STEP_RECORDS):
+                part, continues = records[start : start + STEP_RECORDS], start + STEP_RECORDS < len(records)
+                self._listener.handle_snapshot(
+                    part, snapshot.offset - 1, snapshot.epoch, timestamp_ms, continues=continues
+                )
+                await self._let_others_run()
             self.next_offset = snapshot.offset
 
     def _report_leader(self) -> None:

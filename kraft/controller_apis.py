@@ -10,6 +10,7 @@ from typing import Any
 from barnabas.kraft import descriptions
 from barnabas.kraft.controller.partitions import list_partition_reassignments
 from barnabas.kraft.controller_service import Command, ControllerService
+from barnabas.kraft.cordoned_configs import refused_cordons
 from barnabas.kraft.descriptions import Described
 from barnabas.kraft.envelope import EnvelopeSlot, envelope_handler
 from barnabas.protocol.api_keys import ApiKey
@@ -84,6 +85,7 @@ def make_dispatcher(service: ControllerService, execution: Execution) -> Dispatc
         ApiKey.BROKER_HEARTBEAT: partial(_heartbeat, service),
         ApiKey.ENVELOPE: envelope_handler(for_clients, execution),
         ApiKey.DESCRIBE_CLUSTER: partial(_describe_cluster, service),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: partial(_alter_configs, service),
     }
 
     def answer_versions(call: Call) -> None:
@@ -126,6 +128,15 @@ def _decide(service: ControllerService, call: Call) -> None:
             lambda: call.slot.connection_closed,
         )
     )
+
+
+def _alter_configs(service: ControllerService, call: Call) -> None:
+    """A change of configs that no broker has checked."""
+    refused = refused_cordons(service.committed, call.message)
+    if refused is not None and service.core.is_active:
+        call.answer(refused)
+    else:
+        _decide(service, call)
 
 
 def _heartbeat(service: ControllerService, call: Call) -> None:

@@ -78,20 +78,19 @@ async def _register(
     request: ControllerRegistrationRequest,
 ) -> bool:
     """One attempt with the current leader; True once the registration is committed."""
-    leader_id = service.replica.leader_and_epoch.leader_id
-    if leader_id == settings.node_id:
+    known = service.replica.quorum_endpoints()
+    if known.leader_id == settings.node_id:
         return await _register_here(service, request)
-    leader = service.replica.quorum_endpoints().leader
-    if leader is None:
+    if known.leader is None:
         return False
     client_id = f"controller-{settings.node_id}-registration"
-    channel = Channel(world, nursery, leader.host, leader.port, client_id=client_id)
+    channel = Channel(world, nursery, known.leader.host, known.leader.port, client_id=client_id)
     try:
         response: ControllerRegistrationResponse = await channel.call(
             request, timeout_ms=settings.controller_quorum_request_timeout_ms
         )
     except ChannelError as error:
-        log.info("registration with controller %d failed: %s", leader_id, error)
+        log.info("registration with controller %s failed: %s", known.leader_id, error)
         return False
     finally:
         channel.close()

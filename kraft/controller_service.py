@@ -22,12 +22,14 @@ from barnabas.kraft.controller.state import MAX_RECORDS_PER_OPERATION, STEP_ITEM
 from barnabas.kraft.controller.unclean_elections import unclean_elections
 from barnabas.kraft.decision_queue import DecisionQueue, Job
 from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.kraft.metadata.features import obstacle, unserved
 from barnabas.kraft.metadata.image import BrokerImage, MetadataImage
 from barnabas.kraft.metadata.snapshot import image_to_records
 from barnabas.kraft.metadata_replica import MetadataReplica, NotLeader, encode_batch
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.schema import Message
 from barnabas.runtime.decisions import Decisions, Note
+from barnabas.runtime.process import CannotRun
 from barnabas.runtime.request_times import Spread
 from barnabas.runtime.world import Clock, World
 
@@ -228,7 +230,8 @@ class ControllerService:
             while not appended:
                 expected = self.replica.log_end_offset + len(chunk) - 1
                 preview = yield from self.core.preview(chunk, expected, self._now_ms())
-                encode = partial(encode_batch, chunk, self._world.wall_clock.now_ms())
+                level = self.core.pending.features.metadata_version
+                encode = partial(encode_batch, chunk, self._world.wall_clock.now_ms(), level)
                 batch: bytes = encode() if len(chunk) <= STEP_ITEMS else (yield encode)
                 appended = self._append_batch(chunk, batch, preview, expected)
                 if not appended and start == 0 and not result.before:
@@ -300,6 +303,7 @@ class ControllerService:
         deltas = self.core.handle_commit(
             batch.base_offset, batch.epoch, batch.append_time_ms, batch.records, continues=batch.continues
         )
+        self.replica.snapshots.look_at(deltas)
         if batch.append_time_ms >= self._started_ms:
             self.unclean_elections += sum(map(unclean_elections, deltas))
         if not self.core.is_active and batch.append_time_ms >= self._started_ms:
@@ -318,9 +322,12 @@ class ControllerService:
         for _ in steps:
             await trio.lowlevel.checkpoint()
 
-    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> None:
-        self.core.handle_snapshot(records, offset, epoch, timestamp_ms)
-        self._image_changed()
+    def handle_snapshot(
+        self, records: list[Message], offset: int, epoch: int, timestamp_ms: int, *, continues: bool
+    ) -> None:
+        self.core.handle_snapshot(records, offset, epoch, timestamp_ms, continues=continues)
+        if not continues:
+            self._image_changed()
 
     def handle_leader_change(self, leader_id: int | None, epoch: int) -> None:
         if self.core.is_active:
@@ -336,6 +343,12 @@ class ControllerService:
         leading = self.replica.leader_and_epoch
         if (leading.leader_id, leading.epoch) != (self.core.defaults.node_id, epoch) or self.core.is_active:
             return
+        levels = self.committed.features.levels
+        reason = obstacle(levels)
+        if reason is not None:
+            raise CannotRun(f"this controller cannot lead the cluster: {reason}")
+        for line in unserved(levels):
+            log.warning("%s", line)
         self.times.activations += 1
         end_offset = self.replica.log_end_offset
         self._last_appended = end_offset - 1
@@ -367,9 +380,9 @@ class ControllerService:
 
     async def _write_snapshot(self, image: MetadataImage) -> None:
         try:
-            records = await self._world.run_blocking(lambda: image_to_records(image))
-            await self.replica.snapshots.create(records, image.offset, image.epoch, image.timestamp_ms)
-            log.info("a snapshot of %d records up to offset %d was written", len(records), image.offset)
+            snapshots = self.replica.snapshots
+            if await snapshots.create(image_to_records(image), image.offset, image.epoch, image.timestamp_ms):
+                log.info("a snapshot up to offset %d was written", image.offset)
         finally:
             self._snapshotting = False
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from barnabas.kraft.controller.effective_configs import broker_layers
 from barnabas.kraft.controller.state import ControllerDefaults
-from barnabas.kraft.metadata.features import KRAFT_VERSION, METADATA_VERSION, SUPPORTED_FEATURES
+from barnabas.kraft.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
 from barnabas.kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import create_acls, delete_acls, describe_acls
@@ -72,7 +72,7 @@ def api_versions(
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    levels = {METADATA_VERSION: image.features.metadata_version} | image.features.finalized
+    levels = dict(image.features.levels)
     if kraft_version:
         levels[KRAFT_VERSION] = kraft_version
     return ApiVersionsResponse(

@@ -22,8 +22,9 @@ from barnabas.settings.topic import TopicConfig
 from barnabas.storage.flushing import FlushWork
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.names import LOG_SUFFIX, METADATA_TOPIC, directory_name
-from barnabas.storage.recovery import LastRun, last_damage
+from barnabas.storage.recovery import LastRun
 from barnabas.storage.segment import Folder
+from barnabas.storage.segment_scan import last_damage
 
 _log = logging.getLogger(__name__)
 

@@ -21,6 +21,8 @@ import trio
 
 from barnabas.kraft.commit_feed import CommitFeed, CommittedBatch, MetadataListener, OnCommitted
 from barnabas.kraft.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
+from barnabas.kraft.metadata.image import MINIMUM_METADATA_VERSION
+from barnabas.kraft.metadata.record_versions import encode_records
 from barnabas.kraft.metadata_log import MAX_BATCH_BYTES, MetadataLog
 from barnabas.kraft.quorum_calls import QuorumCalls
 from barnabas.kraft.quorum_endpoints import QuorumEndpoints
@@ -47,7 +49,6 @@ from barnabas.protocol.messages.metadata_log import NoOpRecord
 from barnabas.protocol.records.batch import BatchHeader, read_header
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.control import RaftControlBody, build_raft_control_batch
-from barnabas.protocol.records.metadata import encode_metadata_record
 from barnabas.protocol.records.record import Record
 from barnabas.protocol.schema import Message
 from barnabas.runtime.decisions import Decisions
@@ -72,9 +73,9 @@ Step = Callable[[], Reply | None]
 """Feeds the core; returns the callback that sends the answer, to be called once all effects were carried out."""
 
 
-def encode_batch(records: Sequence[Message], timestamp_ms: int) -> bytes:
-    """One batch of metadata records. Slow if they are many: may run in a thread."""
-    values = [encode_metadata_record(record, record.VERSIONS.highest) for record in records]
+def encode_batch(records: Sequence[Message], timestamp_ms: int, metadata_version: int) -> bytes:
+    """One batch of metadata records that follow a log at this level. Slow if they are many: may run in a thread."""
+    values = encode_records(records, metadata_version)
     return build_batch([Record(0, timestamp_ms, None, value) for value in values])
 
 
@@ -541,8 +542,9 @@ class MetadataReplica:
     # ---- appending
 
     def append(self, epoch: int, records: Sequence[Message]) -> int:
-        """Append `records` as one batch; see `append_batch`."""
-        return self.append_batch(epoch, records, encode_batch(records, self.wall_ms()))
+        """Append `records`, which every metadata.version has, as one batch; see `append_batch`."""
+        batch = encode_batch(records, self.wall_ms(), MINIMUM_METADATA_VERSION)
+        return self.append_batch(epoch, records, batch)
 
     def append_batch(self, epoch: int, records: Sequence[Message], batch: bytes) -> int:
         """Append `batch`, which holds `records`, so that they commit together; returns the offset of the last one.

@@ -31,9 +31,7 @@ def controller_metrics(
     busy = BusyClock(world)
 
     def gather() -> Iterator[Family]:
-        yield from _controller_families(service)
-        yield from _metadata_families(service, world)
-        yield from _time_families(service)
+        yield from controller_families(service, world)
         yield from raft_families(service.replica)
         yield from request_families(dispatcher.counters)
         help_text = "Connections that are open."
@@ -46,7 +44,14 @@ def controller_metrics(
     return gather
 
 
-def _controller_families(service: ControllerService) -> Iterator[Family]:
+def controller_families(service: ControllerService, world: World) -> Iterator[Family]:
+    """The families that no broker has."""
+    yield from _count_families(service)
+    yield from _metadata_families(service, world)
+    yield from _time_families(service)
+
+
+def _count_families(service: ControllerService) -> Iterator[Family]:
     image = service.committed
     brokers = image.cluster.brokers.values()
     fenced = sum(broker.fenced for broker in brokers)

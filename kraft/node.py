@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import cast
 
 import trio
@@ -26,7 +25,7 @@ from barnabas.runtime.decision_pages import decision_pages
 from barnabas.runtime.decisions import Decisions
 from barnabas.runtime.dispatch import Execution
 from barnabas.runtime.metrics import metrics_page
-from barnabas.runtime.observatory import Observatory
+from barnabas.runtime.observatory import Observatory, Page
 from barnabas.runtime.server import Server, ServerLimits
 from barnabas.runtime.worker import Worker
 from barnabas.runtime.world import World
@@ -59,55 +58,94 @@ async def run_controller(
     release_lock = _lock(world, directory)
     try:
         async with trio.open_nursery() as nursery:
-            core = QuorumController(
-                controller_defaults(settings, cluster_id), world.chance, _bootstrap(world, directory)
-            )
-            service = ControllerService(core, world, nursery, decisions)
+            node = ControllerNode(settings, world, nursery, decisions, cluster_id)
             config = replica_config(settings, cluster_id, directory_id, directory)
-            replica = MetadataReplica(config, world, service, decisions)
-            service.attach(replica)
-            worker = Worker(world.run_blocking)
-            dispatcher = make_dispatcher(service, Execution(Background(nursery), worker, world.count_work))
-            server = Server(world, dispatcher, ServerLimits.of(settings, world.memory_bytes), worker)
-            server.on_long_turn = service.queue.on_long_step = dispatcher.overran
-            dispatcher.decisions = decisions
-            observatory = Observatory(partial(_reason_not_ready, replica))
-            observatory.pages["/metrics"] = metrics_page(
-                controller_metrics(world, service, dispatcher, server, settings.all_log_dirs)
-            )
-            state = ControllerState(settings.node_id, service, decisions, partial(_reason_not_ready, replica))
-            observatory.pages["/state"] = state.page
-            observatory.pages |= decision_pages(decisions)
+            replica = MetadataReplica(config, world, node.service, decisions)
+            node.attach(replica)
+            observatory = Observatory(node.reason_not_ready)
+            observatory.pages |= node.pages() | decision_pages(decisions)
             await nursery.start(observatory.serve, world, settings.http_listener)
-            await nursery.start(_run_replica, replica)
-            server.on_connection_closed = service.watch.connection_closed
-            for listener in settings.listeners:
-                bound = await world.network.listen(listener.host, listener.port)
-                nursery.start_soon(server.serve, bound, listener.name)
-            nursery.start_soon(service.run)
-            nursery.start_soon(keep_registered, service, settings, world)
-            log.info(
-                "controller %d of cluster %s listens on %s",
-                settings.node_id,
-                cluster_id,
-                ", ".join(map(str, settings.listeners)),
-            )
+            await nursery.start(run_replica, replica)
+            await node.start()
             task_status.started()
             await stop.wait()
-            await replica.resign(SHUTDOWN_MS)
-            with trio.move_on_after(SHUTDOWN_MS / 1000):
-                await server.stop()
+            await node.stop()
             nursery.cancel_scope.cancel()
     finally:
         release_lock()
 
 
-def _reason_not_ready(replica: MetadataReplica) -> str:
-    """Reason why this controller is not ready; empty if it takes part in the quorum."""
-    return "" if replica.is_in_quorum else "this controller neither leads the quorum nor follows its leader"
+class ControllerNode:
+    """The parts of a controller on top of its replica of the metadata log.
+
+    The replica is another's: `run_controller` has one for these parts alone, a combined node shares it with its broker.
+    """
+
+    def __init__(
+        self,
+        settings: ControllerSettings,
+        world: World,
+        nursery: trio.Nursery,
+        decisions: Decisions,
+        cluster_id: str,
+    ) -> None:
+        self.settings = settings
+        self._world = world
+        self._nursery = nursery
+        self._decisions = decisions
+        self._cluster_id = cluster_id
+        bootstrap = _bootstrap(world, settings.metadata_directory)
+        core = QuorumController(controller_defaults(settings, cluster_id), world.chance, bootstrap)
+        self.service = ControllerService(core, world, nursery, decisions)
+
+    def attach(self, replica: MetadataReplica) -> None:
+        """The replica whose listener `service` is; before anything starts."""
+        world, service = self._world, self.service
+        self.replica = replica
+        service.attach(replica)
+        worker = Worker(world.run_blocking)
+        self.dispatcher = make_dispatcher(service, Execution(Background(self._nursery), worker, world.count_work))
+        self.dispatcher.decisions = self._decisions
+        self.server = Server(world, self.dispatcher, ServerLimits.of(self.settings, world.memory_bytes), worker)
+        self.server.on_long_turn = service.queue.on_long_step = self.dispatcher.overran
+        self.server.on_connection_closed = service.watch.connection_closed
+        self.state = ControllerState(self.settings.node_id, service, self._decisions, self.reason_not_ready)
+
+    def pages(self) -> dict[str, Page]:
+        """Its metrics and its state over HTTP."""
+        metrics = controller_metrics(
+            self._world, self.service, self.dispatcher, self.server, self.settings.all_log_dirs
+        )
+        return {"/metrics": metrics_page(metrics), "/state": self.state.page}
+
+    async def start(self) -> None:
+        """The replica runs: open the listeners, and register with the active controller."""
+        settings, world = self.settings, self._world
+        for listener in settings.listeners:
+            bound = await world.network.listen(listener.host, listener.port)
+            self._nursery.start_soon(self.server.serve, bound, listener.name)
+        self._nursery.start_soon(self.service.run)
+        self._nursery.start_soon(keep_registered, self.service, settings, world)
+        log.info(
+            "controller %d of cluster %s listens on %s",
+            settings.node_id,
+            self._cluster_id,
+            ", ".join(map(str, settings.listeners)),
+        )
+
+    async def stop(self) -> None:
+        """Resign, and answer the requests under way."""
+        await self.replica.resign(SHUTDOWN_MS)
+        with trio.move_on_after(SHUTDOWN_MS / 1000):
+            await self.server.stop()
+
+    def reason_not_ready(self) -> str:
+        """Reason why this controller is not ready; empty if it takes part in the quorum."""
+        return "" if self.replica.is_in_quorum else "this controller neither leads the quorum nor follows its leader"
 
 
-async def _run_replica(replica: MetadataReplica, *, task_status: trio.TaskStatus[None]) -> None:
+async def run_replica(replica: MetadataReplica, *, task_status: trio.TaskStatus[None]) -> None:
+    """`MetadataReplica.run` as nurseries start it."""
     await replica.run(task_status=task_status)
 
 

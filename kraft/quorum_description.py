@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
 
 from barnabas.kraft.raft.progress import ReplicaProgress
@@ -19,6 +20,7 @@ from barnabas.protocol.messages.describe_quorum import (
     ResponsePartitionData,
     ResponseTopicData,
 )
+from barnabas.runtime.meter import Meter
 from barnabas.storage.names import METADATA_TOPIC
 
 
@@ -34,24 +36,39 @@ class Clocks:
         return -1 if time_ms is None else time_ms + self.wall_offset_ms
 
 
+def asks_for_metadata(request: DescribeQuorumRequest) -> bool:
+    """True if the request names the one partition of the metadata log, and nothing else."""
+    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+        return False
+    topic = request.topics[0]
+    return topic.topic_name == METADATA_TOPIC and topic.partitions[0].partition_index == 0
+
+
+def describe_others(
+    request: DescribeQuorumRequest, meter: Meter
+) -> Generator[None, None, DescribeQuorumResponse]:
+    """The answer to a request that names anything else: an error for each partition."""
+    response = DescribeQuorumResponse()
+    for topic in request.topics:
+        described = ResponseTopicData(topic_name=topic.topic_name)
+        response.topics.append(described)
+        meter.answer_grows()
+        for partition in topic.partitions:
+            index = partition.partition_index
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            described.partitions.append(ResponsePartitionData(partition_index=index, error_code=error))
+            meter.answer_grows()
+            if meter.step_ends():
+                yield None
+        if meter.step_ends():
+            yield None
+    return response
+
+
 def describe_quorum(
-    core: Raft, request: DescribeQuorumRequest, version: int, config: ReplicaConfig, clocks: Clocks
+    core: Raft, version: int, config: ReplicaConfig, clocks: Clocks
 ) -> DescribeQuorumResponse:
     """The answer in `version`: directory ids and nodes only from 2 on."""
-    asked = [(topic.topic_name, [p.partition_index for p in topic.partitions]) for topic in request.topics]
-    if asked != [(METADATA_TOPIC, [0])]:
-        return DescribeQuorumResponse(
-            topics=[
-                ResponseTopicData(
-                    topic_name=name,
-                    partitions=[
-                        ResponsePartitionData(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                        for index in indexes
-                    ],
-                )
-                for name, indexes in asked
-            ]
-        )
     partition = ResponsePartitionData(
         error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
         leader_id=-1 if core.leader_id is None else core.leader_id,

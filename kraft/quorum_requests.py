@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from barnabas.kraft.metadata_log import MAX_BATCH_BYTES
 from barnabas.kraft.node_address import NodeAddress
 from barnabas.kraft.parked_fetches import ParkedFetch, ParkedFetches
-from barnabas.kraft.quorum_description import Clocks, describe_quorum
+from barnabas.kraft.quorum_description import Clocks, asks_for_metadata, describe_others, describe_quorum
 from barnabas.kraft.quorum_messages import QuorumMessages, RefusedRequest
 from barnabas.kraft.raft.fetch_answers import must_wait
 from barnabas.kraft.raft.messages import Fetch, FetchAnswer
@@ -29,6 +29,8 @@ from barnabas.protocol.messages.fetch import FetchResponse
 from barnabas.protocol.messages.vote import VoteResponse
 from barnabas.protocol.schema import Message
 from barnabas.runtime.dispatch import Call, Handler
+from barnabas.runtime.meter import Meter
+from barnabas.runtime.steps import Steps
 
 if TYPE_CHECKING:
     from barnabas.kraft.metadata_replica import MetadataReplica, Reply, Step
@@ -48,12 +50,12 @@ class QuorumRequests:
         """Handlers for a controller's listener."""
         return {key: partial(self._handle, handler) for key, handler in self._handlers().items()}
 
-    def _handle(self, handler: Handler, call: Call) -> None:
+    def _handle(self, handler: Handler, call: Call) -> Steps | None:
         """A replica that waits for disk space does not answer, so that its peers look for another one."""
         if self._replica.is_short:
             call.answer_nothing()
-        else:
-            handler(call)
+            return None
+        return handler(call)
 
     def _handlers(self) -> dict[ApiKey, Handler]:
         return {
@@ -199,13 +201,16 @@ class QuorumRequests:
 
         replica.step(send_chunk)
 
-    def handle_describe_quorum(self, call: Call) -> None:
+    def handle_describe_quorum(self, call: Call) -> Steps:
+        if not asks_for_metadata(call.message):
+            call.answer((yield from describe_others(call.message, Meter(call))))
+            return
         replica = self._replica
 
         def describe() -> Reply:
             now_ms = replica.now_ms()
             clocks = Clocks(now_ms, replica.wall_ms() - now_ms)
-            response = describe_quorum(replica.core, call.message, call.version, replica.config, clocks)
+            response = describe_quorum(replica.core, call.version, replica.config, clocks)
             return lambda: _answer(call, response)
 
         replica.step(describe)

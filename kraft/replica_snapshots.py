@@ -6,12 +6,13 @@ At most one is written or installed at a time. `SnapshotFiles` has the files, th
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
+from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.raft.history import OffsetAndEpoch
 from barnabas.kraft.raft.ready import InstallSnapshot, SnapshotStep, StartSnapshot, WriteSnapshotChunk
 from barnabas.kraft.raft.voter_history import QuorumRecord
@@ -29,6 +30,10 @@ SNAPSHOT_PAUSE_MS = 60_000
 """Pause before another attempt to write a snapshot that did not fit."""
 
 
+STEP_RECORDS = 100
+"""Records of a snapshot that are made in one step."""
+
+
 class ReplicaSnapshots:
     """Mutable; owned by one replica."""
 
@@ -40,6 +45,7 @@ class ReplicaSnapshots:
         """The snapshot that is being downloaded."""
         self._last_ms = 0
         self._not_before_ms = 0
+        self._is_requested = False
 
     def start(self) -> None:
         """The log is open: ages count from now on."""
@@ -55,18 +61,28 @@ class ReplicaSnapshots:
         """Enough was appended, or enough time has passed, since the last snapshot (KIP-630)."""
         grown_bytes = self._replica.log.bytes_since_snapshot
         waited_ms = self._replica.now_ms() - self._last_ms
-        due = grown_bytes >= self._replica.config.snapshot_after_bytes or (
-            grown_bytes > 0 and waited_ms >= self._replica.config.snapshot_interval_ms
+        due = (
+            grown_bytes >= self._replica.config.snapshot_after_bytes
+            or (grown_bytes > 0 and waited_ms >= self._replica.config.snapshot_interval_ms)
+            or self._is_requested
         )
         return due and self._replica.now_ms() >= self._not_before_ms
 
-    async def create(self, records: Sequence[Message], offset: int, epoch: int, timestamp_ms: int) -> bool:
+    def look_at(self, deltas: Sequence[MetadataDelta]) -> None:
+        """A snapshot is due at once if metadata.version was lowered: an older release can read it, but not the log
+        before it."""
+        for delta in deltas:
+            if delta.after.features.metadata_version < delta.before.features.metadata_version:
+                self._is_requested = True
+
+    async def create(self, records: Iterable[Message], offset: int, epoch: int, timestamp_ms: int) -> bool:
         """Write a snapshot of the state after the record at `offset`, then drop older log segments and
         snapshots.
 
         `epoch` and `timestamp_ms` are those of that record's batch: the same arguments give the same bytes on
-        every node. `records` must not change meanwhile. False if there is a snapshot as new already, or no room.
+        every node. `records` are taken in steps. False if there is a snapshot as new already, or no room.
         """
+        records = await _listed(records)
         files = self._replica.log.snapshots
         snapshot = OffsetAndEpoch(offset=offset + 1, epoch=epoch)
         assert snapshot.offset <= self._replica.high_watermark, "a snapshot holds committed records only"
@@ -74,6 +90,7 @@ class ReplicaSnapshots:
             while self._replica.core.synced_end_offset < snapshot.offset:
                 await self._replica.wait_for_a_sync()
             latest = self._replica.core.latest_snapshot
+            self._is_requested = False
             if latest is not None and latest.offset >= snapshot.offset:
                 return False
             assert self._replica.core.log.epoch_of(offset) == epoch, "the epoch is not that of the record"
@@ -138,3 +155,12 @@ class ReplicaSnapshots:
             self._replica.log.restart_at(snapshot, self._replica.wall_ms())
             self._last_ms = self._replica.now_ms()
         self._replica.core.snapshot_installed(snapshot, installed, self._replica.now_ms(), quorum_records)
+
+
+async def _listed(records: Iterable[Message]) -> list[Message]:
+    listed: list[Message] = []
+    for record in records:
+        listed.append(record)
+        if len(listed) % STEP_RECORDS == 0:
+            await trio.lowlevel.checkpoint()
+    return listed

@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from barnabas.kraft.metadata.image import MINIMUM_METADATA_VERSION
+from barnabas.kraft.metadata.record_versions import encode_records
 from barnabas.kraft.raft.history import LOG_ORIGIN, OffsetAndEpoch
 from barnabas.kraft.raft.voter_history import QuorumRecord
 from barnabas.kraft.voter_records import QuorumRecordBody, quorum_record, record_bodies
@@ -26,7 +28,7 @@ from barnabas.protocol.messages.control_records import (
 from barnabas.protocol.records.batch import CorruptBatch, crc_is_valid, read_header
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.control import build_raft_control_batch, read_raft_control_record
-from barnabas.protocol.records.metadata import decode_metadata_record, encode_metadata_record
+from barnabas.protocol.records.metadata import decode_metadata_record
 from barnabas.protocol.records.record import Record, decode_records
 from barnabas.protocol.schema import Message
 from barnabas.runtime.world import Disk, File
@@ -184,15 +186,14 @@ def encode_snapshot(
     timestamp_ms: int,
     quorum_records: Iterable[QuorumRecord] = (),
 ) -> Iterator[bytes]:
-    """The batches of a snapshot file."""
+    """The batches of a snapshot file, its records in the versions of the level that its first record says."""
     header = SnapshotHeaderRecord(last_contained_log_timestamp=timestamp_ms)
     head = [header, *record_bodies(quorum_records)]
     yield build_raft_control_batch(head, 0, snapshot.epoch, timestamp_ms)
     offset = len(head)
     waiting: list[Record] = []
     waiting_bytes = 0
-    for message in records:
-        value = encode_metadata_record(message, message.VERSIONS.highest)
+    for value in encode_records(records, MINIMUM_METADATA_VERSION):
         waiting.append(Record(0, timestamp_ms, None, value))
         waiting_bytes += len(value)
         if waiting_bytes >= BATCH_BYTES:

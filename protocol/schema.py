@@ -10,7 +10,7 @@ Source: the message format of Kafka; tagged fields and compact types are KIP-482
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import error as struct_error
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar, dataclass_transform, overload
 
@@ -20,6 +20,10 @@ Reader = Callable[..., tuple[Any, int]]
 """(buffer, position, most elements that a request may have) → (message, position after it)."""
 Writer = Callable[[Any, bytearray, int, list[tuple[int, Any]]], int]
 """(message, buffer, position, cuts) → position after it; a cut is a position with the records that follow it."""
+SteppedReader = Callable[[Any, int, int], Generator[None, None, tuple[Any, int]]]
+"""Like `Reader`, in steps."""
+SteppedWriter = Callable[[Any, bytearray, int, list[tuple[int, Any]]], Generator[None, None, int]]
+"""Like `Writer`, in steps."""
 Buffer = bytes | bytearray | memoryview
 
 T = TypeVar("T")
@@ -220,6 +224,8 @@ class StructType(type):
             namespace["API_KEY"] = options.get("api_key", -1)
             namespace["READERS"] = {}
             namespace["WRITERS"] = {}
+            namespace["STEPPED_READERS"] = {}
+            namespace["STEPPED_WRITERS"] = {}
         return super().__new__(mcs, name, bases, namespace)
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> None:
@@ -274,18 +280,23 @@ class Message(Struct):
     FLEXIBLE_FROM: ClassVar[int | None] = None
     """The first version with compact types and tagged fields, or None."""
     READERS: ClassVar[dict[int, Reader]] = {}
-    WRITERS: ClassVar[dict[int, SizedWriter]] = {}
+    WRITERS: ClassVar[dict[int, SizedWriter[Writer]]] = {}
+    STEPPED_READERS: ClassVar[dict[int, SteppedReader]] = {}
+    STEPPED_WRITERS: ClassVar[dict[int, SizedWriter[SteppedWriter]]] = {}
 
 
 M = TypeVar("M", bound=Message)
 
 
-class SizedWriter:
+W = TypeVar("W")
+
+
+class SizedWriter(Generic[W]):
     """A compiled writer, and how large a buffer the next message will probably need."""
 
     __slots__ = ("size_bytes", "write")
 
-    def __init__(self, write: Writer) -> None:
+    def __init__(self, write: W) -> None:
         self.write = write
         self.size_bytes = 256
 
@@ -313,14 +324,35 @@ def decode_prefix(
         read = _reader(cls, version)
     try:
         return read(buffer, position) if most_elements is None else read(buffer, position, most_elements)
-    except TooManyElements:
-        raise
-    except MalformedMessage as error:
-        raise MalformedMessage(f"{cls.__name__} version {version}: {error}") from None
-    except (struct_error, IndexError):
-        raise MalformedMessage(f"{cls.__name__} version {version} ends too early") from None
-    except UnicodeDecodeError as error:
-        raise MalformedMessage(f"{cls.__name__} version {version}: {error}") from None
+    except DECODING_ERRORS as error:
+        raise malformed(cls, version, error) from None
+
+
+def decode_in_steps(
+    cls: type[M], buffer: Buffer, version: int, most_elements: int
+) -> Generator[None, None, tuple[M, int]]:
+    """`decode_prefix` of a large message from position 0, as a generator whose steps take less than a millisecond."""
+    read = cls.STEPPED_READERS.get(version)
+    if read is None:
+        read = _stepped_reader(cls, version)
+        yield
+    try:
+        return (yield from read(buffer, 0, most_elements))
+    except DECODING_ERRORS as error:
+        raise malformed(cls, version, error) from None
+
+
+DECODING_ERRORS = (MalformedMessage, struct_error, IndexError, UnicodeDecodeError)
+"""Errors that readers raise."""
+
+
+def malformed(cls: type[Message], version: int, error: Exception) -> MalformedMessage:
+    """The error to raise if a reader raised `error`."""
+    if isinstance(error, TooManyElements):
+        return error
+    if isinstance(error, (struct_error, IndexError)):
+        return MalformedMessage(f"{cls.__name__} version {version} ends too early")
+    return MalformedMessage(f"{cls.__name__} version {version}: {error}")
 
 
 def encode(message: Message, version: int) -> bytes:
@@ -340,11 +372,46 @@ def encode_chunks(message: Message, version: int, prefix: Buffer = b"") -> list[
 
     Records may be anything with a length, such as a region of a file.
     """
-    buffer, position, cuts = _write(message, version, prefix)
-    if not cuts:
-        del buffer[position:]
-        return [buffer]
-    return _cut(buffer, position, cuts)
+    return _chunks(*_write(message, version, prefix))
+
+
+def encode_in_steps(message: Message, version: int, prefix: Buffer = b"") -> Generator[None, None, list[Any]]:
+    """`encode_chunks` of a large message, as a generator whose steps take less than a millisecond. The message must not
+    change meanwhile."""
+    writer = message.STEPPED_WRITERS.get(version)
+    if writer is None:
+        writer = _stepped_writer(type(message), version)
+        yield
+    size_bytes = max(writer.size_bytes, FIRST_STEPPED_BYTES) + len(prefix)
+    while True:
+        buffer, cuts = bytearray(size_bytes), list[tuple[int, Any]]()
+        buffer[: len(prefix)] = prefix
+        try:
+            position = yield from writer.write(message, buffer, len(prefix), cuts)
+        except ENCODING_ERRORS as error:
+            if not _is_too_small(error):
+                raise EncodeError(f"{type(message).__name__} version {version}: {error}") from error
+            size_bytes = _larger(size_bytes)
+        else:
+            writer.size_bytes = position + (position >> 2) + 32
+            return _chunks(buffer, position, cuts)
+
+
+FIRST_STEPPED_BYTES = 64 * 1024
+"""Buffer for the first large message of a kind."""
+
+ENCODING_ERRORS = (struct_error, IndexError, TypeError, AttributeError, UnicodeEncodeError)
+"""Errors that writers raise."""
+
+
+def _is_too_small(error: Exception) -> bool:
+    """True if a larger buffer may help."""
+    return isinstance(error, IndexError) or (isinstance(error, struct_error) and "requires a buffer" in str(error))
+
+
+def _larger(size_bytes: int) -> int:
+    """The size of the next buffer after one that was too small. Writing starts over: so small steps would cost most."""
+    return size_bytes * 16 if size_bytes < 4096 else max(size_bytes * 4, 1 << 20)
 
 
 def _write(message: Message, version: int, prefix: Buffer) -> tuple[bytearray, int, list[tuple[int, Any]]]:
@@ -361,16 +428,21 @@ def _write(message: Message, version: int, prefix: Buffer) -> tuple[bytearray, i
         cuts: list[tuple[int, Any]] = []
         try:
             position = writer.write(message, buffer, start, cuts)
-        except (struct_error, IndexError) as error:
-            # Both are also raised if the buffer was too small; only then a retry helps.
-            if isinstance(error, struct_error) and "requires a buffer" not in str(error):
+        except ENCODING_ERRORS as error:
+            if not _is_too_small(error):
                 raise EncodeError(f"{type(message).__name__} version {version}: {error}") from error
-            size_bytes *= 4
-        except (TypeError, AttributeError, UnicodeEncodeError) as error:
-            raise EncodeError(f"{type(message).__name__} version {version}: {error}") from error
+            size_bytes = _larger(size_bytes)
         else:
             writer.size_bytes = position + (position >> 2) + 32
             return buffer, position, cuts
+
+
+def _chunks(buffer: bytearray, position: int, cuts: list[tuple[int, Any]]) -> list[Any]:
+    """The chunks of a message that was written up to `position`."""
+    if not cuts:
+        del buffer[position:]
+        return [buffer]
+    return _cut(buffer, position, cuts)
 
 
 def _cut(buffer: bytearray, position: int, cuts: list[tuple[int, Any]]) -> list[Any]:
@@ -396,13 +468,29 @@ def _reader(cls: type[Message], version: int) -> Reader:
     return reader
 
 
-def _writer(cls: type[Message], version: int) -> SizedWriter:
+def _writer(cls: type[Message], version: int) -> SizedWriter[Writer]:
     """Compile on first use."""
     if version not in cls.VERSIONS:
         raise EncodeError(f"{cls.__name__} has versions {cls.VERSIONS}, not {version}")
     from barnabas.protocol.codec.writing import compile_writer
 
     writer = cls.WRITERS[version] = SizedWriter(compile_writer(cls, version))
+    return writer
+
+
+def _stepped_reader(cls: type[Message], version: int) -> SteppedReader:
+    """Compile on first use."""
+    from barnabas.protocol.codec.reading import compile_stepped_reader
+
+    reader = cls.STEPPED_READERS[version] = compile_stepped_reader(cls, version)
+    return reader
+
+
+def _stepped_writer(cls: type[Message], version: int) -> SizedWriter[SteppedWriter]:
+    """Compile on first use."""
+    from barnabas.protocol.codec.writing import compile_stepped_writer
+
+    writer = cls.STEPPED_WRITERS[version] = SizedWriter(compile_stepped_writer(cls, version))
     return writer
 
 

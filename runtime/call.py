@@ -13,11 +13,12 @@ from barnabas.protocol.errors import EncodeError, ErrorCode, KafkaError
 from barnabas.protocol.framing import response_prefix
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.refusals import refusal_of
-from barnabas.protocol.schema import Message, encode_chunks
+from barnabas.protocol.schema import Message, encode_chunks, encode_in_steps
 from barnabas.protocol.shortening import shorten_error_messages
 from barnabas.runtime.background import Background, Task
+from barnabas.runtime.freeing import free_in_steps
 from barnabas.runtime.request import AnswerSlot, Request
-from barnabas.runtime.request_times import ApiCounter, error_codes, request_log
+from barnabas.runtime.request_times import ApiCounter, error_codes, error_codes_in_steps, request_log
 from barnabas.runtime.steps import Steps, counted
 from barnabas.runtime.worker import Worker
 from barnabas.runtime.world import Chunk, CountWork
@@ -51,7 +52,7 @@ class Call:
     _counter: ApiCounter
     _execution: Execution | None
     is_large: bool = field(kw_only=True, default=False)
-    """The answer has too many elements to be encoded on the event loop. The dispatcher sets it for large requests, and
+    """The answer has too many elements to be encoded in one step. The dispatcher sets it for large requests, and
     handlers for small requests with large answers."""
     is_over: bool = field(kw_only=True, default=False)
     """It was answered, or its connection was closed."""
@@ -82,7 +83,7 @@ class Call:
         counter = self._counter
         counter.answers += 1
         if self.is_large and self._execution is not None:
-            self._execution.background.spawn(self._answer_by_worker, response, failed=self._abort_failed)
+            self._execution.background.spawn(self._answer_in_steps, [response], failed=self._abort_failed)
             return
         if has_errors:
             counter.errors.update(error_codes(response))
@@ -122,27 +123,34 @@ class Call:
         else:
             self.answer(refusal_of(self.message, self.version, code, message))
 
-    async def _answer_by_worker(self, response: Message) -> None:
-        """Encode in the worker. The response must not change meanwhile."""
-        assert self._execution is not None
+    async def _answer_in_steps(self, holder: list[Message]) -> None:
+        """Encode the response in `holder`, and free it, in turns of the connection. It must not change meanwhile."""
+        await self.take_steps(self._encode_and_free(holder))
 
-        def work() -> tuple[list[int], list[Chunk]]:
-            return error_codes(response), self._encoded(response)
-
-        errors, chunks = await self._execution.worker.run(work)
+    def _encode_and_free(self, holder: list[Message]) -> Steps:
+        response = holder[0]
+        errors = yield from error_codes_in_steps(response)
+        try:
+            chunks = yield from encode_in_steps(response, self.version, self._prefix())
+        except EncodeError:
+            shorten_error_messages(response)
+            chunks = yield from encode_in_steps(response, self.version, self._prefix())
         self._counter.errors.update(errors)
         self.slot.fill(chunks)
+        del response
+        yield from free_in_steps(holder)
 
     def _encoded(self, response: Message) -> list[Chunk]:
-        request = self.request
-        flexible = self._spec.response_header_version(request.api_version) == 1
-        prefix = response_prefix(request.correlation_id, flexible)
         try:
-            return encode_chunks(response, request.api_version, prefix)
+            return encode_chunks(response, self.version, self._prefix())
         except EncodeError:
             # A message that quotes a name of 32 kB does not fit into a classic string. Any other reason stays.
             shorten_error_messages(response)
-            return encode_chunks(response, request.api_version, prefix)
+            return encode_chunks(response, self.version, self._prefix())
+
+    def _prefix(self) -> bytes:
+        request = self.request
+        return response_prefix(request.correlation_id, self._spec.response_header_version(request.api_version) == 1)
 
     # -- work that outlasts the handler
 

@@ -15,7 +15,7 @@ from barnabas.protocol.api_keys import API_SPECS, ApiKey, ApiSpec
 from barnabas.protocol.errors import ErrorCode, MalformedMessage, TooManyElements
 from barnabas.protocol.framing import response_prefix
 from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
-from barnabas.protocol.schema import decode_prefix, encode_chunks
+from barnabas.protocol.schema import decode_in_steps, decode_prefix, encode_chunks
 from barnabas.runtime.call import Call, Execution, Stopwatch, TimedCall
 from barnabas.runtime.decisions import DecisionKind, Decisions
 from barnabas.runtime.request import AnswerSlot, Request
@@ -28,8 +28,8 @@ __all__ = ["Call", "Dispatcher", "Execution", "Handler"]
 INLINE_BODY_BYTES = 8 * 1024
 """A body up to this size is decoded at once, whatever is in it."""
 
-INLINE_ELEMENTS = 4096
-"""A request with more elements is decoded, and its answer encoded, in the worker."""
+INLINE_ELEMENTS = 1024
+"""A request with more elements is decoded, and its answer encoded, in steps."""
 
 MAX_ELEMENTS = 1 << 16
 """A request with more elements is refused. Python frees a message at one go: so many elements with their answers take
@@ -58,6 +58,13 @@ class Dispatcher:
         self._execution = execution
         self._handlers = {
             int(key): (API_SPECS[key], handler, self.counters[API_SPECS[key].name]) for key, handler in handlers.items()
+        }
+
+    def count_together(self, other: Dispatcher) -> None:
+        """Count the requests of an API in one place: both listeners are one node's. Before any request."""
+        self.counters = other.counters = self.counters | other.counters
+        self._handlers = {
+            key: (spec, handler, self.counters[spec.name]) for key, (spec, handler, _) in self._handlers.items()
         }
 
     def advertised(self) -> list[ApiVersion]:
@@ -151,16 +158,17 @@ def _guarded(steps: Steps, call: Call) -> Steps:
 
 
 def _serve_large(call: Call, spec: ApiSpec, handler: Handler) -> Steps:
-    """A request with many elements: decoded in the worker, served in steps."""
+    """A request with many elements: decoded and served in steps."""
     request = call.request
     call.slot.grow(min(len(request.body), MAX_ELEMENTS) * ELEMENT_BYTES)
     yield None  # it may have closed this connection
     body, version = request.body, request.api_version
     try:
-        call.message, _ = yield partial(decode_prefix, spec.request_type(), body, 0, version, MAX_ELEMENTS)
+        call.message, _ = yield from decode_in_steps(spec.request_type(), body, version, MAX_ELEMENTS)
     except MalformedMessage as error:
         call.abort(f"malformed {spec.name} v{request.api_version}: {error}")
         return
+    yield None
     steps = handler(call)
     if steps is not None:
         yield from steps

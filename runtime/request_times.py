@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from barnabas.protocol.schema import Message, Struct
@@ -122,18 +122,36 @@ def error_codes(message: Message) -> list[int]:
     return collect(message)
 
 
-def _compile(kind: type[Message]) -> CollectErrors:
+STEP_ELEMENTS = 512
+"""Elements of an answer whose error codes are collected in one step."""
+
+CollectErrorsInSteps = Callable[[Message], Generator[None, None, list[int]]]
+
+_stepped_collectors: dict[type[Message], CollectErrorsInSteps] = {}
+
+
+def error_codes_in_steps(message: Message) -> Generator[None, None, list[int]]:
+    """`error_codes` of a large answer, in steps."""
+    kind = type(message)
+    collect = _stepped_collectors.get(kind)
+    if collect is None:
+        collect = _stepped_collectors[kind] = _compile(kind, stepped=True)
+    return collect(message)
+
+
+def _compile(kind: type[Message], *, stepped: bool = False) -> Any:
     """Generate code that walks one type of message: it runs for every answer."""
     lines = ["def collect(m0):", "    found = []"]
-    _walk(kind, "m0", 1, lines)
+    if stepped:
+        lines += [f"    left = {STEP_ELEMENTS}", "    if not left:", "        yield  # so that it is a generator"]
+    _walk(kind, "m0", lines, stepped=stepped)
     lines.append("    return found")
     namespace: dict[str, Any] = {}
     exec("\n".join(lines), namespace)
-    collect: CollectErrors = namespace["collect"]
-    return collect
+    return namespace["collect"]
 
 
-def _walk(kind: type[Struct], name: str, depth: int, lines: list[str]) -> bool:
+def _walk(kind: type[Struct], name: str, lines: list[str], depth: int = 1, *, stepped: bool) -> bool:
     """Add the lines that walk a struct; returns False if it has no error codes."""
     indent, has_codes = "    " * depth, False
     for spec in kind.FIELDS:
@@ -144,14 +162,17 @@ def _walk(kind: type[Struct], name: str, depth: int, lines: list[str]) -> bool:
         if spec.type.struct is not None:
             path = f"{name}.{spec.name}"
             part = [f"{indent}if {path} is not None:"]
-            if _walk(spec.type.struct, path, depth + 1, part):
+            if _walk(spec.type.struct, path, part, depth + 1, stepped=stepped):
                 lines += part
                 has_codes = True
         element = spec.type.element
         if element is not None and element.struct is not None:
             inner = f"m{depth}"
             part = [f"{indent}for {inner} in {name}.{spec.name} or ():"]
-            if _walk(element.struct, inner, depth + 1, part):
+            if _walk(element.struct, inner, part, depth + 1, stepped=stepped):
                 lines += part
+                if stepped:
+                    lines += [f"{indent}    left -= 1", f"{indent}    if not left:"]
+                    lines += [f"{indent}        left = {STEP_ELEMENTS}", f"{indent}        yield"]
                 has_codes = True
     return has_codes

@@ -11,7 +11,7 @@ import trio
 
 from barnabas.runtime.service import Service
 from barnabas.runtime.steps import RunningSteps
-from barnabas.runtime.turns import BUDGET_SECONDS, ROUND_SECONDS, TURN_SECONDS, Share
+from barnabas.runtime.turns import BUDGET_SECONDS, ROUND_SECONDS, STEPS_TURN_SECONDS, Share
 
 STEPS_IN_A_TURN = 64
 """Steps of an expensive request after which others have a turn, however quick the steps were."""
@@ -77,6 +77,6 @@ class StepDriver:
             if now - before > BUDGET_SECONDS:
                 service.overran(steps.api_key, now - before)
             before = now
-            if steps.is_over or steps.work is not None or now - began > TURN_SECONDS or self._connection.closed:
+            if steps.is_over or steps.work is not None or now - began > STEPS_TURN_SECONDS or self._connection.closed:
                 break
         return before

@@ -23,6 +23,9 @@ ROUND_SECONDS = 0.008
 TURN_SECONDS = 0.004
 """The time after which a turn ends, at the end of a request or of a step."""
 
+STEPS_TURN_SECONDS = 0.002
+"""The time after which a turn of steps ends. Turns of expensive requests are shorter: others wait for each of them."""
+
 BUDGET_SECONDS = 0.020
 """No request, and no step of one, may hold the event loop for longer. Those that do are counted by API."""
 

@@ -63,6 +63,9 @@ class BrokerSettings(NodeSettings):
 
     replication_quota_window_num: int = 11
     replication_quota_window_size_seconds: int = 1
+    cordoned_log_dirs: list[str] = Field(default=[])
+    alter_log_dirs_replication_quota_window_num: int = 11
+    alter_log_dirs_replication_quota_window_size_seconds: int = 1
 
     offset_metadata_max_bytes: int = 4096
     offsets_commit_timeout_ms: int = 5000
@@ -110,7 +113,7 @@ class BrokerSettings(NodeSettings):
     def check(self) -> list[str]:
         """Check rules between keys. Returns warnings; raises `SettingsError` (without a place) for an error."""
         warnings = super().check()
-        if self.node_id in [voter.id for voter in self.controller_quorum_voters]:
+        if not self.is_combined and self.node_id in [voter.id for voter in self.controller_quorum_voters]:
             raise SettingsError(
                 "the id of a broker must not be in controller.quorum.voters", "node.id", str(self.node_id)
             )
@@ -129,6 +132,13 @@ class BrokerSettings(NodeSettings):
                     "listeners",
                     str(listener),
                 )
+        if "*" in self.cordoned_log_dirs and len(self.cordoned_log_dirs) > 1:
+            raise SettingsError(
+                "must not contain other values if it contains *", "cordoned.log.dirs", ",".join(self.cordoned_log_dirs)
+            )
+        for path in self.cordoned_log_dirs:
+            if path != "*" and path not in self.log_dirs:
+                raise SettingsError("must be in log.dirs", "cordoned.log.dirs", path, ",".join(self.log_dirs))
         for key, most in (
             ("replica.socket.timeout.ms", self.replica_socket_timeout_ms),
             ("replica.lag.time.max.ms", self.replica_lag_time_max_ms),

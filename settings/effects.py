@@ -27,8 +27,6 @@ WITHOUT_EFFECT_YET = frozenset(
         "queued.max.requests",
         "quota.window.num",
         "quota.window.size.seconds",
-        "replication.quota.window.num",
-        "replication.quota.window.size.seconds",
         "server.max.startup.time.ms",
         "socket.connection.setup.timeout.ms",
         "socket.listen.backlog.size",

@@ -6,7 +6,7 @@ between keys.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from barnabas.settings.definitions import closest_key, find_broker_key, is_plugin_key
 from barnabas.settings.errors import SettingsError
 from barnabas.settings.listeners import (
+    Listener,
     parse_endpoints,
     parse_listeners,
     parse_protocol_map,
@@ -25,6 +26,9 @@ from barnabas.settings.node import HTTP_LISTENER, LEAST_MEMORY_BYTES, MEMORY_LIM
 from barnabas.settings.properties import parse_properties
 
 Node = TypeVar("Node", bound=NodeSettings)
+
+BOTH_ROLES = ("broker", "controller")
+"""`process.roles` of a combined node, in either order."""
 
 OVERRIDE = "--set"
 """The source of an override in errors."""
@@ -58,11 +62,14 @@ class _Keys:
         return error.at(*self.places.get(error.key, (self.source.name, 0)))
 
 
-def load_node(model: type[Node], role: str, source: Source) -> tuple[Node, list[str]]:
-    """The model of a node in `role`, and warnings. Raises `SettingsError` with its place."""
+def load_node(model: type[Node], role: str, source: Source, *, combined: bool = False) -> tuple[Node, list[str]]:
+    """The model of a node in `role`, and warnings. Raises `SettingsError` with its place.
+
+    `combined`: the file of a node with both roles; each role has its own listeners of those in the file.
+    """
     keys = _read(source)
     try:
-        fields = _fields(model, keys, role)
+        fields = _fields(model, keys, role, combined)
         node = model(**fields)
         return node, keys.warnings + node.check()
     except ValidationError as error:
@@ -109,7 +116,7 @@ def _first_of(error: ValidationError) -> SettingsError:
     return SettingsError(first["msg"], key, str(first["input"]))
 
 
-def _fields(model: type[NodeSettings], keys: _Keys, role: str) -> dict[str, Any]:
+def _fields(model: type[NodeSettings], keys: _Keys, role: str, combined: bool) -> dict[str, Any]:
     """The arguments of the model: plain values as they are; addresses and lists that depend on each other are parsed
     here.
     """
@@ -121,10 +128,12 @@ def _fields(model: type[NodeSettings], keys: _Keys, role: str) -> dict[str, Any]
     fields["raw"] = dict(keys.raw)
     fields["not_acted_on"] = sorted(key for key in keys.values if not acts_on(model, key))
     fields["node_id"] = _node_id(keys)
-    fields["process_roles"] = _roles(keys, role)
+    fields["process_roles"] = _roles(keys, BOTH_ROLES if combined else (role,))
     fields["log_dirs"] = _log_dirs(keys)
     _refuse_unguarded(keys)
     fields |= _listener_fields(keys, role)
+    if combined:
+        fields |= _listeners_of_role(fields, role, keys.source.hostname)
     if role == "broker":
         fields["inter_broker_listener_name"] = _inter_broker_listener(keys, fields)
     fields["controller_quorum_voters"] = parse_voters(keys.get("controller.quorum.voters", []))
@@ -154,14 +163,17 @@ def _node_id(keys: _Keys) -> int:
     return int(broker_id if node_id is None else node_id)
 
 
-def _roles(keys: _Keys, role: str) -> list[str]:
+def _roles(keys: _Keys, wanted: Sequence[str]) -> list[str]:
     roles = keys.get("process.roles")
+    allowed = ",".join(wanted)
     if roles is None:
-        raise SettingsError("must be set", "process.roles", allowed=role)
-    if len(roles) > 1:
-        raise SettingsError("a node is a broker or a controller, not both", "process.roles", ",".join(roles), role)
-    if roles != [role]:
-        raise SettingsError(f"the file of a {role} must have this role", "process.roles", ",".join(roles), role)
+        raise SettingsError("must be set", "process.roles", allowed=allowed)
+    if sorted(roles) == sorted(BOTH_ROLES) != sorted(wanted):
+        error = "the file of a combined node; `barnabas node` runs it"
+        raise SettingsError(error, "process.roles", ",".join(roles), allowed)
+    if sorted(roles) != sorted(wanted):
+        error = f"the file of a {' and '.join(wanted)} must have this role"
+        raise SettingsError(error, "process.roles", ",".join(roles), allowed)
     return list(roles)
 
 
@@ -211,13 +223,31 @@ def _listener_fields(keys: _Keys, role: str) -> dict[str, Any]:
             raise SettingsError(f"{listener.name} must be a name in listeners", "advertised.listeners", str(listener))
     return {
         "listeners": listeners,
-        "advertised_listeners": [
-            type(each)(each.name, each.host or keys.source.hostname, each.port, each.security_protocol)
-            for each in advertised
-        ],
+        "advertised_listeners": [_advertised(each, keys.source.hostname) for each in advertised],
         "listener_security_protocol_map": protocols,
         "controller_listener_names": controller_names,
     }
+
+
+def _advertised(listener: Listener, hostname: str) -> Listener:
+    return Listener(listener.name, listener.host or hostname, listener.port, listener.security_protocol)
+
+
+def _listeners_of_role(fields: Mapping[str, Any], role: str, hostname: str) -> dict[str, Any]:
+    """The listeners of one role of a combined node: the controller's are those in controller.listener.names, and need
+    not be in advertised.listeners.
+    """
+    names = fields["controller_listener_names"]
+    of_role: dict[str, list[Listener]] = {}
+    for key in ("listeners", "advertised_listeners"):
+        of_role[key] = [each for each in fields[key] if (each.name in names) == (role == "controller")]
+    if not of_role["listeners"]:
+        named = f" named {' or '.join(names)}" if role == "controller" else ""
+        listeners = ",".join(map(str, fields["listeners"]))
+        raise SettingsError(f"a combined node needs a listener of its {role}{named}", "listeners", listeners)
+    if role == "controller" and not of_role["advertised_listeners"]:
+        of_role["advertised_listeners"] = [_advertised(each, hostname) for each in of_role["listeners"]]
+    return of_role
 
 
 def _inter_broker_listener(keys: _Keys, fields: Mapping[str, Any]) -> str:

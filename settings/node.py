@@ -108,6 +108,11 @@ class NodeSettings(BaseModel):
     unstable_feature_versions_enable: bool = False
 
     @property
+    def is_combined(self) -> bool:
+        """It is a broker and a controller."""
+        return len(self.process_roles) > 1
+
+    @property
     def metadata_directory(self) -> str:
         """The log directory that holds `__cluster_metadata-0`."""
         return self.metadata_log_dir or self.log_dirs[0]

@@ -17,7 +17,7 @@ from itertools import pairwise
 from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, crc_is_valid, read_header
 from barnabas.protocol.records.record import SERVED_LIMIT_BYTES
 from barnabas.runtime.world import Disk
-from barnabas.storage.cleaning import Extent, Phase, find_first_dirty_offset, measure, next_group
+from barnabas.storage.cleaning import Backlog, Extent, Phase, find_first_dirty_offset, measure, next_group
 from barnabas.storage.compaction import Compaction, LastBatch, Transactions, map_batch
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.offset_map import OffsetMap
@@ -64,9 +64,12 @@ def extent_of(log: PartitionLog, now_ms: int) -> Extent:
     return measure(log.segments, first_dirty_offset, limit_offset, log.config, now_ms)
 
 
-def dirtiest(logs: Iterable[PartitionLog], now_ms: int) -> tuple[PartitionLog, Extent] | None:
-    """The log to clean next; None if none is worth it."""
+def dirtiest(
+    logs: Iterable[PartitionLog], now_ms: int, backlog: Backlog | None = None
+) -> tuple[PartitionLog, Extent] | None:
+    """The log to clean next; None if none is worth it. Fills `backlog`."""
     best: tuple[PartitionLog, Extent] | None = None
+    backlog = backlog or Backlog()
     for log in logs:
         if not log.config.compacts or len(log.segments) < 2 or log.failure is not None:
             continue
@@ -78,6 +81,9 @@ def dirtiest(logs: Iterable[PartitionLog], now_ms: int) -> tuple[PartitionLog, E
             _log.error("%s is not cleaned: %s", log, error)
             log.cleaning.problem = str(error)
             continue
+        if extent.dirty_bytes:
+            backlog.dirty_ratio = max(backlog.dirty_ratio, extent.dirty_ratio)
+            backlog.overdue_ms = max(backlog.overdue_ms, extent.overdue_ms)
         if extent.is_worth_it(log.config) and (best is None or extent.dirty_ratio > best[1].dirty_ratio):
             best = log, extent
     return best

@@ -9,6 +9,7 @@ than `min.compaction.lag.ms`. The log with the largest dirty part is cleaned fir
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import pairwise
 from typing import NamedTuple, Protocol, TypeVar
@@ -138,6 +139,16 @@ class Extent(NamedTuple):
         if not self.dirty_bytes:
             return False
         return self.overdue_ms > 0 or self.dirty_ratio > config.min_cleanable_dirty_ratio
+
+
+@dataclass(slots=True)
+class Backlog:
+    """Dirtiness of all compacted logs, whether or not they are worth cleaning."""
+
+    dirty_ratio: float = 0.0
+    """The largest dirty part of a log, 0 to 1."""
+    overdue_ms: int = 0
+    """The longest time beyond `max.compaction.lag.ms`."""
 
 
 def find_first_dirty_offset(cleaned_to: int | None, log_start_offset: int, log_end_offset: int) -> int:

@@ -23,6 +23,7 @@ from barnabas.storage.checkpoints import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
 )
+from barnabas.storage.future_logs import FutureLogs, HomeOf, LogKey, MakeFutureLog, choose_copy
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.log_dir_work import DirectoryFailure, MakeLogs, NewLog, OpenLog, SettleLogs
 from barnabas.storage.log_directory import (
@@ -36,8 +37,10 @@ from barnabas.storage.log_directory import (
 )
 from barnabas.storage.names import (
     DELETE_DIRECTORY_SUFFIX,
+    FUTURE_DIRECTORY_SUFFIX,
     METADATA_TOPIC,
     STRAY_DIRECTORY_SUFFIX,
+    directory_name,
     marked_directory_name,
     parse_directory_name,
 )
@@ -50,12 +53,18 @@ _log = logging.getLogger(__name__)
 ConfigOf = Callable[[str], TopicConfig]
 """Config of a topic by name."""
 
+
+def _start_to_note(log: PartitionLog) -> int | None:
+    """None if the name of the first file says it. A start above the recovery point waits for a flush: after a power
+    cut the log might end before it, and recovery would empty the log.
+    """
+    start = min(log.log_start_offset, log.recovery_point)
+    return start if start > log.segments[0].base_offset else None
+
+
 _CHECKPOINTED: dict[str, Callable[[PartitionLog], int | None]] = {
     RECOVERY_POINT_CHECKPOINT: lambda log: log.recovery_point,
-    # The file name contains the base offset of the first segment.
-    LOG_START_OFFSET_CHECKPOINT: lambda log: (
-        log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
-    ),
+    LOG_START_OFFSET_CHECKPOINT: _start_to_note,
     REPLICATION_OFFSET_CHECKPOINT: lambda log: log.flushes.high_watermark_after_a_crash,
     CLEANER_OFFSET_CHECKPOINT: lambda log: log.cleaned_to,
 }
@@ -82,14 +91,18 @@ class LogDirectories:
     """Logs of the online directories by (topic, partition)."""
     strays: list[str] = field(default_factory=list)
     """Paths of directories whose partition no longer belongs to this node; they are not touched."""
-    futures: list[str] = field(default_factory=list)
-    """Paths of unfinished copies of partitions that moved between directories."""
+    futures: FutureLogs = field(default_factory=FutureLogs)
+    """Copies of logs that move between directories."""
+    cordoned: frozenset[str] = frozenset()
+    """Paths of directories in which no new log is placed, unless all are (KIP-1066)."""
     on_offline: Callable[[LogDirectory, list[PartitionLog]], None] | None = None
     """Called once with a directory whose disk failed and the logs that were in it."""
     on_no_room: Callable[[LogDirectory], None] | None = None
     """Called each time something does not fit into a directory."""
     _places: dict[tuple[str, int], LogDirectory] = field(default_factory=dict)
     _condemned: list[_Condemned] = field(default_factory=list)
+    _second_copies: list[tuple[LogDirectory, PartitionLog]] = field(default_factory=list)
+    """Current logs of partitions that another directory has, too; see `settle_copies`."""
 
     # -- opening
 
@@ -202,11 +215,10 @@ class LogDirectories:
                 self._condemned.append(_Condemned(now_ms + delay_ms, directory, path))
             elif parsed.kind == "stray":
                 self.strays.append(path)
-            elif parsed.kind == "future":
-                self.futures.append(path)
             else:
+                future = name if parsed.kind == "future" else ""
                 config = config_of(parsed.topic)
-                yield OpenLog(directory, parsed.topic, parsed.partition, config, now_ms, self.producer_state)
+                yield OpenLog(directory, parsed.topic, parsed.partition, config, now_ms, self.producer_state, future)
 
     def note_boot(self) -> list[DirectoryFailure]:
         """The results of `load_work` have all been adopted. Thread-safe; returns failures for `note_failures`."""
@@ -219,35 +231,67 @@ class LogDirectories:
         return failures
 
     def adopt(self, work: OpenLog, result: PartitionLog | DirectoryFailure) -> PartitionLog | None:
-        """Add the result of `work`; None if its directory failed. Raises `LogDirectoryError` for a second copy of a
-        partition.
-        """
+        """Add the result of `work`; None if its directory failed."""
         if isinstance(result, DirectoryFailure):
             self._fail(*result)
             return None
-        return self._take_in(work.directory, result)
+        return self._take_in(work.directory, result, is_future=bool(work.future_name))
 
-    def _take_in(self, directory: LogDirectory, log: PartitionLog) -> PartitionLog | None:
+    def _take_in(
+        self, directory: LogDirectory, log: PartitionLog, *, is_future: bool = False
+    ) -> PartitionLog | None:
         key = (log.topic, log.partition)
         if directory.failure is not None:
             log.close_files()
             return None
-        if key in self.logs:
-            raise LogDirectoryError(
-                f"{log.directory} and {self.logs[key].directory} hold the same partition: remove one of them"
-            )
         log.health.on_failure = partial(self._fail, directory)
         log.health.on_no_room = partial(self._no_room, directory)
         log.on_recovery_point_lowered = lambda log: self._recovery_point_lowered(directory)
         log.health.is_closed_for_room = directory.is_closed_for_room
-        self.logs[key] = log
-        self._places[key] = directory
+        if is_future and key not in self.futures.logs:
+            self.futures.put(directory, log)
+        elif is_future or key in self.logs:
+            self._second_copies.append((directory, log))
+        else:
+            self.logs[key] = log
+            self._places[key] = directory
         return log
+
+    def settle_copies(self, home_of: HomeOf, now_ms: int) -> None:
+        """All logs are loaded: finish the moves between directories that a crash interrupted in the middle of their two
+        renames.
+
+        Raises `LogDirectoryError` for two copies of a partition if the metadata names neither directory.
+        """
+        for directory, second in self._second_copies:
+            key = (second.topic, second.partition)
+            if FUTURE_DIRECTORY_SUFFIX in second.directory:
+                self._condemn(directory, second, now_ms)
+                continue
+            if key not in self.logs:
+                continue
+            first = self.logs[key]
+            chosen = choose_copy([(self._places[key], first), (directory, second)], home_of(*key))
+            if chosen is None:
+                raise LogDirectoryError(
+                    f"{second.directory} and {first.directory} hold the same partition: remove one of them"
+                )
+            loser = [(directory, second), (self._places[key], first)][chosen]
+            if chosen:
+                self.logs[key], self._places[key] = second, directory
+            _log.warning("%s is removed: %s moved away from it", loser[1].directory, f"{key[0]}-{key[1]}")
+            self._condemn(*loser, now_ms)
+        self._second_copies = []
+        for key, place in list(self.futures.places.items()):
+            if key not in self.logs and home_of(*key) == place.directory_id:
+                _log.warning("%s is the only copy of %s-%d: it becomes the log", self.futures.logs[key].directory, *key)
+                self.promote_future(key, now_ms)
 
     def load(self, config_of: ConfigOf, now_ms: int) -> None:
         """Load all logs synchronously."""
         for work in self.load_work(config_of, now_ms):
             self.adopt(work, work())
+        self.settle_copies(lambda topic, partition: None, now_ms)
         self.note_failures(self.note_boot())
 
     # -- failures
@@ -273,6 +317,9 @@ class LogDirectories:
             log.health.failure = log.failure or error
             log.close_files()
             logs.append(log)
+        for log in self.futures.lose(directory):
+            log.health.failure = log.failure or error
+            log.close_files()
         self._condemned = [entry for entry in self._condemned if entry.directory is not directory]
         if self.on_offline is not None:
             self.on_offline(directory, logs)
@@ -283,6 +330,8 @@ class LogDirectories:
         for key, place in self._places.items():
             if place is directory:
                 self.logs[key].health.is_closed_for_room = closed
+        for log in self.futures.in_directory(directory):
+            log.health.is_closed_for_room = closed
 
     def _no_room(self, directory: LogDirectory) -> None:
         if self.on_no_room is not None:
@@ -306,7 +355,8 @@ class LogDirectories:
         shares: dict[str, list[NewLog]] = {directory.path: [] for directory in online}
         for new in wanted:
             assert (new.topic, new.partition) not in self.logs, f"{new.topic}-{new.partition} exists"
-            fewest = min(online, key=lambda directory: counts[directory.path])
+            open_ones = [directory for directory in online if directory.path not in self.cordoned]
+            fewest = min(open_ones or online[:1], key=lambda directory: counts[directory.path])
             path = by_id.get(new.directory_id, fewest).path
             counts[path] += 1
             shares[path].append(new)
@@ -357,6 +407,7 @@ class LogDirectories:
 
     def delete(self, topic: str, partition: int, now_ms: int) -> None:
         """The partition was removed from this node. Its files are removed after `file.delete.delay.ms`."""
+        self.drop_future((topic, partition), now_ms)
         self._retire(topic, partition, DELETE_DIRECTORY_SUFFIX, now_ms)
 
     def mark_stray(self, topic: str, partition: int, now_ms: int) -> None:
@@ -366,9 +417,14 @@ class LogDirectories:
     def _retire(self, topic: str, partition: int, suffix: str, now_ms: int) -> None:
         log = self.logs.pop((topic, partition), None)
         directory = self._places.pop((topic, partition), None)
-        if log is None or directory is None:
-            return
-        name = marked_directory_name(topic, partition, self.chance.randbytes(16).hex(), suffix)
+        if log is not None and directory is not None:
+            self._condemn(directory, log, now_ms, suffix)
+
+    def _condemn(
+        self, directory: LogDirectory, log: PartitionLog, now_ms: int, suffix: str = DELETE_DIRECTORY_SUFFIX
+    ) -> None:
+        """Rename the directory of a log that is in use no longer."""
+        name = marked_directory_name(log.topic, log.partition, self.chance.randbytes(16).hex(), suffix)
         path = f"{directory.path}/{name}"
         directory.renamed_logs = True
         try:
@@ -383,6 +439,59 @@ class LogDirectories:
         else:
             log.close_files()
             self.strays.append(path)
+
+    # -- moves between directories
+
+    def future_work(self, new: NewLog, directory: LogDirectory, now_ms: int) -> MakeFutureLog:
+        """Work that creates an empty future log in `directory`."""
+        mark = self.chance.randbytes(16).hex()
+        name = marked_directory_name(new.topic, new.partition, mark, FUTURE_DIRECTORY_SUFFIX)
+        return MakeFutureLog(directory, name, new, now_ms, self.producer_state)
+
+    def adopt_future(self, work: MakeFutureLog, result: PartitionLog | DirectoryFailure) -> PartitionLog | None:
+        """Add the result of `work`; None if it failed."""
+        if isinstance(result, DirectoryFailure):
+            if not is_shortage(result.error):
+                self._fail(*result)
+            elif lacks_room(result.error):
+                self._no_room(work.directory)
+            return None
+        if (result.topic, result.partition) in self.futures.logs:
+            self._condemn(work.directory, result, work.now_ms)
+            return None
+        return self._take_in(work.directory, result, is_future=True)
+
+    def drop_future(self, key: LogKey, now_ms: int, *, stray: bool = False) -> None:
+        """Remove a future log, or put it aside."""
+        found = self.futures.take(key)
+        if found is not None:
+            log, directory = found
+            self._condemn(directory, log, now_ms, STRAY_DIRECTORY_SUFFIX if stray else DELETE_DIRECTORY_SUFFIX)
+
+    def promote_future(
+        self, key: LogKey, now_ms: int, between: Callable[[PartitionLog], None] = lambda log: None
+    ) -> bool:
+        """Make a future log the log of its partition, and remove the former one. False if its directory failed.
+
+        `between` is called with the new log before the former one is renamed, which may fail.
+        """
+        found = self.futures.take(key)
+        if found is None:
+            return False
+        log, directory = found
+        try:
+            log.rename_directory(f"{directory.path}/{directory_name(*key)}")
+        except OSError as error:
+            log.close_files()
+            self._fail(directory, error)
+            return False
+        directory.renamed_logs = True
+        former, place = self.logs.get(key), self._places.get(key)
+        self.logs[key], self._places[key] = log, directory
+        between(log)
+        if former is not None and place is not None:
+            self._condemn(place, former, now_ms)
+        return True
 
     def deletion_work(self, now_ms: int) -> Callable[[], list[DirectoryFailure]] | None:
         """Work that removes the files and directories that are due; None if there are none."""
@@ -436,6 +545,10 @@ class LogDirectories:
             value = value_of(log) if place is directory and log is not None else None
             if value is not None:
                 offsets[key] = value
+        for log in self.futures.in_directory(directory):
+            value = value_of(log)
+            if value is not None:
+                offsets[log.topic, log.partition] = value
         directory.write_checkpoint(name, offsets)
 
     def _recovery_point_lowered(self, directory: LogDirectory) -> None:
@@ -452,6 +565,11 @@ class LogDirectories:
             except (OSError, KafkaError) as error:
                 cause = error if isinstance(error, OSError) else OSError(str(error))
                 self._fail(self._places[key], cause)
+        for key, log in list(self.futures.logs.items()):
+            try:
+                log.close()
+            except (OSError, KafkaError) as error:
+                self._fail(self.futures.places[key], error if isinstance(error, OSError) else OSError(str(error)))
         self.note_failures(_run_all(self._checkpoint_pieces(self._write_checkpoint, _CHECKPOINTED)))
         for settle in self.settle_work():
             self.note_failures(settle())
@@ -465,7 +583,7 @@ class LogDirectories:
 
     def abandon(self) -> None:
         """Release everything as it is, without a marker, after a failed start."""
-        for log in self.logs.values():
+        for log in [*self.logs.values(), *self.futures.logs.values()]:
             log.close_files()
         for directory in self.directories:
             directory.unlock()

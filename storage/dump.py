@@ -43,7 +43,7 @@ from barnabas.storage.names import (
     parse_offset_file_name,
 )
 from barnabas.storage.partition_metadata import PARTITION_METADATA_FILE
-from barnabas.storage.producers import CorruptSnapshot, decode_snapshot
+from barnabas.storage.producer_snapshot_format import CorruptSnapshot, decode_snapshot
 from barnabas.storage.transaction_index import read_entries
 
 METADATA_SNAPSHOT_SUFFIX = ".checkpoint"

@@ -566,6 +566,12 @@ class PartitionLog:
         """Close without writing: the disk failed, or the directory is about to be removed."""
         self._files.close_files()
 
+    def take_over_producers(self, other: PartitionLog) -> None:
+        """Continue with the producers of a log that has the same records; `other` must not be used any longer. That log
+        may know producers whose batches are gone, and transactions that are about to begin."""
+        if self._tracker is not None and other.producers is not None:
+            self._tracker.states = other.producers
+
     def rename_directory(self, path: str) -> None:
         """Move the log's directory, with its files open."""
         self.cleaning.interrupt()

@@ -64,10 +64,12 @@ class OpenLog:
     config: TopicConfig
     now_ms: int
     producer_state: ProducerStateConfig
+    future_name: str = ""
+    """Name of the log's own directory if it is a future log."""
 
     @property
     def path(self) -> str:
-        return f"{self.directory.path}/{directory_name(self.topic, self.partition)}"
+        return f"{self.directory.path}/{self.future_name or directory_name(self.topic, self.partition)}"
 
     def __call__(self) -> PartitionLog | DirectoryFailure:
         try:

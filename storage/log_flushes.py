@@ -14,6 +14,7 @@ class _Log(Protocol):
     """Properties of a log that its flushes depend on."""
 
     config: TopicConfig
+    log_start_offset: int
     log_end_offset: int
     high_watermark: int
     health: LogHealth
@@ -55,8 +56,11 @@ class LogFlushes:
         return self._files.wants_flush
 
     def are_due(self, now_ms: int) -> bool:
-        """True if `flush.ms`, a truncation or a fetched gap requires a flush. To be called periodically."""
-        return self._files.flush_is_due(now_ms, self._log.log_end_offset, self._log.config.flush_ms)
+        """True if `flush.ms`, a truncation, a fetched gap or deleted records require a flush. To be called
+        periodically.
+        """
+        is_due = self._files.flush_is_due(now_ms, self._log.log_end_offset, self._log.config.flush_ms)
+        return is_due or self._log.log_start_offset > self.recovery_point
 
     def work(self, *, rolled_only: bool = False) -> FlushWork | None:
         """The slow part of a flush; None if everything is durable. `rolled_only` leaves the active segment out, for use

@@ -36,7 +36,8 @@ _KINDS = {
     FUTURE_DIRECTORY_SUFFIX: "future",
 }
 
-_LONGEST_NAME = 255
+LONGEST_NAME = 255
+"""Bytes in the name of a file or directory."""
 _OFFSET_DIGITS = 20
 
 METADATA_TOPIC = "__cluster_metadata"
@@ -71,7 +72,7 @@ def directory_name(topic: str, partition: int) -> str:
 def marked_directory_name(topic: str, partition: int, uuid_hex: str, suffix: str) -> str:
     """`<topic>-<partition>.<uuid><suffix>`; a topic name too long for the file system is truncated."""
     tail = f"-{partition}.{uuid_hex}{suffix}"
-    return topic[: _LONGEST_NAME - len(tail)] + tail
+    return topic[: LONGEST_NAME - len(tail)] + tail
 
 
 def parse_directory_name(name: str) -> PartitionDirectory | None:

@@ -10,17 +10,9 @@ from collections.abc import Sequence
 
 from barnabas.protocol.records.batch import NO_TIMESTAMP, BatchHeader
 from barnabas.protocol.records.control import read_end_txn
+from barnabas.storage.producer_snapshot_format import CorruptSnapshot, decode_snapshot, encode_snapshot
 from barnabas.storage.producer_snapshots import SnapshotFiles
-from barnabas.storage.producers import (
-    NO_WARRANT,
-    CompletedTransaction,
-    CorruptSnapshot,
-    ProducerStates,
-    SequencedBatch,
-    Warrant,
-    decode_snapshot,
-    encode_snapshot,
-)
+from barnabas.storage.producers import NO_WARRANT, CompletedTransaction, ProducerStates, SequencedBatch, Warrant
 from barnabas.storage.segment import Segment
 from barnabas.storage.transaction_index import AbortedIndex, AbortedTransaction
 

@@ -6,7 +6,7 @@ carry a valid CRC and continue the offsets. The log is truncated at the first on
 afterwards is a prefix of what was appended. Flushed segments are not scanned (that would take hours): only their
 indexes are checked, and rebuilt if they are missing or damaged. A bad batch found during a rebuild is reported, and its
 segment is truncated there, as in Kafka. Rebuilding a transaction index needs producer state, so it is only marked as
-stale. Callers with short logs, such as the metadata log, also call `last_damage`.
+stale. Callers with short logs, such as the metadata log, also call `segment_scan.last_damage`.
 
 After a failed sync, everything unflushed is written again: the page cache has it, but the kernel considers it written,
 so the next sync would succeed without writing it.
@@ -19,12 +19,9 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
-from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, crc_is_valid, read_header
-from barnabas.runtime.world import File
+from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, CorruptBatch, read_header
 from barnabas.settings.topic import TopicConfig
 from barnabas.storage.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
@@ -50,12 +47,10 @@ from barnabas.storage.names import (
     offset_file_name,
     parse_offset_file_name,
 )
-from barnabas.storage.segment import Folder, Segment, crc_of_file
+from barnabas.storage.segment import Folder, Segment
+from barnabas.storage.segment_scan import SegmentScan
 
 _log = logging.getLogger(__name__)
-
-SCAN_BYTES = 1 << 20
-"""Size of one read during a scan."""
 
 
 @dataclass(slots=True)
@@ -427,7 +422,7 @@ class LogLoader:
         file = segment.log_file()
         size = file.size()
         no_gaps_from = unflushed_from if self._lost_power else None
-        scan = _Scan(file, size, segment.base_offset, no_gaps_from)
+        scan = SegmentScan(file, size, segment.base_offset, no_gaps_from)
         epochs = self._epochs
         interval = self._config.index_interval_bytes
         while (header := scan.next_batch()) is not None:
@@ -446,98 +441,3 @@ class LogLoader:
         return scan.problem
 
 
-def last_damage(segments: Sequence[Segment], offset: int) -> tuple[int, str] | None:
-    """Scan all segments that end at `offset` or before, which recovery does not do at the recovery point: (end of the
-    last damaged one, damage); None if there is none.
-
-    For logs that are not compacted. Changes nothing. Slow. Raises OSError.
-    """
-    for segment, following in reversed(list(pairwise(segments))):
-        end_offset = following.base_offset
-        problem = _damage(segment, end_offset) if end_offset <= offset else None
-        if problem is not None:
-            return end_offset, f"segment {segment.base_offset}: {problem}"
-    return None
-
-
-def _damage(segment: Segment, end_offset: int) -> str | None:
-    file = segment.log_file()
-    scan = _Scan(file, file.size(), segment.base_offset, segment.base_offset)
-    while (header := scan.next_batch()) is not None:
-        scan.advance(header)
-    if scan.problem is None and scan.next_offset != end_offset:
-        return f"ends at offset {scan.next_offset} instead of {end_offset}"
-    return scan.problem
-
-
-class _Scan:
-    """Scans a segment's file batch by batch, reading it in large pieces."""
-
-    __slots__ = (
-        "_chunk",
-        "_chunk_start",
-        "_file",
-        "_no_gaps_from",
-        "_size",
-        "gaps_to",
-        "next_offset",
-        "position",
-        "problem",
-    )
-
-    def __init__(self, file: File, size: int, base_offset: int, no_gaps_from: int | None) -> None:
-        """From `no_gaps_from` on each batch must begin where the previous one ends; None allows gaps everywhere."""
-        self._file = file
-        self._size = size
-        self._no_gaps_from = no_gaps_from
-        self.next_offset = base_offset
-        self.gaps_to = base_offset
-        """Base offset of the last batch with a gap before it."""
-        self._chunk = b""
-        self._chunk_start = 0
-        self.position = 0
-        self.problem: str | None = None
-
-    def next_batch(self) -> BatchHeader | None:
-        """The batch at `position` if it is good; None at the end, or if `problem` is set."""
-        position = self.position
-        if position >= self._size:
-            return None
-        at = position - self._chunk_start
-        if at + BATCH_HEADER_BYTES > len(self._chunk):
-            at = self._read_chunk()
-        try:
-            header = read_header(self._chunk, at)
-        except CorruptBatch as error:
-            return self._stop(str(error))
-        size = header.size_bytes
-        if position + size > self._size:
-            return self._stop(f"a batch of {size} bytes where {self._size - position} are left")
-        if header.base_offset < self.next_offset or header.last_offset_delta < 0:
-            return self._stop(f"offsets {header.base_offset} to {header.last_offset} after {self.next_offset}")
-        unflushed = self._no_gaps_from is not None and self.next_offset >= self._no_gaps_from
-        if unflushed and header.base_offset > self.next_offset:
-            return self._stop(f"offset {header.base_offset} where {self.next_offset} is next")
-        if at + size > len(self._chunk):
-            if header.magic >= 2 and size > SCAN_BYTES:
-                crc = crc_of_file(self._file, position + 21, position + size, SCAN_BYTES)
-                return header if crc == header.crc else self._stop("wrong CRC")
-            at = self._read_chunk(size)
-        if not crc_is_valid(self._chunk, at, header):
-            return self._stop("wrong CRC")
-        return header
-
-    def _read_chunk(self, at_least: int = 0) -> int:
-        self._chunk = self._file.pread(max(SCAN_BYTES, at_least), self.position)
-        self._chunk_start = self.position
-        return 0
-
-    def _stop(self, problem: str) -> BatchHeader | None:
-        self.problem = f"{problem} at byte {self.position} of {self._size}"
-        return None
-
-    def advance(self, header: BatchHeader) -> None:
-        if header.base_offset > self.next_offset:
-            self.gaps_to = header.base_offset
-        self.position += header.size_bytes
-        self.next_offset = header.next_offset

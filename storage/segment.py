@@ -8,7 +8,6 @@ ask for, so those need no file access. Knows neither leaders nor producers nor o
 from __future__ import annotations
 
 import logging
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,12 +17,12 @@ from crc32c import crc32c
 from barnabas.protocol.records.batch import (
     BATCH_HEADER_BYTES,
     NO_TIMESTAMP,
-    OFFSET_AND_SIZE_BYTES,
     BatchHeader,
     CorruptBatch,
     read_header,
 )
 from barnabas.runtime.world import Bytes, Disk, File
+from barnabas.storage.batch_walk import check_boundary, skip_to
 from barnabas.storage.indexes import PAGE_BYTES, CorruptIndex, EntryFile, OffsetIndex, TimeIndex, TimestampOffset
 from barnabas.storage.names import (
     DELETED_SUFFIX,
@@ -39,12 +38,6 @@ from barnabas.storage.names import (
 from barnabas.storage.transaction_index import AbortedIndex
 
 _log = logging.getLogger(__name__)
-
-_HOP = struct.Struct(">qi4xb6xi")
-"""Base offset, length, magic, last offset delta: the fields needed to skip a batch."""
-HOP_BYTES = _HOP.size
-_NO_HOP = (0, 0, 0, 0)
-_MIN_BATCH_LENGTH = 14
 
 _COPY_BYTES = 1 << 20
 _BOUNDARIES_KEPT = 32
@@ -324,7 +317,7 @@ class Segment:
         position = self.position_of(offset)
         if position == self.size_bytes:
             return offset
-        base_offset, _, _ = self._checked_hop(self._pread(HOP_BYTES, position), 0, position)
+        base_offset = skip_to(self._pread, self._corrupt, position, self.size_bytes, limit=position)[1]
         return min(base_offset, offset)
 
     def truncate_to(self, offset: int) -> None:
@@ -431,20 +424,6 @@ class Segment:
     def _corrupt(self, position: int, problem: str) -> CorruptBatch:
         return CorruptBatch(f"{self.log_path} at byte {position}: {problem}")
 
-    def _checked_hop(self, data: bytes, at: int, position: int) -> tuple[int, int, int]:
-        """(base offset, last offset delta, end position) of a batch of any format, or `CorruptBatch`."""
-        if len(data) - at < HOP_BYTES:
-            raise self._corrupt(position, "the file ends within a batch header")
-        base_offset, length, magic, delta = _HOP.unpack_from(data, at)
-        if not 0 <= magic <= 2:
-            raise self._corrupt(position, f"no batch begins here (magic {magic})")
-        if magic < 2:
-            delta = 0
-        end = position + length + OFFSET_AND_SIZE_BYTES
-        if length < _MIN_BATCH_LENGTH or delta < 0 or end > self.size_bytes:
-            raise self._corrupt(position, f"no batch begins here (length {length}, offset delta {delta})")
-        return base_offset, delta, end
-
     def position_of(self, offset: int) -> int:
         """Position of the first batch that reaches `offset`; the end of the segment if there is none.
 
@@ -468,47 +447,24 @@ class Segment:
 
     def checked_start(self, position: int) -> int:
         """Returns `position`. Raises `CorruptBatch` unless a batch header is there, or the segment ends."""
-        if position < self.size_bytes:
-            self._checked_hop(self._pread(HOP_BYTES, position), 0, position)
+        check_boundary(self._pread, self._corrupt, position, self.size_bytes)
         return position
 
-    def _search(self, position: int, offset: int) -> int:
-        """Skip from batch to batch, reading a page at a time, from a boundary on."""
-        chunk, chunk_start, size_bytes, unpack = b"", position, self.size_bytes, _HOP.unpack_from
-        while position < size_bytes:
-            at = position - chunk_start
-            if at + HOP_BYTES > len(chunk):
-                chunk, chunk_start, at = self._pread(PAGE_BYTES, position), position, 0
-            base_offset, length, magic, delta = unpack(chunk, at) if len(chunk) >= HOP_BYTES else _NO_HOP
-            end = position + length + OFFSET_AND_SIZE_BYTES
-            if magic != 2 or delta < 0 or length < _MIN_BATCH_LENGTH or end > size_bytes:
-                base_offset, delta, end = self._checked_hop(chunk, at, position)
-            if base_offset + delta >= offset:
-                break
-            position = end
-        return position
+    def _search(self, start: int, offset: int) -> int:
+        return skip_to(self._pread, self._corrupt, start, self.size_bytes, offset)[0]
 
     def boundary_within(self, start: int, limit: int) -> Boundary:
         """The last boundary at or before `limit`, from the boundary `start` <= limit < size.
 
         Its position is `start` if the first batch already reaches beyond `limit`.
         """
-        position = max(start, self.offset_index.lookup_position(limit).position)
-        next_offset = -1
-        chunk, chunk_start, size_bytes, unpack = b"", position, self.size_bytes, _HOP.unpack_from
-        while position < size_bytes:
-            at = position - chunk_start
-            if at + HOP_BYTES > len(chunk):
-                chunk, chunk_start, at = self._pread(PAGE_BYTES, position), position, 0
-            base_offset, length, magic, delta = unpack(chunk, at) if len(chunk) >= HOP_BYTES else _NO_HOP
-            end = position + length + OFFSET_AND_SIZE_BYTES
-            if magic != 2 or delta < 0 or length < _MIN_BATCH_LENGTH or end > size_bytes:
-                base_offset, delta, end = self._checked_hop(chunk, at, position)
-            if end > limit:
-                return Boundary(position, base_offset if next_offset < 0 else next_offset, end - position)
-            position = end
-            next_offset = base_offset + delta + 1
-        return Boundary(position, next_offset, -1)
+        start = max(start, self.offset_index.lookup_position(limit).position)
+        position, base_offset, next_offset, end = skip_to(
+            self._pread, self._corrupt, start, self.size_bytes, limit=limit
+        )
+        if position == end:
+            return Boundary(position, next_offset, -1)
+        return Boundary(position, base_offset if next_offset < 0 else next_offset, end - position)
 
     def remember_cursor(self, next_offset: int, position: int) -> None:
         """A reader stopped at this boundary and will return to it."""

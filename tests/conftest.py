@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, settings
 from tests.examples import DEEP
 
 # A machine that others use as well may stand still for a moment: how long an example takes says nothing about the code.
-# The gate draws the same examples each time: it fails for what changed. Else they are drawn anew; many of them by
-# `pytest --hypothesis-profile deep`.
+# The gate draws the same examples each time: it fails for a change. Elsewhere they are drawn at random; many of them
+# by `pytest --hypothesis-profile deep`.
 settings.register_profile(
     "barnabas", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ
 )
@@ -26,7 +26,7 @@ settings.register_profile(DEEP, settings.get_profile("barnabas"), max_examples=3
 settings.load_profile("barnabas")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # As in the background of a script: then nobody here would be interrupted, nor the programs that tests start.
+    # A shell ignores SIGINT for scripts in the background; tests and the programs they start need it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent

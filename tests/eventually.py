@@ -1,4 +1,4 @@
-"""Waiting for what other processes do: nobody is told of it, so it is looked at again and again."""
+"""Waits for effects of other processes by looking again and again."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from barnabas.cli import (
     demo,
     groups,
     log,
+    migrate,
     node_help,
     page,
     perf,
@@ -59,6 +60,7 @@ app.add_typer(groups.app, name="groups")
 app.add_typer(configs.app, name="configs")
 app.add_typer(transactions.app, name="transactions")
 app.add_typer(cluster.app, name="cluster")
+app.command("migrate")(migrate.migrate)
 app.command("why")(why.why)
 app.add_typer(perf.app, name="perf")
 app.command("demo")(demo.demo)
@@ -67,6 +69,7 @@ app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(storage.app, name="storage")
 app.add_typer(log.app, name="log")
 app.command("systemd")(systemd.systemd)
+app.command("node", context_settings=node_help.PASS_ON)(node_help.node)
 app.command("broker", context_settings=node_help.PASS_ON)(node_help.broker)
 app.command("controller", context_settings=node_help.PASS_ON)(node_help.controller)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from barnabas.cli import inspection
+from barnabas.cli import draining, inspection, membership, replica_move
 from barnabas.cli.options import DEFAULT_DATA, BasePort, Data, Settings, overrides_from, program
 
 if TYPE_CHECKING:
@@ -144,6 +144,11 @@ for _name, _command in (
     ("log-dirs", inspection.log_dirs),
     ("api-versions", inspection.api_versions),
     ("unregister", inspection.unregister),
+    ("drain", draining.drain),
+    ("move-replica", replica_move.move_replica),
+    ("add", membership.add),
+    ("remove", membership.remove),
+    ("roll", membership.roll),
 ):
     app.command(_name)(_command)
 

@@ -11,6 +11,8 @@ from barnabas.runtime.visible import visible_lines
 
 NODES = {"broker": "broker", "controller": "kraft"}
 """Commands that become a node, and the module to run."""
+ANY_NODE = "node"
+"""The command that becomes the node of a file: its process.roles choose the module."""
 
 WRONG_ARGUMENT = 2
 
@@ -18,8 +20,8 @@ WRONG_ARGUMENT = 2
 def main() -> None:
     """The entry point; exits the process."""
     words = sys.argv[1:]
-    if words and words[0] in NODES and "--help" not in words:
-        _become_node(NODES[words[0]], words[1:])
+    if words and words[0] in (*NODES, ANY_NODE) and "--help" not in words:
+        _become_node(NODES.get(words[0]) or module_for(words[1:]), words[1:])
     sys.exit(run(words))
 
 
@@ -67,6 +69,20 @@ def usage_in_one_line(error: Any) -> str:
 def _fail(text: str, code: int) -> int:
     print(visible_lines(text), file=sys.stderr)
     return code
+
+
+def module_for(words: Sequence[str]) -> str:
+    """The module that runs the node of `CONFIG [--set KEY=VALUE]…`; it also reports what is wrong with these words."""
+    from barnabas.runtime.process import ArgumentError, Arguments, read_config
+    from barnabas.settings.combined import roles_in
+    from barnabas.settings.errors import SettingsError
+
+    try:
+        arguments = Arguments.parse("broker", words)
+        roles = roles_in(read_config(arguments.config), arguments.config, arguments.overrides)
+    except (ArgumentError, SettingsError):
+        return NODES["broker"]
+    return NODES["controller" if roles == ["controller"] else "broker"]
 
 
 def _become_node(module: str, words: Sequence[str]) -> None:

@@ -1,4 +1,6 @@
-"""Help of `barnabas broker` and `barnabas controller`; `main.py` becomes the node before these functions run."""
+"""Help of `barnabas node`, `barnabas broker` and `barnabas controller`; `main.py` becomes the node before these
+functions run.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,11 @@ _Set = Annotated[
 _LogFile = Annotated[
     Path | None, typer.Option("--log-file", help="Log to this file, with rotation, instead of standard error.")
 ]
+
+
+def node(config: _Config, set_: _Set = None, log_file: _LogFile = None) -> None:
+    """Run the node of a file, in the roles of its process.roles, in the foreground until SIGTERM or Ctrl-C."""
+    raise WrongArgument("`barnabas node CONFIG` must be the first words of the command")
 
 
 def broker(config: _Config, set_: _Set = None, log_file: _LogFile = None) -> None:

@@ -1,4 +1,4 @@
-"""Explains why no broker answers: nothing listens, or the port speaks HTTP."""
+"""Finds out at once that the local cluster does not run."""
 
 from __future__ import annotations
 
@@ -28,29 +28,6 @@ def missing_local_cluster(data: Path, addresses: Sequence[Address]) -> str:
         f"no cluster runs in {data.absolute()}, and nothing listens on {host}:{port}; "
         "start one with `make up` or `barnabas cluster up`, or give -b HOST:PORT"
     )
-
-
-def hint(addresses: Sequence[Address]) -> str:
-    """The answers of the addresses, as a clause for the text of a timeout; empty if they accept connections."""
-    found = [text for host, port in addresses if (text := _problem((host, port)))]
-    return f"; {'; '.join(found)}" if found else ""
-
-
-def _problem(address: Address) -> str:
-    name = f"{address[0]}:{address[1]}"
-    try:
-        with socket.create_connection(address, timeout=PROBE_SECONDS) as connection:
-            connection.settimeout(PROBE_SECONDS)
-            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            try:
-                answer = connection.recv(5)
-            except OSError:
-                return ""
-    except ConnectionRefusedError:
-        return f"{name} refuses connections"
-    except OSError as error:
-        return f"{name}: {error.strerror or error}"
-    return f"{name} speaks HTTP, not the Kafka protocol" if answer == b"HTTP/" else ""
 
 
 def _listens(address: Address) -> bool:

@@ -15,6 +15,7 @@ from barnabas.cli.option_group import grouped
 from barnabas.cli.output import Account, show_json, show_table, show_text
 from barnabas.cli.partition_choice import PartitionChoice, by_name
 from barnabas.cli.progress import progress
+from barnabas.cli.reassignment_throttle import remove_throttle, set_throttle
 from barnabas.cli.replica_plan import Plan, read_plan, spread, write_plan
 from barnabas.cli.session import with_admin
 from barnabas.cli.topic_records import chosen_partitions
@@ -70,6 +71,10 @@ def execute(
         typer.Option("--back", dir_okay=False, help="Write the current assignment to FILE, as a plan for going back."),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the reassignment is complete.")] = False,
+    throttle: Annotated[
+        int | None,
+        typer.Option("--throttle", metavar="BYTES", min=0, help="Maximum rate of each broker, in bytes per second."),
+    ] = None,
     *,
     connection: Connection,
 ) -> None:
@@ -80,9 +85,13 @@ def execute(
         before = await _replicas(admin, _choices(wanted))
         if back is not None:
             back.write_text(write_plan(before) + "\n")
-        results = await admin.alter_partition_reassignments(_by_partition(wanted), raise_errors=False)
+        if throttle is not None:
+            await set_throttle(admin, before, wanted, throttle)
+        results = await admin.alter_partition_reassignments(by_partition(wanted), raise_errors=False)
         if wait:
-            await _until_moved(admin, list(results.succeeded))
+            await until_moved(admin, list(results.succeeded))
+            if throttle is not None:
+                await remove_throttle(admin, dict.fromkeys(each.topic for each in wanted))
         return results
 
     results = with_admin(connection, work)
@@ -96,11 +105,13 @@ def execute(
 @app.command()
 @grouped
 def verify(plan: PlanFile, as_json: AsJson = False, *, connection: Connection) -> None:
-    """Compare the current assignment with a plan; exit code 1 if it differs."""
+    """Compare the current assignment with a plan; exit code 1 if it differs. Removes the throttle if nothing moves."""
     wanted = read_plan(plan.read_text(), str(plan))
 
     async def work(admin: Admin) -> tuple[Plan, Mapping[TopicPartition, PartitionReassignment]]:
-        moving = await admin.list_partition_reassignments(list(_by_partition(wanted)))
+        moving = await admin.list_partition_reassignments(list(by_partition(wanted)))
+        if not moving:
+            await remove_throttle(admin, dict.fromkeys(each.topic for each in wanted))
         return await _replicas(admin, _choices(wanted)), moving
 
     found, moving = with_admin(connection, work)
@@ -158,7 +169,7 @@ def cancel(plan: PlanFile, *, connection: Connection) -> None:
     wanted = read_plan(plan.read_text(), str(plan))
 
     async def work(admin: Admin) -> Results[TopicPartition, None]:
-        return await admin.alter_partition_reassignments(dict.fromkeys(_by_partition(wanted)), raise_errors=False)
+        return await admin.alter_partition_reassignments(dict.fromkeys(by_partition(wanted)), raise_errors=False)
 
     results = with_admin(connection, work)
     account = Account()
@@ -176,7 +187,7 @@ async def _replicas(admin: Admin, choices: list[PartitionChoice]) -> Plan:
     return {Partition(*each): list(found[each].replicas) for each in partitions}
 
 
-async def _until_moved(admin: Admin, partitions: list[TopicPartition]) -> None:
+async def until_moved(admin: Admin, partitions: list[TopicPartition]) -> None:
     import trio
 
     left = len(partitions)
@@ -196,7 +207,7 @@ def _choices(plan: Plan) -> list[PartitionChoice]:
     return [PartitionChoice(topic, tuple(indexes)) for topic, indexes in topics.items()]
 
 
-def _by_partition(plan: Plan) -> dict[TopicPartition, list[int]]:
+def by_partition(plan: Plan) -> dict[TopicPartition, list[int]]:
     from barnabas.client.cluster import TopicPartition
 
     return {TopicPartition(*each): replicas for each, replicas in plan.items()}

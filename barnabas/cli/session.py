@@ -27,13 +27,12 @@ class Terminated(BaseException):
 
 
 def run_connected(connection: Connection, work: Callable[[], Awaitable[T]]) -> T:
-    """Runs `work` as `run_until_done` does. If the cluster does not answer, the error says what its addresses do.
-
-    Raises `NoAnswer` without waiting if the command is about the local cluster and that does not run.
+    """Runs `work` as `run_until_done` does. Raises `NoAnswer` without waiting if the command is about the local cluster
+    and that does not run.
     """
     import trio
 
-    from barnabas.cli.reachability import hint, missing_local_cluster
+    from barnabas.cli.reachability import missing_local_cluster
 
     addresses = connection.bootstrap_addresses()
     missing = ""
@@ -57,7 +56,7 @@ def run_connected(connection: Connection, work: Callable[[], Awaitable[T]]) -> T
     try:
         return run_until_done(checked)
     except NoAnswer as error:
-        raise NoAnswer(missing or f"{error}{hint(addresses)}") from None
+        raise (NoAnswer(missing) if missing else error) from None
 
 
 def run_until_done(work: Callable[[], Awaitable[T]]) -> T:

@@ -127,13 +127,13 @@ def version_mapping(
         str | None, typer.Option("--release-version", "-r", help="Release, e.g. 4.3; default: the newest.")
     ] = None,
 ) -> None:
-    """Show the highest feature levels that a release supports."""
+    """Show the feature levels of a cluster that is formatted with a release."""
     from barnabas.kraft.metadata.bootstrap import UnknownLevel, metadata_version_level
     from barnabas.kraft.metadata.features import (
         METADATA_VERSION,
         METADATA_VERSION_NAMES,
         SUPPORTED_FEATURES,
-        unmet_dependency,
+        default_levels,
     )
 
     try:
@@ -141,11 +141,10 @@ def version_mapping(
     except UnknownLevel as error:
         raise WrongArgument(f"--release-version {release_version}: {error}") from None
     typer.echo(f"{METADATA_VERSION}={chosen} ({METADATA_VERSION_NAMES[chosen]})")
-    for name, (lowest, highest) in sorted(SUPPORTED_FEATURES.items()):
+    levels = default_levels(chosen)
+    for name in sorted(SUPPORTED_FEATURES):
         if name != METADATA_VERSION:
-            levels = {METADATA_VERSION: chosen}
-            fitting = [level for level in range(lowest, highest + 1) if unmet_dependency(name, level, levels) is None]
-            typer.echo(f"{name}={max(fitting, default=0)}")
+            typer.echo(f"{name}={levels.get(name, 0)}")
 
 
 @app.command("feature-dependencies")
@@ -172,17 +171,20 @@ def feature_dependencies(
 
 
 def load(config: Path) -> NodeSettings:
-    """Reads the settings of a broker or a controller, by process.roles. Raises `WrongArgument`."""
+    """Reads the settings of a node, by process.roles; of a combined one those of the broker. Raises
+    `WrongArgument`."""
     from barnabas.runtime.process import ArgumentError, read_config
     from barnabas.settings.broker import load_broker_settings
+    from barnabas.settings.combined import is_combined, load_combined_settings, roles_in
     from barnabas.settings.controller import load_controller_settings
     from barnabas.settings.errors import SettingsError
-    from barnabas.settings.properties import parse_properties
 
     try:
         text = read_config(str(config))
-        roles, _line = parse_properties(text, str(config)).get("process.roles", ("", 0))
-        if roles.strip() == "controller":
+        roles = roles_in(text, str(config))
+        if is_combined(roles):
+            return load_combined_settings(text, str(config))[0].broker
+        if roles == ["controller"]:
             return load_controller_settings(text, str(config))[0]
         return load_broker_settings(text, str(config))[0]
     except (ArgumentError, SettingsError) as error:

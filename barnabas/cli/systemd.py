@@ -1,4 +1,4 @@
-"""`barnabas systemd`: prints a systemd unit for a broker or a controller."""
+"""`barnabas systemd`: prints a systemd unit for a node."""
 
 from __future__ import annotations
 
@@ -66,6 +66,8 @@ def systemd(
 
     settings = storage.load(config)
     role = "controller" if isinstance(settings, ControllerSettings) else "broker"
+    if settings.is_combined:
+        role = "node"
     for directory in settings.all_log_dirs:
         if not Path(directory).is_absolute():
             raise WrongArgument(f"{config}: log directories must be absolute paths for a service; got {directory!r}")

@@ -13,7 +13,6 @@ from typing import Any
 
 import trio
 
-from barnabas.client.backoff import Backoff
 from barnabas.client.cluster_settings import ClusterSettings
 from barnabas.client.connections import IDLE_LOOKS, Caller, NodeConnection, in_turn
 from barnabas.client.metadata import (
@@ -32,6 +31,7 @@ from barnabas.client.metadata import (
 from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas.protocol.schema import Message
+from barnabas.runtime.backoff import Backoff
 from barnabas.runtime.channel import Authenticator, ChannelError, NotSent
 from barnabas.runtime.world import World
 

@@ -13,13 +13,13 @@ from typing import Any, NoReturn
 
 import trio
 
-from barnabas.client.backoff import Backoff
 from barnabas.client.cluster_settings import ClusterSettings
 from barnabas.client.errors import UnsupportedVersionException
 from barnabas.client.metadata import Node
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.errors import ErrorCode, UnsupportedFieldError
 from barnabas.protocol.schema import Message
+from barnabas.runtime.backoff import Backoff
 from barnabas.runtime.channel import (
     AuthenticationFailed,
     Authenticator,

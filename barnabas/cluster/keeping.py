@@ -17,28 +17,26 @@ from pathlib import Path
 
 from barnabas.cluster.plan import Start
 from barnabas.cluster.processes import ProcessId
+from barnabas.runtime.backoff import Backoff
 from barnabas.runtime.process import EXIT_WELL, EXIT_WRONG_ARGUMENT
 
-FIRST_PAUSE_SECONDS = 1.0
-LONGEST_PAUSE_SECONDS = 60.0
+FIRST_PAUSE_MS = 1_000
+LONGEST_PAUSE_MS = 60_000
 WELL_AFTER_SECONDS = 60.0
 """Life of a node after which its backoff is reset."""
 LOCK_FILE = "lock"
 """Lock file in the directory of the pid files, held while nodes are started or stopped."""
 
 
-@dataclass(slots=True)
-class Backoff:
-    """Core: the pause before a node that ended is restarted."""
+def restart_backoff() -> Backoff:
+    return Backoff(FIRST_PAUSE_MS, LONGEST_PAUSE_MS)
 
-    next_seconds: float = FIRST_PAUSE_SECONDS
 
-    def ended(self, lived_seconds: float) -> float:
-        if lived_seconds >= WELL_AFTER_SECONDS:
-            self.next_seconds = FIRST_PAUSE_SECONDS
-        pause = self.next_seconds
-        self.next_seconds = min(2 * pause, LONGEST_PAUSE_SECONDS)
-        return pause
+def pause_seconds(backoff: Backoff, lived_seconds: float) -> float:
+    """The pause before a node that ended is restarted."""
+    if lived_seconds >= WELL_AFTER_SECONDS:
+        backoff.reset()
+    return backoff.next_ms() / 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,7 @@ class Kept:
     start: Start
     fork: Callable[[Sequence[int]], int]
     """Starts the node, without these descriptors, writes its pid file, and gives its number."""
-    backoff: Backoff = field(default_factory=Backoff)
+    backoff: Backoff = field(default_factory=restart_backoff)
     pid: int = -1
     descriptor: int = -1
     began: float = 0.0
@@ -144,7 +142,7 @@ class Keeper:
             self._let_go(node)
             return
         now = time.monotonic()
-        pause = node.backoff.ended(now - node.began)
+        pause = pause_seconds(node.backoff, now - node.began)
         node.due = now + pause
         how = f"exit code {code}" if code >= 0 else f"signal {-code}"
         _add_to_log(node.start, f"{node.name} ended with {how}; it is started again in {pause:.0f} s")

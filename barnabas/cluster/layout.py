@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from barnabas.cluster.errors import ClusterError, WrongArgument
+from barnabas.cluster.membership import Members
 from barnabas.protocol.primitives import uuid_to_string
 from barnabas.runtime.uuids import random_uuid
 from barnabas.settings.errors import SettingsError
@@ -34,6 +35,9 @@ _ADDRESS_KEYS = (
     "controller.quorum.bootstrap.servers",
     HTTP_LISTENER,
 )
+_OWN_ADDRESS_KEYS = ("listeners", "advertised.listeners", HTTP_LISTENER)
+FIRST_BROKER = "broker-1"
+"""Brokers that are added have its settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ class Layout:
         if not isinstance(port, int) or not 0 < port < 65536 - PORTS_NEEDED:
             raise WrongArgument(f"--base-port {port}: 1 to {65535 - PORTS_NEEDED}, nodes need ports above it")
         cluster_id = str(saved.get("cluster_id") or _new_cluster_id())
-        return cls(data, cluster_id, port, tuple(_nodes(shape, port)))
+        return cls(data, cluster_id, port, tuple(_with_members(list(_nodes(shape, port)), Members.read(data))))
 
     def save(self) -> None:
         """Remembers the cluster's id and ports."""
@@ -120,11 +124,18 @@ class Layout:
         `overrides`.
         """
         source = shape / f"{node.name}.properties"
+        added = not source.exists()
+        if added:
+            source = shape / f"{FIRST_BROKER}.properties"
         values = _read_shape(source)
         shift = self.base_port - _lowest_port(shape)
         for key in _ADDRESS_KEYS:
             if key in values:
-                values[key] = ",".join(_shifted(address, shift) for address in values[key].split(","))
+                own = node.id - 1 if added and key in _OWN_ADDRESS_KEYS else 0
+                values[key] = ",".join(_shifted(address, shift + own) for address in values[key].split(","))
+        if added:
+            values["node.id"] = str(node.id)
+            values["broker.rack"] = f"rack-{node.id}"
         values["log.dirs"] = str(self.log_directory(node))
         values |= overrides
         target = self.config_file(node)
@@ -166,6 +177,18 @@ def _nodes(shape: Path, base_port: int) -> Iterator[Node]:
         http = values.get(HTTP_LISTENER)
         http_port = _port(http) + shift if http else None
         yield Node(path.stem, role, int(values["node.id"]), _port(values["listeners"]) + shift, http_port)
+
+
+def _with_members(nodes: list[Node], members: Members) -> list[Node]:
+    """The nodes of a shape without those that left, and with the brokers that joined."""
+    for node in nodes:
+        if node.name == FIRST_BROKER:
+            for broker_id in members.added:
+                further = broker_id - node.id
+                http_port = None if node.http_port is None else node.http_port + further
+                nodes = [*nodes, Node(f"broker-{broker_id}", "broker", broker_id, node.port + further, http_port)]
+    nodes.sort(key=lambda node: not node.is_broker)
+    return [node for node in nodes if node.name not in members.removed]
 
 
 def _files(shape: Path) -> list[Path]:

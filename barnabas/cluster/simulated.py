@@ -52,6 +52,8 @@ class SimulatedNode:
 
     node: Node
     settings: BrokerSettings | ControllerSettings
+    controller: ControllerSettings | None = None
+    """The other role of a combined node."""
     stop: trio.Event = field(default_factory=trio.Event)
     is_up: bool = False
     """It runs and reported that it serves."""
@@ -246,7 +248,9 @@ class SimulatedCluster:
 
         await world.run_blocking(format_disk)
         if isinstance(settings, BrokerSettings):
-            await run_broker(settings, world, stop=node.stop, task_status=_Started(up))
+            await run_broker(
+                settings, world, stop=node.stop, controller=node.controller, task_status=_Started(up)
+            )
         else:
             await run_controller(settings, world, stop=node.stop, task_status=_Started(up))
 

@@ -18,7 +18,8 @@ from barnabas.protocol.records.batch import BatchHeader
 from barnabas.protocol.records.control import read_end_txn
 from barnabas.storage.indexes import CorruptIndex
 from barnabas.storage.names import SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX, parse_offset_file_name
-from barnabas.storage.producers import NO_OFFSET, CorruptSnapshot, decode_snapshot
+from barnabas.storage.producer_snapshot_format import CorruptSnapshot, decode_snapshot
+from barnabas.storage.producers import NO_OFFSET
 from barnabas.storage.transaction_index import AbortedTransaction, read_entries
 
 AbortedRange = tuple[int, int, int]

@@ -6,9 +6,9 @@ import random
 import time
 from dataclasses import dataclass
 
-from barnabas.client.backoff import Backoff
 from barnabas.pipeline.errors import TimedOut
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.runtime.backoff import Backoff
 
 MISSING_TOPIC_MS = 5_000
 """A broker may not know a new topic yet. If this time passes, the topic does not exist."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from barnabas.broker.apis.metadata import topic_name_is_legal
+from barnabas.broker.cordoned_directories import CORDONED_LOG_DIRS, refusal
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.kraft.descriptions import config_result
 from barnabas.kraft.metadata.image import (
@@ -59,7 +60,7 @@ LEVELS = ("FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE")
 _TO_PYTHON = {"FATAL": "CRITICAL", "WARN": "WARNING", "TRACE": "DEBUG"}
 _TO_KAFKA = {"CRITICAL": "FATAL", "WARNING": "WARN"}
 _STRING_TYPE = 2
-_SET, _DELETE = 0, 1
+_SET, _DELETE, _APPEND = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class ConfigPorts:
     """Keys and values of the broker's own file."""
     metadata: MetadataCache
     forward: Callable[[Call], None]
+    log_dirs: tuple[str, ...] = ()
 
     def layers(self) -> BrokerLayers:
         """The raw values in force on this broker, by source."""
@@ -151,11 +153,11 @@ def _check_own_id(ports: ConfigPorts, name: str) -> None:
 
 def _loggers() -> list[logging.Logger]:
     """The root logger and every logger of our packages, by name."""
-    names = sorted(name for name in logging.root.manager.loggerDict if name.split(".")[0] in _ROOMS)
+    names = sorted(name for name in logging.root.manager.loggerDict if name.startswith(_ROOMS))
     return [logging.root, *(logging.getLogger(name) for name in names), request_log]
 
 
-_ROOMS = frozenset({"broker", "kraft", "runtime", "storage"})
+_ROOMS = ("barnabas.broker", "barnabas.kraft", "barnabas.runtime", "barnabas.storage", "kraft.")
 
 
 def _logger_entry(logger: logging.Logger) -> ConfigEntry:
@@ -202,10 +204,15 @@ def list_config_resources(ports: ConfigPorts, call: Call) -> Steps:
 def incremental_alter_configs(ports: ConfigPorts, call: Call) -> Steps:
     """Sets log levels here and forwards everything else to the controller. Tools never mix the two."""
     request: IncrementalAlterConfigsRequest = call.message
-    if not request.resources or any(r.resource_type != BROKER_LOGGER_RESOURCE for r in request.resources):
-        ports.forward(call)
-        return
     response = IncrementalAlterConfigsResponse()
+    if not request.resources or any(r.resource_type != BROKER_LOGGER_RESOURCE for r in request.resources):
+        refused = _refused_cordons(ports, request.resources[0]) if len(request.resources) == 1 else None
+        if refused is None:
+            ports.forward(call)
+        else:
+            response.responses.append(refused)
+            call.answer(response)
+        return
     meter = Meter(call)
     for resource in request.resources:
         result = AlterConfigsResourceResponse(
@@ -226,6 +233,25 @@ def incremental_alter_configs(ports: ConfigPorts, call: Call) -> Steps:
         if meter.step_ends(STEP_ITEMS):
             yield None
     call.answer(response)
+
+
+def _refused_cordons(ports: ConfigPorts, resource: AlterConfigsResource) -> AlterConfigsResourceResponse | None:
+    """The answer to a change of this broker's `cordoned.log.dirs` that names other directories. Only the broker knows
+    its paths."""
+    if resource.resource_type != BROKER_RESOURCE or resource.resource_name != str(ports.node_id):
+        return None
+    for config in resource.configs:
+        if config.name == CORDONED_LOG_DIRS and config.config_operation in (_SET, _APPEND) and config.value:
+            problem = refusal([each.strip() for each in config.value.split(",")], ports.log_dirs)
+            if problem is not None:
+                message = f"Invalid value {config.value} for configuration {CORDONED_LOG_DIRS}: {problem}"
+                return AlterConfigsResourceResponse(
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                    error_code=ErrorCode.INVALID_REQUEST,
+                    error_message=message,
+                )
+    return None
 
 
 def _checked_levels(resource: AlterConfigsResource) -> dict[str, int]:

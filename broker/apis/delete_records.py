@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from barnabas.broker.apis.partition_lookup import PartitionLookup
-from barnabas.broker.fetch_sessions import PartitionKey
+from barnabas.broker.fetch_session import PartitionKey
 from barnabas.broker.metadata_cache import INTERNAL_TOPICS
 from barnabas.broker.purgatory import DelayedOperation, Purgatory
 from barnabas.broker.replication.partition import Partition

@@ -17,23 +17,15 @@ import trio
 
 from barnabas.broker.apis.partition_lookup import PartitionLookup
 from barnabas.broker.current_settings import CurrentSettings
-from barnabas.broker.fetch_sessions import (
-    TOPIC_IDS_FROM_VERSION,
-    Answer,
-    FetchContext,
-    FetchSessions,
-    InSteps,
-    PartitionKey,
-    TopicKey,
-    at_once,
-    by_topic,
-    session_key,
-)
+from barnabas.broker.fetch_context import FetchContext, InSteps, at_once, by_topic
+from barnabas.broker.fetch_session import Answer, PartitionKey, TopicKey, session_key
+from barnabas.broker.fetch_sessions import TOPIC_IDS_FROM_VERSION, FetchSessions
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.purgatory import DelayedOperation, Purgatory
 from barnabas.broker.replication.partition import FetchKind, Partition, ReadRequest
 from barnabas.broker.replication.replica import FollowerFetch
 from barnabas.broker.replication.replica_selection import SELECTORS, ReplicaView, Selector
+from barnabas.broker.replication.throttles import Throttle
 from barnabas.broker.traffic import BytesOut
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import (
@@ -83,6 +75,8 @@ class FetchPorts:
     bytes_out: BytesOut
     monotonic: Clock
     settings: CurrentSettings
+    throttle: Throttle
+    """Limits what followers get that are not in sync."""
 
 
 def fetch(ports: FetchPorts, call: Call) -> Steps | None:
@@ -316,6 +310,8 @@ class _Fetch(DelayedOperation):
         else:
             report = FollowerFetch(self.replica_id, self._broker_epoch, wanted.fetch_offset, wanted.log_start_offset)
             found = partition.follower_read(report, request)
+        if found.records is not None and self._is_throttled(partition):
+            found = found._replace(records=None)
         data = PartitionData(
             partition_index=wanted.partition,
             high_watermark=found.high_watermark,
@@ -342,6 +338,21 @@ class _Fetch(DelayedOperation):
             # There was no room left for it; or the follower is not in the ISR, and each fetch may let it join.
             self._left_open[key, wanted.partition] = None
         return data
+
+    def _is_throttled(self, partition: Partition) -> bool:
+        """True if a follower that is not in sync has to wait for its records (KIP-73)."""
+        if self.replica_id < 0:
+            return False
+        ports, in_sync = self.ports, self.replica_id in partition.replica.isr
+        now_ms = ports.monotonic.now_ms()
+        return ports.throttle.holds_back((partition.topic, partition.index), now_ms, in_sync=in_sync)
+
+    def _count_throttled(self, now_ms: int) -> None:
+        throttle = self.ports.throttle
+        for key, data in self._answers if throttle.replicas else ():
+            if data.records and (key, data.partition_index) in self._partitions:
+                partition = self._partitions[key, data.partition_index][0]
+                throttle.passed((partition.topic, partition.index), len(data.records), now_ms)
 
     def _nearer(self, select: Selector, partition: Partition, offset: int) -> int | None:
         """The follower that this consumer should read from; None for the leader."""
@@ -487,6 +498,7 @@ class _Fetch(DelayedOperation):
             ports.bytes_out.to_consumers += self._bytes_read
         else:
             ports.bytes_out.to_followers += self._bytes_read
+            self._count_throttled(ports.monotonic.now_ms())
         now_ms = ports.monotonic.now_ms()
         answers: Sequence[Answer] = yield from context.finishing(self._answers, now_ms, self._left_open)
         response = FetchResponse(error_code=context.error, session_id=context.session_id)

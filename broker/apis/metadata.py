@@ -59,7 +59,7 @@ def topic_name_is_legal(name: str) -> bool:
 
 def metadata(ports: MetadataPorts, call: Call) -> Steps:
     request: MetadataRequest = call.message
-    if call.version < TOPIC_IDS_FROM_VERSION and not _names_all(request):
+    if call.version < TOPIC_IDS_FROM_VERSION and not (yield from _names_all(request)):
         # Versions 10 and 11 have the field for ids but do not allow its use: every topic is refused.
         meter, refused = Meter(call), []
         for topic in request.topics or []:
@@ -87,9 +87,15 @@ def metadata(ports: MetadataPorts, call: Call) -> Steps:
     call.answer(response)
 
 
-def _names_all(request: MetadataRequest) -> bool:
+def _names_all(request: MetadataRequest) -> Generator[Any, Any, bool]:
     """True if no topic is requested by id."""
-    return all(topic.name is not None and topic.topic_id == ZERO_UUID for topic in request.topics or [])
+    meter = Meter()
+    for topic in request.topics or []:
+        if topic.name is None or topic.topic_id != ZERO_UUID:
+            return False
+        if meter.step_ends():
+            yield None
+    return True
 
 
 def _controller_for_clients(own_id: int, nodes: dict[int, Node]) -> int:
@@ -108,11 +114,17 @@ def _describe_all(
     if request.topics is None or (call.version == 0 and not request.topics):
         asked: Iterable[MetadataRequestTopic] = (MetadataRequestTopic(name=name) for name in sorted(topics.by_name))
     else:
-        # A topic named twice is answered once: the response is much longer than the request.
-        asked = {(topic.topic_id, topic.name): topic for topic in request.topics}.values()
+        asked = request.topics
     to_create: list[str] = []
+    answered: set[str | bytes] = set()
     for topic in asked:
+        if meter.step_ends():
+            yield None
         by_id = topic.name is None or topic.topic_id != ZERO_UUID
+        key = topic.topic_id if by_id else topic.name or ""
+        if key in answered:
+            continue  # A topic named twice is answered once: the response is much longer than the request.
+        answered.add(key)
         image = topics.by_id.get(topic.topic_id) if by_id else topics.by_name.get(topic.name or "")
         if image is not None:
             described = MetadataResponseTopic(
@@ -137,8 +149,6 @@ def _describe_all(
             described.topic_authorized_operations = TOPIC_OPERATIONS
         response.topics.append(described)
         meter.answer_grows()
-        if meter.step_ends():
-            yield None
     return to_create
 
 

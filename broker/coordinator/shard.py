@@ -76,6 +76,12 @@ def coordinator_error(code: ErrorCode) -> ErrorCode:
     return ErrorCode.UNKNOWN_SERVER_ERROR if code in _TOO_LARGE else code
 
 
+def _name_of(operation: Operation) -> str:
+    """Without its arguments: the delta of the metadata holds whole images."""
+    function = operation.func if isinstance(operation, partial) else operation
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
 class ShardState(Enum):
     """Life of a shard, from the moment when the partition is led here."""
 
@@ -241,7 +247,7 @@ class Shard(Generic[MachineT]):
             outcome = operation(self.now())
         except KafkaError as error:
             if reply is None:
-                log.warning("%r: %s: %s", self, getattr(operation, "__name__", operation), error)
+                log.warning("%r: %s: %s", self, _name_of(operation), error)
             else:
                 self._refuse_when_committed(reply, error.code)
             return

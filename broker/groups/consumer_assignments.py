@@ -106,7 +106,7 @@ class Assignments:
             update.records += [records.target_assignment_tombstone(group.group_id, it) for it in orphans]
         if needs_new_epoch or group.metadata_has_expired(update.now.monotonic_ms):
             cause = _reason_to_reassign(group, before, after) if needs_new_epoch else ""
-            epoch = self._update_epoch(group, cause, group.topics_with(before, after), update)
+            epoch = self._update_epoch(group, cause, group.subscribed.topics_with(before, after), update)
             if group.has_partition_metadata:
                 update.records.append(records.partition_metadata_tombstone(group.group_id))
         return Joined(before, after, names_changed or pattern.changed), epoch
@@ -148,10 +148,10 @@ class Assignments:
         step = Reconciliation(
             assignment_epoch=target.epoch,
             target=target.partitions,
-            subscribed_topics=topic_ids(group.topics_of(member), self._context.image().topics),
+            subscribed_topics=topic_ids(group.subscribed.topics_of(member), self._context.image().topics),
             subscription_changed=joined.subscription_changed,
             reported=reported,
-            owner_epoch=group.owner_epoch,
+            owner_epoch=group.owners.epoch,
         )
         reconciled = step.next_step(member)
         if reconciled == member:
@@ -193,7 +193,7 @@ class Assignments:
         for member in leaving:
             update.records += records.member_tombstones(group.group_id, member.member_id)
         forgotten = self._patterns.forget(group, leaving, update)
-        topics = group.topics_without(leaving, forgotten)
+        topics = group.subscribed.topics_without(leaving, forgotten)
         metadata_hash = self.metadata_hash(topics)
         update.records.append(records.group_epoch(group.group_id, group.epoch + 1, metadata_hash))
         left = len(group.members) - len(leaving)

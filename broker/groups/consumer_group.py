@@ -10,7 +10,7 @@ Invariants: assignment_epoch <= epoch; a partition is assigned to, or being revo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from enum import Enum
 from typing import NamedTuple
 
@@ -20,16 +20,17 @@ from barnabas.broker.groups.consumer_member import (
     UNKNOWN_EPOCH,
     ConsumerMember,
     MemberState,
-    OwnedPartitions,
     Partitions,
-    Subscription,
 )
 from barnabas.broker.groups.description import Description
 from barnabas.broker.groups.group import Commit, GroupType
+from barnabas.broker.groups.group_description import described_member
+from barnabas.broker.groups.group_subscriptions import GroupSubscriptions, ResolvedPattern, count
+from barnabas.broker.groups.partition_owners import PartitionOwners
 from barnabas.broker.groups.state_transitions import Moves
 from barnabas.kraft.metadata.image import TopicsImage
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.messages.consumer_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
+from barnabas.protocol.messages.consumer_group_describe import DescribedGroup, Member
 from barnabas.protocol.messages.group_log import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -90,16 +91,6 @@ GROUP_MOVES: Moves[GroupState] = {
 }
 
 
-class ResolvedPattern(NamedTuple):
-    """Topics that a pattern matches."""
-
-    topics: frozenset[str]
-    version: int
-    """Metadata offset of the search."""
-    timestamp_ms: int
-    """Wall time."""
-
-
 class RefreshDeadline(NamedTuple):
     """Time of the next check of the subscribed topics without a change that requests one."""
 
@@ -127,7 +118,8 @@ class ConsumerGroup:
         self.members: dict[str, ConsumerMember] = {}
         self.targets: dict[str, Partitions] = {}
         """Target assignment by member id."""
-        self.resolved_patterns: dict[str, ResolvedPattern] = {}
+        self.subscribed = GroupSubscriptions()
+        self.owners = PartitionOwners()
         self.has_partition_metadata = False
         """A record of an older version that must be removed exists."""
         self.refresh_deadline = _REFRESH_NOW
@@ -135,10 +127,6 @@ class ConsumerGroup:
         self.must_reassign = False
         """Soft state: the loaded target assignment was incomplete."""
         self._static_members: dict[str, str] = {}
-        self._owner_epochs: dict[bytes, dict[int, int]] = {}
-        self._by_name: Counter[str] = Counter()
-        self._by_pattern: Counter[str] = Counter()
-        self._patterns: Counter[str] = Counter()
         self._assignors: Counter[str] = Counter()
         self._classic_protocols: Counter[str] = Counter()
         self.classic_members = 0
@@ -181,7 +169,7 @@ class ConsumerGroup:
         return None
 
     def is_subscribed_to(self, topic: str) -> bool:
-        return self._by_name[topic] > 0 or self._by_pattern[topic] > 0
+        return topic in self.subscribed
 
     def check_delete(self) -> None:
         if self.members:
@@ -273,15 +261,10 @@ class ConsumerGroup:
             return _NO_PARTITIONS if owner is None else self.targets.get(owner.member_id, _NO_PARTITIONS)
         return self.targets.get(member.member_id, _NO_PARTITIONS)
 
-    def owner_epoch(self, topic_id: bytes, partition: int) -> int:
-        """Epoch in which the owner, or the member that has yet to revoke it, got the partition; -1 if it is free."""
-        epochs = self._owner_epochs.get(topic_id)
-        return UNKNOWN_EPOCH if epochs is None else epochs.get(partition, UNKNOWN_EPOCH)
-
     def waits_in_vain(self, member: ConsumerMember) -> bool:
         """True if no partition that the member waits for is free yet."""
         return any(
-            self.owner_epoch(topic_id, partition) != UNKNOWN_EPOCH
+            self.owners.epoch(topic_id, partition) != UNKNOWN_EPOCH
             for topic_id, partitions in self.targets.get(member.member_id, _NO_PARTITIONS).items()
             for partition in partitions
             if partition not in member.assigned.get(topic_id, {})
@@ -294,56 +277,6 @@ class ConsumerGroup:
         if not self.members:
             return bool(protocols)
         return any(self._classic_protocols[name] == self.classic_members for name in protocols)
-
-    # -- subscriptions
-
-    @property
-    def patterns(self) -> Mapping[str, int]:
-        """Number of subscribed members by pattern."""
-        return self._patterns
-
-    def subscriptions(self) -> dict[str, Subscription]:
-        """Subscriptions by topic name."""
-        names = dict.fromkeys((*self._by_name, *self._by_pattern))
-        return {name: Subscription(self._by_name[name], self._by_pattern[name]) for name in names}
-
-    def topics_with(self, before: ConsumerMember, after: ConsumerMember) -> list[str]:
-        """Topics subscribed by the group once `after` has replaced `before`."""
-        names = set(self._by_name)
-        names -= {name for name in before.topic_names - after.topic_names if self._by_name[name] <= 1}
-        names |= after.topic_names
-        by_pattern = self._by_pattern.copy()
-        given_up = before.topic_pattern if before.topic_pattern != after.topic_pattern else ""
-        if given_up and self._patterns[given_up] == 1:
-            _count(by_pattern, self._found_by(given_up), -1)
-        return sorted(names.union(by_pattern))
-
-    def topics_without(self, leaving: Iterable[ConsumerMember], forgotten_patterns: Iterable[str]) -> list[str]:
-        """Topics subscribed by the group without these members and patterns."""
-        by_name, by_pattern = self._by_name.copy(), self._by_pattern.copy()
-        for member in leaving:
-            _count(by_name, member.topic_names, -1)
-        for pattern in forgotten_patterns:
-            _count(by_pattern, self._found_by(pattern), -1)
-        return sorted({*by_name, *by_pattern})
-
-    def topics_with_resolved(self, resolved: Mapping[str, ResolvedPattern]) -> list[str]:
-        """Topics subscribed by the group once the patterns have these results."""
-        by_pattern = self._by_pattern.copy()
-        for pattern, found in resolved.items():
-            _count(by_pattern, self._found_by(pattern), -1)
-            _count(by_pattern, found.topics, 1)
-        return sorted({*self._by_name, *by_pattern})
-
-    def _found_by(self, pattern: str) -> frozenset[str]:
-        found = self.resolved_patterns.get(pattern)
-        return frozenset() if found is None else found.topics
-
-    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
-        """All topics that the member subscribes to; an unresolved pattern counts as none."""
-        if not member.topic_pattern:
-            return member.topic_names
-        return member.topic_names | self._found_by(member.topic_pattern)
 
     def preferred_assignor(
         self, before: ConsumerMember | None = None, after: ConsumerMember | None = None
@@ -381,7 +314,7 @@ class ConsumerGroup:
         assigned = {topic_id: frozenset[int]().union(*parts) for topic_id, parts in shares.items()}
         if any(sum(map(len, shares[topic_id])) != len(partitions) for topic_id, partitions in assigned.items()):
             return False
-        subscribed = [topics.by_name[name] for name in (*self._by_name, *self._by_pattern) if name in topics.by_name]
+        subscribed = [topics.by_name[name] for name in self.subscribed if name in topics.by_name]
         return all(topic.partitions.keys() <= assigned.get(topic.id, frozenset()) for topic in subscribed)
 
     # -- replay
@@ -426,19 +359,17 @@ class ConsumerGroup:
         before = self.members.get(member.member_id)
         self.members[member.member_id] = member
         if before is None:
-            self._by_name.update(member.topic_names)
+            self.subscribed.replace_names(frozenset(), member.topic_names)
         else:
             self._count_member(before, -1)
-            if before.topic_names != member.topic_names:
-                _count(self._by_name, before.topic_names - member.topic_names, -1)
-                self._by_name.update(member.topic_names - before.topic_names)
-            self._release(before.assigned, before.epoch)
-            self._release(before.revoking, before.epoch)
+            self.subscribed.replace_names(before.topic_names, member.topic_names)
+            self.owners.release(before.assigned, before.epoch)
+            self.owners.release(before.revoking, before.epoch)
             if before.instance_id != member.instance_id:
                 self._free_instance_id(before)
         self._count_member(member, 1)
-        self._own(member.assigned, member.epoch)
-        self._own(member.revoking, member.epoch)
+        self.owners.own(member.assigned, member.epoch)
+        self.owners.own(member.revoking, member.epoch)
         if member.instance_id is not None:
             # A member must not take an instance id over from one that joined with it later: a log that misses compacted
             # tombstones first restores the former member and then removes it.
@@ -448,10 +379,10 @@ class ConsumerGroup:
         member = self.members.pop(member_id, None)
         if member is None:
             return
-        _count(self._by_name, member.topic_names, -1)
+        self.subscribed.replace_names(member.topic_names, frozenset())
         self._count_member(member, -1)
-        self._release(member.assigned, member.epoch)
-        self._release(member.revoking, member.epoch)
+        self.owners.release(member.assigned, member.epoch)
+        self.owners.release(member.revoking, member.epoch)
         self._free_instance_id(member)
 
     def _free_instance_id(self, member: ConsumerMember) -> None:
@@ -465,43 +396,19 @@ class ConsumerGroup:
             self.targets.pop(member_id, None)
 
     def _replay_pattern(self, pattern: str, value: Message | None) -> None:
-        before = self.resolved_patterns.pop(pattern, None)
-        if before is not None:
-            _count(self._by_pattern, before.topics, -1)
+        found = None
         if isinstance(value, ConsumerGroupRegularExpressionValue):
             found = ResolvedPattern(frozenset(value.topics), value.version, value.timestamp)
-            self.resolved_patterns[pattern] = found
-            _count(self._by_pattern, found.topics, 1)
+        self.subscribed.resolve(pattern, found)
 
     def _count_member(self, member: ConsumerMember, step: int) -> None:
         """Update all counters except those of topic names, which may be many."""
-        if member.topic_pattern:
-            _count(self._patterns, (member.topic_pattern,), step)
+        self.subscribed.count_pattern(member.topic_pattern, step)
         if member.server_assignor is not None:
-            _count(self._assignors, (member.server_assignor,), step)
+            count(self._assignors, (member.server_assignor,), step)
         if member.classic is not None:
             self.classic_members += step
-            _count(self._classic_protocols, (protocol.name for protocol in member.classic.supported_protocols), step)
-
-    def _own(self, owned: OwnedPartitions, epoch: int) -> None:
-        for topic_id, partitions in owned.items():
-            epochs = self._owner_epochs.setdefault(topic_id, {})
-            for partition in partitions:
-                epochs[partition] = epoch
-
-    def _release(self, owned: OwnedPartitions, epoch: int) -> None:
-        """Release only partitions owned since this epoch: after compaction the new owner's record may precede the
-        former owner's.
-        """
-        for topic_id, partitions in owned.items():
-            epochs = self._owner_epochs.get(topic_id)
-            if epochs is None:
-                continue
-            for partition in partitions:
-                if epochs.get(partition) == epoch:
-                    del epochs[partition]
-            if not epochs:
-                del self._owner_epochs[topic_id]
+            count(self._classic_protocols, (protocol.name for protocol in member.classic.supported_protocols), step)
 
     # -- descriptions
 
@@ -517,7 +424,7 @@ class ConsumerGroup:
             *(records.target_assignment_tombstone(self.group_id, member_id) for member_id in ids),
             records.target_assignment_epoch_tombstone(self.group_id),
             *(records.member_metadata_tombstone(self.group_id, member_id) for member_id in ids),
-            *(records.resolved_pattern_tombstone(self.group_id, pattern) for pattern in self.resolved_patterns),
+            *(records.resolved_pattern_tombstone(self.group_id, pattern) for pattern in self.subscribed.resolved),
             records.partition_metadata_tombstone(self.group_id),
             records.group_epoch_tombstone(self.group_id),
         ]
@@ -533,47 +440,8 @@ class ConsumerGroup:
             members=[],
         )
         seen, targets = list(self.members.values()), dict(self.targets)
-        members = (_described(member, targets.get(member.member_id, _NO_PARTITIONS), topics) for member in seen)
+        members = (described_member(member, targets.get(member.member_id, _NO_PARTITIONS), topics) for member in seen)
         return Description(described, members)
-
-
-def _described(member: ConsumerMember, target: Partitions, topics: TopicsImage) -> Member:
-    held: dict[bytes, list[int]] = {}
-    for owned in (member.assigned, member.revoking):
-        for topic_id, partitions in owned.items():
-            held.setdefault(topic_id, []).extend(partitions)
-    return Member(
-        member_id=member.member_id,
-        instance_id=member.instance_id,
-        rack_id=member.rack_id,
-        member_epoch=member.epoch,
-        client_id=member.client_id,
-        client_host=member.client_host,
-        subscribed_topic_names=sorted(member.topic_names),
-        subscribed_topic_regex=member.topic_pattern,
-        assignment=_described_assignment(held, topics),
-        target_assignment=_described_assignment(target, topics),
-        member_type=0 if member.is_classic else 1,
-    )
-
-
-def _described_assignment(partitions: Mapping[bytes, Iterable[int]], topics: TopicsImage) -> Assignment:
-    """Deleted topics are left out, because their names are unknown."""
-    return Assignment(
-        topic_partitions=[
-            TopicPartitions(topic_id=topic_id, topic_name=topics.by_id[topic_id].name, partitions=sorted(numbers))
-            for topic_id, numbers in partitions.items()
-            if topic_id in topics.by_id
-        ]
-    )
-
-
-def _count(counter: Counter[str], names: Iterable[str], step: int) -> None:
-    """Removes names whose count falls to 0."""
-    for name in names:
-        counter[name] += step
-        if counter[name] <= 0:
-            del counter[name]
 
 
 __all__ = [
@@ -585,5 +453,4 @@ __all__ = [
     "GroupState",
     "MemberState",
     "RefreshDeadline",
-    "ResolvedPattern",
 ]

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
 
 from barnabas.broker.groups.state_transitions import Moves
 from barnabas.protocol.messages.group_log import (
@@ -143,14 +142,6 @@ def _owned(
             epochs = [max(member_epoch, 0)] * len(topic.partitions)
         owned[topic.topic_id] = dict(zip(topic.partitions, epochs, strict=True))
     return owned
-
-
-class Subscription(NamedTuple):
-    """Number of members that subscribe to a topic by name."""
-
-    by_name: int
-    by_pattern: int
-    """Number of subscribed patterns that match it."""
 
 
 def partitions_of(owned: OwnedPartitions) -> dict[bytes, frozenset[int]]:

@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 from barnabas.broker.coordinator.outcome import Now, Outcome
 from barnabas.broker.groups import consumer_records as records
-from barnabas.broker.groups.consumer_group import ConsumerGroup, ResolvedPattern
+from barnabas.broker.groups.consumer_group import ConsumerGroup
 from barnabas.broker.groups.consumer_member import ConsumerMember
 from barnabas.broker.groups.group import GroupContext
+from barnabas.broker.groups.group_subscriptions import ResolvedPattern
 from barnabas.broker.groups.group_update import Update
 from barnabas.broker.patterns import Pattern, PatternError
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -114,15 +115,15 @@ class PatternSearches:
         change = PatternChange(old != new, False)
         is_new = False
         if change.changed:
-            if old and group.patterns.get(old, 0) == 1:
+            if old and group.subscribed.patterns.get(old, 0) == 1:
                 update.records.append(records.resolved_pattern_tombstone(group.group_id, old))
-            if new and group.patterns.get(new, 0) == 0:
+            if new and group.subscribed.patterns.get(new, 0) == 0:
                 _check(new)
                 is_new = True
             else:
-                change = PatternChange(True, not new or new in group.resolved_patterns)
-        if is_new or group.patterns:
-            subscribed = Counter(group.patterns)
+                change = PatternChange(True, not new or new in group.subscribed.resolved)
+        if is_new or group.subscribed.patterns:
+            subscribed = Counter(group.subscribed.patterns)
             if old:
                 subscribed[old] -= 1
             if new:
@@ -135,7 +136,7 @@ class PatternSearches:
     def _is_due(self, group: ConsumerGroup, patterns: Sequence[str], is_new: bool, now: Now) -> bool:
         if self._context.timers.deadline_ms(search_timer(group.group_id)) is not None:
             return False
-        last = next(iter(group.resolved_patterns.values()), None)
+        last = next(iter(group.subscribed.resolved.values()), None)
         if last is None:
             return True
         # A clock that was set back must not delay a search for long.
@@ -144,7 +145,7 @@ class PatternSearches:
             return False
         return (
             is_new
-            or len(patterns) != len(group.resolved_patterns)
+            or len(patterns) != len(group.subscribed.resolved)
             or last.version < self._topics_created_at
             or since_ms > self._context.settings().group_consumer_regex_refresh_interval_ms
         )
@@ -177,17 +178,17 @@ class PatternSearches:
         # be reassigned even if the new pattern matches nothing. (Kafka does not do that.)
         with_topics = {member.topic_pattern for member in group.members.values() if group.target_of(member)}
         for pattern in search.patterns:
-            if not group.patterns.get(pattern, 0):
+            if not group.subscribed.patterns.get(pattern, 0):
                 continue
             topics = frozenset(found.get(pattern, ()))
             resolved[pattern] = ResolvedPattern(topics, search.version, search.began_ms)
-            before = group.resolved_patterns.get(pattern)
+            before = group.subscribed.resolved.get(pattern)
             if before is None:
                 changed = changed or bool(topics) or pattern in with_topics
             else:
                 changed = changed or topics != before.topics
             update.records.append(records.resolved_pattern(group_id, pattern, topics, search.version, search.began_ms))
-        self._found(group, group.topics_with_resolved(resolved), changed, update)
+        self._found(group, group.subscribed.topics_with_resolved(resolved), changed, update)
         outcome = update.outcome()
         outcome.failed = lambda error: self._again(group_id, search, found, now)
         return outcome
@@ -203,6 +204,7 @@ class PatternSearches:
     def forget(self, group: ConsumerGroup, leaving: Iterable[ConsumerMember], update: Update) -> list[str]:
         """Patterns without subscribers once these members have left."""
         given_up = Counter(member.topic_pattern for member in leaving if member.topic_pattern)
-        forgotten = [pattern for pattern, count in given_up.items() if group.patterns.get(pattern, 0) == count]
+        subscribed = group.subscribed.patterns
+        forgotten = [pattern for pattern, count in given_up.items() if subscribed.get(pattern, 0) == count]
         update.records += [records.resolved_pattern_tombstone(group.group_id, pattern) for pattern in forgotten]
         return forgotten

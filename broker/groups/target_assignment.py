@@ -33,7 +33,7 @@ def compute_targets(
     ids: dict[frozenset[str], frozenset[bytes]] = {}
     specs: dict[str, MemberSpec] = {}
     for member_id, each in members.items():
-        names = group.topics_of(each)
+        names = group.subscribed.topics_of(each)
         if names not in ids:
             ids[names] = topic_ids(names, topics)
         specs[member_id] = MemberSpec(each.instance_id, ids[names], group.target_of(each))

@@ -18,6 +18,7 @@ from barnabas.broker.replication.follower import BoundsWanted, EpochWanted, Fetc
 from barnabas.broker.replication.leader_epochs import ask_epochs
 from barnabas.broker.replication.leader_session import LeaderSession, PartitionKey
 from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.throttles import Throttle
 from barnabas.kraft.metadata.image import NO_LEADER
 from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse, ReplicaState
 from barnabas.protocol.messages.list_offsets import (
@@ -28,12 +29,15 @@ from barnabas.protocol.messages.list_offsets import (
 )
 from barnabas.runtime.channel import ChannelError
 from barnabas.runtime.world import World
+from barnabas.settings.broker import BrokerSettings
 
 log = logging.getLogger(__name__)
 
 LATEST, EARLIEST = -1, -2
 FIRST_RETRY_MS = 100
 LAST_RETRY_MS = 1_000
+THROTTLED_WAIT_MS = 100
+"""Time until a partition is looked at again that a throttle holds back."""
 NEW_PARTITION_WAIT_MS = 20
 """Longest delay of a new partition by a fetch that already waits at the leader without it."""
 
@@ -62,6 +66,17 @@ class FetchSettings:
     fetch_response_max_bytes: int = 10_485_760
     socket_timeout_ms: int = 30_000
 
+    @classmethod
+    def of(cls, settings: BrokerSettings) -> FetchSettings:
+        return cls(
+            node_id=settings.node_id,
+            fetch_wait_max_ms=settings.replica_fetch_wait_max_ms,
+            fetch_min_bytes=settings.replica_fetch_min_bytes,
+            fetch_max_bytes=settings.replica_fetch_max_bytes,
+            fetch_response_max_bytes=settings.replica_fetch_response_max_bytes,
+            socket_timeout_ms=settings.replica_socket_timeout_ms,
+        )
+
 
 class Fetchers:
     """All followed leaders. `follow` is a `PartitionHost.follow`."""
@@ -73,13 +88,16 @@ class Fetchers:
         settings: FetchSettings,
         broker_epoch: Callable[[], int],
         channel_to: Callable[[int], LeaderChannel | None],
+        throttle: Throttle | None = None,
     ) -> None:
-        """`channel_to` opens a channel to a broker at its present address; None if it has none."""
+        """`channel_to` opens a channel to a broker at its present address; None if it has none. `throttle` limits
+        partitions that are not in sync (KIP-73)."""
         self._world = world
         self._nursery = nursery
         self._settings = settings
         self._broker_epoch = broker_epoch
         self._channel_to = channel_to
+        self._throttle = throttle
         self._fetchers: dict[int, LeaderFetcher] = {}
         self._leaders: dict[PartitionKey, int] = {}
         self._stopped = False
@@ -98,6 +116,7 @@ class Fetchers:
                 fetcher = self._fetchers[leader_id] = LeaderFetcher(
                     leader_id, self._world, self._settings, self._broker_epoch, self._channel_to
                 )
+                fetcher.throttle = self._throttle
                 self._nursery.start_soon(fetcher.run)
             fetcher.add(partition)
 
@@ -136,6 +155,7 @@ class LeaderFetcher:
         self.leader_id = leader_id
         self.high_watermarks: dict[PartitionKey, int] = {}
         """High watermarks of the leader's last responses."""
+        self.throttle: Throttle | None = None
         self._clock = world.monotonic
         self._settings = settings
         self._broker_epoch = broker_epoch
@@ -220,7 +240,11 @@ class LeaderFetcher:
             partition = self._partitions.get(key)
             wanted = None if partition is None else partition.follower.next(now_ms)
             if isinstance(wanted, FetchWanted):
-                self._session.wants(key, wanted)
+                if partition is not None and self._is_throttled(partition, now_ms):
+                    self._session.forget(key)
+                    self._backing_off[key] = now_ms + THROTTLED_WAIT_MS
+                else:
+                    self._session.wants(key, wanted)
                 continue
             self._session.forget(key)
             if isinstance(wanted, EpochWanted):
@@ -230,6 +254,14 @@ class LeaderFetcher:
             elif partition is not None and partition.follower.retry_at_ms is not None:
                 self._backing_off[key] = partition.follower.retry_at_ms
         self._moved = {}
+
+    def _is_throttled(self, partition: Partition, now_ms: int) -> bool:
+        """True if the partition has to wait; one that has all that its leader had committed is in sync."""
+        if self.throttle is None:
+            return False
+        high_watermark = self.high_watermarks.get(partition.key)
+        in_sync = high_watermark is not None and high_watermark <= partition.log.log_end_offset
+        return self.throttle.holds_back((partition.topic, partition.index), now_ms, in_sync=in_sync)
 
     @property
     def _asks_first(self) -> bool:
@@ -319,6 +351,8 @@ class LeaderFetcher:
                     continue
                 self._moved[key] = None
                 self.high_watermarks[key] = data.high_watermark
+                if self.throttle is not None and data.records:
+                    self.throttle.passed((partition.topic, partition.index), len(data.records), self._clock.now_ms())
                 try:
                     partition.fetched(wanted, data)
                 except Exception:

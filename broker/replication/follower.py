@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from barnabas.protocol.errors import ErrorCode, error_code
+from barnabas.runtime.backoff import doubled_ms
 
 FIRST_BACKOFF_MS = 20
 
@@ -168,6 +169,10 @@ class Follower:
         self._resume()
         self._attempts = 0
 
+    def log_replaced(self, log: LocalLog) -> None:
+        """Go on with another log that has the same records."""
+        self._log = log
+
     def stop(self) -> None:
         """Stop following: there is no leader, or this replica leads."""
         self.state = _STOPPED
@@ -278,7 +283,7 @@ class Follower:
 
     def back_off(self, now_ms: int) -> None:
         """Retry later, after an error of the leader or a corrupt batch."""
-        backoff_ms = min(self._max_backoff_ms, FIRST_BACKOFF_MS << min(self._attempts, 16))
+        backoff_ms = doubled_ms(FIRST_BACKOFF_MS, self._max_backoff_ms, self._attempts)
         self._attempts += 1
         self._asked = None
         self.state = BackingOff(now_ms + backoff_ms)

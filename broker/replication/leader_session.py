@@ -6,7 +6,7 @@ Mirrors the leader's session, so that a request names only partitions whose requ
 
 from __future__ import annotations
 
-from barnabas.broker.fetch_sessions import INITIAL_EPOCH, NO_SESSION, next_epoch
+from barnabas.broker.fetch_session import INITIAL_EPOCH, NO_SESSION, next_epoch
 from barnabas.broker.replication.follower import FetchWanted
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 

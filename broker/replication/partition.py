@@ -385,6 +385,18 @@ class Partition:
             raise KafkaError(error)
         return self.log.end_offset_for_epoch(epoch)
 
+    def read_copy(self, offset: int, last_fetched_epoch: int, max_bytes: int) -> ReadResult:
+        """Read up to the log end, for a copy of this log on this broker. Raises KafkaError."""
+        request = ReadRequest(FetchKind.REPLICA, offset, max_bytes, last_fetched_epoch=last_fetched_epoch)
+        diverging_epoch = self._diverging(request)
+        return self._read(request) if diverging_epoch is None else self._offsets(None, diverging_epoch)
+
+    def log_replaced(self, partition_log: PartitionLog) -> None:
+        """`partition_log`, which has all records of the log and its producers, takes its place."""
+        self.log = partition_log
+        self.follower.log_replaced(partition_log)
+        self._publish_high_watermark()
+
     # -- deleting
 
     def delete_records(self, offset: int) -> int:

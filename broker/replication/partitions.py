@@ -27,6 +27,8 @@ from barnabas.kraft.metadata.image import (
 )
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.runtime.decisions import DecisionKind
+from barnabas.runtime.meter import Meter
+from barnabas.runtime.steps import Steps
 from barnabas.settings.topic import TopicConfig
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.log_dir_work import NewLog
@@ -35,6 +37,9 @@ log = logging.getLogger(__name__)
 
 MAX_NOTED = 1000
 """Replicas lost together that get a decision note each."""
+
+PARTITION_ITEMS = 4
+"""Items of work (see `Meter`) that it takes to open, change or remove a partition."""
 
 PartitionKey = tuple[bytes, int]
 """(topic id, partition)"""
@@ -157,8 +162,9 @@ class Partitions:
         for index in topic.partitions:
             self._remove((topic_id, index))
 
-    def apply_delta(self, delta: MetadataDelta) -> None:
-        """Apply the change from `delta.before` to `delta.after`. The first one starts from the empty image.
+    def apply_delta(self, delta: MetadataDelta) -> Steps:
+        """Apply the change from `delta.before` to `delta.after`, in steps of some partitions: each partition is changed
+        as a whole. The first delta starts from the empty image.
 
         It contains at least this broker's own registration: earlier metadata concerns an earlier incarnation. The log
         may have lost records since; if the broker led in its old epoch again, followers that do not know the new epoch
@@ -171,19 +177,28 @@ class Partitions:
             )
             self._begun = True
         self.image = delta.after
+        meter = Meter()
         for topic_id, gone in delta.deleted_topics.items():
-            self._remove_topic(topic_id, gone)
+            for index in gone.partitions:
+                self._remove((topic_id, index))
+                if meter.step_ends(PARTITION_ITEMS):
+                    yield None
         for topic in delta.changed_topics.values():
-            self._apply_topic(topic)
-        self._apply_settings(delta)
+            yield from self._apply_topic(topic, meter)
+        yield from self._apply_settings(delta, meter)
         if delta.changed_brokers:
             # A fenced broker is no longer waited for; one that came back may join the ISR.
             for partition in self.led:
-                partition.tick()
+                if partition.is_leader:
+                    partition.tick()
+                if meter.step_ends():
+                    yield None
 
-    def _apply_topic(self, topic: TopicDelta) -> None:
+    def _apply_topic(self, topic: TopicDelta, meter: Meter) -> Steps:
         config: TopicConfig | None = None
         for index, image in topic.changed_partitions.items():
+            if meter.step_ends(PARTITION_ITEMS):
+                yield None
             if self._settings.node_id not in image.replicas:
                 self._remove((topic.id, index))
                 continue
@@ -260,7 +275,7 @@ class Partitions:
             offset=partition.log.log_end_offset,
         )
 
-    def _apply_settings(self, delta: MetadataDelta) -> None:
+    def _apply_settings(self, delta: MetadataDelta, meter: Meter) -> Steps:
         names = {name for kind, name in delta.changed_configs if kind == TOPIC_RESOURCE}
         own = ("", str(self._settings.node_id))
         everything = bool(delta.changed_features) or any(
@@ -269,8 +284,10 @@ class Partitions:
         if not everything and not names:
             return
         configs: dict[str, TopicConfig] = {}
-        for partition in self:
+        for partition in list(self):
             topic = partition.topic
+            if meter.step_ends():
+                yield None
             if not everything and topic not in names:
                 continue
             if topic not in configs:

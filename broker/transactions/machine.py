@@ -26,6 +26,7 @@ from barnabas.broker.transactions.decision_notes import (
     note_hanging,
     note_prepared,
 )
+from barnabas.broker.transactions.held_requests import Adding, HeldRequests
 from barnabas.broker.transactions.transaction import (
     AT_REST,
     BUMPS_EPOCH,
@@ -67,7 +68,6 @@ HANGING_MS = 30_000
 
 _TIMEOUTS = "timeouts"
 _EXPIRY = "expiry"
-_HELD = "held"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +111,6 @@ class _Given(NamedTuple):
     given: ProducerStamp
 
 
-class _Adding(NamedTuple):
-    """A held request to add partitions to a transaction."""
-
-    producer: ProducerStamp
-    partitions: frozenset[TopicPartition]
-    transaction_version: int
-    reply: Reply
-    response: Callable[[ErrorCode], object]
-
-    def answer(self, code: ErrorCode) -> tuple[Reply, object]:
-        return self.reply, self.response(code)
-
-
 class TransactionFilter(NamedTuple):
     """Filter of ListTransactions; an empty one matches every transaction."""
 
@@ -148,8 +135,7 @@ class TransactionMachine:
         """Answer to the latest InitProducerId of each id, for retries of the same request. A new coordinator does not
         know it and fences the retry, because the log has no field for it.
         """
-        self._held: dict[str, list[_Adding]] = {}
-        """Requests to begin the next transaction, held while the previous one is prepared."""
+        self._held = HeldRequests(context.timers, context.settings)
 
     # -- replay, the same live and while loading
 
@@ -188,9 +174,7 @@ class TransactionMachine:
         return Outcome()
 
     def give_up(self) -> list[Reply]:
-        held = [adding.reply for addings in self._held.values() for adding in addings]
-        self._held.clear()
-        return held
+        return self._held.give_up()
 
     # -- lookup
 
@@ -297,39 +281,13 @@ class TransactionMachine:
         prepared. Raises KafkaError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED.
         """
         transaction = self._must_get(transactional_id)
-        adding = _Adding(producer, frozenset(partitions), transaction_version, *answer)
+        adding = Adding(producer, frozenset(partitions), transaction_version, *answer)
         if transaction.state in PREPARED:
-            return self._hold(transactional_id, adding, now)
+            self._held.hold(transactional_id, adding, now)
+            return Outcome()
         longer = _added(transaction, adding, now)
         records = [] if longer is transaction else [longer.record(self.feature_level)]
         return Outcome(records, [adding.answer(ErrorCode.NONE)])
-
-    def _hold(self, transactional_id: str, adding: _Adding, now: Now) -> Outcome:
-        """Hold the request until the previous transaction has ended, but not for long."""
-        held = self._held.setdefault(transactional_id, [])
-        held.append(adding)
-        if len(held) == 1:
-            settings = self._context.settings()
-            patience_ms = settings.add_partitions_to_txn_retry_backoff_max_ms
-            if adding.transaction_version >= BUMPS_EPOCH:
-                # A broker sent this request; requests for other producers queue behind it, and it retries soon anyway.
-                patience_ms = min(settings.add_partitions_to_txn_retry_backoff_ms, patience_ms)
-            self._context.timers.schedule(
-                (transactional_id, _HELD), now.monotonic_ms + patience_ms, partial(self._let_go, transactional_id)
-            )
-        return Outcome()
-
-    def _let_go(self, transactional_id: str, now: Now) -> Outcome:
-        """Ask the held requests to retry."""
-        return Outcome(
-            answers=[each.answer(ErrorCode.CONCURRENT_TRANSACTIONS) for each in self._take_held(transactional_id)]
-        )
-
-    def _take_held(self, transactional_id: str) -> list[_Adding]:
-        held = self._held.pop(transactional_id, [])
-        if held:
-            self._context.timers.cancel((transactional_id, _HELD))
-        return held
 
     def verify_partitions(
         self,
@@ -411,7 +369,7 @@ class TransactionMachine:
         prepared = transaction
         transaction = transaction.completed(now.wall_ms)
         records, answers = [transaction.record(self.feature_level)], []
-        held = self._take_held(ended.transactional_id)
+        held = self._held.take(ended.transactional_id)
         for adding in held:
             try:
                 longer = _added(transaction, adding, now)
@@ -427,7 +385,7 @@ class TransactionMachine:
         return outcome
 
     def _complete_later(
-        self, ended: EndedTransaction, held: list[_Adding], error: KafkaError, now: Now
+        self, ended: EndedTransaction, held: list[Adding], error: KafkaError, now: Now
     ) -> Outcome:
         log.info("the completion of %r cannot be written: %s", ended.transactional_id, error)
         self._context.timers.schedule(
@@ -538,7 +496,7 @@ def expected_producer(request: InitProducerIdRequest) -> ProducerStamp | None:
     return ProducerStamp(request.producer_id, request.producer_epoch)
 
 
-def _added(transaction: Transaction, adding: _Adding, now: Now) -> Transaction:
+def _added(transaction: Transaction, adding: Adding, now: Now) -> Transaction:
     """The transaction with the partitions added; the same object if it had them. Raises KafkaError."""
     transaction.check_adding(adding.producer)
     if transaction.state is TransactionState.ONGOING and adding.partitions <= transaction.partitions:

@@ -30,6 +30,7 @@ from barnabas.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from barnabas.runtime.background import Background
+from barnabas.runtime.backoff import doubled_ms
 from barnabas.runtime.channel import ChannelError
 from barnabas.runtime.world import World
 
@@ -186,7 +187,7 @@ class MarkerWriter:
         self._complete_if_done(ending)
 
     def _later(self, ending: _Ending, partitions: list[TopicPartition]) -> None:
-        wait_ms = min(FIRST_RETRY_MS << min(ending.attempts, 10), LAST_RETRY_MS)
+        wait_ms = doubled_ms(FIRST_RETRY_MS, LAST_RETRY_MS, ending.attempts)
         ending.attempts += 1
         self.waiting_for_leaders += 1
         self._wheel.add(self._world.monotonic.now_ms() + wait_ms, partial(self._again, ending, partitions))

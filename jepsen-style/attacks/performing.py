@@ -21,8 +21,8 @@ def perform(attacks: Iterable[Attack], base_port: int, report: Callable[[Outcome
     """`base_port` 0: each cluster gets ports that are free. Raises ClusterError if a cluster does not come up."""
     outcomes = []
     target: Target | None = None
-    try:
-        with tempfile.TemporaryDirectory(prefix="barnabas-attack-", ignore_cleanup_errors=True) as scratch:
+    with tempfile.TemporaryDirectory(prefix="barnabas-attack-", ignore_cleanup_errors=True) as scratch:
+        try:
             for number, attack in enumerate(attacks):
                 if target is not None and target.settings != attack.settings:
                     target.close()
@@ -36,9 +36,9 @@ def perform(attacks: Iterable[Attack], base_port: int, report: Callable[[Outcome
                 if not _is_well(outcome, target):
                     target.close()
                     target = None
-    finally:
-        if target is not None:
-            target.close()
+        finally:
+            if target is not None:
+                target.close()  # before its directory is gone, which has the pids of the nodes
     return outcomes
 
 

@@ -17,7 +17,7 @@ from histories.history import History
 from histories.views import Views
 
 ENOUGH_SECONDS = 15.0
-"""After all faults were mended; who was looked at for the last time before that is not judged."""
+"""Time after the final repair; a node whose last view is earlier is not judged."""
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,7 @@ class _Parts:
         held = np.searchsorted(versions.held_slot, next_slot)
         there = next_slot < len(versions.slot_key)
         there[there] = versions.slot_key[next_slot[there]] == versions.value_key[versions.read_value[last[there]]]
-        # Who stands alone there.
+        # Keep those that are alone in their slot.
         there[there] = np.searchsorted(versions.held_slot, next_slot[there], "right") == held[there] + 1
         last, writer = last[there], versions.writer[versions.held_value[held[there]]]
         self._add(RW, versions.read_operation[last], writer, versions.read_value[last])

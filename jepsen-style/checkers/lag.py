@@ -81,14 +81,14 @@ def _lags(history: History, versions: Versions) -> tuple[Ints, Ints]:
         np.concatenate((highest, versions.read_offset[ordered] + 1)),
     )
     places = np.searchsorted(codes[: len(key)], codes[len(key) :])
-    # Behind the last one of its key: the offset never got old.
+    # Past the last known offset of its key: nothing newer was ever known.
     inside = places < len(key)
     inside[inside] = key[places[inside]] == ordered_key[inside]
     invoked_ns = history.lines.t_ns[operations.invoked[operation]]
     old_ns = np.full(len(ordered), np.iinfo(np.int64).max)
     old_ns[inside] = at_ns[places[inside]]
 
-    # Who was never at the end reads what was there before it came, and is not behind.
+    # A reader that was never at the end reads records from before its start, and does not lag.
     caught_up = running_max_in_runs(begins, (old_ns >= invoked_ns).astype(np.int64)) > 0
     counts = np.flatnonzero(~begins[1:] & (operation[1:] != operation[:-1]) & inside[:-1] & caught_up[:-1])
     return ordered[counts + 1], np.maximum(0, invoked_ns[counts + 1] - old_ns[counts])

@@ -180,7 +180,7 @@ def _describe_polls(history: History, versions: Versions, anomaly: str, pair: tu
     others = f"{distance - 1} {'other' if distance == 2 else 'others'}"
     what = f"past {others}" if distance > 1 else ("to itself" if distance == 0 else "back")
     if distance > 1:
-        # Who sent what was passed over belongs to the evidence.
+        # The writers of the skipped records belong to the evidence.
         start = int(np.searchsorted(versions.slot_key, key)) + int(versions.read_index[row])
         low, high = np.searchsorted(versions.held_slot, (start + 1, start + distance))
         writers = versions.writer[versions.held_value[low : min(high, low + 3)]]

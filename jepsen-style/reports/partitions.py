@@ -71,7 +71,7 @@ def seen(views: Views) -> list[Seen]:
     by_place = np.lexsort((views.look, views.place))
     edges = np.flatnonzero(np.diff(views.place[by_place], prepend=-1)) if len(views) else np.zeros(0, np.int64)
     for rows in np.split(by_place, edges[1:]) if len(views) else ():
-        # Who knows the newest epoch knows the leader; and of those that know it, the leader itself knows the most.
+        # A node with the newest epoch knows the leader; among those the leader itself knows the most.
         leads = numbers[views.node[rows]] == views.leader[rows]
         newest = rows[np.lexsort((leads, views.leader_epoch[rows], views.look[rows]))]
         known = newest[np.flatnonzero(np.diff(views.look[newest], append=-1))]

@@ -206,7 +206,7 @@ def _of_broker(services: BrokerNode) -> Iterator[str]:
 
 
 def _loads_a_coordinator(services: BrokerNode) -> bool:
-    shards = (shard for coordinator in services.coordinators for shard in coordinator.shards)
+    shards = (shard for coordinator in services.coordination.all for shard in coordinator.shards)
     return any(shard.state is ShardState.LOADING for shard in shards)
 
 

@@ -87,7 +87,7 @@ class GroupPart:
         for key in self.keys:
             place = GroupPartition(self.plan.group_id, key)
             owners, end = self.promises.owners(place), self.partitions.ghost(key).end_offset
-            # Who reads only to write on commits nothing in an empty partition.
+            # A member that reads only to transform commits nothing in an empty partition.
             committed = max(self.promises.known_offset(place), 0)
             if len(owners) != 1:
                 return f"{place} is owned by {owners}"

@@ -86,7 +86,7 @@ class _Filter:
 
     def take_in(self, data: bytes) -> None:
         if data is RST or self._is_over:
-            # Who resets a connection does not wait for what is under way.
+            # A reset does not wait for bytes in flight.
             self._over(data)
         elif data is FIN:
             self._stream.end(self._all.now)

@@ -125,7 +125,7 @@ class Metadata:
         except ClientError as error:
             if invocation.f in _CHANGES:
                 return failed(error, invocation.value)
-            # Who only looks has changed nothing.
+            # A read has changed nothing.
             return Completion("fail", invocation.value, (error.name, error.text), ends_process=error.fatal)
         # Only reads are answered by the broker itself: the controller makes a change, whichever broker forwarded it.
         node = client.answered_by() if value.get("config") is not None and invocation.f in _ANSWERED else None

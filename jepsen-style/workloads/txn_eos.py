@@ -74,7 +74,7 @@ class TxnEos:
             group_id=self._lives.named("eos"),
             group_protocol=self._options.group_protocol,
             transactional_id=transactional_id if self._is_transactional(process) else None,
-            # Who reads uncommitted records is promised nothing of what this workload is about.
+            # This workload's promises do not hold for readers of uncommitted records.
             isolation="read_committed",
         )
 

@@ -97,7 +97,7 @@ def register_broker(
             )
             for it in request.features
         ],
-        log_dirs=list(request.log_dirs),
+        log_dirs=list(request.log_dirs) if state.image.features.metadata_version >= DIRECTORIES_SINCE else [],
     )
     if existing is not None and existing.incarnation_id == request.incarnation_id:
         record.broker_epoch = existing.epoch
@@ -193,8 +193,7 @@ def _check_features(state: ControllerState, request: BrokerRegistrationRequest) 
     ranges = {it.name: (it.min_supported_version, it.max_supported_version) for it in request.features}
     if METADATA_VERSION not in ranges:
         raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"the registration has no range of {METADATA_VERSION}")
-    features = state.image.features
-    finalized = {METADATA_VERSION: features.metadata_version} | features.finalized
+    finalized = dict(state.image.features.levels)
     finalized[KRAFT_VERSION] = state.quorum.kraft_version
     for name in dict.fromkeys([*ranges, *finalized]):
         lowest, highest = ranges.get(name, (0, 0))
@@ -202,7 +201,8 @@ def _check_features(state: ControllerState, request: BrokerRegistrationRequest) 
         if not lowest <= level <= highest:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"{name} is finalised at {level}, the broker supports {lowest} to {highest}",
+                f"Unable to register because the broker does not support finalized version {level} of {name}. "
+                f"The broker wants a version between {lowest} and {highest}, inclusive.",
             )
 
 
@@ -456,7 +456,8 @@ def unregister_broker(
     """Remove the registration of a broker. It stays in replica lists, where it counts as offline."""
     broker = state.image.cluster.brokers.get(request.broker_id)
     if broker is None:
-        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {request.broker_id} is not registered")
+        message = f"Broker ID {request.broker_id} is not currently registered"
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, message)
     state.notes.note(
         DecisionKind.LIFECYCLE,
         f"broker {broker.id}",
@@ -477,7 +478,9 @@ def register_controller(
 ) -> ControllerResult[ControllerRegistrationResponse]:
     """Register the endpoints and the feature ranges of a controller (KIP-919)."""
     if state.image.features.metadata_version < CONTROLLER_REGISTRATION_SINCE:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "controllers cannot register at this metadata.version")
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION, "The current MetadataVersion is too old to support controller registrations."
+        )
     record = RegisterControllerRecord(
         controller_id=request.controller_id,
         incarnation_id=request.incarnation_id,

@@ -321,7 +321,11 @@ def _check_broker(state: ControllerState, name: str, changes: Changes) -> Steps[
                 f"the cluster's {MIN_INSYNC_REPLICAS} cannot be removed while eligible leader replicas are enabled",
             )
     if CORDONED_LOG_DIRS in changes and image.features.metadata_version < CORDONED_DIRECTORIES_SINCE:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{CORDONED_LOG_DIRS} needs a higher metadata.version")
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"The {CORDONED_LOG_DIRS} configuration value cannot be set because it requires "
+            "metadata.version >= 4.3-IV0",
+        )
     for key, value in changes.items():
         if value is not None:
             try:

@@ -15,7 +15,17 @@ import logging
 from collections.abc import Generator, Iterable, Sequence
 from functools import partial
 
-from barnabas.kraft.controller import brokers, configs, features, partitions, producer_ids, reassignment, topics
+from barnabas.kraft.controller import (
+    brokers,
+    configs,
+    features,
+    leader_elections,
+    partitions,
+    producer_ids,
+    reassignment,
+    topic_deletion,
+    topics,
+)
 from barnabas.kraft.controller.periodic import PeriodicWork
 from barnabas.kraft.controller.refused_registrations import RefusedRegistrations
 from barnabas.kraft.controller.request_limits import count_named
@@ -63,11 +73,11 @@ LARGE = 100
 
 COMMANDS: dict[type[Message], Command] = {
     CreateTopicsRequest: topics.create_topics,
-    DeleteTopicsRequest: topics.delete_topics,
+    DeleteTopicsRequest: topic_deletion.delete_topics,
     CreatePartitionsRequest: topics.create_partitions,
     AlterConfigsRequest: configs.alter_configs,
     IncrementalAlterConfigsRequest: configs.incremental_alter_configs,
-    ElectLeadersRequest: partitions.elect_leaders,
+    ElectLeadersRequest: leader_elections.elect_leaders,
     AlterPartitionRequest: partitions.alter_partition,
     AlterPartitionReassignmentsRequest: reassignment.alter_partition_reassignments,
     AssignReplicasToDirsRequest: partitions.assign_replicas_to_dirs,
@@ -127,11 +137,13 @@ class QuorumController:
         """Committed records, in order; see `MetadataLoader.handle_commit`. Raises `ReplayError`: the node must stop."""
         return self.loader.handle_commit(base_offset, epoch, append_time_ms, records, continues=continues)
 
-    def handle_snapshot(self, records: Iterable[Message], offset: int, epoch: int, timestamp_ms: int) -> MetadataDelta:
-        """The log before `offset` is replaced by a snapshot that ends there. An active controller never gets
-        one."""
+    def handle_snapshot(
+        self, records: Iterable[Message], offset: int, epoch: int, timestamp_ms: int, *, continues: bool = False
+    ) -> MetadataDelta | None:
+        """The log before `offset` is replaced by a snapshot that ends there; see `MetadataLoader.handle_snapshot`. An
+        active controller never gets one."""
         assert not self.is_active, "a leader got a snapshot"
-        return self.loader.handle_snapshot(records, offset, epoch, timestamp_ms)
+        return self.loader.handle_snapshot(records, offset, epoch, timestamp_ms, continues=continues)
 
     # Leadership
 

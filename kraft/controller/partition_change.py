@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from barnabas.kraft.metadata.features import EPOCH_BUMP_ON_ISR_SHRINK_UNTIL
+from barnabas.kraft.metadata.features import DIRECTORIES_SINCE, EPOCH_BUMP_ON_ISR_SHRINK_UNTIL
 from barnabas.kraft.metadata.image import (
     LEADER_RECOVERING,
     LEADER_RECOVERY_NO_CHANGE,
@@ -229,7 +229,7 @@ class PartitionChange:
             known = dict(zip(self.partition.replicas, self.partition.directories, strict=True))
             directories = [known.get(it) or self.rules.default_directory(it) for it in self.replicas]
             record.replicas = list(self.replicas)
-            if tuple(directories) != self.partition.directories:
+            if self.rules.metadata_version >= DIRECTORIES_SINCE and tuple(directories) != self.partition.directories:
                 record.directories = directories
         if self.removing_replicas != self.partition.removing_replicas:
             record.removing_replicas = list(self.removing_replicas)

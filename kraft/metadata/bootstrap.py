@@ -7,7 +7,7 @@ from barnabas.kraft.metadata.features import (
     METADATA_VERSION,
     METADATA_VERSION_NAMES,
     SUPPORTED_FEATURES,
-    production_levels,
+    default_levels,
     unmet_dependency,
     unsupported_reason,
 )
@@ -21,10 +21,12 @@ class UnknownLevel(ValueError):
 def bootstrap_records(levels: dict[str, int] | None = None) -> list[FeatureLevelRecord]:
     """One record for each finalised feature, metadata.version first.
 
-    `levels` replaces what would be chosen: the highest level supported of every feature. A level of 0 writes
-    no record, and so does kraft.version, which lives in the log's own control records. Raises `UnknownLevel`.
+    `levels` replaces what would be chosen: the newest metadata.version, and the default level of each other feature at
+    that metadata.version. A level of 0 writes no record, and so does kraft.version, which lives in the log's own
+    control records. Raises `UnknownLevel`.
     """
-    chosen = production_levels() | (levels or {})
+    wanted = levels or {}
+    chosen = default_levels(wanted.get(METADATA_VERSION, max(METADATA_VERSION_NAMES))) | wanted
     for name, level in chosen.items():
         reason = unsupported_reason(name, level) if name in SUPPORTED_FEATURES else "there is no such feature"
         reason = reason or unmet_dependency(name, level, chosen)

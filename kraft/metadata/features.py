@@ -1,7 +1,7 @@
 """Features that this software supports and their levels, and the form of the log at each metadata.version.
 
-One table for all: nodes announce these ranges when they register, `format` finalises the production
-levels, and replay refuses a log that goes beyond them (KIP-584, KIP-1022).
+One table for all: nodes announce these ranges when they register, `format` finalises the default levels of a
+release, and nodes do not serve a cluster that goes beyond them (KIP-584, KIP-1022).
 """
 
 from __future__ import annotations
@@ -27,6 +27,13 @@ SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
 }
 """Name -> (lowest, highest) level this software works with. Raising a highest level here is all it takes for
 nodes to announce it and for `format` to finalise it."""
+
+UNSERVED_FEATURES: dict[str, int] = {SHARE_VERSION: 1, STREAMS_VERSION: 1}
+"""Features of group types that this software does not serve -> highest level that it can live with. Nodes announce the
+range only if the cluster has finalised such a level already, so nobody can raise one while they are in the cluster."""
+
+SHARE_STATE_TOPIC = "__share_group_state"
+"""Exists once a share group was used."""
 
 METADATA_VERSION_NAMES: dict[int, str] = {
     7: "3.3-IV3",
@@ -57,35 +64,76 @@ METADATA_VERSION_NAMES: dict[int, str] = {
 
 EPOCH_BUMP_ON_ISR_SHRINK_UNTIL = 11
 """Up to here a shrinking ISR needs a new leader epoch (KAFKA-15021)."""
+MIGRATION_SINCE = 8
+"""Brokers can be registered as migrating from ZooKeeper."""
+SCRAM_SINCE = 11
+DELEGATION_TOKENS_SINCE = 14
 CONTROLLER_REGISTRATION_SINCE = 15
 DIRECTORIES_SINCE = 17
 ELR_SINCE = 23
 CORDONED_DIRECTORIES_SINCE = 30
-
-LEVELS_THAT_CHANGE_METADATA = (8, 11, 13, 14, 15, 17, 23, 30)
-"""Levels that brought a new record, or a new field in one: stepping down across any of them could lose
-data."""
 
 FEATURE_DEPENDENCIES: dict[tuple[str, int], dict[str, int]] = {
     (ELR_VERSION, 1): {METADATA_VERSION: ELR_SINCE},
 }
 """(feature, level) -> the levels that others must have first."""
 
+DEFAULT_SINCE: dict[tuple[str, int], int] = {
+    (KRAFT_VERSION, 1): 21,
+    (TRANSACTION_VERSION, 1): 24,
+    (TRANSACTION_VERSION, 2): 24,
+    (GROUP_VERSION, 1): 22,
+    (ELR_VERSION, 1): 26,
+    (SHARE_VERSION, 1): 28,
+    (STREAMS_VERSION, 1): 29,
+}
+"""(feature, level) -> the first metadata.version with which a new cluster has it (KIP-1022)."""
 
-def production_levels() -> dict[str, int]:
-    """Levels that `format` finalises by records: the highest supported level of each feature, zeros left out.
 
-    `kraft.version` is not among them: it lives in control records, and depends on how voters are given.
-    """
-    return {name: highest for name, (_, highest) in SUPPORTED_FEATURES.items() if highest > 0 and name != KRAFT_VERSION}
+def default_levels(metadata_version: int) -> dict[str, int]:
+    """Levels of a cluster that is formatted at this metadata.version: the default levels that this software supports,
+    zeros left out. kraft.version is not among them: control records of the log have its level."""
+    levels = {METADATA_VERSION: metadata_version}
+    for (name, level), since in DEFAULT_SINCE.items():
+        if name != KRAFT_VERSION and metadata_version >= since and level <= SUPPORTED_FEATURES[name][1]:
+            levels[name] = level
+    return levels
+
+
+def announced_features(finalized: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """The ranges that a broker announces to a cluster with these finalised levels."""
+    ranges = dict(SUPPORTED_FEATURES)
+    for name, highest in UNSERVED_FEATURES.items():
+        if ranges[name][1] < finalized.get(name, 0) <= highest:
+            ranges[name] = (ranges[name][0], highest)
+    return ranges
 
 
 def unsupported_reason(name: str, level: int) -> str | None:
-    """Reason why this software cannot run with `name` at `level`; None if it can."""
+    """Reason why this software does not support `name` at `level`; None if it does."""
     lowest, highest = SUPPORTED_FEATURES.get(name, (0, 0))
     if lowest <= level <= highest or (level == 0 and name != METADATA_VERSION):
         return None
     return f"this node supports levels {lowest} to {highest}"
+
+
+def obstacle(finalized: Mapping[str, int]) -> str | None:
+    """The first finalised level with which a node of this software cannot run; None if it can."""
+    for name, level in finalized.items():
+        reason = unsupported_reason(name, level)
+        if reason is not None and level > UNSERVED_FEATURES.get(name, 0):
+            return f"{name} is finalised at {level}: {reason}"
+    return None
+
+
+def unserved(finalized: Mapping[str, int]) -> list[str]:
+    """Finalised features that clients of this node cannot use, as one line each."""
+    return [
+        f"{name} is finalised at {finalized[name]}, but this node does not serve such groups: their clients get"
+        " UNSUPPORTED_VERSION"
+        for name in UNSERVED_FEATURES
+        if unsupported_reason(name, finalized.get(name, 0)) is not None
+    ]
 
 
 def unmet_dependency(name: str, level: int, levels: Mapping[str, int]) -> str | None:
@@ -94,8 +142,3 @@ def unmet_dependency(name: str, level: int, levels: Mapping[str, int]) -> str | 
         if levels.get(needed, 0) < needed_level:
             return f"{name} could not be set to {level} because it depends on {needed} level {needed_level}"
     return None
-
-
-def metadata_changes_between(lower: int, higher: int) -> bool:
-    """True if a log written at `higher` may hold records or fields that `lower` does not have."""
-    return any(lower < level <= higher for level in LEVELS_THAT_CHANGE_METADATA)

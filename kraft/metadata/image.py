@@ -185,6 +185,11 @@ class FeaturesImage:
     finalized: dict[str, int] = field(default_factory=dict)
     """Every other feature with a level above 0."""
 
+    @property
+    def levels(self) -> dict[str, int]:
+        """All finalised levels, metadata.version among them."""
+        return {"metadata.version": self.metadata_version} | self.finalized
+
     def level(self, name: str) -> int:
         return self.metadata_version if name == "metadata.version" else self.finalized.get(name, 0)
 

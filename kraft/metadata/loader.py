@@ -2,8 +2,8 @@
 
 It knows metadata transactions (KIP-868): the records between a BeginTransactionRecord and its EndTransactionRecord
 become visible together, or never if an AbortTransactionRecord comes instead. While a transaction is open the image
-stays as it was before it. A large batch may come in parts; it, too, becomes visible as a whole. Knows nothing of Raft
-or files.
+stays as it was before it. Large batches and snapshots may come in parts; they, too, become visible as a whole. Knows
+nothing of Raft or files.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ class MetadataLoader:
         """No record has become visible yet: the cluster is new."""
         self._batch: ImageReplay | None = None
         """The parts so far of a batch that continues."""
+        self._snapshot: ImageReplay | None = None
+        """The parts so far of a snapshot that continues."""
         self._transaction: ImageReplay | None = None
         self._transaction_name: str | None = None
 
@@ -87,16 +89,22 @@ class MetadataLoader:
             deltas.append(self._publish(replay, offset, epoch, append_time_ms))
         return deltas
 
-    def handle_snapshot(self, records: Iterable[object], offset: int, epoch: int, timestamp_ms: int) -> MetadataDelta:
-        """Replace the image by the snapshot that ends at `offset`; the delta leads there from the old image.
+    def handle_snapshot(
+        self, records: Iterable[object], offset: int, epoch: int, timestamp_ms: int, *, continues: bool = False
+    ) -> MetadataDelta | None:
+        """Replace the image by the snapshot that ends at `offset`, or load a part of one that `continues`. Returns the
+        delta that leads there from the old image; None before the last part.
 
         Equal parts of both are kept as the very same objects, so the delta holds only differences.
         """
         from barnabas.kraft.metadata.snapshot import difference
 
-        replay = ImageReplay(EMPTY_IMAGE)
+        replay, self._snapshot = self._snapshot or ImageReplay(EMPTY_IMAGE), None
         for record in records:
             replay.replay(record)
+        if continues:
+            self._snapshot = replay
+            return None
         loaded = replay.finish(offset, epoch, timestamp_ms).after
         delta = difference(self.image, loaded)
         self.image = delta.after

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from barnabas.kraft.metadata.delta import MetadataDelta, TopicDelta
-from barnabas.kraft.metadata.features import METADATA_VERSION, unsupported_reason
+from barnabas.kraft.metadata.features import KRAFT_VERSION, METADATA_VERSION
 from barnabas.kraft.metadata.image import (
     LEADER_RECOVERY_NO_CHANGE,
     MIGRATING_DIRECTORY,
@@ -124,9 +124,9 @@ class ImageReplay:
     # Features
 
     def _feature_level(self, record: log.FeatureLevelRecord) -> None:
-        reason = unsupported_reason(record.name, record.feature_level)
-        if reason is not None:
-            raise ReplayError(f"the log sets feature {record.name} to {record.feature_level}: {reason}")
+        """Any level: a later record may lower it. Nodes check the levels before they act on an image."""
+        if record.name == KRAFT_VERSION:
+            return  # control records hold it (KAFKA-18979)
         if record.name == METADATA_VERSION:
             self._metadata_version = record.feature_level
         elif record.feature_level == 0:

@@ -6,10 +6,11 @@ Knows nothing of files or of the snapshot's header and footer.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TypeVar
 
 from barnabas.kraft.metadata.delta import MetadataDelta, TopicDelta
-from barnabas.kraft.metadata.features import METADATA_VERSION
+from barnabas.kraft.metadata.features import DIRECTORIES_SINCE, METADATA_VERSION
 from barnabas.kraft.metadata.image import (
     BrokerImage,
     ControllerImage,
@@ -38,32 +39,29 @@ from barnabas.protocol.schema import Message
 V = TypeVar("V")
 
 
-def image_to_records(image: MetadataImage) -> list[Message]:
+def image_to_records(image: MetadataImage) -> Iterator[Message]:
     """Records that rebuild `image` from nothing, features first, so that a reader knows the level of the
     rest."""
-    records: list[Message] = [FeatureLevelRecord(name=METADATA_VERSION, feature_level=image.features.metadata_version)]
+    metadata_version = image.features.metadata_version
+    yield FeatureLevelRecord(name=METADATA_VERSION, feature_level=metadata_version)
     for name, level in sorted(image.features.finalized.items()):
-        records.append(FeatureLevelRecord(name=name, feature_level=level))
-    records.extend(broker_record(broker) for _, broker in sorted(image.cluster.brokers.items()))
-    records.extend(_controller_record(controller) for _, controller in sorted(image.cluster.controllers.items()))
+        yield FeatureLevelRecord(name=name, feature_level=level)
+    yield from (broker_record(broker) for _, broker in sorted(image.cluster.brokers.items()))
+    yield from (_controller_record(controller) for _, controller in sorted(image.cluster.controllers.items()))
     for _, topic in sorted(image.topics.by_name.items()):
-        records.append(TopicRecord(name=topic.name, topic_id=topic.id))
+        yield TopicRecord(name=topic.name, topic_id=topic.id)
         for partition_id, partition in sorted(topic.partitions.items()):
-            records.append(partition_record(topic.id, partition_id, partition))
+            yield partition_record(topic.id, partition_id, partition, metadata_version)
     for (resource_type, resource_name), overrides in sorted(image.configs.items()):
         for key, value in sorted(overrides.items()):
-            records.append(
-                ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=key, value=value)
-            )
+            yield ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=key, value=value)
     others = image.others
-    for _, quota in sorted(others.quotas.items(), key=lambda item: repr(item[0])):
-        records.append(quota)
+    yield from (quota for _, quota in sorted(others.quotas.items(), key=lambda item: repr(item[0])))
     if image.producer_ids.next_producer_id > 0:
-        records.append(ProducerIdsRecord(broker_id=-1, next_producer_id=image.producer_ids.next_producer_id))
-    records.extend(acl for _, acl in sorted(others.acls.items()))
-    records.extend(credential for _, credential in sorted(others.scram.items()))
-    records.extend(token for _, token in sorted(others.delegation_tokens.items()))
-    return records
+        yield ProducerIdsRecord(broker_id=-1, next_producer_id=image.producer_ids.next_producer_id)
+    yield from (acl for _, acl in sorted(others.acls.items()))
+    yield from (credential for _, credential in sorted(others.scram.items()))
+    yield from (token for _, token in sorted(others.delegation_tokens.items()))
 
 
 def broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
@@ -104,8 +102,10 @@ def _controller_record(controller: ControllerImage) -> RegisterControllerRecord:
     )
 
 
-def partition_record(topic_id: bytes, partition_id: int, partition: PartitionImage) -> PartitionRecord:
-    """The record of all fields of `partition`."""
+def partition_record(
+    topic_id: bytes, partition_id: int, partition: PartitionImage, metadata_version: int
+) -> PartitionRecord:
+    """The record of all fields of `partition` that this level has."""
     return PartitionRecord(
         partition_id=partition_id,
         topic_id=topic_id,
@@ -117,7 +117,7 @@ def partition_record(topic_id: bytes, partition_id: int, partition: PartitionIma
         leader_recovery_state=partition.leader_recovery_state,
         leader_epoch=partition.leader_epoch,
         partition_epoch=partition.partition_epoch,
-        directories=list(partition.directories),
+        directories=list(partition.directories) if metadata_version >= DIRECTORIES_SINCE else [],
         eligible_leader_replicas=list(partition.elr) or None,
         last_known_elr=list(partition.last_known_elr) or None,
     )

@@ -23,6 +23,7 @@ from barnabas.protocol.codec.source import FIXED, Source, field_name, holds_reco
 from barnabas.protocol.schema import (
     Message,
     Reader,
+    SteppedReader,
     Struct,
     WireType,
     default_lines,
@@ -66,6 +67,7 @@ class ReaderSource(Source):
         if holds_records(cls, self.version):
             self.line("if type(b) is not memoryview:")
             self.line("    b = memoryview(b)")
+        self.begin_steps()
         self.line("e = len(b)")
         self.counted = not cls.__name__.endswith("Response")
         if self.counted:
@@ -291,6 +293,7 @@ class ReaderSource(Source):
                 self.value(element, item, nullable=False, compact=compact)
             self.flush()
             self.line(f"{items}.append({item})")
+            self.end_element()
             self.shallower()
 
     def all_fixed(self, cls: type[Struct]) -> bool:
@@ -318,6 +321,7 @@ class ReaderSource(Source):
             self.line("if t:")
             self.line("    break")
         self.line(f"{items}.append({item})")
+        self.end_element()
         self.shallower()
         if not self.flexible:
             self.line("p = q")
@@ -331,6 +335,7 @@ class ReaderSource(Source):
         self.deeper()
         self.struct(cls, item)
         self.line(f"{items}.append({item})")
+        self.end_element()
         self.shallower()
         self.shallower()
 
@@ -340,3 +345,10 @@ def compile_reader(cls: type[Message], version: int) -> Reader:
     source = ReaderSource(version, cls.FLEXIBLE_FROM)
     source.message(cls)
     return source.compile(f"read(b, p, most={MOST_ELEMENTS})", f"<reader of {cls.__name__} {version}>")
+
+
+def compile_stepped_reader(cls: type[Message], version: int) -> SteppedReader:
+    """The stepped reader of `version` of a message."""
+    source = ReaderSource(version, cls.FLEXIBLE_FROM, stepped=True)
+    source.message(cls)
+    return source.compile("read(b, p, most)", f"<stepped reader of {cls.__name__} {version}>")

@@ -26,12 +26,17 @@ FIXED = {
 }
 
 
+STEP_ELEMENTS = 128
+"""Elements of arrays that one step of a stepped function reads or writes: a quarter of a millisecond."""
+
+
 class Source:
     """The lines of a function under construction, its names, and the run of fixed-size fields that is not written
-    yet."""
+    yet. A stepped function is a generator that yields after every `STEP_ELEMENTS` elements."""
 
-    def __init__(self, version: int, flexible_from: int | None) -> None:
+    def __init__(self, version: int, flexible_from: int | None, *, stepped: bool = False) -> None:
         self.version = version
+        self.stepped = stepped
         self.flexible = flexible_from is not None and version >= flexible_from
         self.lines: list[str] = []
         self.indent = "    "
@@ -47,6 +52,21 @@ class Source:
 
     def shallower(self) -> None:
         self.indent = self.indent[:-4]
+
+    def begin_steps(self) -> None:
+        """Emit the counter of the elements that are left in the step."""
+        if self.stepped:
+            self.line(f"s = {STEP_ELEMENTS}")
+            self.line("if not s:")
+            self.line("    yield  # so that it is a generator")
+
+    def end_element(self) -> None:
+        """Emit the end of a step, after an element of an array."""
+        if self.stepped:
+            self.line("s -= 1")
+            self.line("if not s:")
+            self.line(f"    s = {STEP_ELEMENTS}")
+            self.line("    yield")
 
     def name(self, prefix: str) -> str:
         """A local name that nothing else uses."""

@@ -10,6 +10,7 @@ from barnabas.protocol.codec.source import FIXED, Source, field_name
 from barnabas.protocol.schema import (
     FieldSpec,
     Message,
+    SteppedWriter,
     Struct,
     WireType,
     Writer,
@@ -39,6 +40,7 @@ class WriterSource(Source):
         self.run = []
 
     def message(self, cls: type[Struct]) -> None:
+        self.begin_steps()
         self.struct(cls, "m")
         self.flush()
         self.line("return p")
@@ -244,6 +246,7 @@ class WriterSource(Source):
         else:
             self.value(element, item, nullable=False, compact=compact)
             self.flush()
+        self.end_element()
         self.shallower()
 
 
@@ -252,3 +255,10 @@ def compile_writer(cls: type[Message], version: int) -> Writer:
     source = WriterSource(version, cls.FLEXIBLE_FROM)
     source.message(cls)
     return source.compile("write(m, c, p, cuts)", f"<writer of {cls.__name__} {version}>")
+
+
+def compile_stepped_writer(cls: type[Message], version: int) -> SteppedWriter:
+    """The stepped writer of `version` of a message."""
+    source = WriterSource(version, cls.FLEXIBLE_FROM, stepped=True)
+    source.message(cls)
+    return source.compile("write(m, c, p, cuts)", f"<stepped writer of {cls.__name__} {version}>")

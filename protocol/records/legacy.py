@@ -16,14 +16,14 @@ from barnabas.protocol.records.batch import (
     iterate_batches,
 )
 from barnabas.protocol.records.compression import Compression, decompress
-from barnabas.protocol.records.record import Record
+from barnabas.protocol.records.layout import Fields
 
 _LENGTH = struct.Struct(">i")
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _MASK32 = 0xFFFF_FFFF
 
 
-def decode_legacy(message: memoryview, header: BatchHeader, limit_bytes: int) -> list[Record]:
+def decode_legacy(message: memoryview, header: BatchHeader, limit_bytes: int) -> list[Fields]:
     """The records of one message or wrapper; offsets and timestamps as a consumer shall see them.
 
     `CorruptBatch` as in `record.decode_records`; the CRC of messages inside a wrapper is checked here
@@ -31,7 +31,7 @@ def decode_legacy(message: memoryview, header: BatchHeader, limit_bytes: int) ->
     """
     key, value = _key_and_value(message, header)
     if not header.compression:
-        return [Record(header.base_offset, header.base_timestamp, key, value)]
+        return [(header.base_offset, header.base_timestamp, key, value, ())]
     if value is None:
         raise CorruptBatch(f"the wrapper at offset {header.base_offset} holds nothing")
     if header.compression == Compression.ZSTD:
@@ -43,17 +43,19 @@ def decode_legacy(message: memoryview, header: BatchHeader, limit_bytes: int) ->
         return inner  # inner offsets are absolute
     # Inner offsets count from 0 (with holes after compaction), and the wrapper bears the offset of the last.
     # Some writers put 0 on the wrapper when its offset was yet to be assigned.
-    base_offset = header.base_offset - inner[-1].offset if header.base_offset else 0
+    base_offset = header.base_offset - inner[-1][0] if header.base_offset else 0
     if base_offset < 0:
         raise CorruptBatch(f"the wrapper's offset {header.base_offset} is less than one inside it")
-    if header.is_log_append_time:
-        return [record._replace(offset=base_offset + record.offset, timestamp=header.max_timestamp) for record in inner]
-    return [record._replace(offset=base_offset + record.offset) for record in inner]
+    append_time = header.max_timestamp if header.is_log_append_time else None
+    return [
+        (base_offset + offset, timestamp if append_time is None else append_time, key, value, headers)
+        for offset, timestamp, key, value, headers in inner
+    ]
 
 
-def _inner_records(payload: bytes, wrapper: BatchHeader) -> list[Record]:
+def _inner_records(payload: bytes, wrapper: BatchHeader) -> list[Fields]:
     view = memoryview(payload)
-    records = []
+    records: list[Fields] = []
     end = 0
     for position, header in iterate_batches(view):
         end = position + header.size_bytes
@@ -62,7 +64,7 @@ def _inner_records(payload: bytes, wrapper: BatchHeader) -> list[Record]:
         if zlib.crc32(view[position + 16 : end]) != header.crc:
             raise CorruptBatch(f"a broken message inside the wrapper at offset {wrapper.base_offset}")
         key, value = _key_and_value(view[position:end], header)
-        records.append(Record(header.base_offset, header.base_timestamp, key, value))
+        records.append((header.base_offset, header.base_timestamp, key, value, ()))
     if not records or end != len(view):
         raise CorruptBatch(f"the wrapper at offset {wrapper.base_offset} is empty or cut short inside")
     return records

@@ -124,7 +124,7 @@ def decode_fields(
     if header.magic != 2:
         from barnabas.protocol.records.legacy import decode_legacy
 
-        return [*decode_legacy(view[position:end], header, limit_bytes)]
+        return decode_legacy(view[position:end], header, limit_bytes)
     payload = payload_of(view, header, position, limit_bytes)
     count = header.records_count
     if count < 0:

@@ -36,10 +36,8 @@ def first_record_at(batch: bytes, header: BatchHeader, timestamp: int, from_offs
             records = decode_legacy(view, header, MOST_BYTES)
         except UnfoldsTooFar:
             raise TooLargeToSearch from None
-        return next(
-            ((it.offset, it.timestamp) for it in records if it.timestamp >= timestamp and it.offset >= from_offset),
-            None,
-        )
+        places = ((offset, found) for offset, found, *_ in records)
+        return next((each for each in places if each[0] >= from_offset and each[1] >= timestamp), None)
     if header.records_count > MOST_RECORDS:
         raise TooLargeToSearch
     try:

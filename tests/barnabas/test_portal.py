@@ -221,7 +221,7 @@ def test_a_manager_is_held_open_by_one_task(portal: Portal) -> None:
     assert room.story == ["opened", "left well", "closed"]
 
 
-def test_a_manager_hears_of_errors_in_its_block(portal: Portal) -> None:
+def test_a_manager_receives_errors_of_its_block(portal: Portal) -> None:
     room = Room()
     held = Held(portal, room.open(swallow=True))
     held.open()

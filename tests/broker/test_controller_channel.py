@@ -6,6 +6,8 @@ import pytest
 import trio
 
 from barnabas.broker.controller_channel import ControllerChannel
+from barnabas.kraft.node_address import NodeAddress
+from barnabas.kraft.quorum_endpoints import QuorumEndpoints
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.messages.api_versions import ApiVersionsResponse
@@ -15,6 +17,18 @@ from barnabas.runtime.server import Server, ServerLimits
 from barnabas.runtime.simulated import Universe, make_world, run_simulation
 
 PORT = 9093
+
+
+class Quorum:
+    """Controllers 1, 2, … on hosts of these names; 1 leads."""
+
+    def __init__(self, *hosts: str) -> None:
+        self.hosts = hosts
+        self.leader_id = 1
+
+    def quorum_endpoints(self) -> QuorumEndpoints:
+        address = NodeAddress(self.hosts[self.leader_id - 1], PORT)
+        return QuorumEndpoints(leader_id=self.leader_id, leader=address)
 
 
 async def controller(universe: Universe, name: str, nursery: trio.Nursery, *, answers: bool) -> None:
@@ -39,11 +53,13 @@ def test_a_call_leaves_a_silent_leader_for_the_next_one() -> None:
             await controller(universe, "old", nursery, answers=False)
             await controller(universe, "new", nursery, answers=True)
             world = make_world("broker", universe)
-            channel = ControllerChannel(world, nursery, {1: ("old", PORT), 2: ("new", PORT)}, "broker")
+            quorum = Quorum("old", "new")
+            channel = ControllerChannel(world, nursery, quorum, "broker")
             channel.leader_is(1)
 
             async def elect() -> None:
                 await trio.sleep(2)
+                quorum.leader_id = 2
                 channel.leader_is(2)
 
             nursery.start_soon(elect)
@@ -62,7 +78,7 @@ def test_a_connection_without_answers_is_given_up() -> None:
     async def story(universe: Universe) -> int:
         async with trio.open_nursery() as nursery:
             await controller(universe, "leader", nursery, answers=True)
-            channel = ControllerChannel(make_world("broker", universe), nursery, {1: ("leader", PORT)}, "broker")
+            channel = ControllerChannel(make_world("broker", universe), nursery, Quorum("leader"), "broker")
             channel.leader_is(1)
             await channel.call(BrokerHeartbeatRequest(broker_id=1), timeout_ms=1_000)
             universe.wires.cut("leader", "broker")

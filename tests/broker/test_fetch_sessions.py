@@ -8,18 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.fetch_sessions import (
-    FINAL_EPOCH,
-    INITIAL_EPOCH,
-    LAST_EPOCH,
-    WANTED_IN_A_STEP,
-    Answer,
-    FetchContext,
-    FetchSessions,
-    at_once,
-    by_topic,
-    next_epoch,
-)
+from barnabas.broker.fetch_context import FetchContext, at_once, by_topic
+from barnabas.broker.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, LAST_EPOCH, WANTED_IN_A_STEP, Answer, next_epoch
+from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.fetch import (
     EpochEndOffset,
@@ -136,8 +127,8 @@ def test_a_session_looks_only_where_something_happened() -> None:
     assert to_read(left_open) == [(LOGS, 1)], "the reader was not done with it"
     left_open.finish(nothing_new, 0)
 
-    asked_anew = broker.open(request((session_id, 5), {(LOGS, 2): 8}, forgotten=((LOGS, 0),)))
-    assert to_read(asked_anew) == [(LOGS, 2)]
+    asked_again = broker.open(request((session_id, 5), {(LOGS, 2): 8}, forgotten=((LOGS, 0),)))
+    assert to_read(asked_again) == [(LOGS, 2)]
     assert sessions.changed(LOGS, "logs", 0) == [], "no session has it"
     assert sessions.changed(CLICKS, "clicks", 0) == []
 
@@ -199,7 +190,7 @@ def test_forgetting_everything_ends_the_session() -> None:
     ],
     ids=lambda news: next(iter(news)),
 )
-def test_what_counts_as_news(news: dict[str, object]) -> None:
+def test_changes_that_are_sent(news: dict[str, object]) -> None:
     broker = Broker()
     session_id = broker.start(1)
     context = broker.open(request((session_id, 1)))
@@ -254,7 +245,7 @@ def test_a_fetcher_that_does_not_continue_gets_the_same_again(offset: int, leade
     assert broker.open(request((session_id, 3))).finish([], 0) == [], "once"
 
 
-def test_what_changes_after_it_was_read_is_read_by_the_next_request() -> None:
+def test_a_change_after_the_read_is_sent_with_the_next_response() -> None:
     """The partitions of a large session are read in steps, and others have their turns between them."""
     broker = Broker()
     session_id = broker.start(2)

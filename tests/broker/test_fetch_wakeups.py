@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.fetch_sessions import INITIAL_EPOCH, FetchSessions, PartitionKey, session_key
+from barnabas.broker.fetch_session import INITIAL_EPOCH, PartitionKey, session_key
+from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.fetch_wakeups import STAYS_CROWDED, FetchWakeups
 from barnabas.broker.purgatory import DelayedOperation, Purgatory
 from barnabas.broker.timing_wheel import TimingWheel
@@ -122,7 +123,7 @@ def test_it_is_at_once_again_when_they_come_alone_for_a_while() -> None:
     assert not scene.left
 
 
-def test_what_is_only_committed_is_for_consumers() -> None:
+def test_a_new_high_watermark_wakes_consumers_only() -> None:
     scene = Scene()
     follower, consumer = scene.fetcher(), scene.fetcher(from_follower=False)
     scene.wait(follower)

@@ -11,6 +11,8 @@ import trio
 
 from barnabas.broker.log_cleaner import LogCleaner
 from barnabas.broker.log_store import LogStore
+from barnabas.broker.metrics import cleaner_families
+from barnabas.broker.traffic import CleanerWork
 from barnabas.protocol.primitives import uuid_to_string
 from barnabas.runtime.simulated import make_world, run_simulation
 from barnabas.runtime.world import World
@@ -48,6 +50,7 @@ class Bench:
     world: World
     store: LogStore
     settings: BrokerSettings = field(default_factory=settings_of)
+    work: CleanerWork = field(default_factory=CleanerWork)
 
     def log(self, topic: str, count: int, config: TopicConfig = CONFIG, keys: int = 3) -> PartitionLog:
         """`count` records of few keys, in closed segments."""
@@ -75,7 +78,7 @@ def play(story: Callable[[Bench], Awaitable[None]], seed: int = 1) -> None:
         directories.load(lambda topic: CONFIG, 0)
         bench = Bench(world, LogStore(directories, world))
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(LogCleaner(world, bench.store, lambda: bench.settings).run)
+            nursery.start_soon(LogCleaner(world, bench.store, lambda: bench.settings, bench.work).run)
             await story(bench)
             nursery.cancel_scope.cancel()
 
@@ -102,6 +105,45 @@ def test_only_compacted_topics_are_compacted_and_what_was_done_is_noted() -> Non
         assert bench.checkpoint(RECOVERY_POINT_CHECKPOINT)["compact", 0] == 50
 
     play(story)
+
+
+@pytest.mark.feature("CR-15")
+def test_metrics_show_what_is_dirty_and_what_cannot_be_cleaned() -> None:
+    async def story(bench: Bench) -> None:
+        log, broken = bench.log("compact", 50), bench.log("broken", 10)
+        broken.cleaning.problem = "damaged"
+        assert numbers(bench)["kafka_log_logcleanermanager_uncleanable_bytes"] == broken.size_bytes
+        await until(lambda: log.cleaning.phase is Phase.CLEANING)
+        assert numbers(bench)["kafka_log_logcleanermanager_max_dirty_percent"] == 100
+        await until(lambda: log.cleaned_to == 50 and log.cleaning.phase is Phase.IDLE)
+        found = numbers(bench)
+        assert found["kafka_log_logcleanermanager_max_dirty_percent"] == 0, "the search after it finds nothing"
+        assert found["kafka_log_logcleanermanager_uncleanable_partitions_count"] == 1
+        assert 0 < found["kafka_log_logcleaner_cleaner_recopy_percent"] < 10, "3 of 50 records"
+        assert 0 < found["kafka_log_logcleaner_max_buffer_utilization_percent"] < 10
+        assert found["kafka_log_logcleaner_max_clean_time_secs"] >= 0.001
+        assert found["kafka_log_logcleaner_max_compaction_delay_secs"] == 0
+
+    play(story)
+
+
+@pytest.mark.feature("CR-15")
+def test_a_log_beyond_its_largest_lag_is_overdue() -> None:
+    async def story(bench: Bench) -> None:
+        bench.change(log_cleaner_threads="0")
+        bench.log("late", 50, compacted(segment_bytes=1000, max_compaction_lag_ms=60_000))
+        await trio.sleep(120)
+        bench.change()
+        await until(lambda: bench.work.backlog.overdue_ms > 0)
+        assert 60 <= numbers(bench)["kafka_log_logcleaner_max_compaction_delay_secs"] <= 80
+
+    play(story)
+
+
+def numbers(bench: Bench) -> dict[str, float]:
+    """Sums of the cleaner's metrics."""
+    families = cleaner_families(bench.store.directories, bench.work)
+    return {family.name: sum(float(value) for _, value in family.samples) for family in families}  # type: ignore[arg-type]
 
 
 @pytest.mark.feature("CR-04")
@@ -167,7 +209,7 @@ def test_every_log_has_its_turn_the_dirtiest_first() -> None:
 
 @pytest.mark.feature("CR-06")
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_as_many_logs_at_a_time_as_there_are_threads(threads: int) -> None:
+def test_each_thread_cleans_one_log_at_a_time(threads: int) -> None:
     async def story(bench: Bench) -> None:
         bench.change(log_cleaner_threads=str(threads), log_cleaner_io_buffer_size="1000")
         logs = [bench.log(f"topic{number}", 60) for number in range(6)]

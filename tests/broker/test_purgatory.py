@@ -53,7 +53,7 @@ class Room:
 
 
 @pytest.mark.feature("RP-06", "RP-07")
-def test_what_is_done_already_waits_for_nothing() -> None:
+def test_a_satisfied_operation_completes_at_once() -> None:
     room = Room()
     room.facts["a"] = True
     operation = room.wait_for("a")

@@ -32,7 +32,7 @@ def test_a_record_is_as_old_as_its_batch_says() -> None:
     assert times(log, 0, 1, 6, 11, 12) == [NOW_MS, NOW_MS + 1_000, NOW_MS + 1_005, NOW_MS + 1_010, CAUGHT_UP]
 
 
-def test_what_is_not_committed_has_not_to_be_read_yet() -> None:
+def test_uncommitted_records_do_not_count() -> None:
     log = Rig().open()
     append(log, batch(1, NOW_MS))
     replicated(log)
@@ -52,7 +52,7 @@ def test_markers_are_nothing_to_read() -> None:
     assert times(log, 1) == [NOW_MS]
 
 
-def test_what_compaction_took_is_passed_over() -> None:
+def test_offsets_removed_by_compaction_are_skipped() -> None:
     log = Rig().open(compacted())
     for number in range(4):
         append(log, batch(1, NOW_MS + number))
@@ -73,7 +73,7 @@ def test_deleted_records_cannot_be_read() -> None:
     assert times(log, 0) == [NOW_MS + 10]
 
 
-def test_what_was_found_before_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_times_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Rig().open()
     append(log, batch(3, NOW_MS))
     replicated(log)

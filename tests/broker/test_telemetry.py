@@ -125,7 +125,7 @@ def test_pushed_metrics_are_served_to_prometheus() -> None:
     assert pushed_values(receiver, 61_000) == {}, "it has been silent for too long"
 
 
-def test_what_came_on_top_is_added_up() -> None:
+def test_delta_metrics_are_added_up() -> None:
     receiver = telemetry(all=ALL)
     got = receiver.get(ZERO_UUID, JAVA, 0)
     for turn in range(3):
@@ -178,7 +178,7 @@ def test_a_changed_subscription_is_learned_at_once() -> None:
     ],
     ids=lambda it: it.name if isinstance(it, ErrorCode) else "",
 )
-def test_what_cannot_be_taken_is_refused(data: bytes, changes: dict[str, object], error: ErrorCode) -> None:
+def test_invalid_pushes_are_refused(data: bytes, changes: dict[str, object], error: ErrorCode) -> None:
     receiver = telemetry(all=ALL)
     got = receiver.get(ZERO_UUID, JAVA, 0)
     assert push(receiver, got, data, 10, **changes) is error

@@ -7,12 +7,14 @@ import random
 import shutil
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from barnabas.cluster.probe import NoAnswer, ask
 from barnabas.kraft.format import FormatRequest, format_directories
 from barnabas.kraft.metadata.bootstrap import bootstrap_records
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from barnabas.protocol.messages.metadata_log import FeatureLevelRecord
 from barnabas.protocol.primitives import uuid_to_string
 from barnabas.runtime.disk import RealDisk
 from barnabas.runtime.uuids import random_uuid
@@ -55,11 +57,24 @@ _SETTINGS = {
 class ApacheKafka:
     """One node; its data, its settings and what it says are in one directory."""
 
-    def __init__(self, libs: Path, data: Path, ports: tuple[int, int], settings: dict[str, str]) -> None:
-        """`ports`: for clients, and for the controller. `settings` come on top of those that make it small."""
+    def __init__(
+        self,
+        libs: Path,
+        data: Path,
+        ports: tuple[int, int],
+        settings: dict[str, str],
+        levels: Mapping[str, int] | None = None,
+    ) -> None:
+        """`ports`: for clients, and for the controller. `settings` come on top of those that make it small, `levels` on
+        top of the default feature levels that we support."""
+        extra = levels or {}
+        self._records = [
+            *bootstrap_records(),
+            *(FeatureLevelRecord(name=name, feature_level=level) for name, level in extra.items()),
+        ]
         self.libs = libs
         self.data = data
-        self.port, self._controller_port = ports
+        self.port, self.controller_port = ports
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
         self._new_archive = data / "classes.jsa"
@@ -71,7 +86,7 @@ class ApacheKafka:
         chance = random.SystemRandom()
         cluster_id = uuid_to_string(random_uuid(chance))
         # With our own formatter: its files are Kafka's, and a JVM less has to start.
-        format_directories(RealDisk(), FormatRequest(cluster_id, NODE_ID, [str(logs)], bootstrap_records()), chance)
+        format_directories(RealDisk(), FormatRequest(cluster_id, NODE_ID, [str(logs)], self._records), chance)
         config = self.data / "server.properties"
         config.write_text(render_properties(self._all_settings(logs)))
         with self._said.open("wb") as said:
@@ -107,7 +122,7 @@ class ApacheKafka:
         return self.data / "server.log"
 
     def _all_settings(self, logs: Path) -> dict[str, str]:
-        address, controller = f"127.0.0.1:{self.port}", f"127.0.0.1:{self._controller_port}"
+        address, controller = f"127.0.0.1:{self.port}", f"127.0.0.1:{self.controller_port}"
         return {
             **_SETTINGS,
             "listeners": f"PLAINTEXT://{address},CONTROLLER://{controller}",

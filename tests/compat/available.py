@@ -25,14 +25,14 @@ def kafka_libs() -> Path | None:
     return libs if any(libs.glob("kafka-tools-*.jar")) else None
 
 
-def thing_of(client: str) -> str:
-    """What `install.sh` has to bring for a client. Apache Kafka's own broker comes with the tools in Java."""
+def package_of(client: str) -> str:
+    """The package of `install.sh` that a client needs. Apache Kafka's own broker comes with the tools in Java."""
     return "java" if client == "apache-kafka" else client
 
 
 def lacking(client: str) -> str:
     """Why tests of a client cannot run here, or nothing."""
-    client = thing_of(client)
+    client = package_of(client)
     if client == "kcat" and shutil.which("kcat") is None:
         return missing().get("kcat", ("", "there is no kcat; tests/compat/install.sh installs it"))[1]
     if client == "java" and (shutil.which("java") is None or kafka_libs() is None):

@@ -1,7 +1,7 @@
-"""A real cluster for other people's clients, and a table at the end of what each of them showed.
+"""A real cluster for other people's clients, and a final table of the results of each.
 
-Tests name the clients they use: `@pytest.mark.client("kcat")`. What is missing on this machine is told by
-`install.sh` in `.cache/compat/missing`; its tests are skipped.
+Tests name the clients they use: `@pytest.mark.client("kcat")`. `install.sh` lists clients that
+are missing on this machine in `.cache/compat/missing`; their tests are skipped.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.available import kafka_libs, lacking, missing, thing_of
+from tests.compat.available import kafka_libs, lacking, missing, package_of
 from tests.compat.java import Java
 from tests.compat.running import QUICK_GROUPS, RunningCluster
 
@@ -90,7 +90,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
             counts = _counts.setdefault(client, dict.fromkeys(_OUTCOMES, 0))
             counts[report.outcome] += 1
     if clients and report.outcome == "skipped":
-        impossible = any(missing().get(thing_of(client), ("", ""))[0] == "impossible" for client in clients)
+        impossible = any(missing().get(package_of(client), ("", ""))[0] == "impossible" for client in clients)
         (_excused if impossible else _unexcused).append(report.nodeid)
 
 
@@ -148,9 +148,7 @@ def libs() -> Path:
 
 
 @pytest.fixture(scope="session")
-def shared_java(
-    shared_cluster: RunningCluster, libs: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Java:
+def shared_java(shared_cluster: RunningCluster, libs: Path, tmp_path_factory: pytest.TempPathFactory) -> Java:
     java = Java(libs, shared_cluster.bootstrap_servers)
     return java.with_archive(tmp_path_factory.mktemp("java") / "classes.jsa")
 

@@ -91,18 +91,14 @@ class Confluent:
             {"bootstrap.servers": self._bootstrap, "compression.type": codec, "enable.idempotence": True}
         )
         for key, value in records:
-            producer.produce(
-                topic, value, key, partition=0, on_delivery=lambda error, _message: errors.append(error)
-            )
+            producer.produce(topic, value, key, partition=0, on_delivery=lambda error, _message: errors.append(error))
         assert producer.flush(TIMEOUT_SECONDS) == 0
         assert errors == [None] * len(records)
 
     def consume(self, topic: str, count: int, partition: int = 0) -> list[Seen]:
         from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-        consumer = Consumer(
-            {"bootstrap.servers": self._bootstrap, "group.id": "compat", "enable.auto.commit": False}
-        )
+        consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": "compat", "enable.auto.commit": False})
         seen: list[Seen] = []
         try:
             consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
@@ -128,9 +124,7 @@ class KafkaPython:
         compression = None if codec == "none" else codec
         producer = KafkaProducer(bootstrap_servers=self._bootstrap, compression_type=compression, linger_ms=5)
         try:
-            futures = [
-                producer.send(topic, value.encode(), key.encode(), partition=0) for key, value in records
-            ]
+            futures = [producer.send(topic, value.encode(), key.encode(), partition=0) for key, value in records]
             for future in futures:
                 future.get(TIMEOUT_SECONDS)
         finally:
@@ -173,10 +167,7 @@ class AioKafka:
             linger_ms=5,
         )
         async with producer, asyncio.timeout(TIMEOUT_SECONDS):
-            acks = [
-                await producer.send(topic, value.encode(), key.encode(), partition=0)
-                for key, value in records
-            ]
+            acks = [await producer.send(topic, value.encode(), key.encode(), partition=0) for key, value in records]
             await asyncio.gather(*acks)
 
     def consume(self, topic: str, count: int, partition: int = 0) -> list[Seen]:
@@ -216,9 +207,9 @@ class JavaConsole:
     def consume(self, topic: str, count: int, partition: int = 0) -> list[Seen]:
         where = ("--topic", topic, "--partition", str(partition), "--offset", "earliest")
         until = ("--max-messages", str(count), "--timeout-ms", str(TIMEOUT_SECONDS * 1000))
-        told = self._java.ask("console-consumer", *where, *until, *self.shown("print.key", "print.offset"))
+        printed = self._java.ask("console-consumer", *where, *until, *self.shown("print.key", "print.offset"))
         seen = []
-        for line in told.lines:
+        for line in printed.lines:
             offset, key, value = line.split("\t")
             seen.append(Seen(int(offset.removeprefix("Offset:")), key, value))
         return seen

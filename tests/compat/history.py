@@ -1,24 +1,24 @@
-"""Compares what writers were told with what is in the log: by partition, offset and value."""
+"""Compares acknowledgements with the log: by partition, offset and value."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tests.compat.load import UNTOLD, Ack, Stored
+from tests.compat.load import UNKNOWN_OFFSET, Ack, Stored
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What is wrong with one partition; all empty if nothing is."""
+    """Anomalies of one partition; all empty if there are none."""
 
     lost: list[str] = field(default_factory=list)
-    """Acked, and nowhere in the log."""
+    """Acknowledged records that are not in the log."""
     moved: list[str] = field(default_factory=list)
-    """Acked, and in the log only at another offset than was told."""
+    """Acknowledged records that are in the log only at another offset than the acknowledged one."""
     duplicated: list[str] = field(default_factory=list)
     reordered: list[str] = field(default_factory=list)
-    """In the log behind a record that was sent later."""
+    """Records after one that was sent later."""
     holes: list[int] = field(default_factory=list)
     """Offsets where the reader was given nothing, or twice."""
 
@@ -28,8 +28,8 @@ class Verdict:
 
 
 def judge(acks: Sequence[Ack], stored: Sequence[Stored], unsure: Container[str] = ()) -> Verdict:
-    """One partition, `stored` in the order in which it was read from the start. What its writer was `unsure` of when it
-    began anew may come late.
+    """Judge one partition; `stored` is its content in order. Values that the writer was `unsure` of when it restarted
+    may come late.
     """
     verdict = Verdict()
     at = {record.offset: record.value for record in stored}
@@ -46,12 +46,12 @@ def judge(acks: Sequence[Ack], stored: Sequence[Stored], unsure: Container[str] 
             verdict.reordered.append(record.value)
         latest = max(latest, number)
     for ack in acks:
-        if ack.offset == UNTOLD and ack.value in values:
+        if ack.offset == UNKNOWN_OFFSET and ack.value in values:
             continue
         if at.get(ack.offset) != ack.value:
             (verdict.moved if ack.value in values else verdict.lost).append(ack.value)
     return verdict
 
 
-def of_partition(records: Iterable[Stored], partition: int) -> list[Stored]:
+def in_partition(records: Iterable[Stored], partition: int) -> list[Stored]:
     return [record for record in records if record.partition == partition]

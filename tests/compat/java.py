@@ -42,8 +42,8 @@ TOOLS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a program said."""
+class ToolOutput:
+    """Exit code and output of a program."""
 
     code: int
     out: str
@@ -63,8 +63,8 @@ class Java:
     archive: Path | None = None
     """Loaded classes of an earlier run (class data sharing): half of a tool's start is to load them."""
 
-    def run(self, tool: str, *words: str, stdin: str = "", code: int = 0, expected: str = "") -> Told:
-        """What the tool says; fails if it ends with another code, or well but with a warning that lacks
+    def run(self, tool: str, *words: str, stdin: str = "", code: int = 0, expected: str = "") -> ToolOutput:
+        """Output of a tool. Fails if the exit code is not `code`, or if the tool succeeds with a warning that lacks
         the words `expected`.
         """
         done = subprocess.run(
@@ -75,21 +75,21 @@ class Java:
             timeout=TIMEOUT_SECONDS,
             check=False,
         )
-        told = Told(done.returncode, done.stdout, done.stderr)
-        said = f"{tool} {' '.join(words)} ended with {told.code}:\n{told.out}{told.err}"
-        assert told.code == code, said
+        printed = ToolOutput(done.returncode, done.stdout, done.stderr)
+        said = f"{tool} {' '.join(words)} ended with {printed.code}:\n{printed.out}{printed.err}"
+        assert printed.code == code, said
         if code == 0:
-            warnings = [line for line in told.err.splitlines() if _WARNING.match(line)]
+            warnings = [line for line in printed.err.splitlines() if _WARNING.match(line)]
             assert [line for line in warnings if not expected or expected not in line] == [], said
-        return told
+        return printed
 
-    def ask(self, tool: str, *words: str, stdin: str = "", code: int = 0, expected: str = "") -> Told:
-        """As `run`, of the cluster's brokers."""
+    def ask(self, tool: str, *words: str, stdin: str = "", code: int = 0, expected: str = "") -> ToolOutput:
+        """Runs a tool with the cluster's bootstrap servers."""
         address = ("--bootstrap-server", self.bootstrap)
         return self.run(tool, *address, *words, stdin=stdin, code=code, expected=expected)
 
     def with_archive(self, target: Path) -> Java:
-        """One that starts faster; asks the cluster for its topics to find out which classes are needed."""
+        """A copy that starts faster; lists the cluster's topics to find the classes to archive."""
         flags = (*FLAGS, f"-XX:ArchiveClassesAtExit={target}", "-cp", f"{self.libs}{os.sep}*")
         command = ["java", *flags, TOOLS["topics"], "--bootstrap-server", self.bootstrap, "--list"]
         subprocess.run(command, capture_output=True, timeout=TIMEOUT_SECONDS, check=True)

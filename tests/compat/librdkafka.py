@@ -12,10 +12,10 @@ from tests.compat.load import METADATA_AGE_MS, OUTAGE_SECONDS, REQUEST_TIMEOUT_M
 from tests.compat.running_programs import LOCKED, Program, python_command
 
 MOST_REVIVALS = 3
-"""More are no accident any more."""
+"""Restarts per run that are accepted."""
 LOOK_SECONDS = 0.2
 FROM_BEGINNING = -2
-"""As librdkafka's OFFSET_BEGINNING."""
+"""librdkafka's OFFSET_BEGINNING."""
 SETTINGS_FOR_FAULTS = {
     "socket.timeout.ms": REQUEST_TIMEOUT_MS,
     "reconnect.backoff.max.ms": 500,
@@ -48,7 +48,7 @@ class ConfluentWriter(Writer):
             "request.timeout.ms": REQUEST_TIMEOUT_MS,
             **SETTINGS_FOR_FAULTS,
         }
-        program = Program(self.name, python_command("write.py", json.dumps(settings)), told=self._told)
+        program = Program(self.name, python_command("write.py", json.dumps(settings)), on_line=self._on_line)
         self.program, self.revivals = program, program.revivals
         program.start()
         try:
@@ -59,7 +59,7 @@ class ConfluentWriter(Writer):
                     self._under_way.clear()
                 value = self.next_value()
                 self._under_way[value] = sent_at
-                if not program.tell([self.topic, self.partition, value]):
+                if not program.send([self.topic, self.partition, value]):
                     del self._under_way[value]
                 self.stopped.wait(max(0.0, sent_at + self._pause_seconds - time.monotonic()))
             program.end_input()
@@ -72,11 +72,11 @@ class ConfluentWriter(Writer):
         finally:
             program.kill()
 
-    def _told(self, line: str) -> None:
+    def _on_line(self, line: str) -> None:
         value, offset, error = json.loads(line)
         sent_at = self._under_way.pop(value, None)
         if sent_at is None:
-            return  # Of a process that was given up.
+            return  # a process that was given up sent it
         if error is None:
             self.acked(value, sent_at, offset)
         else:
@@ -113,7 +113,7 @@ class Follower(threading.Thread):
             self.failures.append(f"the reader ended: {error!r}")
 
     def _read(self) -> None:
-        program = Program(self.name, self._command(), told=self._told)
+        program = Program(self.name, self._command(), on_line=self._on_line)
         self.program, self.revivals = program, program.revivals
         program.start()
         try:
@@ -126,14 +126,14 @@ class Follower(threading.Thread):
     def _command(self) -> list[str]:
         return python_command("follow.py", json.dumps(self._settings), self._topic, json.dumps(self._next))
 
-    def _told(self, line: str) -> None:
+    def _on_line(self, line: str) -> None:
         partition, offset, value = json.loads(line)
         self.seen.append(Stored(partition, offset, value))
         self._next[partition] = offset + 1
         self._arrived.set()
 
     def wait_for_more(self, seconds: float) -> None:
-        """Until something has come since the last call of this, or for so long."""
+        """Waits until something has come since the last call, or `seconds` have passed."""
         self._arrived.wait(seconds)
         self._arrived.clear()
 

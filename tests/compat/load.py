@@ -1,6 +1,6 @@
 """Writers that never stop, one client library and one partition each; librdkafka's is in `librdkafka.py`.
 
-Each runs in a thread of its own and remembers what it was told, for `history.py` to compare.
+Each runs in a thread of its own and keeps its acknowledgements, for `history.py` to compare.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ REQUEST_TIMEOUT_MS = 3_000
 METADATA_AGE_MS = 1_000
 
 
-UNTOLD = -1
+UNKNOWN_OFFSET = -1
 
 
 class Ack(NamedTuple):
-    """A record that a client was told is safe."""
+    """A record that a client saw acknowledged."""
 
     offset: int
-    """UNTOLD if the client knows only that it is there: librdkafka, when the answer to an earlier batch is late and
-    that to a later one is not (in one sequence the later one cannot be there without it).
+    """UNKNOWN_OFFSET if the client knows only that the record was written. librdkafka infers that if the response to an
+    earlier batch is late and that to a later one of the same sequence is not.
     """
     value: str
     sent_at: float
@@ -54,13 +54,13 @@ class Writer(threading.Thread, ABC):
         self.topic = topic
         self.partition = partition
         self.acks: list[Ack] = []
-        """In the order in which they were told."""
+        """Acknowledgements in the order of their arrival."""
         self.failures: list[str] = []
         """Records that were given up, or what ended this thread."""
         self.unsure: set[str] = set()
-        """What was under way when a client had to be started anew: it is in the log, or it is not."""
+        """Values in flight when a client was restarted: they may be in the log or not."""
         self.revivals: list[str] = []
-        """Why that was."""
+        """Reasons of its restarts."""
         self.sent = 0
         self._pause_seconds = 1 / records_per_second
         self.stopped = threading.Event()
@@ -142,14 +142,14 @@ class KafkaPythonWriter(Writer):
             while not self.stopped.is_set():
                 value, sent_at = self.next_value(), time.monotonic()
 
-                def told(metadata: Any, value: str = value, sent_at: float = sent_at) -> None:
+                def delivered(metadata: Any, value: str = value, sent_at: float = sent_at) -> None:
                     self.acked(value, sent_at, metadata.offset)
 
                 def refused(error: Any, value: str = value) -> None:
                     self.failed(value, error)
 
                 future = producer.send(self.topic, value.encode(), partition=self.partition)
-                future.add_callback(told).add_errback(refused)
+                future.add_callback(delivered).add_errback(refused)
                 time.sleep(self._pause_seconds)
             producer.flush(OUTAGE_SECONDS)
         finally:

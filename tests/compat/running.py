@@ -36,7 +36,7 @@ class RunningCluster(ClusterForTests):
         return super().create_topic(f"{name}-{next(_numbers)}", partitions, replicas, configs)
 
     def topics_everywhere(self) -> list[str]:
-        """The topics that any broker tells of, sorted."""
+        """Topics in any broker's metadata, sorted."""
         request = MetadataRequest(topics=None)
         answers = [ask(broker.port, request, MetadataResponse) for broker in self.layout.brokers]
         return sorted({topic.name or "" for answer in answers for topic in answer.topics})
@@ -48,7 +48,7 @@ class RunningCluster(ClusterForTests):
         return {node.name: self.layout.log_file(node).stat().st_size for node in self.nodes}
 
     def trouble(self, since: Mapping[str, int]) -> list[str]:
-        """What the nodes have logged of their own mistakes since their logs had these sizes."""
+        """Errors that the nodes have logged since their logs had these sizes."""
         found = []
         for node in self.nodes:
             with self.layout.log_file(node).open(errors="replace") as log:

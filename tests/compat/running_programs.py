@@ -1,9 +1,9 @@
 """Programs with other people's clients, each in a process of its own, that are killed and started again.
 
-librdkafka since 2.10 may lock itself up for ever when a broker goes from the metadata while an OffsetForLeaderEpoch is
-under way (confluentinc/librdkafka#5476, open): its main thread and a broker's wait for each other. No broker can help
-it, so whoever runs such a program starts it anew, as a supervisor would (`Program.revive`), and tells it.
-Whatever else stands still counts against the cluster.
+librdkafka since 2.10 may deadlock when a broker leaves the metadata while an OffsetForLeaderEpoch is in flight
+(confluentinc/librdkafka#5476, open): its main thread and a broker's wait for each other. No broker can prevent it, so
+a test restarts such a program, as a supervisor would (`Program.revive`), and reports it. Any other standstill counts
+against the cluster.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LIBRARY_THREAD = "rdk:main"
 LOCKED = "librdkafka has locked itself up"
 LOOK_SECONDS = 1.0
 STILL_LOOKS = 15
-"""After so many looks that found it where it was it never moves again."""
+"""Looks without a movement after which a thread counts as deadlocked."""
 
 
 def python_command(program: str, *words: str) -> list[str]:
@@ -83,25 +83,25 @@ def turns_of(task: Path) -> tuple[str, int] | None:
         lines = (task / "status").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    told = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
-    if told["Name"] != LIBRARY_THREAD:
+    status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+    if status["Name"] != LIBRARY_THREAD:
         return None
-    return task.name, int(told["voluntary_ctxt_switches"]) + int(told["nonvoluntary_ctxt_switches"])
+    return task.name, int(status["voluntary_ctxt_switches"]) + int(status["nonvoluntary_ctxt_switches"])
 
 
 class Program:
     """One process; `began` when it said so."""
 
     def __init__(
-        self, name: str, command: Sequence[str], log: Path | None = None, told: Callable[[str], None] | None = None
+        self, name: str, command: Sequence[str], log: Path | None = None, on_line: Callable[[str], None] | None = None
     ) -> None:
-        """Its errors go to `log`, or to ours; `told` is given its whole lines, by a thread."""
+        """Its stderr goes to `log`, or to ours; a thread calls `on_line` with each complete line of its stdout."""
         self.name = name
         self.command = command
         self.revivals: list[str] = []
-        """Why it was started anew, each time."""
+        """Reasons of its restarts."""
         self._log = log
-        self._told = told
+        self._on_line = on_line
         self._process: subprocess.Popen[str] | None = None
         self._motion: LibraryMotion | None = None
         self._began = threading.Event()
@@ -126,9 +126,9 @@ class Program:
         for line in process.stdout:
             if line.strip() == "began":
                 began.set()
-            elif self._told is not None and line.endswith("\n"):
-                # Else it was killed in the midst of it.
-                self._told(line)
+            elif self._on_line is not None and line.endswith("\n"):
+                # An incomplete line: it was killed while it wrote.
+                self._on_line(line)
 
     def wait_began(self) -> float:
         """Gives the seconds it took."""
@@ -136,8 +136,8 @@ class Program:
         assert self._began.wait(BEGIN_SECONDS), f"{self.name} does not begin: {self.last_words}"
         return time.monotonic() - since
 
-    def tell(self, what: object) -> bool:
-        """One line of JSON. False if there is no room for it: nobody reads."""
+    def send(self, what: object) -> bool:
+        """Writes one line of JSON. Returns False if the pipe is full: the program does not read."""
         assert self._process is not None and self._process.stdin is not None
         pipe = self._process.stdin
         try:
@@ -181,14 +181,14 @@ class Program:
         return ""
 
     def revive(self, command: Callable[[], Sequence[str]] | None = None) -> bool:
-        """Starts it anew if it is in trouble, and tells whether it was; `command` says how, when all that it told has
-        been heard.
+        """Restarts the program if it is in trouble; returns whether it was. `command` builds the new command line after
+        all its output has been read.
         """
         trouble = self.trouble
         if not trouble:
             return False
         self.revivals.append(trouble)
-        print(f"{self.name} {trouble}: it is started anew", file=sys.stderr, flush=True)
+        print(f"{self.name} {trouble}: it is restarted", file=sys.stderr, flush=True)
         self.kill()
         if command is not None:
             self.command = command()
@@ -196,7 +196,7 @@ class Program:
         return True
 
     def kill(self) -> None:
-        """kill -9, and wait until it is gone, and all that it said has been heard."""
+        """Sends SIGKILL, and waits until the process has ended and all its output has been read."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

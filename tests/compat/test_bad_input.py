@@ -68,9 +68,7 @@ class Raw:
     def __enter__(self) -> Raw:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.socket.close()
 
     def send(self, data: bytes) -> None:
@@ -108,9 +106,7 @@ class Raw:
 
 
 def request_bytes(api_key: int, version: int, body: bytes, spec: ApiSpec | None = None) -> bytes:
-    header = RequestHeader(
-        request_api_key=api_key, request_api_version=version, correlation_id=7, client_id="bad"
-    )
+    header = RequestHeader(request_api_key=api_key, request_api_version=version, correlation_id=7, client_id="bad")
     return encode(header, spec.request_header_version(version) if spec else 2) + body
 
 
@@ -250,9 +246,9 @@ def test_unknown_keys_and_versions(cluster: RunningCluster) -> None:
                 raw.send_frame(request_bytes(ApiKey.API_VERSIONS, version, b""))
                 answer = raw.receive_frame()
                 assert answer is not None
-                told = decode(ApiVersionsResponse, answer[4:], 0)
-                assert told.error_code == ErrorCode.UNSUPPORTED_VERSION
-                (own,) = told.api_keys
+                answer = decode(ApiVersionsResponse, answer[4:], 0)
+                assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+                (own,) = answer.api_keys
                 assert (own.api_key, own.min_version, own.max_version) == (18, 0, 4)
                 # The same connection goes on with a version that is there.
                 raw.send_frame(request_bytes(ApiKey.API_VERSIONS, 0, b"", API_SPECS[ApiKey.API_VERSIONS]))
@@ -261,7 +257,7 @@ def test_unknown_keys_and_versions(cluster: RunningCluster) -> None:
 
 @dataclass(slots=True)
 class Fates:
-    """What became of requests that a node should not have been sent."""
+    """Outcomes of invalid requests."""
 
     answered: int = 0
     closed: int = 0
@@ -339,15 +335,15 @@ def test_topic_ids_where_a_version_has_no_such_question(cluster: RunningCluster)
         MetadataRequestTopic(topic_id=ZERO_UUID, name="by-name"),
     ]
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
-    told = ask_in(cluster.layout.brokers[0].port, request, MetadataResponse, version=10)
-    assert [(topic.error_code, topic.name) for topic in told.topics] == [
+    answer = ask_in(cluster.layout.brokers[0].port, request, MetadataResponse, version=10)
+    assert [(topic.error_code, topic.name) for topic in answer.topics] == [
         (ErrorCode.INVALID_REQUEST, ""),
         (ErrorCode.INVALID_REQUEST, "by-name"),
     ]
 
 
 @pytest.mark.feature("KR-01", "MB-01")
-def test_the_wrong_cluster_is_told_so(cluster: RunningCluster) -> None:
+def test_a_request_for_another_cluster_is_refused(cluster: RunningCluster) -> None:
     port = cluster.layout.node(cluster.active_controller()).port
     question = FetchRequest(
         cluster_id="another-cluster",
@@ -359,8 +355,8 @@ def test_the_wrong_cluster_is_told_so(cluster: RunningCluster) -> None:
     registration = BrokerRegistrationRequest(
         broker_id=9, cluster_id="another-cluster", incarnation_id=bytes(range(16)), log_dirs=[bytes(range(16))]
     )
-    told = ask(port, registration, BrokerRegistrationResponse)
-    assert told.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+    answer = ask(port, registration, BrokerRegistrationResponse)
+    assert answer.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
 
 
 @pytest.mark.feature("AD-01")
@@ -368,8 +364,8 @@ def test_the_wrong_cluster_is_told_so(cluster: RunningCluster) -> None:
 def test_a_topic_of_impossible_size_is_refused(partitions: int, cluster: RunningCluster) -> None:
     topic = CreatableTopic(name="impossible", num_partitions=partitions, replication_factor=3)
     request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
-    told = ask(cluster.layout.brokers[0].port, request, CreateTopicsResponse, TIMEOUT_SECONDS)
-    assert told.topics[0].error_code in (ErrorCode.INVALID_PARTITIONS, ErrorCode.POLICY_VIOLATION)
+    answer = ask(cluster.layout.brokers[0].port, request, CreateTopicsResponse, TIMEOUT_SECONDS)
+    assert answer.topics[0].error_code in (ErrorCode.INVALID_PARTITIONS, ErrorCode.POLICY_VIOLATION)
 
 
 @pytest.mark.feature("PF-08", "PF-09", "PR-10", "MB-07")
@@ -384,8 +380,8 @@ def test_batches_that_must_not_enter_the_log(cluster: RunningCluster) -> None:
         request = ProduceRequest(
             acks=acks, timeout_ms=5000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
         )
-        told = ask_in(port, request, ProduceResponse, version=12)
-        return told.responses[0].partition_responses[0].error_code
+        answer = ask_in(port, request, ProduceResponse, version=12)
+        return answer.responses[0].partition_responses[0].error_code
 
     def changed(place: int, *data: int) -> bytes:
         return good[:place] + bytes(data) + good[place + len(data) :]
@@ -416,8 +412,8 @@ def test_many_connections_that_say_nothing(cluster: RunningCluster) -> None:
     port = cluster.layout.brokers[1].port
     silent = [Raw(port) for _ in range(300)]
     try:
-        told = ask(port, MetadataRequest(topics=None), MetadataResponse)
-        assert len(told.brokers) == 3
+        answer = ask(port, MetadataRequest(topics=None), MetadataResponse)
+        assert len(answer.brokers) == 3
     finally:
         for raw in silent:
             raw.socket.close()

@@ -1,4 +1,4 @@
-"""What client libraries can do beside writing and reading: offsets by time, headers, large records, administration."""
+"""Client libraries beside writing and reading: offsets by time, headers, large records, administration."""
 
 from __future__ import annotations
 
@@ -129,15 +129,15 @@ def test_large_records_go_through_up_to_the_limit(cluster: RunningCluster) -> No
     topic = cluster.create_topic("large", configs={"max.message.bytes": "2000000"})
     config = {"bootstrap.servers": cluster.bootstrap_servers, "message.max.bytes": 5_000_000}
     producer = Producer(config)
-    told: list[int] = []
+    outcomes: list[int] = []
 
     def note_outcome(error: Any, _message: Any) -> None:
-        told.append(KafkaError.NO_ERROR if error is None else error.code())
+        outcomes.append(KafkaError.NO_ERROR if error is None else error.code())
 
     for size in (1_900_000, 2_500_000, 10):
         producer.produce(topic, b"x" * size, partition=0, on_delivery=note_outcome)
         assert producer.flush(TIMEOUT_SECONDS) == 0
-    assert told == [KafkaError.NO_ERROR, KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.NO_ERROR]
+    assert outcomes == [KafkaError.NO_ERROR, KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.NO_ERROR]
     # Larger than what the reader asks for in one answer (1 MiB): it gets the record all the same.
     assert [len(record.value) for record in poll(cluster, topic, 2)] == [1_900_000, 10]
 
@@ -238,9 +238,9 @@ def test_administration_with_kafka_python(cluster: RunningCluster) -> None:
         (described,) = admin.describe_topics([topic])
         assert [len(partition["replica_nodes"]) for partition in described["partitions"]] == [3, 3]
         assert topic in admin.list_topics()
-        told = admin.describe_cluster()
-        assert told["cluster_id"] == cluster.layout.cluster_id
-        assert {broker["broker_id"] for broker in told["brokers"] if not broker["is_fenced"]} == {1, 2, 3}
+        described_cluster = admin.describe_cluster()
+        assert described_cluster["cluster_id"] == cluster.layout.cluster_id
+        assert {broker["broker_id"] for broker in described_cluster["brokers"] if not broker["is_fenced"]} == {1, 2, 3}
         (quorum,) = admin.describe_metadata_quorum()["topics"][0]["partitions"]
         assert f"controller-{quorum['leader_id']}" == cluster.active_controller()
         assert {voter["replica_id"] for voter in quorum["current_voters"]} == {101, 102, 103}
@@ -339,19 +339,19 @@ def test_every_kind_of_ack(acks: str, cluster: RunningCluster) -> None:
 
 @pytest.mark.client("confluent-kafka", "aiokafka")
 @pytest.mark.feature("MB-08", "ST-19", "PR-01", "RE-14")
-def test_writers_and_readers_live_through_a_topic_that_is_made_anew(cluster: RunningCluster) -> None:
-    """Same name, another topic: nothing of the old one shows, and clients that knew it go on by themselves."""
+def test_writers_and_readers_survive_a_topic_that_is_deleted_and_created_again(cluster: RunningCluster) -> None:
+    """The new topic shows nothing of the old one, and clients of the old one continue by themselves."""
     from aiokafka import AIOKafkaProducer
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic
 
     config = {"bootstrap.servers": cluster.bootstrap_servers}
     admin = AdminClient(config)
-    topic = "made-anew"
+    topic = "made-again"
     lasting = Producer(config | {"topic.metadata.refresh.interval.ms": 500})
 
     def make() -> None:
-        # The deletion is committed when it is answered, but each broker hears of it a little later.
+        # The deletion is committed when it is answered, but each broker replays it a little later.
         cluster.wait_for("the old one is gone", lambda: topic not in cluster.topics_everywhere())
         admin.create_topics([NewTopic(topic, 1, 3)])[topic].result(TIMEOUT_SECONDS)
         cluster.wait_for("it is led", lambda: len(cluster.partitions(topic)) == 1 and not cluster.not_ready())

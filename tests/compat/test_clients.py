@@ -62,7 +62,7 @@ class Mixture:
             self.codecs += [codec] * len(records)
 
     def codecs_on(self, broker: str) -> list[str]:
-        """What the batches in the broker's file say of themselves, by offset."""
+        """Codecs of the batches in the broker's file, by offset."""
         (segment,) = self._cluster.partition_directory(broker, self.topic, 0).glob("*.log")
         found: list[str] = []
         for _position, header in iterate_batches(segment.read_bytes()):

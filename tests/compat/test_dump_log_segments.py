@@ -62,23 +62,23 @@ def test_kafka_finds_our_files_sound(java: Java, tmp_path: Path) -> None:
     logs = sorted(directory.glob("*.log"))
     assert len(logs) > 1
 
-    told = dump(java, *logs, options=("--deep-iteration", "--print-data-log"))
-    assert re.findall(r"(?i)mismatch|corrupt|invalid|isvalid: false|found .*bytes", told) == []
-    offsets = [int(found) for found in re.findall(r"^\| offset: (\d+)", told, re.MULTILINE)]
+    printed = dump(java, *logs, options=("--deep-iteration", "--print-data-log"))
+    assert re.findall(r"(?i)mismatch|corrupt|invalid|isvalid: false|found .*bytes", printed) == []
+    offsets = [int(found) for found in re.findall(r"^\| offset: (\d+)", printed, re.MULTILINE)]
     assert offsets == list(range(log.log_end_offset))
-    assert told.count("isvalid: true") == len(list(log.batches(0)))
-    assert "endTxnMarker: COMMIT coordinatorEpoch: 4" in told
+    assert printed.count("isvalid: true") == len(list(log.batches(0)))
+    assert "endTxnMarker: COMMIT coordinatorEpoch: 4" in printed
 
     indexes = sorted(directory.glob("*.index"))
-    told = dump(java, *indexes, options=("--index-sanity-check",))
-    assert told.count("passed sanity check.") == len(indexes)
-    told = dump(java, *indexes, *sorted(directory.glob("*.timeindex")))
-    assert re.findall(r"(?i)mismatch|not found|out of order|wrong|corrupt", told) == []
-    assert told.count("offset: ") > 50
+    printed = dump(java, *indexes, options=("--index-sanity-check",))
+    assert printed.count("passed sanity check.") == len(indexes)
+    printed = dump(java, *indexes, *sorted(directory.glob("*.timeindex")))
+    assert re.findall(r"(?i)mismatch|not found|out of order|wrong|corrupt", printed) == []
+    assert printed.count("offset: ") > 50
 
-    told = dump(java, *sorted(directory.glob("*.snapshot")))
-    assert re.search(r"producerId: 77 producerEpoch: 2 .*lastSequence: 9", told)
-    assert re.search(r"producerId: 79 producerEpoch: 0 .*currentTxnFirstOffset: (Optional(Long)?\[)?\d+", told)
+    printed = dump(java, *sorted(directory.glob("*.snapshot")))
+    assert re.search(r"producerId: 77 producerEpoch: 2 .*lastSequence: 9", printed)
+    assert re.search(r"producerId: 79 producerEpoch: 0 .*currentTxnFirstOffset: (Optional(Long)?\[)?\d+", printed)
 
 
 _COMPLAINTS = r"(?i)mismatch|corrupt|invalid|isvalid: false|not found|out of order|wrong|could not|exception"
@@ -94,20 +94,20 @@ def test_kafka_finds_the_files_of_a_running_cluster_sound(java: Java, cluster: R
     directory = cluster.partition_directory("broker-1", topic, 0)
     logs = sorted(directory.glob("*.log"))
     assert len(logs) > 1
-    told = dump(java, *logs, options=("--deep-iteration",))
-    assert re.findall(_COMPLAINTS, told) == []
-    offsets = [int(found) for found in re.findall(r"^\| offset: (\d+)", told, re.MULTILINE)]
+    printed = dump(java, *logs, options=("--deep-iteration",))
+    assert re.findall(_COMPLAINTS, printed) == []
+    offsets = [int(found) for found in re.findall(r"^\| offset: (\d+)", printed, re.MULTILINE)]
     assert offsets == list(range(300 * len(CODECS)))
-    told = dump(java, *sorted(directory.glob("*.index")), *sorted(directory.glob("*.timeindex")))
-    assert re.findall(_COMPLAINTS, told) == []
+    printed = dump(java, *sorted(directory.glob("*.index")), *sorted(directory.glob("*.timeindex")))
+    assert re.findall(_COMPLAINTS, printed) == []
 
     controller = cluster.layout.node(cluster.active_controller())
     metadata = sorted((cluster.layout.log_directory(controller) / "__cluster_metadata-0").glob("*.log"))
-    told = dump(java, *metadata, options=("--cluster-metadata-decoder",))
-    assert re.findall(_COMPLAINTS, told) == []
-    assert "LeaderChange: " in told
-    assert told.count('"type":"REGISTER_BROKER_RECORD"') == 3
-    assert f'"type":"TOPIC_RECORD","version":0,"data":{{"name":"{topic}"' in told
+    printed = dump(java, *metadata, options=("--cluster-metadata-decoder",))
+    assert re.findall(_COMPLAINTS, printed) == []
+    assert "LeaderChange: " in printed
+    assert printed.count('"type":"REGISTER_BROKER_RECORD"') == 3
+    assert f'"type":"TOPIC_RECORD","version":0,"data":{{"name":"{topic}"' in printed
 
 
 @pytest.mark.feature("ST-20", "TO-01", "TO-03")

@@ -95,7 +95,7 @@ class Pipeline:
         self.reader.wait_for_more(0.05)
 
     def flows_on(self, what: str) -> None:
-        """Until something comes out that was not there; tells how long it took."""
+        """Waits for new output; records how long it took."""
         since, before = time.monotonic(), len(self.reader.seen)
         while len(self.reader.seen) <= before:
             self.flow()
@@ -111,20 +111,20 @@ class Pipeline:
         topic = INTERNAL[role]
         return self.cluster.leader_of(topic, partition_for(key, len(self.cluster.partitions(topic))))
 
-    def places_told(self) -> list[str]:
-        """What librdkafka said of where it reads, and why there."""
-        told = [line for log in sorted(self.logs.glob("*.log")) for line in log.read_text().splitlines()]
-        return [line for line in told if re.search(r"\|(OFFSET|OFFSETVALID|VALIDATE|SEEK|CONSUME|BRKDELGT)\|", line)]
+    def position_logs(self) -> list[str]:
+        """Lines of librdkafka's logs about positions."""
+        lines = [line for log in sorted(self.logs.glob("*.log")) for line in log.read_text().splitlines()]
+        return [line for line in lines if re.search(r"\|(OFFSET|OFFSETVALID|VALIDATE|SEEK|CONSUME|BRKDELGT)\|", line)]
 
     def finish(self) -> None:
-        """Until everything that was put in has come out; that are `RECORDS` at least."""
+        """Waits until all records that went in, at least `RECORDS`, have come out."""
         self._finishing = True
         deadline = time.monotonic() + QUIET_SECONDS
         while len(self.reader.seen) < max(self.sent, RECORDS) and time.monotonic() < deadline:
             self.flow()
 
     def close(self) -> None:
-        """What the killed ones still had open is nobody's business."""
+        """Kills all programs, whatever they have open."""
         for program in self.programs:
             program.kill()
         self.reader.stop()
@@ -164,13 +164,13 @@ def judge(pipeline: Pipeline, note: Callable[[str], None], client: str) -> None:
     assert pipeline.failures == []
     assert not lost, f"{len(lost)} lost: {sorted(lost)[:5]}: {[each.last_words for each in pipeline.programs]}"
     assert not twice and seen.keys() == expected, f"{len(twice)} twice: {sorted(twice)[:5]}\n" + "\n".join(
-        pipeline.places_told()
+        pipeline.position_logs()
     )
     note(f"exactly once with {client}, {pipeline.protocol} protocol: {pipeline.sent} in and out; seconds until it "
          f"went on: {pipeline.gaps}")  # fmt: skip
     locked = [why for each in (pipeline.reader, *pipeline.programs) for why in each.revivals if why == LOCKED]
     if locked:
-        note(f"  {len(locked)} times librdkafka locked itself up, and was started anew")
+        note(f"  {len(locked)} times librdkafka locked itself up, and was restarted")
 
 
 @pytest.mark.client("confluent-kafka", "kafka-python")

@@ -17,7 +17,7 @@ import pytest
 
 from barnabas.cluster.errors import ClusterError
 from tests.compat.foreign import Client, Confluent, KafkaPython
-from tests.compat.history import judge, of_partition
+from tests.compat.history import in_partition, judge
 from tests.compat.librdkafka import ConfluentWriter, Follower
 from tests.compat.load import AioKafkaWriter, KafkaPythonWriter, Stored, Writer
 from tests.compat.running import RunningCluster
@@ -248,7 +248,7 @@ def test_no_acked_record_is_lost_while_nodes_fail(faulty_cluster: RunningCluster
         stored = read_back(readers[writer.client](bootstrap), topic, writer.partition, end)
         note(
             f"  {writer.client}: sent {writer.sent}, acked {len(writer.acks)}, failed {len(writer.failures)}, "
-            f"read back {len(stored)}{''.join(f'; {why}: started anew' for why in writer.revivals)}"
+            f"read back {len(stored)}{''.join(f'; {why}: restarted' for why in writer.revivals)}"
         )
         assert len(writer.acks) >= LEAST_ACKS
         assert writer.failures == []
@@ -256,13 +256,13 @@ def test_no_acked_record_is_lost_while_nodes_fail(faulty_cluster: RunningCluster
         assert not verdict, verdict
         cluster.wait_for(
             "the reader has come to the end",
-            lambda p=writer.partition, n=end: len(of_partition(follower.seen, p)) >= n,
+            lambda p=writer.partition, n=end: len(in_partition(follower.seen, p)) >= n,
         )
-        assert of_partition(follower.seen, writer.partition) == stored, "seen while it was written, and after"
+        assert in_partition(follower.seen, writer.partition) == stored, "seen while it was written, and after"
     follower.stop()
     assert follower.failures == []
     for why in follower.revivals:
-        note(f"  the reader {why}: started anew")
+        note(f"  the reader {why}: restarted")
 
     assert cluster.down() == []
     for partition in range(len(kinds)):

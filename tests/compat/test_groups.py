@@ -66,7 +66,7 @@ class Member(threading.Thread):
 
 
 class ConfluentMember(Member):
-    """In a process of its own, which is started anew when librdkafka has locked itself up (`running_programs.py`)."""
+    """A member in a process of its own, which is restarted after a deadlock of librdkafka (`running_programs.py`)."""
 
     def __init__(self, bootstrap: str, topic: str, group: str, **more: Any) -> None:
         super().__init__(f"confluent-kafka {more}")
@@ -77,7 +77,9 @@ class ConfluentMember(Member):
             "enable.auto.commit": False,
             **{key.replace("_", "."): value for key, value in more.items()},
         }
-        self.program = Program(self.name, python_command("member.py", json.dumps(settings), topic), told=self._told)
+        self.program = Program(
+            self.name, python_command("member.py", json.dumps(settings), topic), on_line=self._on_line
+        )
 
     def consume(self) -> None:
         self.program.start()
@@ -92,10 +94,10 @@ class ConfluentMember(Member):
         finally:
             self.program.kill()
 
-    def _told(self, line: str) -> None:
-        told = json.loads(line)
-        self.seen += told.get("values", [])
-        self.partitions = set(told.get("partitions", self.partitions))
+    def _on_line(self, line: str) -> None:
+        event = json.loads(line)
+        self.seen += event.get("values", [])
+        self.partitions = set(event.get("partitions", self.partitions))
 
 
 class KafkaPythonMember(Member):
@@ -248,7 +250,7 @@ def test_a_group_shares_leaves_and_moves_its_coordinator(
     for member in left:
         member.stop()
 
-    # What was committed is not read again by whoever comes next.
+    # The next member does not read committed records again.
     late = make(cluster.bootstrap_servers, topic, group)
     late.start()
     last = feed(cluster, topic, 1200, 60)
@@ -302,8 +304,10 @@ def test_javas_consumer_and_the_tools_for_groups(cluster_of_groups: RunningClust
     group = f"{protocol}-group-of-{topic}"
     Confluent(cluster.bootstrap_servers).produce(topic, [Sent("k", str(number)) for number in range(10)])
     reading = ("--topic", topic, "--group", group, "--command-property", f"group.protocol={protocol}")
-    told = tools.ask("console-consumer", *reading, "--from-beginning", "--max-messages", "10", expected="is deprecated")
-    assert told.lines == [str(number) for number in range(10)]
+    printed = tools.ask(
+        "console-consumer", *reading, "--from-beginning", "--max-messages", "10", expected="is deprecated"
+    )
+    assert printed.lines == [str(number) for number in range(10)]
 
     assert group in tools.ask("consumer-groups", "--list").lines
     described = tools.ask("consumer-groups", "--describe", "--group", group).out
@@ -315,8 +319,8 @@ def test_javas_consumer_and_the_tools_for_groups(cluster_of_groups: RunningClust
 
     reset = ("--reset-offsets", "--group", group, "--topic", topic, "--to-offset", "4", "--execute")
     assert re.search(rf"{topic}\s+0\s+4", tools.ask("consumer-groups", *reset).out)
-    told = tools.ask("console-consumer", *reading, "--max-messages", "6")
-    assert told.lines == [str(number) for number in range(4, 10)]
+    printed = tools.ask("console-consumer", *reading, "--max-messages", "6")
+    assert printed.lines == [str(number) for number in range(4, 10)]
     gone = tools.ask("consumer-groups", "--delete-offsets", "--group", group, "--topic", topic).out
     assert "Successful" in gone
     assert "was successful" in tools.ask("consumer-groups", "--delete", "--group", group).out
@@ -329,8 +333,8 @@ def test_consumer_performance_tool(cluster_of_groups: RunningCluster, tools: Jav
     cluster = cluster_of_groups
     topic = cluster.create_topic("measured", PARTITIONS)
     feed(cluster, topic, 0, 2_000)
-    told = tools.ask("consumer-perf-test", "--topic", topic, "--num-records", "2000", "--group", f"perf of {topic}")
-    assert re.search(r"^\d{4}-.*, 2000,", told.lines[-1]), told.out
+    printed = tools.ask("consumer-perf-test", "--topic", topic, "--num-records", "2000", "--group", f"perf of {topic}")
+    assert re.search(r"^\d{4}-.*, 2000,", printed.lines[-1]), printed.out
 
 
 @pytest.mark.client("java", "confluent-kafka")
@@ -357,11 +361,11 @@ def test_hanging_transactions_are_found_and_ended(cluster_of_groups: RunningClus
     after = Confluent(cluster.bootstrap_servers)
     after.produce(topic, [Sent("k", "after")])
     console = JavaConsole(tools)
-    told = tools.ask(
+    printed = tools.ask(
         "console-consumer", "--topic", topic, "--partition", "0", "--offset", "earliest", "--max-messages", "1",
         "--isolation-level", "read_committed", *console.shown("print.key"),
     )  # fmt: skip
-    assert told.lines == ["k\tafter"]
+    assert printed.lines == ["k\tafter"]
 
 
 @pytest.mark.client("java", "confluent-kafka")

@@ -1,4 +1,4 @@
-"""Kafka's own command line tools against our cluster: they end well, warn of nothing, and tell the truth."""
+"""Kafka's own command line tools on our cluster: they succeed without warnings and print correct values."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def test_kafka_configs_for_topics(java: Java, cluster: RunningCluster) -> None:
     entity = ("--entity-type", "topics", "--entity-name", topic)
     java.ask("configs", "--alter", *entity, "--add-config", "max.message.bytes=2000000,retention.ms=5000")
     java.ask("configs", "--alter", *entity, "--delete-config", "retention.ms")
-    told = java.ask("configs", "--describe", *entity).out
-    assert re.search(r"max.message.bytes=2000000 sensitive=false synonyms=\{DYNAMIC_TOPIC_CONFIG:", told)
-    assert "retention.ms" not in told
+    printed = java.ask("configs", "--describe", *entity).out
+    assert re.search(r"max.message.bytes=2000000 sensitive=false synonyms=\{DYNAMIC_TOPIC_CONFIG:", printed)
+    assert "retention.ms" not in printed
     refused = java.ask("configs", "--alter", *entity, "--add-config", "max.message.bytes=many", code=1)
     assert "InvalidConfigurationException: max.message.bytes=many" in refused.err
 
@@ -57,27 +57,25 @@ def test_kafka_configs_for_brokers(java: Java, cluster: RunningCluster) -> None:
     every = ("--entity-type", "brokers", "--entity-default")
     java.ask("configs", "--alter", *one, "--add-config", "log.cleaner.threads=2")
     java.ask("configs", "--alter", *every, "--add-config", "log.cleaner.threads=3")
-    told = java.ask("configs", "--describe", *one).out
+    printed = java.ask("configs", "--describe", *one).out
     synonyms = (
         "DYNAMIC_BROKER_CONFIG:log.cleaner.threads=2, DYNAMIC_DEFAULT_BROKER_CONFIG:log.cleaner.threads=3, "
         "DEFAULT_CONFIG:log.cleaner.threads=1"
     )
-    assert f"log.cleaner.threads=2 sensitive=false synonyms={{{synonyms}}}" in told
-    told = java.ask("configs", "--describe", "--all", *one).out
-    assert "  node.id=1 sensitive=false synonyms={STATIC_BROKER_CONFIG:node.id=1}" in told
+    assert f"log.cleaner.threads=2 sensitive=false synonyms={{{synonyms}}}" in printed
+    printed = java.ask("configs", "--describe", "--all", *one).out
+    assert "  node.id=1 sensitive=false synonyms={STATIC_BROKER_CONFIG:node.id=1}" in printed
     java.ask("configs", "--alter", *one, "--delete-config", "log.cleaner.threads")
     java.ask("configs", "--alter", *every, "--delete-config", "log.cleaner.threads")
     assert "log.cleaner.threads" not in java.ask("configs", "--describe", *one).out
 
 
 @pytest.mark.feature("TO-06", "TO-08", "TO-09", "AD-05", "PR-10", "PR-11")
-def test_producer_performance_and_what_it_wrote(
-    java: Java, cluster: RunningCluster, tmp_path: Path
-) -> None:
+def test_producer_performance_and_what_it_wrote(java: Java, cluster: RunningCluster, tmp_path: Path) -> None:
     topic = cluster.create_topic("measured", partitions=2)
     load = ("--topic", topic, "--num-records", "20000", "--record-size", "100", "--throughput", "-1")
-    told = java.ask("producer-perf-test", *load, "--command-property", "acks=all")
-    assert "20000 records sent" in told.out
+    printed = java.ask("producer-perf-test", *load, "--command-property", "acks=all")
+    assert "20000 records sent" in printed.out
 
     def offsets(time: str) -> dict[int, int]:
         lines = java.ask("get-offsets", "--topic", topic, "--time", time).lines
@@ -103,8 +101,8 @@ def test_producer_performance_and_what_it_wrote(
 
     wanted = {"version": 1, "partitions": [{"topic": topic, "partition": 0, "offset": 1000}]}
     (tmp_path / "offsets.json").write_text(json.dumps(wanted))
-    told = java.ask("delete-records", "--offset-json-file", str(tmp_path / "offsets.json"))
-    assert f"partition: {topic}-0\tlow_watermark: 1000" in told.out
+    printed = java.ask("delete-records", "--offset-json-file", str(tmp_path / "offsets.json"))
+    assert f"partition: {topic}-0\tlow_watermark: 1000" in printed.out
     assert offsets("earliest") == {0: 1000, 1: 0}
 
 
@@ -119,15 +117,14 @@ def test_the_console_consumer_reads_a_partition_from_an_offset(java: Java, clust
     where = ("--topic", topic, "--partition", "1", "--offset", "45", "--max-messages", "5", "--timeout-ms", "20000")
     shown = JavaConsole.shown("print.partition", "print.offset", "print.headers", "print.key")
     for isolation in ("read_uncommitted", "read_committed"):
-        told = java.ask("console-consumer", *where, *shown, "--isolation-level", isolation)
-        assert told.lines == [
-            f"Partition:1\tOffset:{number}\ttrace:abc\tkey {number}\tvalue 1/{number}"
-            for number in range(45, 50)
+        printed = java.ask("console-consumer", *where, *shown, "--isolation-level", isolation)
+        assert printed.lines == [
+            f"Partition:1\tOffset:{number}\ttrace:abc\tkey {number}\tvalue 1/{number}" for number in range(45, 50)
         ]
 
 
 @pytest.mark.feature("TO-04", "TO-06", "TO-09", "AD-03", "AD-05", "AD-06", "PF-04", "PF-05", "PF-06", "MB-22")
-def test_what_the_tools_tell_of_the_cluster(java: Java, cluster: RunningCluster) -> None:
+def test_the_tools_describe_the_cluster(java: Java, cluster: RunningCluster) -> None:
     cluster_id = cluster.layout.cluster_id
     controllers = {node.id for node in cluster.layout.controllers}
     controller_address = f"127.0.0.1:{cluster.layout.controllers[0].port}"
@@ -137,14 +134,14 @@ def test_what_the_tools_tell_of_the_cluster(java: Java, cluster: RunningCluster)
         ("--bootstrap-server", cluster.bootstrap_servers),
         ("--bootstrap-controller", controller_address),
     ):
-        told = java.run("metadata-quorum", *address, "describe", "--status").out
-        assert re.search(rf"^ClusterId:\s+{re.escape(cluster_id)}$", told, re.MULTILINE)
-        assert re.search(rf"^LeaderId:\s+{leader}$", told, re.MULTILINE)
-        voters = re.search(r"^CurrentVoters:\s+(.*)$", told, re.MULTILINE)
+        printed = java.run("metadata-quorum", *address, "describe", "--status").out
+        assert re.search(rf"^ClusterId:\s+{re.escape(cluster_id)}$", printed, re.MULTILINE)
+        assert re.search(rf"^LeaderId:\s+{leader}$", printed, re.MULTILINE)
+        voters = re.search(r"^CurrentVoters:\s+(.*)$", printed, re.MULTILINE)
         assert voters is not None
         assert {voter["id"] for voter in json.loads(voters[1])} == controllers
-        told = java.run("features", *address, "describe").out
-        assert re.search(r"Feature: metadata.version\s.*FinalizedVersionLevel: 4.3-IV0", told)
+        printed = java.run("features", *address, "describe").out
+        assert re.search(r"Feature: metadata.version\s.*FinalizedVersionLevel: 4.3-IV0", printed)
 
     _head, *replicas = java.ask("metadata-quorum", "describe", "--replication").lines
     roles = {int(line.split()[0]): line.split()[-1] for line in replicas}
@@ -160,23 +157,21 @@ def test_what_the_tools_tell_of_the_cluster(java: Java, cluster: RunningCluster)
         [str(node.id), "127.0.0.1", str(node.port), f"rack-{node.id}", "unfenced", "broker"]
         for node in cluster.layout.brokers
     ]
-    told = java.run("cluster", "list-endpoints", "--bootstrap-controller", controller_address).out
-    assert len(re.findall(r"\bcontroller\b", told)) == len(controllers)
+    printed = java.run("cluster", "list-endpoints", "--bootstrap-controller", controller_address).out
+    assert len(re.findall(r"\bcontroller\b", printed)) == len(controllers)
 
-    told = java.ask("broker-api-versions").out
-    assert len(re.findall(r"\(id: [123] rack: rack-[123] isFenced: false\) -> \(", told)) == 3
-    assert "Produce(0): 0 to 13 [usable: 13]" in told
-    assert "Fetch(1): 4 to 18 [usable: 18]" in told
+    printed = java.ask("broker-api-versions").out
+    assert len(re.findall(r"\(id: [123] rack: rack-[123] isFenced: false\) -> \(", printed)) == 3
+    assert "Produce(0): 0 to 13 [usable: 13]" in printed
+    assert "Fetch(1): 4 to 18 [usable: 18]" in printed
 
 
 @pytest.mark.feature("TO-06", "TO-09", "AD-05", "MB-13")
-def test_kafka_leader_election_finds_the_preferred_leaders_leading(
-    java: Java, cluster: RunningCluster
-) -> None:
+def test_kafka_leader_election_finds_the_preferred_leaders_leading(java: Java, cluster: RunningCluster) -> None:
     topic = cluster.create_topic("elected")
     where = ("--election-type", "preferred", "--topic", topic, "--partition", "0")
-    told = java.ask("leader-election", *where).out
-    assert f"Valid replica already elected for partitions {topic}-0" in told
+    printed = java.ask("leader-election", *where).out
+    assert f"Valid replica already elected for partitions {topic}-0" in printed
     preferred = cluster.partitions(topic)[0].replicas[0]
     assert cluster.leader_of(topic, 0) == f"broker-{preferred}"
 
@@ -186,11 +181,11 @@ def test_kafka_storage_knows_our_directories(java: Java, cluster: RunningCluster
     node = cluster.layout.brokers[0]
     config = str(cluster.layout.config_file(node))
     # Kafka 5 will not read this key on brokers; 4.3 does, and so do we.
-    told = java.run("storage", "info", "-c", config, expected="default.replication.factor").out
-    assert f"Found log directory:\n  {cluster.layout.log_directory(node)}\n" in told
-    assert f"cluster.id={cluster.layout.cluster_id}, " in told
-    assert "node.id=1, version=1" in told
-    assert "problem" not in told
+    printed = java.run("storage", "info", "-c", config, expected="default.replication.factor").out
+    assert f"Found log directory:\n  {cluster.layout.log_directory(node)}\n" in printed
+    assert f"cluster.id={cluster.layout.cluster_id}, " in printed
+    assert "node.id=1, version=1" in printed
+    assert "problem" not in printed
 
 
 @pytest.mark.feature("PF-20", "TO-08", "MB-09")
@@ -204,7 +199,7 @@ def test_a_console_producer_makes_its_topic(java: Java, cluster: RunningCluster)
 
 @pytest.mark.feature("TO-08", "CG-13")
 def test_the_verifiable_producer_and_consumer_agree(java: Java, cluster: RunningCluster) -> None:
-    """Both tell each record as a line of JSON; what one had acknowledged the other read, each once and in order."""
+    """Both print each record as a line of JSON; the consumer read the acknowledged ones, each once and in order."""
     topic = cluster.create_topic("verified", partitions=2)
     sent = java.ask("verifiable-producer", "--topic", topic, "--max-messages", "500", "--acks", "-1")
     acked = [event for event in map(json.loads, sent.lines) if event["name"] == "producer_send_success"]
@@ -215,8 +210,8 @@ def test_the_verifiable_producer_and_consumer_agree(java: Java, cluster: Running
     events = [json.loads(line) for line in read.lines]
     records = [event for event in events if event["name"] == "record_data"]
     for partition in range(2):
-        told = [(event["offset"], event["value"]) for event in acked if event["partition"] == partition]
-        assert told == [(it["offset"], it["value"]) for it in records if it["partition"] == partition]
+        written = [(event["offset"], event["value"]) for event in acked if event["partition"] == partition]
+        assert written == [(it["offset"], it["value"]) for it in records if it["partition"] == partition]
     committed = [event for event in events if event["name"] == "offsets_committed"]
     assert committed
     assert all(event["success"] for event in committed)

@@ -145,14 +145,14 @@ def test_a_core_does_not_reach_outside(name: str) -> None:
         "from broker import node",
     ],
 )
-def test_what_reaches_outside_is_found(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imports_of_a_core_from_outside_are_found(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "core.py"
     path.write_text(source)
     monkeypatch.setattr("tests.house.test_cores.ROOT", tmp_path)
     assert violations(path)
 
 
-def test_what_computes_or_is_for_type_checkers_only_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pure_and_type_checking_imports_of_a_core_are_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "core.py"
     path.write_text(
         "from typing import TYPE_CHECKING\n"

@@ -31,7 +31,7 @@ def loaded_by(module: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_what_executors_do_imports_no_event_loop() -> None:
+def test_modules_of_executors_import_no_event_loop() -> None:
     pytest.importorskip("pyarrow")
     assert loaded_by(", ".join(SPARK_SIDE)) & NEVER == set()
 

@@ -38,10 +38,10 @@ def test_everything_installed_is_known_by_its_hash() -> None:
     assert entries
     for entry in entries:
         assert re.match(r"[a-z0-9._-]+==[^ ]+ \\\n +--hash=sha256:[0-9a-f]{64}", entry), entry
-    assert "://" not in LOCK, "where files come from is the business of whoever builds"
+    assert "://" not in LOCK, "the lock names no package host"
 
 
-def test_what_the_project_depends_on_is_in_the_list() -> None:
+def test_dependencies_of_the_project_are_locked() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wanted = [*project["project"]["dependencies"], *project["project"]["optional-dependencies"]["page"]]
     wanted += project["build-system"]["requires"]
@@ -61,6 +61,6 @@ def test_containers_can_write_to_their_volume_only_and_have_no_privilege() -> No
     assert re.search(r"^USER barnabas$", DOCKERFILE, re.MULTILINE)
 
 
-def test_what_ends_by_itself_is_started_again() -> None:
+def test_services_are_restarted() -> None:
     for name in ("x-node", "prometheus", "grafana"):
         assert re.search(r"^ +restart: unless-stopped$", service(name), re.MULTILINE), name

@@ -23,7 +23,7 @@ MOST_IN_A_POLL = 10
 
 
 class FakeLibrary:
-    """Of clients of one fake."""
+    """Library of clients that share one fake."""
 
     name = "fake"
 
@@ -97,11 +97,11 @@ class FakeClient:
         if self._settings.transactional_id is not None:
             assert txn is not None, "a transactional producer sends outside of a transaction"
             if not self._kafka.lies_now("zombies-append"):
-                self._of(txn)
+                self._producer(txn)
         return self._kafka.append(place, key, value, txn)
 
-    def _of(self, txn: Txn) -> Producer:
-        """Of this client, if it is not fenced and its transaction is open."""
+    def _producer(self, txn: Txn) -> Producer:
+        """Fails if this client is fenced or its transaction is not open."""
         assert self._settings.transactional_id is not None
         producer = self._kafka.producers.setdefault(self._settings.transactional_id, Producer())
         if txn.session != producer.session:
@@ -125,7 +125,7 @@ class FakeClient:
         assert txn is not None
 
         def effect() -> None:
-            self._of(txn)
+            self._producer(txn)
             self._check_generation(member, generation)
             txn.offsets.update({(self._group, place): offset for place, offset in offsets.items()})
 
@@ -148,7 +148,7 @@ class FakeClient:
             if txn.session == 0 or (state == "committed" and self._kafka.lies_now("zombies-commit")):
                 self._kafka.end(self._kafka.producers[id_], txn, state)
             else:
-                self._kafka.end(self._of(txn), txn, state)
+                self._kafka.end(self._producer(txn), txn, state)
 
         await self._kafka.call(effect)
 
@@ -254,7 +254,7 @@ class FakeClient:
         identity = self._settings.group_instance_id or self._name
         known = group.members.get(identity)
         if known is None or self._member is None:
-            # Who was forgotten comes again; a static member takes the place of its former life.
+            # A member that was removed joins again; a static member takes over from its predecessor.
             self._member = Member(self._name, self._settings.group_instance_id, self._topics, 0)
             group.members[identity] = self._member
             if known is None:
@@ -267,15 +267,15 @@ class FakeClient:
 
     def _follow(self, group: Group, identity: str) -> None:
         if self._positions:
-            self._tell("revoked", list(self._positions), self._generation)
+            self._report("revoked", list(self._positions), self._generation)
         self._generation = group.generation
         owned = [place for place, owner in group.owners.items() if owner == identity]
         if self._kafka.lies_now("two-owners"):
             owned = list(group.owners)
         self._positions = dict.fromkeys(owned)
-        self._tell("assigned", owned, self._generation)
+        self._report("assigned", owned, self._generation)
 
-    def _tell(self, kind: str, places: Sequence[Place], generation: int) -> None:
+    def _report(self, kind: str, places: Sequence[Place], generation: int) -> None:
         now_ns = int(trio.current_time() * 1e9)
         rebalance = {"kind": kind, "places": [[*place] for place in places], "generation": generation, "t_ns": now_ns}
         self._rebalances.append(rebalance)
@@ -306,7 +306,7 @@ class FakeClient:
 
 
 class FakeWorld:
-    """As much of a cluster as the runner asks for. Once all was mended, nothing times out any more."""
+    """The part of a cluster that the runner needs. After the last repair nothing times out."""
 
     name = "fake"
     bootstrap_servers = "fake:1"
@@ -343,11 +343,11 @@ class _Mender:
         self._kafka = kafka
         self._timeouts = timeouts
 
-    async def run(self, tell: Any) -> None:
+    async def run(self, report: Any) -> None:
         self._kafka.timeouts = self._timeouts
         await trio.sleep_forever()
 
-    async def undo(self, tell: Any) -> None:
+    async def undo(self, report: Any) -> None:
         await trio.lowlevel.checkpoint()
         self._kafka.timeouts = 0.0
 
@@ -355,7 +355,7 @@ class _Mender:
 def run_over(
     kafka: FakeKafka, workload: Workload, directory: Path, *, processes: int, seconds: float = 5.0, seed: int = 1
 ) -> History:
-    """The real runner over it, to the end of the final phase."""
+    """Runs the real runner over the fake until the final phase is over."""
     mender = _Mender(kafka, kafka.timeouts)
     kafka.timeouts = 0.0
     options = RunOptions(seconds, rate=100.0, concurrency=processes, quiet_seconds=3.0)

@@ -1,7 +1,7 @@
-"""An honest Kafka in memory, with transactions and groups, that can be told to lie.
+"""An honest Kafka in memory, with transactions and groups, that lies on request.
 
-Time is trio's (use an autojumping clock). Calls may time out, and what they asked for is then done, not done, or done
-later: everything that a real cluster may do to a client, and, with a lie, what it must not.
+Time is trio's (use an autojumping clock). Calls may time out; their effect then happens, does not
+happen, or happens later. A real cluster may do all of this to a client; it must not do what a lie does.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Entry:
 
 @dataclass
 class Producer:
-    """What the coordinator knows of a transactional id."""
+    """State of a transactional id at its coordinator."""
 
     session: int = 0
     txn: Txn | None = None
@@ -94,8 +94,7 @@ class FakeKafka:
         self.random = random.Random(seed)
         self.timeouts = timeouts
         self.lies = dict(lies or {})
-        self.told = 0
-        """Lies so far."""
+        self.lies_so_far = 0
         self.topics: dict[str, Topic] = {}
         self.logs: dict[Place, list[Entry]] = {}
         self.producers: dict[str, Producer] = {}
@@ -106,7 +105,7 @@ class FakeKafka:
 
     def lies_now(self, kind: str) -> bool:
         lies = kind in self.lies and self.random.random() < self.lies[kind]
-        self.told += lies
+        self.lies_so_far += lies
         return lies
 
     async def call(self, effect: Callable[[], T], *, reads: bool = False) -> T:
@@ -125,7 +124,7 @@ class FakeKafka:
         return result
 
     def settle(self) -> None:
-        """What is due by now."""
+        """Applies delayed effects that are due."""
         now_s = trio.current_time()
         due = [effect for when, effect in self._late if when <= now_s]
         self._late = [(when, effect) for when, effect in self._late if when > now_s]
@@ -133,7 +132,7 @@ class FakeKafka:
             try:
                 effect()
             except ClientError:
-                pass  # there is nobody to hear of it
+                pass  # its caller has given up waiting
         for producer in self.producers.values():
             if producer.txn and producer.txn.began_s + TRANSACTION_S < now_s:
                 self.end(producer, producer.txn, "aborted")

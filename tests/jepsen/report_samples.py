@@ -1,6 +1,6 @@
 """Run directories for the tests of reports, as a run would leave them: a queue workload under faults, from a seed.
 
-Nothing here breaks or checks anything: the story is told straight into the files, with anomalies where asked for.
+Nothing here breaks or checks anything: the story is written straight into the files, with the anomalies asked for.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SHOWN = ("lost-write", "duplicate", "inconsistent-offsets", "G1a")
 
 @dataclass
 class Sample:
-    """What is told. `write` puts it into a directory."""
+    """A run to be written by `write` into a directory."""
 
     seconds: float = 120.0
     rate: float = 80.0
@@ -44,7 +44,7 @@ class Sample:
         chance = Random(self.seed)
         directory.mkdir(parents=True, exist_ok=True)
         faults = list(self._faults(chance))
-        self._tell(chance, faults)
+        self._play(chance, faults)
         for name, lines in (("history.jsonl", self._lines), ("views.jsonl", self._views(chance, faults))):
             with open(directory / name, "w", encoding="utf-8") as file:
                 file.writelines(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
@@ -84,7 +84,7 @@ class Sample:
             yield KINDS[n % len(KINDS)], NODES[chance.randrange(6)], t_s, t_s + 3 + chance.random() * 5
             t_s, n = t_s + self.faults_every_s, n + 1
 
-    def _tell(self, chance: Random, faults: Sequence[tuple[str, str, float, float]]) -> None:
+    def _play(self, chance: Random, faults: Sequence[tuple[str, str, float, float]]) -> None:
         """Invocations and completions in the order of time; what the log holds is decided at completions."""
         moments: list[tuple[float, int, dict[str, Any]]] = []
         free = [0.0] * self.processes

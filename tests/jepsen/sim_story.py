@@ -21,8 +21,8 @@ EVERYTHING = ("kill", "pause", "cut", "link", "clock", "power", "kill-at")
 async def run(cluster: SimCluster, directory: Path) -> None:
     """Two producers write while the nodes of one partition suffer."""
     recorder = Recorder(directory, {"name": "story", "world": cluster.name})
-    cluster.on_broken = lambda told: recorder.write(
-        NEMESIS, "info", "broken-promise", told, t_ns=cluster.now_ns(), wall_ms=cluster.wall_ms()
+    cluster.on_broken = lambda message: recorder.write(
+        NEMESIS, "info", "broken-promise", message, t_ns=cluster.now_ns(), wall_ms=cluster.wall_ms()
     )
     async with Admin(bootstrap_servers=cluster.bootstrap_servers, world=cluster.world("client-9")) as admin:
         await admin.create_topics([NewTopic("t", num_partitions=1, replication_factor=3)])

@@ -141,7 +141,7 @@ def loses(before: Scene, after: Scene, *, f: str = "power", place: Place, isr: t
 
 
 @pytest.mark.parametrize("name", OF_A_PARTITION)
-def test_what_the_last_one_in_sync_lost(name: str) -> None:
+def test_losses_of_the_last_in_sync_replica_are_legal(name: str) -> None:
     checker, before, after, place, anomalies = OF_A_PARTITION[name]
     verdict = loses(before, after, place=place).judged_by(checker)
     assert legal(verdict) >= anomalies and not bugs(verdict), verdict.findings
@@ -150,7 +150,7 @@ def test_what_the_last_one_in_sync_lost(name: str) -> None:
 
 @pytest.mark.parametrize("how", ["a kill", "another in sync", "another partition"])
 @pytest.mark.parametrize("name", OF_A_PARTITION)
-def test_what_must_not_be_lost(name: str, how: str) -> None:
+def test_other_losses_are_bugs(name: str, how: str) -> None:
     checker, before, after, place, anomalies = OF_A_PARTITION[name]
     more: dict[str, dict[str, Any]] = {
         "a kill": {"f": "kill", "place": place},
@@ -159,13 +159,13 @@ def test_what_must_not_be_lost(name: str, how: str) -> None:
     }
     found = bugs(loses(before, after, **more[how]).judged_by(checker))
     if how == "another partition":
-        # What comes of several is excused by the loss of any.
+        # An anomaly over several partitions is excused if any of them lost records.
         anomalies = anomalies - {"total-changed", "lost-output"}
     assert found >= anomalies
 
 
 @pytest.mark.parametrize("name", OF_A_PARTITION)
-def test_what_was_acknowledged_after_the_loss(name: str) -> None:
+def test_records_acknowledged_after_the_loss_must_survive(name: str) -> None:
     checker, before, after, place, _ = OF_A_PARTITION[name]
 
     def nothing(_story: Story) -> None:
@@ -179,7 +179,7 @@ def test_what_was_acknowledged_after_the_loss(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OF_A_GROUP)
-def test_what_a_coordinator_lost_with_its_partition(name: str) -> None:
+def test_losses_of_a_coordinator_with_its_partition(name: str) -> None:
     checker, before, after, anomalies = OF_A_GROUP[name]
     story = loses(before, after, place=Place("nobody-writes-here", 7), isr=(1, 2))
     assert bugs(story.judged_by(checker)) == anomalies
@@ -208,7 +208,7 @@ def test_the_order_of_sends_to_a_log_that_was_cut() -> None:
     assert sends([1, 2]) == {("nonmonotonic-send", False), ("reordered-send", False)}
 
 
-def test_what_a_simulation_says_of_kept_records_beyond_the_budget(tmp_path: Path) -> None:
+def test_broken_promises_of_a_simulation_beyond_the_budget(tmp_path: Path) -> None:
     def judged(*broken: str, beyond_budget: bool) -> tuple[str, int]:
         story = KeyStory(workload="set", beyond_budget=beyond_budget, options={})
         (tmp_path / "promises.json").write_text(json.dumps({"broken": broken, "kept": 1}))

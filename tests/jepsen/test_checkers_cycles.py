@@ -83,7 +83,7 @@ def test_a_log_that_keeps_its_promises_has_no_cycle_of_reads(seed: int) -> None:
     assert [Cycles(order).check(history).valid for order in orders] == ["true"] * 3
 
 
-def test_the_way_around_a_cycle_in_time_is_told() -> None:
+def test_a_realtime_cycle_is_described_edge_by_edge() -> None:
     story = Story()
     story.poll(1, {0: [(0, 1)]})
     story.send(2, 2, 1, 0)

@@ -96,7 +96,7 @@ class Spoiler:
         return self.chance.choice(found)
 
     def new_offset(self, key: int) -> int:
-        """Behind everything."""
+        """An offset after all others."""
         offsets = [each.offset for each in self.sends("ok", "fail", "info") if each.key == key]
         return max([*offsets, *(record[0] for each in self.polls("ok", "fail", "info") for record in each.records)]) + 5
 
@@ -184,7 +184,7 @@ def int_nonmonotonic_poll(spoiler: Spoiler) -> None:
 
 
 def successive_reads(spoiler: Spoiler) -> tuple[Poll, Poll]:
-    """Of the final reader, who is assigned everything."""
+    """Two polls of the same partition in a row by the final reader, which is assigned everything."""
     last = spoiler.operations[-1].process
     reads = [each for each in spoiler.polls("ok") if each.operation.process == last and each.records]
     pairs = [
@@ -246,11 +246,9 @@ def read_before_it_was_sent(spoiler: Spoiler) -> None:
 
 
 def noted_ranges(spoiler: Spoiler) -> list[tuple[int, list[int]]]:
-    """(line, range) of all that was told of epochs; ranges are changed in place."""
+    """(line, range) of all leader epochs that were recorded; ranges are changed in place."""
     return [
-        (operation.i, range_)
-        for operation in spoiler.operations
-        for range_ in operation.note.get("read_epochs", ())
+        (operation.i, range_) for operation in spoiler.operations for range_ in operation.note.get("read_epochs", ())
     ]
 
 
@@ -265,7 +263,7 @@ def two_epochs(spoiler: Spoiler) -> None:
 
 
 def epochs_went_back(spoiler: Spoiler) -> None:
-    """Of one key everybody is told of another epoch at one place in the middle, the same one."""
+    """Replaces one epoch in the middle of a key by a lower one, for every reader."""
     ranges = noted_ranges(spoiler)
     key = spoiler.choose(ranges)[1][0]
     mine = [range_ for _, range_ in ranges if range_[0] == key]
@@ -317,5 +315,5 @@ def test_one_broken_promise_is_found(name: str, seed: int) -> None:
     verdict = judged(spoiler.operations)
     assert verdict.valid == "false"
     found = {finding.anomaly for finding in verdict.findings if not finding.legal}
-    # A cycle that needs no order of time is told of without it.
+    # A cycle that needs no realtime edge is reported without the suffix.
     assert found & {name, name.removesuffix("-realtime")}

@@ -1,5 +1,4 @@
-"""What nodes say of themselves and what groups are told, at length and in good order: nothing is found. One thing in it
-that cannot be is found by its name."""
+"""Long, correct reports of nodes and groups yield no finding; one planted contradiction is found by its name."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ class Life:
     def replicate(self) -> None:
         for broker in BROKERS:
             self.ends[broker] = self.end
-            # A follower hears of it with its next fetch.
+            # A follower learns it with its next fetch.
             self.marks[broker] = self.chance.randint(self.marks[broker], self.end)
         self.marks[self.leader] = self.end
 
@@ -75,14 +74,14 @@ class Life:
 
     def commit(self) -> None:
         self.committed = self.chance.randint(self.committed, self.end)
-        self.tell_commit(self.committed)
+        self.report_commit(self.committed)
 
-    def tell_commit(self, offset: int) -> None:
+    def report_commit(self, offset: int) -> None:
         note = {"committed": {"0": offset}, "group": "g", "generation": self.generation}
         self.story.poll(self.member, {}, **note)
 
     def rebalance(self) -> None:
-        """The next owner has not heard of the last commits of the one before."""
+        """The next owner does not know the last commits of the previous one."""
         self.generation += 1
         self.member += 1
         self.committed = self.chance.randint(0, self.committed)
@@ -122,7 +121,7 @@ class Life:
         self.committed = self.end
         self.commit()
         self.member += self.chance.randrange(2)
-        self.tell_commit(self.chance.randrange(self.committed))
+        self.report_commit(self.chance.randrange(self.committed))
 
     def budget(self) -> None:
         self.restart()

@@ -49,7 +49,7 @@ def test_a_shortest_cycle_is_found_if_there_is_one(found: list[tuple[int, int]],
     assert min(map(len, cycles), default=0) == shortest_by_trying(found)
 
 
-def test_what_surely_lies_on_no_cycle_is_left_out() -> None:
+def test_nodes_that_lie_on_no_cycle_are_left_out() -> None:
     chain = [(node, node + 1) for node in range(1_000)]
     times = np.arange(1_001)
     assert len(that_may_cycle(edges_of(chain), times)) == 0
@@ -65,7 +65,7 @@ def test_codes_of_pairs_are_equal_and_ordered_as_the_pairs(found: list[tuple[int
         assert [code < other for other in codes] == [one < other for other in found]
 
 
-def test_the_largest_so_far_begins_anew_with_each_run() -> None:
+def test_the_running_maximum_restarts_with_each_run() -> None:
     keys, values = np.array([1, 1, 1, 4, 4]), np.array([3, 9, 2, -5, -6])
     assert running_max_in_runs(starts_of_runs(keys), values).tolist() == [3, 9, 9, -5, -5]
     assert first_in(np.array([2, 5]), np.array([5, 3, 2])).tolist() == [1, -1, 0]
@@ -139,7 +139,7 @@ def register() -> Linearizability[int]:
     return Linearizability(Register(), ("read", "write"), lambda f, asked: "x")
 
 
-def test_a_stale_read_is_told_with_what_can_come_next() -> None:
+def test_a_stale_read_is_described_with_the_possible_next_values() -> None:
     story = Story()
     story.done(0, "write", 1)
     story.invoke(1, "read", None)
@@ -151,7 +151,7 @@ def test_a_stale_read_is_told_with_what_can_come_next() -> None:
     assert finding.operations == [1, 3] and "read None gave 0" in finding.description
 
 
-def test_what_nobody_knows_about_may_take_place_late_or_never() -> None:
+def test_an_unknown_write_may_take_effect_late_or_never() -> None:
     story = Story()
     story.done(0, "write", 1, "info")
     for value in (0, 1, 1):
@@ -164,7 +164,7 @@ def test_what_nobody_knows_about_may_take_place_late_or_never() -> None:
     assert register().check(story.history()).valid == "false"
 
 
-def test_what_surely_failed_did_not_take_place() -> None:
+def test_a_failed_write_has_no_effect() -> None:
     story = Story()
     story.done(0, "write", 1, "fail")
     story.invoke(1, "read", None)
@@ -172,7 +172,7 @@ def test_what_surely_failed_did_not_take_place() -> None:
     assert register().check(story.history()).valid == "false"
 
 
-def test_whoever_runs_out_of_steps_says_unknown() -> None:
+def test_a_search_out_of_steps_returns_unknown() -> None:
     calls = [Call("write", value, None, True, 0, 100, value) for value in range(12)]
     calls.append(Call("read", None, 99, True, 200, 201, 99))
     searched = search(calls, Register(), 0, 500)

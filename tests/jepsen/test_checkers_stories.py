@@ -55,7 +55,7 @@ def test_an_offset_with_two_values() -> None:
     assert finding.where == "t0-1" and finding.operations == [1, 3, 5, 7]
 
 
-def test_an_unknown_send_may_have_been_told_an_offset_that_another_has() -> None:
+def test_an_unknown_send_may_hold_an_offset_that_another_has() -> None:
     story = Story()
     story.send(0, 1, 7, 0, "info")
     story.send(1, 1, 8, 0)
@@ -80,7 +80,7 @@ def test_a_value_twice_is_legal_without_idempotence() -> None:
 # ---- loss
 
 
-def test_what_was_acknowledged_and_overtaken_is_lost() -> None:
+def test_an_acknowledged_record_that_readers_skip_is_lost() -> None:
     story = Story()
     story.send(0, 0, 1, 0)
     story.send(0, 0, 2, 1)
@@ -125,7 +125,7 @@ def test_a_whole_transaction_of_which_nobody_knows_may_be_gone() -> None:
     assert bugs(story) == set()
 
 
-def test_who_reads_anything_does_not_prove_the_rest_of_a_transaction() -> None:
+def test_an_uncommitted_read_does_not_prove_the_rest_of_a_transaction() -> None:
     story = Story(**UNCOMMITTED)
     story.txn(1, [sent(0, 2, None), sent(2, 5, None)], "info")
     reads_all(story, {2: [(0, 5)]})
@@ -134,7 +134,7 @@ def test_who_reads_anything_does_not_prove_the_rest_of_a_transaction() -> None:
     assert bugs(story) == set()
 
 
-def test_what_was_never_completed_and_read_in_part_must_be_there_as_a_whole() -> None:
+def test_an_incomplete_transaction_read_in_part_must_be_there_as_a_whole() -> None:
     story = Story()
     story.invoke(1, "txn", [["send", 0, 2], ["send", 2, 5]])
     story.send(0, 4, 1, 0)
@@ -142,7 +142,7 @@ def test_what_was_never_completed_and_read_in_part_must_be_there_as_a_whole() ->
     assert bugs(story) == {"unseen"}
 
 
-def test_what_failed_once_and_was_sent_again_is_no_aborted_read() -> None:
+def test_a_failed_value_that_was_sent_again_is_no_aborted_read() -> None:
     story = Story()
     story.send(0, 0, 1, None, "fail")
     story.send(0, 0, 1, 0)
@@ -150,7 +150,7 @@ def test_what_failed_once_and_was_sent_again_is_no_aborted_read() -> None:
     assert bugs(story) == set()
 
 
-def test_what_was_acknowledged_when_it_was_sent_again_is_lost_all_the_same() -> None:
+def test_a_failed_value_acknowledged_on_its_second_send_must_not_be_lost() -> None:
     story = Story()
     story.send(0, 0, 1, None, "fail")
     story.send(0, 0, 1, 0)
@@ -158,7 +158,7 @@ def test_what_was_acknowledged_when_it_was_sent_again_is_lost_all_the_same() -> 
     assert bugs(story) == {"unseen"}
 
 
-def test_what_was_acknowledged_at_the_end_and_never_polled_is_unseen() -> None:
+def test_a_last_record_that_is_never_polled_is_unseen() -> None:
     story = Story()
     story.send(0, 0, 1, 0)
     story.send(0, 0, 2, None)
@@ -166,7 +166,7 @@ def test_what_was_acknowledged_at_the_end_and_never_polled_is_unseen() -> None:
     assert bugs(story) == {"unseen"}
 
 
-def test_what_only_a_failed_operation_polled_was_seen() -> None:
+def test_a_record_polled_by_a_failed_operation_was_seen() -> None:
     story = Story()
     story.send(0, 0, 1, 0)
     story.poll(1, {0: [(0, 1)]}, "fail")
@@ -218,7 +218,7 @@ def test_a_broker_that_was_whole_again_has_lost_nothing() -> None:
     assert "unseen" in bugs(lost_after(("broker-1", "broker-2", "broker-3"), [1, 2, 3], seen_whole_again=True))
 
 
-def test_what_was_acknowledged_after_the_budget_was_spent_must_be_there() -> None:
+def test_records_acknowledged_after_the_budget_was_spent_must_be_there() -> None:
     story = lost_after(("broker-1", "broker-2"), [1, 2])
     story.wait(60.0)
     story.send(0, 0, 2, 5)
@@ -324,7 +324,7 @@ def test_a_process_that_goes_back() -> None:
     assert bugs(story) == {"nonmonotonic-poll"}
 
 
-def test_who_subscribes_may_be_moved() -> None:
+def test_a_subscribed_consumer_may_be_moved() -> None:
     story = three(Story())
     story.assign(1, [0], "subscribe")
     story.poll(1, {0: [(0, 1)]})
@@ -364,7 +364,7 @@ def test_an_assignment_keeps_the_positions_of_the_keys_that_it_keeps() -> None:
     assert again(lambda story: story.assign(1, [0], "subscribe")) == set()
 
 
-def test_what_a_failed_operation_polled_is_polled_again() -> None:
+def test_records_polled_by_a_failed_operation_are_polled_again() -> None:
     story = three(Story())
     story.assign(1, [0])
     story.poll(1, {0: [(0, 1)]})
@@ -618,7 +618,7 @@ def test_an_acknowledged_record_whose_place_another_epoch_has() -> None:
     assert bugs(story) >= {"acked-in-other-epoch", "lost-write"}
 
 
-def test_an_old_leader_that_took_a_record_by_what_readers_were_told_of_it() -> None:
+def test_an_old_leader_that_took_a_record_by_the_epochs_readers_saw() -> None:
     def sent_in(first: int, second: int) -> Story:
         story = Story()
         story.send(0, 0, 1, 1)
@@ -631,7 +631,7 @@ def test_an_old_leader_that_took_a_record_by_what_readers_were_told_of_it() -> N
     assert "stale-epoch-accept" not in bugs(sent_in(5, 5))
 
 
-def test_what_two_epochs_have_when_everybody_in_sync_had_lost_something() -> None:
+def test_epochs_may_overlap_after_every_in_sync_replica_lost_records() -> None:
     def cut(isr: list[int]) -> Story:
         story = Story()
         story.look([["broker-1", "t0", 0, 5, 9, 3, 1, isr]])
@@ -669,9 +669,9 @@ def test_a_deposed_leader_whose_high_watermark_moves() -> None:
 
     assert bugs(watermarks(5, 7)) == {"stale-epoch-accept"}
     assert bugs(watermarks(5, 5)) == set()
-    # What the newer leader had when it began: a follower's word of it may have been long on its way.
+    # The newer leader had this offset when it began; a follower's report of it may arrive much later.
     assert bugs(watermarks(5, 6)) == set()
-    # By the first look it may have moved before the other one led.
+    # It may have moved before the other one led.
     assert bugs(watermarks(7, 7)) == set()
 
 
@@ -763,7 +763,7 @@ def test_a_group_may_stand_where_it_stood_before_when_everybody_in_sync_had_lost
         story.poll(2, {}, committed_seen={"0": 5}, group="g", settled=True)
         return story
 
-    # Nobody looks at the coordinators' partitions: the nemesis has spared them, unless it was told not to.
+    # Nobody watches the coordinators' partitions: the nemesis spares them, unless beyond_budget is set.
     assert bugs(forgotten()) == {"commit-regress"}
     assert bugs(forgotten(beyond_budget=True)) == set()
 
@@ -811,7 +811,7 @@ def test_a_cluster_that_never_took_a_write_again_kept_its_clients_waiting(outcom
     assert bugs(ends_in(outcome, 4.0, budgets={"any": 5})) == set()
 
 
-def test_whoever_asks_for_nothing_any_more_does_not_wait() -> None:
+def test_a_client_that_ended_does_not_wait() -> None:
     story = waits(0.1, budgets={"any": 5})
     story.wait(60.0)
     story.poll(1, {})
@@ -836,7 +836,7 @@ def test_lag_is_the_age_of_what_a_reader_had_not_seen() -> None:
     story.poll(1, {0: [(1, 2)]})
     figures = judged(story).figures["lag"]
     assert figures["worst"]["seconds"] == pytest.approx(3.0, abs=0.1) and figures["worst"]["place"] == "t0-0"
-    # Whoever had something else to read meanwhile does not lag.
+    # A consumer with another assignment does not lag.
     story.assign(1, [2])
     story.send(0, 0, 3, 2)
     story.wait(60.0)
@@ -845,8 +845,8 @@ def test_lag_is_the_age_of_what_a_reader_had_not_seen() -> None:
     assert judged(story).figures["lag"]["worst"]["seconds"] == figures["worst"]["seconds"]
 
 
-def test_whoever_reads_from_the_beginning_is_not_behind() -> None:
-    """A run of two minutes told of a lag of 126 s: that of its last readings, which take several polls."""
+def test_a_consumer_that_reads_from_the_beginning_does_not_lag() -> None:
+    """A run of two minutes reported a lag of 126 s: that of its last reads, which take several polls."""
     story = Story()
     for offset in range(3):
         story.send(0, 0, offset + 1, offset)
@@ -866,7 +866,7 @@ def test_whoever_reads_from_the_beginning_is_not_behind() -> None:
 # ---- the table
 
 
-def test_what_is_legal_stands_in_one_table() -> None:
+def test_one_table_lists_legal_anomalies() -> None:
     safe = Conditions()
     assert legal(safe) == {"int-send-skip", "G0", "G0-process", "G0-realtime", "G-single", "G2"}
     assert legal(safe._replace(via="subscribe")) - legal(safe) == {"poll-skip", "nonmonotonic-poll"}

@@ -1,8 +1,8 @@
-"""Whoever is told to end while runs of its own are under way ends them first, and they keep what they recorded.
+"""A command that is interrupted first ends its runs, and they keep their recordings.
 
 `suite`, `shrink` and `plants` do their runs as processes. SIGTERM ended the suite alone, and its runs went on with six
-nodes each; Ctrl-C killed the run of `plants`, whose directory went while its nodes were still looked for in there, and
-so some of them stayed.
+nodes each. Ctrl-C killed the run of `plants`: its directory was deleted while the search for its nodes still read it,
+so some nodes stayed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ PATIENCE_SECONDS = 60.0
 
 @pytest.mark.feature("FI-12")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_suite_that_is_told_to_end_ends_its_run_which_is_judged(number: signal.Signals, tmp_path: Path) -> None:
+def test_an_interrupted_suite_ends_its_run_which_is_judged(number: signal.Signals, tmp_path: Path) -> None:
     program = [sys.executable, "-c", SUITE, str(tmp_path)]
     suite = subprocess.Popen(program, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     histories = "*/*/history.jsonl"
@@ -63,7 +63,7 @@ def test_a_suite_that_is_told_to_end_ends_its_run_which_is_judged(number: signal
     assert (directory / "verdict.json").stat().st_size and (directory / "report.html").stat().st_size
 
 
-def test_all_that_run_are_told_and_nothing_begins_any_more(tmp_path: Path) -> None:
+def test_all_children_are_interrupted_and_none_starts_afterwards(tmp_path: Path) -> None:
     children = Children()
     programs = [
         [sys.executable, "-c", STUBBORN.format(ready=str(tmp_path / str(patience)), patience=patience)]
@@ -74,7 +74,7 @@ def test_all_that_run_are_told_and_nothing_begins_any_more(tmp_path: Path) -> No
         eventually(lambda: all((tmp_path / name).exists() for name in ("1", "2")), PATIENCE_SECONDS)
         children.interrupt()
         assert quick.result().stdout == "kept\n"
-        assert not slow.done(), "it has not heard the second one"
+        assert not slow.done(), "it ignores the first signal"
         children.interrupt()
         assert slow.result().stdout == "kept\n"
     with pytest.raises(Interrupted):
@@ -87,7 +87,7 @@ def test_a_child_that_takes_too_long_is_killed(tmp_path: Path) -> None:
         Children().run(program, 0.5)
 
 
-def test_what_a_signal_did_before_it_does_again() -> None:
+def test_the_previous_signal_handler_is_restored() -> None:
     children = Children()
     before = signal.getsignal(signal.SIGTERM)
     with children.ended_by_signals():
@@ -107,8 +107,8 @@ def test_a_run_that_was_cut_short_has_found_nothing_unless_it_says_so() -> None:
     assert tally.exit_code == ANOMALY and len(tally.cut_short) == len(tally.failed) == 1
 
 
-def test_a_command_that_is_told_to_end_has_not_run(tmp_path: Path) -> None:
-    """Of a scenario nothing is judged before its end; the exit codes are 0, 1 and 2, and there is a last line."""
+def test_an_interrupted_command_exits_with_could_not_run(tmp_path: Path) -> None:
+    """A scenario is judged only at its end; the exit codes are 0, 1 and 2, and there is a last line."""
     program = [sys.executable, "jepsen-style", "scenario", "crash-at-every-write"]
     with (tmp_path / "said").open("w") as said:
         scenario = subprocess.Popen(program, cwd=ROOT, stdout=said, stderr=subprocess.STDOUT)

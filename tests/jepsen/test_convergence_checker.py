@@ -22,7 +22,7 @@ WHOLE: dict[str, tuple[int, int, tuple[int, ...]]] = {f"broker-{each}": (2, 5, (
 def judged(
     directory: Path, minds: dict[str, tuple[int, int, tuple[int, ...]]], *, seconds: float, state: str = "running"
 ) -> Verdict:
-    """The last look is so many seconds after everything was mended; `minds`: leader, epoch and ISR by each node."""
+    """The last view is `seconds` after the final repair; `minds`: leader, epoch and ISR by each node."""
     recorder = Recorder(directory, {"name": "story"})
     value: dict[str, Any] = {"number": 0, "kind": "all", "targets": []}
     for kind in ("invoke", "info"):
@@ -40,7 +40,7 @@ def test_a_whole_cluster_is_fine(tmp_path: Path) -> None:
 
 @pytest.mark.feature("FI-11")
 @pytest.mark.parametrize("mind", [(3, 4, (1, 2, 3)), (2, 5, (1, 2))], ids=["another leader", "a small ISR"])
-def test_who_does_not_come_round_is_found(tmp_path: Path, mind: tuple[int, int, tuple[int, ...]]) -> None:
+def test_a_node_that_does_not_converge_is_found(tmp_path: Path, mind: tuple[int, int, tuple[int, ...]]) -> None:
     verdict = judged(tmp_path / "run", WHOLE | {"broker-3": mind}, seconds=20)
     assert verdict.valid == "false"
     assert [finding.anomaly for finding in verdict.findings] == ["not-whole"]

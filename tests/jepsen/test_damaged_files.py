@@ -48,7 +48,7 @@ def test_bits_are_flipped_above_the_recovery_point_only(node: Path) -> None:
 
 @pytest.mark.feature("FI-03")
 @pytest.mark.parametrize("left", [bytes(100), b"\x7f" * 100, bytes(8) + b"\x7f" * 92], ids=["zeros", "noise", "a size"])
-def test_what_damage_has_left_is_damaged_again_and_what_is_durable_spared(node: Path, left: bytes) -> None:
+def test_bytes_after_earlier_damage_are_damaged_again_and_durable_bytes_spared(node: Path, left: bytes) -> None:
     path = node / "t-0" / NEW
     path.write_bytes(batch(2) + left)
     [damaged] = damage_files(node, Damage("flip", "t-0/*.log", probability=1.0), random.Random(1))

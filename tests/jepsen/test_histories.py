@@ -58,7 +58,7 @@ def a_story() -> Story:
     return story
 
 
-def test_what_was_recorded_is_loaded(tmp_path: Path) -> None:
+def test_a_recorded_history_is_loaded(tmp_path: Path) -> None:
     story = a_story()
     history = History.load(record(tmp_path / "run", story))
     assert list(history) == story.operations
@@ -115,7 +115,7 @@ def test_a_full_disk_ends_the_run_and_keeps_what_was_written() -> None:
     assert recorder.operations == 0
 
 
-def test_what_is_known_late_is_amended(tmp_path: Path) -> None:
+def test_facts_known_late_are_amended(tmp_path: Path) -> None:
     directory = record(tmp_path / "run", a_story())
     recorder = Recorder(tmp_path / "other", RUN)
     recorder.amend(cannot={"power": "no root"})
@@ -141,7 +141,7 @@ def test_what_is_known_late_is_amended(tmp_path: Path) -> None:
         (b'{"i":11,"process":9},{"i":12,"process":9}\n', "line 12 is no JSON"),
     ],
 )
-def test_a_bad_line_is_told_by_its_number(tmp_path: Path, line: bytes, message: str) -> None:
+def test_an_error_names_the_number_of_a_bad_line(tmp_path: Path, line: bytes, message: str) -> None:
     directory = record(tmp_path / "run", a_story())
     with open(directory / "history.jsonl", "ab") as file:
         file.write(line)
@@ -224,7 +224,7 @@ def test_check_of_what_is_no_run_is_one_line(tmp_path: Path) -> None:
         ("set", "read", {"parts": [["t", 0, 0, 1, [[0, 1], None]]]}),
     ],
 )
-def test_what_no_workload_records_is_one_line(tmp_path: Path, workload: str, f: str, value: object) -> None:
+def test_a_malformed_operation_is_an_error_of_one_line(tmp_path: Path, workload: str, f: str, value: object) -> None:
     story = Story(workload=workload)
     story.invoke(0, f, {"isolation": "read_committed", "final": True})
     story.line(0, "ok", f, value)

@@ -113,7 +113,7 @@ def test_links_of_real_processes(tmp_path: Path) -> None:
         for other in others:
             await cluster.cut(led_by, other)
             await cluster.cut(other, led_by)
-        # Nobody is told, so its session has to end first.
+        # The controller is not notified, so the session has to end first.
         await until(lambda: leads(cluster, other_than=led_by))
         views = {view.node: view for view in await cluster.views()}
         assert views[led_by].leader_epoch < max(view.leader_epoch for view in views.values())

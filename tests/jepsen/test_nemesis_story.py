@@ -121,7 +121,7 @@ async def test_nobody_loses_what_the_budget_keeps(autojump_clock: trio.abc.Clock
 
 
 @pytest.mark.feature("FI-03")
-async def test_what_a_world_cannot_do_is_left_out(autojump_clock: trio.abc.Clock) -> None:
+async def test_faults_that_a_world_cannot_inject_are_left_out(autojump_clock: trio.abc.Clock) -> None:
     story = Story(3, ("kill", "power", "message"), cannot={"power": "no root", "message": "no proxies"})
     await story.play(100)
     assert {value["kind"] for *_rest, value in story.reports} == {"kill", "all"}
@@ -130,13 +130,13 @@ async def test_what_a_world_cannot_do_is_left_out(autojump_clock: trio.abc.Clock
 
 
 @pytest.mark.feature("FI-03")
-async def test_a_fault_that_fails_is_told_of_and_mended(autojump_clock: trio.abc.Clock) -> None:
+async def test_a_fault_that_fails_is_reported_and_repaired(autojump_clock: trio.abc.Clock) -> None:
     story = Story(4, ("membership", "kill"), fails="unregister")
     await story.play(100)
     errors = [value["error"] for _at, _type, f, value in story.reports if f == "unregister" and "error" in value]
     assert errors and set(errors) == {"unregister fails"}
-    mended = [value["number"] for _at, type_, f, value in story.reports if (type_, f) == ("info", "mend")]
-    assert len(mended) == len(errors)
+    repaired = [value["number"] for _at, type_, f, value in story.reports if (type_, f) == ("info", "mend")]
+    assert len(repaired) == len(errors)
     assert set(story.cluster.state.values()) == {"running"}
 
 
@@ -218,8 +218,8 @@ async def test_some_nodes_stay_broken_until_everything_is_undone(autojump_clock:
 
 
 @pytest.mark.feature("FI-03")
-async def test_what_is_done_to_messages_is_told_in_full(autojump_clock: trio.abc.Clock) -> None:
-    """The history had the API and the node that was asked; whose messages, and how many of them, nobody could tell."""
+async def test_faults_of_messages_are_reported_in_full(autojump_clock: trio.abc.Clock) -> None:
+    """The history named the API and the node that was asked, but neither the sender nor the number of messages."""
     story = Story(5, ("message",))
     await story.play(300)
     reports = [value for _at, type_, f, value in story.reports if (type_, f) == ("invoke", "message")]
@@ -233,8 +233,8 @@ async def test_what_is_done_to_messages_is_told_in_full(autojump_clock: trio.abc
 
 
 @pytest.mark.feature("FI-03")
-async def test_a_rule_is_for_messages_that_somebody_sends(autojump_clock: trio.abc.Clock) -> None:
-    """Of the faults of messages in a run three quarters met none: nobody sent such messages, or not that way."""
+async def test_a_rule_matches_messages_that_are_sent(autojump_clock: trio.abc.Clock) -> None:
+    """Three quarters of the message faults of a run met none: nobody sent such messages, or not that way."""
     story = Story(5, ("message",))
     await story.play(6_000)
     drawn = Counter[tuple[str, bool]]()
@@ -271,7 +271,7 @@ async def test_some_of_them_are_met_only_where_enough_come(autojump_clock: trio.
 
 
 async def draw_one(traffic: Mapping[Way, float], seed: int) -> Drawn:
-    """Of what is there for clients; the nodes of this cluster are alone."""
+    """Draws a rule for clients' messages: the only broker and the only controller of this cluster are alone."""
     chance = random.Random(seed)
     while True:
         lonely = FakeCluster(brokers=("broker-1",), controllers=("controller-101",))
@@ -280,10 +280,10 @@ async def draw_one(traffic: Mapping[Way, float], seed: int) -> Drawn:
 
 
 @pytest.mark.feature("FI-03")
-async def test_what_came_all_at_once_is_not_waited_for(
+async def test_a_burst_of_messages_is_not_expected_again(
     autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At the beginning topics are made, after a fault connections, and members join again; then there is silence."""
+    """Topics are created at the beginning, connections and memberships after a fault; then there is silence."""
     steady, burst = Way(ApiKey.FETCH, "broker-2", "broker-1"), Way(ApiKey.API_VERSIONS, "broker-2", "broker-1")
     gone = Way(ApiKey.FETCH, "broker-2", "broker-3")
     counts: list[Mapping[Way, int]] = [
@@ -316,7 +316,7 @@ async def test_a_message_more_or_less_leads_to_no_other_rule(autojump_clock: tri
 
 
 @pytest.mark.feature("FI-03")
-async def test_who_asked_for_some_messages_has_no_others(autojump_clock: trio.abc.Clock) -> None:
+async def test_wishes_exclude_other_messages(autojump_clock: trio.abc.Clock) -> None:
     cluster = FakeCluster()
     asked = [Wish(ApiKey.END_TXN, "hold"), Wish(ApiKey.FETCH, direction="response"), Wish(ApiKey.VOTE)]
     traffic = dict.fromkeys(await cluster.asked(), 10.0)
@@ -328,7 +328,7 @@ async def test_who_asked_for_some_messages_has_no_others(autojump_clock: trio.ab
         if drawn.api_name == "END_TXN":
             assert (rule.action, rule.source) == ("hold", "client")
         elif drawn.api_name == "VOTE":
-            # Nobody does: it waits for whoever will.
+            # No node sends it now: the rule waits for any that will.
             assert (rule.source, rule.target, rule.probability) == (None, None, 1.0)
         else:
             assert (drawn.api_name, rule.direction) == ("FETCH", "response")

@@ -51,7 +51,7 @@ def test_all_that_must_be_caught_are_tried_in_the_simulation_and_in_processes() 
     assert all(plant.found_by for plant in PLANTS.values())
 
 
-def test_an_unknown_plant_is_told_with_those_that_there_are() -> None:
+def test_an_unknown_plant_is_an_error_that_lists_the_known_ones() -> None:
     with pytest.raises(NoSuchPlant, match=r"no plant no-dedupe; there are: .*no-dedup"):
         find("no-dedupe")
     assert find(None) is None
@@ -59,7 +59,7 @@ def test_an_unknown_plant_is_told_with_those_that_there_are() -> None:
         assert Replica.enough_replicas.__module__ == Replica.__module__
 
 
-def test_programs_without_a_plant_are_what_they_were() -> None:
+def test_programs_without_a_plant_are_unchanged() -> None:
     programs = Programs()
     assert broken(programs, None) is programs
 
@@ -82,7 +82,7 @@ def test_a_process_has_the_plant_and_is_the_node_that_it_would_be(tmp_path: Path
     assert done.stdout.split() == ["broker-2", "plants.replication"]
 
 
-def test_a_broken_node_that_is_not_told_what_is_planted_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_node_without_a_plant_refuses_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JEPSEN_STYLE_PLANT", raising=False)
     with pytest.raises(ArgumentError, match="JEPSEN_STYLE_PLANT"):
         load("", "broker-1.properties", {})

@@ -1,7 +1,7 @@
 """Every plant is found by the checkers, within its bound of seeds, in the simulation and in real processes; and the
 very same run without it is valid.
 
-Minutes to hours: `python jepsen-style plants --try all` does the same and tells how long each took.
+Minutes to hours: `python jepsen-style plants --try all` does the same and reports how long each took.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def test_without_docker_there_are_no_containers(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.feature("FI-04")
-def test_what_iptables_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_iptables_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[str] = []
     monkeypatch.setattr("worlds.packets.run", lambda *words: commands.append(" ".join(words)))
     packets = Packets(lambda name: ["in", name], {"a": "10.0.0.1", "b": "10.0.0.2", CLIENT: "10.0.0.9"}.__getitem__)
@@ -76,7 +76,7 @@ def test_what_iptables_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.feature("FI-03", "FI-04")
-def test_who_does_not_run_has_no_rules_until_he_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_node_gets_its_rules_when_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[str] = []
     alive = {"a": True, "b": True}
 
@@ -115,7 +115,7 @@ PLACE = Place("t", 0)
 
 
 def mentions_of(tag: str) -> str:
-    """What the machine still has of one fabric."""
+    """Namespaces, links and rules of one fabric that are left on the machine."""
     commands = [
         subprocess.run(words, capture_output=True, text=True, check=True).stdout
         for words in (("ip", "netns"), ("ip", "-o", "link"), ("iptables", "-S"))
@@ -139,7 +139,7 @@ def test_real_packets_are_dropped(tmp_path: Path) -> None:
             await producer.send(PLACE.topic, b"value", partition=0)
             led_by = await cluster.leader_of(PLACE)
             assert led_by is not None and "message" in cluster.cannot
-            # It hears nobody, while all hear it: whoever looks on is let through.
+            # It receives nothing, while all receive from it; the observer's connections are let through.
             for other in (*cluster.brokers, *cluster.controllers, "client"):
                 if other != led_by:
                     await cluster.cut(other, led_by)

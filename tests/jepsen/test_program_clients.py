@@ -92,7 +92,7 @@ def test_a_library_that_stands_still_ends_with_its_process_and_holds_up_nobody(m
 
 
 def test_a_close_that_never_ends_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As librdkafka 2.16: a member that closes while its partitions are taken from it waits for ever."""
+    """In librdkafka 2.16 a member that closes while its partitions are revoked waits for ever."""
     monkeypatch.setattr(program_client, "CLOSE_SECONDS", 0.3)
     processes: list[trio.Process] = []
 
@@ -104,7 +104,7 @@ def test_a_close_that_never_ends_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("program", ["import sys; sys.exit(3)", "print('not JSON', flush=True); input(); input()"])
-def test_what_does_not_come_up_is_told(program: str) -> None:
+def test_a_program_that_does_not_start_is_an_error(program: str) -> None:
     async def story(client: Any) -> None:
         raise AssertionError("nobody should be here")
 

@@ -62,7 +62,7 @@ def test_a_value_is_unseen_from_its_acknowledgement_to_its_first_poll(tmp_path: 
     ]
 
 
-def test_what_was_polled_before_its_acknowledgement_was_never_unseen(tmp_path: Path) -> None:
+def test_a_record_polled_before_its_acknowledgement_was_never_unseen(tmp_path: Path) -> None:
     steps = [*sent(0, 0, 1, 0, 0.5, 3.0), *polled(1, {"0": [[0, 1]]}, 1.0, 2.0)]
     curve = curves.unseen(recorded(tmp_path / "run", sorted(steps, key=lambda step: step[4])))
     assert curve is not None
@@ -73,7 +73,7 @@ def test_lag_counts_from_when_something_newer_was_known_once_the_consumer_had_ca
     steps = [
         *sent(0, 0, 1, 0, 0.0, 1.0),
         *sent(0, 0, 2, 1, 1.0, 2.0),
-        # Behind, but it has only just begun to read.
+        # It is behind, but has only just begun to read.
         *polled(1, {"0": [[0, 1]]}, 3.0, 3.1),
         *polled(1, {"0": [[1, 2]]}, 3.2, 3.3),
         *sent(0, 0, 3, 2, 3.5, 4.0),
@@ -244,7 +244,7 @@ def test_lines_without_a_time_belong_to_the_line_above(tmp_path: Path) -> None:
     assert found[1].text.startswith("Traceback")
 
 
-def test_what_a_node_says_again_and_again_is_said_once(tmp_path: Path) -> None:
+def test_repeated_log_lines_are_shown_once(tmp_path: Path) -> None:
     run = recorded(tmp_path / "run", [(0, "invoke", "poll", [["poll"]], 0.0), (0, "ok", "poll", [["poll"]], 5.0)])
     (tmp_path / "run" / "logs").mkdir()
     said = "".join(f"1970-01-01T00:00:0{n}.000Z INFO    broker: refused\n" for n in range(1, 4))

@@ -23,7 +23,7 @@ VOID = {"meta", "br", "hr", "input", "path", "rect", "use"}
 
 
 class Reader(HTMLParser):
-    """What a browser would see: tags with their attributes, texts, and whether everything is closed."""
+    """Tags with their attributes, texts, and whether every tag is closed, as a browser reads them."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -101,7 +101,7 @@ def test_the_title_counts_what_was_found_and_not_what_was_kept() -> None:
 
 
 @pytest.mark.feature("FI-02")
-def test_what_shows_the_first_finding_is_open_and_the_others_take_a_line(broken: Reader) -> None:
+def test_the_evidence_of_the_first_finding_is_open_and_the_others_take_a_line(broken: Reader) -> None:
     evidence = [
         "open" in broken.tags[place - 1][1]
         for place, (tag, _) in enumerate(broken.tags)
@@ -141,7 +141,7 @@ def test_a_finding_says_partitions_by_their_names_and_who_led_them_then(broken: 
 
 @pytest.mark.feature("FI-02")
 def test_the_partition_of_the_first_finding_is_open_in_the_timeline(tmp_path: Path) -> None:
-    """What is legal came first, if its partition had more elections."""
+    """A legal finding came first if its partition had more elections."""
     run = Sample(seconds=30, rate=25, anomalies=("lost-write",)).write(tmp_path / "run")
     verdict = json.loads((run / "verdict.json").read_text())
     opened = {}
@@ -171,7 +171,7 @@ def test_notes_and_lists_of_keys_are_named_too() -> None:
     assert named_note("generation", 16) == 16
 
 
-def test_of_somebody_elses_cluster_the_report_says_what_it_cannot_know(tmp_path: Path) -> None:
+def test_the_report_of_a_foreign_cluster_names_the_missing_facts(tmp_path: Path) -> None:
     run = Sample(seconds=5, rate=20, faults_every_s=0).write(tmp_path / "run")
     (run / "views.jsonl").unlink()
     run_json = json.loads((run / "run.json").read_text())
@@ -179,7 +179,7 @@ def test_of_somebody_elses_cluster_the_report_says_what_it_cannot_know(tmp_path:
     assert "the nodes' own views, which are not read here: in-sync replicas" in read(run).text
 
 
-def test_what_is_legal_only_for_those_who_subscribe_is_told_so(tmp_path: Path) -> None:
+def test_findings_that_are_legal_only_for_subscribers_say_so(tmp_path: Path) -> None:
     """`yes` stood beside a finding that was not legal: its consumer had its partitions by hand."""
     run = Sample(seconds=5, rate=20).write(tmp_path / "run")
     run_json = json.loads((run / "run.json").read_text())
@@ -303,7 +303,7 @@ def test_a_directory_that_is_no_run_is_refused_in_one_line(tmp_path: Path) -> No
         page.write(tmp_path)
 
 
-def test_the_command_tells_where_the_page_is_or_what_is_wrong(legal: Path, tmp_path: Path) -> None:
+def test_the_command_prints_the_path_of_the_page_or_the_error(legal: Path, tmp_path: Path) -> None:
     import typer
 
     app = typer.Typer()

@@ -1,4 +1,4 @@
-"""What the errors of each library mean: surely nothing happened, nobody knows, or this client is of no more use."""
+"""Meaning of each library's errors: definite failure, unknown outcome, or a client that has to be replaced."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_our_client_does_what_a_workload_asks() -> None:
             await one.poll(1_000)
             assert (await one.commit_offsets())[here] == await one.position(here)
 
-            # Gone without a word: the group hears of it when the session is over, the transaction ends by its timeout.
+            # It ends without LeaveGroup: its session expires, and its transaction ends by timeout.
             await two.begin()
             await two.send(here, None, b"4")
             await two.crash()
@@ -160,7 +160,7 @@ def test_our_client_says_what_nobody_knows() -> None:
     in_simulation(story)
 
 
-def test_what_the_producer_calls_failed_is_definite_but_for_what_may_follow_an_append() -> None:
+def test_failures_are_definite_except_those_possible_after_an_append() -> None:
     from clients.barnabas_client import _may_be_definite
 
     assert _may_be_definite(Failed(KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "")).error)

@@ -1,4 +1,4 @@
-"""What becomes of an operation whose calls fail: `fail` only where surely nothing happened."""
+"""Outcomes of operations whose calls fail: `fail` only if certainly nothing happened."""
 
 from __future__ import annotations
 
@@ -109,14 +109,14 @@ SENT, POLLED = ["send", 0, [42, 1]], ["poll", {"0": [[7, 7], [8, 8]]}]
 UNSENT = ["send", 0, [None, 1]]
 
 
-async def test_what_went_well_is_ok() -> None:
+async def test_success_is_ok() -> None:
     assert (await perform(ScriptedClient(), "send", [["send", 0, 1]])).value == [SENT]
     done = await perform(ScriptedClient(), "txn", TXN)
     assert (done.type, done.value) == ("ok", [SENT, POLLED])
 
 
 @pytest.mark.parametrize("name", ["TimeoutException", "NotLeaderOrFollowerException", "UnknownServerException"])
-async def test_a_send_of_which_nobody_knows_is_info(name: str) -> None:
+async def test_a_send_with_an_unknown_outcome_is_info(name: str) -> None:
     done = await perform(ScriptedClient(send=lost(name)), "send", [["send", 0, 1]])
 
     assert (done.type, done.value, done.error) == ("info", [UNSENT], (name, "nobody knows"))
@@ -164,7 +164,7 @@ async def test_a_transaction_that_cannot_be_aborted_ends_its_process_and_still_f
     assert (done.type, done.ends_process) == ("fail", True)
 
 
-async def test_what_a_failed_transaction_polled_is_told_and_polled_again() -> None:
+async def test_records_polled_by_a_failed_transaction_are_recorded_and_polled_again() -> None:
     client = ScriptedClient(send_offsets=refused("IllegalGenerationException"))
     done = await perform(client, "txn", TXN, subscribed=True)
 
@@ -173,14 +173,14 @@ async def test_what_a_failed_transaction_polled_is_told_and_polled_again() -> No
     assert "committed" not in done.note
 
 
-async def test_whoever_cannot_go_back_ends() -> None:
+async def test_a_process_that_cannot_seek_back_ends() -> None:
     done = await perform(ScriptedClient(commit_transaction=refused(), seek=refused()), "txn", TXN)
 
     assert (done.type, done.ends_process) == ("fail", True)
 
 
 async def test_a_commit_whose_abort_succeeds_fails() -> None:
-    """After that the coordinator takes no commit of this transaction any more."""
+    """After the abort the coordinator refuses a commit of this transaction."""
     client = ScriptedClient(commit_transaction=lost())
     done = await perform(client, "txn", TXN)
 

@@ -1,4 +1,4 @@
-"""What a run may be asked to be: the command that replays it, and one line for what cannot be."""
+"""Options of a run: the command that replays it, and errors of one line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_command_that_replays_says_all_that_is_not_as_usual() -> None:
     assert plan.budgets() == {"kill": 5.0}
 
 
-def test_what_replays_a_run_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_that_replays_a_run_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = Plan(
         "list-append", seed=3, cluster="sim", nemesis=("power",), interval=5.0, keys=4, no_transactions=True,
         no_idempotence=True, isolation="read_uncommitted", option=("replicas=2",), store=Path("/tmp/elsewhere"),
@@ -96,8 +96,8 @@ def test_messages_are_chosen_by_words_of_their_own(monkeypatch: pytest.MonkeyPat
         ("shrink", "[default: (the one that is found most)]"),
     ],
 )
-def test_what_is_taken_unless_something_is_said_stands_in_the_help(name: str, message: str) -> None:
-    """In brackets of its own it was taken for a style, and not shown."""
+def test_the_help_shows_defaults(name: str, message: str) -> None:
+    """A default in brackets was parsed as a style, and not shown."""
     app = typer.Typer()
     app.command()(import_module(f"commands.{name}").command)
     shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).output
@@ -115,8 +115,8 @@ def test_options_by_name_are_those_of_the_command_line() -> None:
         plan.with_options({"concurrency": "many"})
 
 
-def test_a_run_says_at_once_what_it_is_and_where_it_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until its end it told its seed, and nobody knew where to look meanwhile."""
+def test_a_run_prints_its_seed_and_directory_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It printed its seed only at the end, and nobody knew where to look meanwhile."""
     given: list[Path] = []
 
     def remember(_plan: Plan, say: Any, *, directory: Path) -> Any:
@@ -177,22 +177,22 @@ def test_a_run_says_at_once_what_it_is_and_where_it_writes(tmp_path: Path, monke
         (["queue", "--cluster", "bootstrap"], "needs --bootstrap HOST:PORT"),
     ],
 )
-def test_what_cannot_be_is_told_in_one_line(words: list[str], message: str) -> None:
+def test_bad_options_are_an_error_of_one_line(words: list[str], message: str) -> None:
     result = ask(*words)
     assert result.exit_code == COULD_NOT_RUN
     [line] = result.output.strip().splitlines()
     assert message in line
 
 
-def test_a_cluster_that_nobody_runs_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_bad_bootstrap_address_is_an_error_of_one_line(tmp_path: Path) -> None:
     result = ask("queue", "--bootstrap", "127.0.0.1:nine", "--store", str(tmp_path))
     assert result.exit_code == COULD_NOT_RUN
     assert "must be host:port; got '127.0.0.1:nine'" in result.output
     assert "again: python jepsen-style run queue" in result.output.strip().splitlines()[-1]
 
 
-def test_settings_that_do_not_fit_together_are_told_in_one_line(tmp_path: Path) -> None:
-    """Each by itself is one that a node may have."""
+def test_contradictory_settings_are_an_error_of_one_line(tmp_path: Path) -> None:
+    """Each setting alone is valid."""
     for world in ("sim", "local"):
         result = ask("queue", "--cluster", world, "--settings", "broker.id=7", "--store", str(tmp_path))
         assert result.exit_code == COULD_NOT_RUN
@@ -213,8 +213,8 @@ def test_without_java_or_its_jars_a_run_of_them_does_not_begin(tmp_path: Path, m
     assert outcome.summary == "--client java: there is no java (apt install default-jdk-headless)"
 
 
-def test_what_a_full_disk_had_room_for_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is full when the simulation writes down what its nodes said."""
+def test_a_history_cut_short_by_a_full_disk_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full when the simulation writes the logs of its nodes."""
 
     def full(path: Path, text: str, encoding: str = "utf-8") -> None:
         path.write_bytes(text[:10].encode(encoding))
@@ -248,7 +248,7 @@ def test_what_a_full_disk_had_room_for_is_judged(tmp_path: Path, monkeypatch: py
     assert path.read_text() == "before" and not path.with_name("whole.new").exists()
 
 
-def test_a_place_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_written_to_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no directory")
     outcome = carry_out(Plan("queue", store=tmp_path / "file"), print)
     assert outcome.exit_code == COULD_NOT_RUN

@@ -75,7 +75,7 @@ def test_a_member_of_a_group_that_is_then_assigned_by_hand_is_where_it_was_sent(
 
 
 async def values_of(client: WorkClient, at_least: int) -> list[bytes]:
-    """What is given until there is nothing more."""
+    """Polls at least `at_least` values, and until nothing more comes."""
     found: list[bytes] = []
     with trio.fail_after(40):
         while True:

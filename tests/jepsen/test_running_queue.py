@@ -54,7 +54,7 @@ def test_a_lie_of_the_cluster_is_found(workload: str, lie: str, anomalies: set[s
     kafka = FakeKafka(2, lies={lie: 0.05})
     _history, verdict = play(workload, kafka, tmp_path)
 
-    assert kafka.told > 0
+    assert kafka.lies_so_far > 0
     assert verdict.valid == "false"
     assert illegal(verdict) & anomalies
 

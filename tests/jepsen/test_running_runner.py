@@ -25,7 +25,7 @@ pytestmark = pytest.mark.feature("FI-01")
 
 
 class Steps:
-    """A workload whose operations end as they are told to."""
+    """A workload whose operations end as the test scripts them."""
 
     name = "steps"
 
@@ -126,7 +126,7 @@ async def test_a_run_works_rests_reads_and_is_over(autojump_clock: Any, tmp_path
     assert set(history.operations.process.tolist()) == {0, 1, 2}
 
 
-async def test_who_rests_and_what_is_left_out_is_in_no_history(autojump_clock: Any, tmp_path: Path) -> None:
+async def test_resting_processes_and_left_out_operations_are_in_no_history(autojump_clock: Any, tmp_path: Path) -> None:
     whole = prepared(Steps(ok), Library())
     await carry(whole, tmp_path / "whole")
     workload = Steps(ok)
@@ -170,7 +170,7 @@ async def test_an_operation_that_never_ends_becomes_info(autojump_clock: Any, tm
     assert history.operation(1).error is not None and history.operation(1).error[0] == "DidNotReturn"
 
 
-async def test_whoever_stops_a_run_still_gets_its_end_and_twice_gets_out(autojump_clock: Any, tmp_path: Path) -> None:
+async def test_one_stop_lets_a_run_finish_and_a_second_one_abandons_it(autojump_clock: Any, tmp_path: Path) -> None:
     for times, final_done in ((1, True), (2, False)):
         run = prepared(Steps(ok), Library(), time_seconds=1_000.0)
         began = trio.current_time()
@@ -210,22 +210,22 @@ async def test_a_full_disk_ends_the_run_and_keeps_what_there_is(
 
 
 class Breaker:
-    """A nemesis that cannot mend what it broke."""
+    """A nemesis that cannot undo its fault."""
 
     def __init__(self) -> None:
         self.broke = False
 
-    async def run(self, tell: Any) -> None:
-        tell("invoke", "kill", {"number": 1})
+    async def run(self, report: Any) -> None:
+        report("invoke", "kill", {"number": 1})
         self.broke = True
         await trio.sleep_forever()
 
-    async def undo(self, tell: Any) -> None:
+    async def undo(self, report: Any) -> None:
         await trio.sleep(1.0)
         raise ClusterError("broker-1 does not start")
 
 
-async def test_a_cluster_that_does_not_come_back_is_told(autojump_clock: Any, tmp_path: Path) -> None:
+async def test_a_cluster_that_does_not_recover_is_reported(autojump_clock: Any, tmp_path: Path) -> None:
     breaker = Breaker()
     ended, history = await carry(prepared(Steps(ok), Library(), breaker), tmp_path)
 
@@ -234,7 +234,7 @@ async def test_a_cluster_that_does_not_come_back_is_told(autojump_clock: Any, tm
     assert [fault.f for fault in history.faults] == ["kill"]
 
 
-async def test_a_cluster_that_takes_no_topics_is_told(autojump_clock: Any, tmp_path: Path) -> None:
+async def test_a_cluster_that_creates_no_topics_is_reported(autojump_clock: Any, tmp_path: Path) -> None:
     ended, _history = await carry(prepared(Steps(ok), Library(fails=10_000)), tmp_path)
 
     assert ended.failure is not None and "does not create the topics" in ended.failure

@@ -1,6 +1,6 @@
-"""What went wrong in other systems, played on this one: all 25, each with the rows of features that it shows.
+"""Failures of other systems, played on this one: all 25, each with the rows of features that it shows.
 
-A further seed is another order of events; more of them run in `suite regression`.
+Each seed gives another order of events; more of them run in `suite regression`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ def test_there_are_26_and_each_has_a_story() -> None:
     assert [scenario.number for scenario in SCENARIOS.values()] == list(range(1, 27))
     stories = [act.name for scenario in SCENARIOS.values() for act in scenario.acts]
     assert len(set(stories)) == len(stories)
-
 
 
 def test_a_seed_is_one_story() -> None:

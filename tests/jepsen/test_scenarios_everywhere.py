@@ -81,7 +81,7 @@ def test_by_name_or_number() -> None:
     assert output.splitlines()[-1] == "valid; again: python jepsen-style scenario acked-too-early --seed 3"
 
 
-def test_an_anomaly_is_1_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_anomaly_is_described_and_exits_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProducerTracker, "check", lambda *_: None)
     code, output = run("1", "--seed", "1")
     assert code == 1

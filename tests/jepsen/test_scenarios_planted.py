@@ -102,7 +102,7 @@ _gather = PartitionChange._gather_elr
 
 
 def forgive_an_unclean_restart(self: PartitionChange) -> None:
-    """Whoever was the last is eligible again, whatever it lost."""
+    """Makes the last known replicas eligible again, whatever they lost."""
     self.unclean_restarts = ()
     _gather(self)
     if not self.isr:
@@ -131,7 +131,7 @@ def the_end_is_the_end(self: PartitionLog, epoch: int) -> tuple[int, int]:
 _begin_verification = ProducerStates.begin_verification
 
 
-def verify_whoever(self: ProducerStates, *arguments: Any, **more: Any) -> Any:
+def verify_any_producer(self: ProducerStates, *arguments: Any, **more: Any) -> Any:
     try:
         return _begin_verification(self, *arguments, **more)
     except KafkaError:
@@ -191,7 +191,10 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
     "late_commit": ((Transaction, "check_end", end_whatever_is_open),),
     "late_abort": ((Transaction, "check_end", end_whatever_is_open),),
     "late_first_batch": ((Transaction, "_check_producer", nothing),),
-    "late_second_batch": ((ProducerStates, "check", nothing), (ProducerStates, "begin_verification", verify_whoever)),
+    "late_second_batch": (
+        (ProducerStates, "check", nothing),
+        (ProducerStates, "begin_verification", verify_any_producer),
+    ),
     "late_batch_of_an_old_client": (
         (ProducerStates, "_check_begins", nothing),
         (ProducerStates, "begin_verification", nothing),
@@ -243,7 +246,7 @@ CHEAP = {
     "groups_without_controllers",
     "vote_before_a_power_cut",
 }
-"""So many in each run of the tests; the others take longer."""
+"""Scenarios of each run of the tests; the others take longer."""
 
 
 def act_of(name: str) -> Act:

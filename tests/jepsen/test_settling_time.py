@@ -1,4 +1,4 @@
-"""What is waited for before everything is read: transactions that nobody ends, members that are gone."""
+"""The wait before the last reads covers open transactions and sessions of dead members."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from running.settling_time import ABORTS_EVERY_MS, HEARTBEAT_MS, SESSION_MS, qui
 pytestmark = pytest.mark.feature("FI-01")
 
 
-def test_transactions_that_are_left_open_are_aborted_before_the_last_readings() -> None:
-    """Read_committed readers of a cluster with Kafka's own numbers ended before them, and told what was behind as
-    lost."""
+def test_transactions_left_open_are_aborted_before_the_last_reads() -> None:
+    """Under Kafka's defaults read_committed readers ended before these transactions did, and the records behind them
+    were reported as lost."""
     assert quiet_seconds(3.0, {}) == 12.0
     assert quiet_seconds(60.0, {}) == 60.0
     assert quiet_seconds(3.0, {ABORTS_EVERY_MS: "30000"}) == 32.0

@@ -90,7 +90,7 @@ def test_a_failure_that_needs_certain_processes_nodes_and_operations_keeps_these
 
 
 @pytest.mark.feature("FI-12")
-def test_numbers_are_told_as_ranges() -> None:
+def test_numbers_are_shown_as_ranges() -> None:
     assert list(shown_ranges([])) == []
     assert list(shown_ranges([0])) == ["0"]
     numbers = [0, 1, 2, 7, 9, 10]
@@ -142,7 +142,7 @@ def test_no_faults_at_all_where_none_are_needed() -> None:
 
 
 @pytest.mark.feature("FI-12")
-def test_what_a_directory_tells_of_its_run(tmp_path: Path) -> None:
+def test_a_run_is_read_from_its_directory(tmp_path: Path) -> None:
     assert story_of(tmp_path) is None
     finding = {"anomaly": "lost-write", "operations": [1], "legal": False}
     (tmp_path / "verdict.json").write_text(json.dumps({"findings": [finding, {**finding, "legal": True}]}))
@@ -194,7 +194,7 @@ def test_every_command_of_a_swarm_is_one_that_run_takes() -> None:
 
 
 @pytest.mark.feature("FI-12")
-def test_what_no_run_has_tried_is_told(tmp_path: Path) -> None:
+def test_cells_that_no_run_has_tried_are_listed(tmp_path: Path) -> None:
     def table(cells: dict[str, dict[str, int]]) -> Path:
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.json"
         path.write_text(json.dumps({"faults": ["kill", "pause"], "cells": cells, "struck": {}, "points": {}}))

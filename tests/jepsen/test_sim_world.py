@@ -162,7 +162,7 @@ def test_a_coordinator_is_frozen_between_its_decision_and_the_markers(tmp_path: 
 
 
 @pytest.mark.feature("FI-05")
-def test_a_promise_that_a_node_breaks_is_told_at_once_and_written_down(tmp_path: Path) -> None:
+def test_a_broken_promise_is_reported_at_once_and_recorded(tmp_path: Path) -> None:
     found: list[str] = []
 
     async def story(cluster: SimCluster) -> None:
@@ -202,7 +202,7 @@ def test_single_messages_are_held_dropped_and_answered_by_a_reset(tmp_path: Path
         number = await cluster.add_rule(fetches)
         assert await write(cluster, "client-2", seconds=20.0) is not None, "acknowledged without the follower"
         assert all(follower not in each.isr for each in await cluster.memberships() if each.node == leader)
-        assert await cluster.clear_rule(number) >= 1, "it tells how many it met"
+        assert await cluster.clear_rule(number) >= 1, "it returns the number of messages it met"
         silent = await cluster.add_rule(replace(held, api_key=int(ApiKey.VOTE), source=None))
         assert await cluster.clear_rule(silent) == 0
         while any(len(each.isr) < 3 for each in await cluster.memberships()):
@@ -213,8 +213,8 @@ def test_single_messages_are_held_dropped_and_answered_by_a_reset(tmp_path: Path
 
 
 @pytest.mark.feature("FI-03", "FI-05")
-def test_what_nodes_send_each_other_can_be_wished_for(tmp_path: Path) -> None:
-    """The list of `nemeses.messages`, held against a cluster that loses leaders and a disk and ends transactions."""
+def test_messages_between_nodes_can_be_wished_for(tmp_path: Path) -> None:
+    """Compares the list of `nemeses.messages` with a cluster that loses leaders and a disk and ends transactions."""
     sent: dict[ApiKey, None] = {}
 
     async def story(cluster: SimCluster) -> None:
@@ -241,8 +241,8 @@ def test_what_nodes_send_each_other_can_be_wished_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.feature("FI-03", "FI-05")
-def test_messages_that_only_a_change_brings_are_provoked(tmp_path: Path) -> None:
-    """Of 52 faults of VOTE, BEGIN_QUORUM_EPOCH and ALTER_PARTITION none had met a message: nothing ever changed."""
+def test_messages_that_only_a_change_causes_are_provoked(tmp_path: Path) -> None:
+    """None of 52 faults of VOTE, BEGIN_QUORUM_EPOCH and ALTER_PARTITION had met a message: nothing ever changed."""
     met: dict[str, int] = {}
 
     async def story(cluster: SimCluster) -> None:
@@ -280,7 +280,7 @@ def test_faults_of_messages_meet_some_whatever_clients_do(tmp_path: Path, worklo
         concurrency=4,
         quiet=3.0,
     )
-    outcome = carry_out(plan, lambda _told: None)
+    outcome = carry_out(plan, lambda _line: None)
     assert outcome.exit_code == VALID, outcome.summary
     lines = (outcome.directory / "history.jsonl").read_text().splitlines()
     values = [found["value"] for found in map(json.loads, lines) if found["f"] == "heal" and found["type"] == "info"]

@@ -1,4 +1,4 @@
-"""A suite on a machine where something is not to be had: that is off and told, and no reason to fail."""
+"""A suite on a machine without some privileges skips those faults and reports it; it does not fail."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_POWER = "a power cut needs root (a file system of its own for each node)"
 
 @pytest.fixture
 def nobody(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Whoever runs this has no privileges."""
+    """Removes all privileges of the current user."""
     asked = (privileges.why_no_power, privileges.why_no_namespaces, privileges.why_no_containers)
     for each in asked:
         each.cache_clear()
@@ -72,12 +72,12 @@ def test_a_regression_without_root_leaves_out_what_needs_it_and_says_so(
 
 
 @pytest.mark.feature("FI-12")
-def test_what_is_off_is_told_once() -> None:
+def test_each_skipped_fault_is_reported_once() -> None:
     tally, job = Tally(), Job("set", ("run", "set"))
     for _ in range(2):
         tally.add(job, Done((), VALID, ("power is off: no root", "the light is off: night"), 1.0))
     assert tally.off == ["power in set: no root"] and tally.exit_code == VALID
 
 
-def test_who_cuts_the_power_says_so() -> None:
+def test_scenarios_that_cut_the_power_are_listed() -> None:
     assert {number for number, story in STORIES.items() if "power_cut" in inspect.getsource(story)} == NEED_POWER

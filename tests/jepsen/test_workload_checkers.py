@@ -176,13 +176,13 @@ def test_a_reader_who_is_stuck_says_nothing_about_what_is_behind(story: Story) -
     assert "a reader got nothing from offset 0 of set-0 on, and others 2 records" in verdict.findings[0].description
 
 
-def test_who_did_not_pass_the_last_marker_has_read_everything(story: Story) -> None:
+def test_a_reader_before_the_last_marker_has_read_everything(story: Story) -> None:
     adds(story, 1, 0)
     story.read({("set", 0): [(0, 1)]}, named={("set", 0): 2}, final=True)
     assert story.judged_by(ElementsChecker()).valid == "true"
 
 
-def test_who_came_to_the_end_of_a_log_that_was_longer_before_shows_it(story: Story) -> None:
+def test_a_reader_at_the_end_of_a_log_that_was_longer_finds_a_loss(story: Story) -> None:
     adds(story, 1, 0)
     adds(story, 2, 1, "info")
     story.read({("set", 0): [(0, 1), (1, 2)]})
@@ -413,7 +413,7 @@ def test_a_gap_in_what_a_group_processed(story: Story) -> None:
     assert bugs(story.judged_by(GroupChecker())) == {"gap", "unprocessed"}
 
 
-def test_who_polled_before_the_commit_may_complete_after_it(story: Story) -> None:
+def test_a_poll_before_the_commit_may_complete_after_it(story: Story) -> None:
     group_has(story, 3)
     story.begins(1, "work", {"member": "process-1"})
     works(story, 2, [given("assigned", 2, 0)], [2], 3)
@@ -422,7 +422,7 @@ def test_who_polled_before_the_commit_may_complete_after_it(story: Story) -> Non
     assert story.judged_by(GroupChecker()).valid == "true"
 
 
-def test_what_was_polled_only_after_the_commit_was_a_gap(story: Story) -> None:
+def test_a_record_first_polled_after_the_commit_was_a_gap(story: Story) -> None:
     group_has(story, 2)
     works(story, 1, [given("assigned", 1, 0)], [1], 2)
     works(story, 2, [given("assigned", 2, 0)], [0, 1], 2)
@@ -430,7 +430,7 @@ def test_what_was_polled_only_after_the_commit_was_a_gap(story: Story) -> None:
     assert "gap" in bugs(story.judged_by(GroupChecker()))
 
 
-def test_somebody_who_never_told_may_have_polled_it(story: Story) -> None:
+def test_a_member_that_never_completed_may_have_polled_it(story: Story) -> None:
     group_has(story, 2)
     story.begins(1, "work", {"member": "process-1"})
     works(story, 2, [given("assigned", 2, 0)], [1], 2)
@@ -550,7 +550,8 @@ def breaks(story: Story, number: int, kind: str) -> None:
 def test_a_coordinator_that_is_cut_off_has_to_know_after_two_sessions(
     story: Story, kinds: list[str], seconds: int, is_a_bug: bool
 ) -> None:
-    """If nothing else is wrong with links: who hears some may not know that others have replaced it."""
+    """Two controllers are legal only under asymmetric links: one may receive some messages, but not those that
+    announce its successor."""
     commits(story, 1)
     for number, kind in enumerate(kinds, 1):
         breaks(story, number, kind)
@@ -810,7 +811,7 @@ def test_an_append_that_was_under_way_and_lands_behind_the_newer_ones(story: Sto
     assert bugs(story.judged_by(FencesChecker())) == {"zombie-append"}
 
 
-def test_of_two_that_took_the_id_at_once_either_is_newer(story: Story) -> None:
+def test_either_of_two_concurrent_inits_may_be_the_newer(story: Story) -> None:
     for process in (1, 2):
         story.begins(process, "init", {"id": "x"})
     for process in (1, 2):
@@ -843,7 +844,7 @@ def test_an_init_of_which_nobody_knows_fences_nobody(story: Story) -> None:
     assert story.judged_by(FencesChecker()).valid == "true"
 
 
-def test_what_a_transaction_without_a_commit_wrote_is_never_read(story: Story) -> None:
+def test_records_of_an_uncommitted_transaction_are_never_read(story: Story) -> None:
     takes(story, 1)
     appends(story, 1, 1)
     fences_end(story, [(0, [1, 1, 0])], [(0, [1, 1, 0])])

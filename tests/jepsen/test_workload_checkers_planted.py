@@ -169,7 +169,7 @@ def _fetch(story: Story, number: int, *, final: bool) -> None:
 
 
 class Controller:
-    """Of one topic, one request after the other, each carried out at some moment while it is under way."""
+    """A controller of one topic: requests one after the other, each applied at some moment while it is in progress."""
 
     def __init__(self, story: Story, chance: random.Random) -> None:
         self.story, self.chance = story, chance
@@ -228,7 +228,7 @@ class Controller:
 @given(SEEDS, st.integers(1, 8), st.booleans())
 def test_topics(seed: int, rounds: int, wrong: bool) -> None:
     controller = Controller(Story(), random.Random(seed))
-    # That there is no order takes long to find out where many are unknown.
+    # Proving that no order exists takes long if many outcomes are unknown.
     for number in range(min(rounds, 3) if wrong else rounds):
         controller.some(range(3 * number, 3 * number + 3))
     # No request ever asked for so many partitions.

@@ -42,7 +42,7 @@ OFTEN = {"tear": 0.1, "other-end": 0.1, "lose": 0.1, "duplicate": 0.1, "skip": 0
 
 
 def judged(name: str, tmp_path: Path, kafka: FakeKafka, *, seconds: float) -> Verdict:
-    # Who crashes is no zombie: in `fences` clients end when they are told that they are fenced.
+    # A crashed client is no zombie: clients of `fences` end when the broker fences them.
     every_seconds = 0.0 if name == "fences" else 1.0
     options = WorkloadOptions(processes=PROCESSES, keys=6, crash_every_seconds=every_seconds)
     workload = make_workload(name, options)
@@ -61,7 +61,7 @@ def test_an_honest_cluster_is_valid(name: str, tmp_path: Path) -> None:
 def test_a_lie_is_found(name: str, lie: str, anomalies: set[str], tmp_path: Path) -> None:
     kafka = FakeKafka(7, timeouts=0.05, lies={lie: OFTEN.get(lie, 0.7)})
     verdict = judged(name, tmp_path, kafka, seconds={"fences": 4.0, "metadata": 2.0}.get(name, 1.5))
-    assert kafka.told
+    assert kafka.lies_so_far
     assert verdict.valid == "false"
     assert anomalies & {finding.anomaly for finding in verdict.findings if not finding.legal}
 
@@ -74,8 +74,8 @@ def test_a_seed_gives_the_same_history(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["queue", "list-append", *WORKLOADS])
-def test_in_a_foreign_cluster_all_names_begin_with_that_of_the_run(name: str, tmp_path: Path) -> None:
-    """Its topics stay there; who cleans up behind it tells them by their names."""
+def test_names_in_a_foreign_cluster_begin_with_the_name_of_the_run(name: str, tmp_path: Path) -> None:
+    """Its topics stay there; the prefix shows an administrator which ones to delete."""
     kafka, prefix = FakeKafka(7), "queue-bootstrap-7-20261123T120000-"
     options = WorkloadOptions(processes=PROCESSES, keys=6, more={"prefix": prefix})
     run_over(kafka, make_workload(name, options), tmp_path / "run", processes=PROCESSES, seconds=0.5)
@@ -92,8 +92,8 @@ def test_the_group_protocol_is_an_option(protocol: str) -> None:
     assert {each.group_instance_id is None for each in settings} == {True, False}
 
 
-def test_the_last_readings_wait_for_what_a_dead_member_held() -> None:
-    """On a cluster with Kafka's own numbers a session of KIP-848 lasts 45 s: what nobody was given was told as lost."""
+def test_last_reads_wait_for_partitions_of_a_dead_member() -> None:
+    """Under Kafka's defaults a KIP-848 session lasts 45 s; records of unassigned partitions were reported as lost."""
     second = 1_000_000_000
     short, long = Drain(6.0), Drain(55.0)
     assert not short.is_over(0) and not long.is_over(0)
@@ -104,6 +104,6 @@ def test_the_last_readings_wait_for_what_a_dead_member_held() -> None:
 
 
 @pytest.mark.parametrize(("name", "processes"), [("fences", 3), ("group", 2), ("txn-eos", 1)])
-def test_too_few_processes_are_told_in_one_line(name: str, processes: int) -> None:
+def test_too_few_processes_are_an_error_of_one_line(name: str, processes: int) -> None:
     with pytest.raises(ValueError, match=rf"^{name} takes .*--concurrency \d( or more)?$"):
         make_workload(name, WorkloadOptions(processes=processes))

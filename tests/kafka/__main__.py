@@ -27,7 +27,7 @@ from tests.kafka import java, lists, results
 from tests.kafka.results import Result, Verdict
 
 NODES_NEED_BYTES = 2 << 30
-"""What /dev/shm must have free to hold the nodes' files; a disk serves as well, more slowly."""
+"""Free bytes that /dev/shm needs for the nodes' files; otherwise a disk is used, which is slower."""
 
 
 def main() -> int:

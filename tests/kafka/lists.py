@@ -1,4 +1,4 @@
-"""What the data files say of Kafka's tests: which run, which cannot, and which are known to fail."""
+"""Reads the data files on Kafka's tests: which run, which cannot, and which are known to fail."""
 
 from __future__ import annotations
 

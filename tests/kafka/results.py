@@ -1,4 +1,4 @@
-"""What came of tests: judged by the data files, printed, and kept in results.tsv."""
+"""Results of tests: judged by the data files, printed, and kept in results.tsv."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run says of a test."""
+"""Results of a run, and its summary."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_an_older_failure_is_judged_by_what_is_known_now() -> None:
     assert results.judged_again(old, {}) == old
 
 
-def test_what_kafka_disabled_says_so() -> None:
+def test_a_test_that_kafka_disabled_is_marked() -> None:
     result = results.judge(event("skipped", reason="void a.B.c() is @Disabled"), KNOWN)
     assert result is not None and result.reason == "DISABLED: by Kafka"
 

@@ -58,13 +58,13 @@ def score_of(room: Room, arguments: argparse.Namespace, ends_at: float) -> Score
     """In a process of its own: what one room's tests import is nothing to those of another. Raises RuntimeError."""
     log = os.dup(1)
 
-    def tell(trial: Trial) -> None:
+    def report(trial: Trial) -> None:
         if trial.outcome in (SURVIVED, UNSEEN):
             line = "\n".join(survivors([Score(room.name, 0, [trial])]))
             os.write(log, f"{line}\n".encode())
 
     def work() -> str:
-        trying = Trying(room, arguments.seed, arguments.sample, ends_at, arguments.only, tell)
+        trying = Trying(room, arguments.seed, arguments.sample, ends_at, arguments.only, report)
         try:
             try_room(trying)
         except RuntimeError as error:
@@ -72,11 +72,11 @@ def score_of(room: Room, arguments: argparse.Namespace, ends_at: float) -> Score
         found = [{name: getattr(trial, name) for name in Trial.__slots__} for trial in trying.trials]
         return json.dumps({"possible": trying.possible, "trials": found})
 
-    ended, told = in_child(work, None)
+    ended, answer_text = in_child(work, None)
     os.close(log)
     if not ended:
         raise RuntimeError(f"{room.name}: the process that tries its mutations died")
-    answer = json.loads(told)
+    answer = json.loads(answer_text)
     if "error" in answer:
         raise RuntimeError(answer["error"])
     if not answer["trials"]:

@@ -16,7 +16,7 @@ COLUMNS = 4
 
 
 class Equivalents:
-    """What was judged."""
+    """Mutations judged to be equivalent, with reasons."""
 
     def __init__(self, reasons: dict[tuple[str, str, str], str]) -> None:
         self._reasons = reasons

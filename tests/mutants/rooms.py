@@ -22,19 +22,56 @@ class Room:
         return [path for source in self.sources for path in sorted((self.root / source).glob("*.py"))]
 
 
+APIS = "tests/broker/apis"
+"""Stories of whole simulated clusters. A room takes those that are about its matter."""
+
 ROOMS = {
     room.name: room
     for room in (
-        Room("storage", ("storage",), ("tests/storage",)),
-        Room("kraft/raft", ("kraft/raft",), ("tests/kraft/raft",)),
-        Room("kraft/controller", ("kraft/controller",), ("tests/kraft/controller", "tests/kraft/node")),
-        Room("broker/replication", ("broker/replication",), ("tests/broker/replication",)),
-        Room("broker/transactions", ("broker/transactions",), ("tests/broker/transactions",)),
-        Room("broker/groups", ("broker/groups",), ("tests/broker/groups",)),
+        Room(
+            "storage",
+            ("storage",),
+            ("tests/storage", "tests/broker/test_log_cleaner.py", "tests/broker/test_gap_flushing.py"),
+        ),
+        Room("kraft/raft", ("kraft/raft",), ("tests/kraft/raft", "tests/kraft/node")),
+        Room(
+            "kraft/controller",
+            ("kraft/controller",),
+            ("tests/kraft/controller", "tests/kraft/node", f"{APIS}/test_new_partitions.py"),
+        ),
+        Room(
+            "broker/replication",
+            ("broker/replication",),
+            (
+                "tests/broker/replication",
+                f"{APIS}/test_fetch.py",
+                f"{APIS}/test_follower_reads.py",
+                f"{APIS}/test_life.py",
+                f"{APIS}/test_new_partitions.py",
+                f"{APIS}/test_offsets.py",
+                f"{APIS}/test_transactional_partitions.py",
+            ),
+        ),
+        Room(
+            "broker/transactions",
+            ("broker/transactions",),
+            ("tests/broker/transactions", f"{APIS}/test_transactional_partitions.py", f"{APIS}/test_bystanders.py"),
+        ),
+        Room(
+            "broker/groups",
+            ("broker/groups",),
+            ("tests/broker/groups", f"{APIS}/test_consumer_groups.py", f"{APIS}/test_group_offsets.py"),
+        ),
         Room(
             "broker/coordinator",
             ("broker/coordinator",),
-            ("tests/broker/coordinator", "tests/broker/transactions", "tests/broker/groups"),
+            (
+                "tests/broker/coordinator",
+                "tests/broker/transactions/test_transaction_shell.py",
+                f"{APIS}/test_consumer_groups.py",
+                f"{APIS}/test_group_offsets.py",
+                f"{APIS}/test_transactional_partitions.py",
+            ),
         ),
     )
 }

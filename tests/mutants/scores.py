@@ -1,4 +1,4 @@
-"""What a run of mutations says: a line for each room, and the survivors, for a terminal and for docs/mutants.md."""
+"""Results of a run of mutations: a line for each room, and survivors, for a terminal and for docs/mutants.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BEGIN, END = "<!-- the last run -->", "<!-- its end -->"
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Of one room, or of all."""
+    """Trials of one room, or of all."""
 
     room: str
     possible: int

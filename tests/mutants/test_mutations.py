@@ -1,4 +1,4 @@
-"""What is changed in a file, and what is not."""
+"""Mutations of a file, and code that is not mutated."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_each_mutation_changes_one_place(file: Path) -> None:
     assert len(seen) == 8, "three statements are dropped"
 
 
-def test_equal_changes_of_one_line_are_told_apart(tmp_path: Path) -> None:
+def test_equal_changes_of_one_line_are_numbered(tmp_path: Path) -> None:
     path = tmp_path / "between.py"
     path.write_text("def between(a, b, c):\n    return a < b < c\n")
     found = [each.change for each in mutations_of(path)]

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cache
+from pathlib import Path
 from types import CodeType, FunctionType
 
 import coverage
@@ -35,12 +36,12 @@ MEMORY_BYTES = 6 * 1024**3
 
 KILLED, SURVIVED, UNSEEN, EQUIVALENT = "killed", "survived", "no test runs the line", "equivalent"
 TIMEOUT = "it takes too long"
-"""What noticed a mutant that did not end."""
+"""Killer of a mutant that did not end."""
 
 
 @dataclass(slots=True)
 class Trial:
-    """What came of one mutation."""
+    """Outcome of one mutation."""
 
     file: str
     line: int
@@ -63,8 +64,8 @@ class Passing:
     """By file and line."""
     failed: list[str] = field(default_factory=list)
 
-    def of(self, mutation: Mutation) -> list[str]:
-        """The quickest first, within SECONDS_FOR_ONE."""
+    def tests_for(self, mutation: Mutation) -> list[str]:
+        """Tests that run the mutated line, quickest first, up to SECONDS_FOR_ONE."""
         passing = self.tests.get(str(mutation.path), {}).get(mutation.line, [])
         chosen, seconds = [], 0.0
         for test in sorted(passing, key=lambda test: (self.seconds[test], test)):
@@ -87,7 +88,7 @@ class Trying:
     """By `time.monotonic`."""
     only: str = ""
     """Files whose path contains this."""
-    told: Callable[[Trial], None] = lambda trial: None
+    report: Callable[[Trial], None] = lambda trial: None
     trials: list[Trial] = field(default_factory=list)
     possible: int = 0
     """How many mutations the room has."""
@@ -111,7 +112,7 @@ class Trying:
         functions = loaded_functions({str(path) for path in self.room.files()})
         gc.collect()
         gc.freeze()
-        passing = self._who_passes(items)
+        passing = self._passing_tests(items)
         if passing.failed:
             self.error = f"tests fail without any mutation: {', '.join(passing.failed[:5])}"
             return True
@@ -121,10 +122,10 @@ class Trying:
                 break
             trial = self._try(mutation, passing, items, functions, equivalents)
             self.trials.append(trial)
-            self.told(trial)
+            self.report(trial)
         return True
 
-    def _who_passes(self, items: dict[str, pytest.Item]) -> Passing:
+    def _passing_tests(self, items: dict[str, pytest.Item]) -> Passing:
         def measure() -> str:
             passing = Passing()
             measured = coverage.Coverage(data_file=None, config_file=False, include=[str(p) for p in self.room.files()])
@@ -140,9 +141,9 @@ class Trying:
                 passing.tests[file] = {line: sorted(set(tests) & items.keys()) for line, tests in lines.items()}
             return json.dumps(asdict(passing))
 
-        told = json.loads(in_child(measure, None)[1])
-        tests = {file: {int(line): tests for line, tests in lines.items()} for file, lines in told["tests"].items()}
-        return Passing(told["seconds"], tests, told["failed"])
+        result = json.loads(in_child(measure, None)[1])
+        tests = {file: {int(line): tests for line, tests in lines.items()} for file, lines in result["tests"].items()}
+        return Passing(result["seconds"], tests, result["failed"])
 
     def _try(
         self,
@@ -159,7 +160,7 @@ class Trying:
         if reason is not None:
             trial.outcome, trial.by = EQUIVALENT, reason
             return trial
-        tests = passing.of(mutation)
+        tests = passing.tests_for(mutation)
         trial.tests = len(tests)
         if not tests:
             trial.outcome = UNSEEN
@@ -170,12 +171,17 @@ class Trying:
             chosen = [items[test] for test in tests]
             return next((nodeid for nodeid, (failed, _) in run(chosen) if failed), "")
 
-        began = time.monotonic()
         limit = PATIENCE_SECONDS + PATIENCE_FACTOR * sum(passing.seconds[test] for test in tests)
-        ended, told = in_child(work, limit)
+        while True:
+            began = time.monotonic()
+            try:
+                ended, result = in_child(work, limit)
+                break
+            except StarvedError:
+                continue
         trial.seconds = round(time.monotonic() - began, 2)
-        if not ended or told:
-            trial.outcome, trial.by = KILLED, told or TIMEOUT
+        if not ended or result:
+            trial.outcome, trial.by = KILLED, result or TIMEOUT
         return trial
 
 
@@ -206,9 +212,13 @@ class _Reports:
     __hash__ = object.__hash__
 
 
+class StarvedError(Exception):
+    """The machine had so much else to do that nobody knows whether the child would have ended."""
+
+
 def in_child(work: Callable[[], str], cpu_seconds: float | None) -> tuple[bool, str]:
     """Whether a forked child came to the end of `work`, and what that gave. It ends at the latest after so much
-    CPU time, or six times that much time."""
+    CPU time, or six times that much time. Raises StarvedError if it spent half of that waiting for a CPU."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -222,17 +232,30 @@ def in_child(work: Callable[[], str], cpu_seconds: float | None) -> tuple[bool, 
                 resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
                 signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
                 signal.setitimer(signal.ITIMER_REAL, 6 * cpu_seconds)
-            told = work()
+            result = work()
             with os.fdopen(writing, "w", encoding="utf-8") as pipe:
-                pipe.write(told)
+                pipe.write(result)
             status = 0
         finally:
             os._exit(status)
     os.close(writing)
     with os.fdopen(reading, encoding="utf-8") as pipe:
-        told = pipe.read()
+        result = pipe.read()
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    waited_seconds = seconds_without_cpu(child)
     _, status = os.waitpid(child, 0)
-    return status == 0, told
+    by_clock = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM
+    if by_clock and cpu_seconds is not None and waited_seconds > 3 * cpu_seconds:
+        raise StarvedError
+    return status == 0, result
+
+
+def seconds_without_cpu(process: int) -> float:
+    """Time in which it was ready to run while others ran; 0 where Linux does not count it."""
+    try:
+        return int(Path(f"/proc/{process}/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
 
 
 def silence() -> None:

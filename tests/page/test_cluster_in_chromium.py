@@ -35,7 +35,7 @@ def page_command(data: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "barnabas.cli.main", "page", "--data", str(data), "--port", "0"]
     command += ["--base-port", str(free_base_port()), "--allow-faults", "--load"]
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
-    answer = data.parent / "told"
+    answer = data.parent / "stderr"
     with (
         answer.open("w") as errors,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment) as process,

@@ -88,7 +88,7 @@ def test_a_leader_is_killed_by_a_button_and_no_record_is_lost(tmp_path: Path) ->
             await stage.faults.cut("controller-103", "controller-102", cut=False)
             await stage.until(lambda: stage.feed.newest["cluster"]["cut"] == [])
             await stage.faults.kill("controller-103")
-            # As `barnabas cluster start` does, which knows of no page.
+            # `barnabas cluster start` does this, and knows of no page.
             command = LocalCluster(tmp_path / "cluster")
             await trio.to_thread.run_sync(command.start, "controller-103")
             process = ProcessId.read(command.layout.pid_file(command.layout.node("controller-103")))

@@ -48,7 +48,7 @@ def card(page: Page, name: str) -> Any:
     return page.locator(f"[data-node={name}]")
 
 
-# What is shown
+# Display
 
 
 def test_a_node_is_shown_by_word_shape_and_colour(page: Page, scene: Scene, expect: Any) -> None:
@@ -239,7 +239,7 @@ def test_events_are_filtered_by_kind_and_subject(page: Page, scene: Scene, expec
     expect(page.locator("#events")).to_have_attribute("data-empty", "No event fits the filter.")
 
 
-# What can be done
+# Actions
 
 
 def test_buttons_ask_the_server(page: Page, fake: FakePage, scene: Scene, expect: Any) -> None:

@@ -170,7 +170,7 @@ def test_the_disk_of_a_checkpoint_is_full(
     code, line = pipeline.refused(*words)
     assert code == 1 and FULL in line
     disk.free()
-    # Of the batch that was committed Spark knows nothing.
+    # Spark does not know that the batch was committed.
     pipeline(*words)
     assert numbers_in(spark, pipeline, "kept") == list(range(RECORDS))
 

@@ -154,7 +154,7 @@ def test_a_fetch_may_end_within_a_batch(log: bytes, cut: int) -> None:
 def test_a_damaged_batch_is_an_error(log: bytes, data: st.DataObject) -> None:
     place, header = data.draw(st.sampled_from(list(iterate_batches(log))))
     damaged = bytearray(log)
-    # What stands before the CRC may change, and does when a leader writes it.
+    # Bytes before the CRC may change, and do when a leader writes them.
     damaged[place + data.draw(st.integers(17, header.size_bytes - 1))] ^= data.draw(st.integers(1, 255))
     with pytest.raises(CorruptBatch, match=str(header.base_offset)):
         list(decode_columns(damaged, include_headers=True))

@@ -35,7 +35,7 @@ def entry(batch_id: int, checkpoint: str = "here") -> LedgerEntry:
     return LedgerEntry(batch_id, checkpoint, "app-1", 10, "abc")
 
 
-def what(last: LedgerEntry | None, batch_id: int, **more: Any) -> Verdict:
+def verdict_of(last: LedgerEntry | None, batch_id: int, **more: Any) -> Verdict:
     return decide(last, batch_id, "here", query="q", **more)
 
 
@@ -72,13 +72,13 @@ def test_an_offset_of_another_program_is_an_error(metadata: str | None) -> None:
 
 
 def test_a_new_query_begins_at_its_first_batch() -> None:
-    assert what(None, 0) is Verdict.WRITE
+    assert verdict_of(None, 0) is Verdict.WRITE
 
 
 @given(st.integers(0, 2**40))
 def test_batches_follow_each_other_and_only_the_last_comes_again(batch_id: int) -> None:
-    assert what(entry(batch_id), batch_id + 1) is Verdict.WRITE
-    assert what(entry(batch_id), batch_id) is Verdict.SKIP
+    assert verdict_of(entry(batch_id), batch_id + 1) is Verdict.WRITE
+    assert verdict_of(entry(batch_id), batch_id) is Verdict.SKIP
 
 
 @given(st.none() | st.integers(0, 50), st.integers(0, 50))
@@ -87,24 +87,24 @@ def test_a_batch_is_never_written_twice_and_never_skipped_unwritten(last: int | 
     before = None if last is None else entry(last)
     expected = 0 if last is None else last + 1
     if batch_id == expected:
-        assert what(before, batch_id) is Verdict.WRITE
+        assert verdict_of(before, batch_id) is Verdict.WRITE
     elif batch_id == last:
-        assert what(before, batch_id) is Verdict.SKIP
+        assert verdict_of(before, batch_id) is Verdict.SKIP
     else:
         with pytest.raises(LedgerError):
-            what(before, batch_id)
+            verdict_of(before, batch_id)
 
 
 def test_an_empty_ledger_with_a_late_batch_is_an_error_unless_allowed() -> None:
     with pytest.raises(LedgerError, match=r"expired .* begin_late=True"):
-        what(None, 7)
-    assert what(None, 7, may_begin_late=True) is Verdict.WRITE
-    assert what(entry(3), 7, may_begin_late=True) is Verdict.WRITE
+        verdict_of(None, 7)
+    assert verdict_of(None, 7, may_begin_late=True) is Verdict.WRITE
+    assert verdict_of(entry(3), 7, may_begin_late=True) is Verdict.WRITE
 
 
 def test_a_batch_before_the_last_is_always_an_error() -> None:
     with pytest.raises(LedgerError, match="old copy"):
-        what(entry(8), 7, may_begin_late=True)
+        verdict_of(entry(8), 7, may_begin_late=True)
 
 
 def test_a_new_checkpoint_with_an_old_name_is_an_error() -> None:

@@ -53,7 +53,7 @@ async def commit_batch(stage: Stage, query: str, number: int) -> None:
         await producer.commit_transaction()
 
 
-async def told_by(stage: Stage, node: str, query: str) -> int:
+async def offset_at(stage: Stage, node: str, query: str) -> int:
     """The ledger's offset at one broker."""
     topics = [OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])]
     request = OffsetFetchRequest(group_id=group_of(query), topics=topics, require_stable=True)
@@ -87,7 +87,7 @@ def test_a_batch_is_skipped_whatever_the_deposed_coordinator_knows(
         index = partition_for(group_of(query), 3)
         await commit_batch(stage, query, 7)
         with trio.fail_after(30):
-            while await told_by(stage, old, query) != 7:
+            while await offset_at(stage, old, query) != 7:
                 # The marker of the transaction is on its way.
                 await trio.sleep(0.1)
         stage.isolate(old, but=[SECOND])
@@ -96,7 +96,7 @@ def test_a_batch_is_skipped_whatever_the_deposed_coordinator_knows(
         await trio.sleep(10)
         came_about(stage.replica_of(old, GROUP_TOPIC, index).is_leader, "the old one knows of its successor")
         if not knows:
-            came_about(await told_by(stage, old, query) == 7, "it answers with what it knew")
+            came_about(await offset_at(stage, old, query) == 7, "it answers with its old offset")
         bridge = Bridge()
         others = [name for name in stage.brokers if name != old]
         with monkeypatch.context() as patch:

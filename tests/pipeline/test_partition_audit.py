@@ -122,7 +122,7 @@ def test_a_replica_that_stopped_earlier_is_behind_and_no_more(tmp_path: Path) ->
 def test_a_repeated_batch_is_a_duplicate_and_a_missing_one_a_hole(tmp_path: Path) -> None:
     broker = BrokerLogs(tmp_path / "1", 1)
     broker.append(produced(9, 0, 4), produced(9, 4, 4), produced(9, 8, 4))
-    # As a broker that forgot the producer would.
+    # A broker that forgot the producer would accept these.
     log = broker.log()
     for again in (produced(9, 4, 4), produced(9, 20, 4)):
         buffer = bytearray(again)

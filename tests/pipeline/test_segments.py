@@ -247,7 +247,7 @@ def test_segments_are_merged_by_compaction_while_they_are_read(logs: BrokerLogs)
 # Which replica
 
 
-def test_of_several_replicas_one_is_read_that_has_all_that_counts(tmp_path: Path) -> None:
+def test_a_replica_with_all_committed_records_is_read(tmp_path: Path) -> None:
     brokers = [BrokerLogs(tmp_path / f"broker-{node}", node) for node in (1, 2, 3)]
     for node, broker in enumerate(brokers):
         # The second has the newest epoch; the third is behind.

@@ -76,7 +76,7 @@ class MortalCluster(BlockingCluster):
             assert node_id is not None
             connection = self.connection(node_id)
             connection.send(request, 5_000, version=version)
-            # As the kernel does it for a process that is killed with an answer unread.
+            # The kernel does this for a process that is killed with an unread response.
             connection._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             connection.close()
         raise Died

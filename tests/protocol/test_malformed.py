@@ -42,7 +42,7 @@ def decode_or_refuse(kind: type[Message], data: bytes, version: int) -> None:
         message = decode(kind, memoryview(data), version)
     except MalformedMessage:
         return
-    # What was accepted must be a message in every respect: it can be encoded, and means the same again.
+    # An accepted message must survive a round trip.
     again = decode(kind, encode(message, version), version)
     assert next(differences(message, again, kind.__name__), None) is None
 

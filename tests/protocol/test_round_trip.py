@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from barnabas.protocol.schema import Message, decode, encode, encode_chunks
+from barnabas.protocol.schema import Message, decode, decode_in_steps, encode, encode_chunks, encode_in_steps
 from tests.examples import examples
 from tests.protocol.json_form import from_json, to_json
 from tests.protocol.vectors import message_types
@@ -25,7 +25,18 @@ QUICK = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
+R = TypeVar("R")
 MessagesOf = Callable[[type[Message], int], st.SearchStrategy[Any]]
+
+
+def result_of(steps: Generator[None, None, R]) -> R:
+    """The result of all steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as finished:
+            result: R = finished.value
+            return result
 
 
 @pytest.mark.feature("PF-03")
@@ -39,6 +50,9 @@ def test_bytes_come_back(messages_of: MessagesOf, data: st.DataObject) -> None:
     assert again == message
     assert encode(again, version) == encoded
     assert b"".join(encode_chunks(message, version, b"prefix")) == b"prefix" + encoded
+    # The same in steps.
+    assert b"".join(result_of(encode_in_steps(message, version, b"prefix"))) == b"prefix" + encoded
+    assert result_of(decode_in_steps(kind, encoded, version, len(encoded))) == (message, len(encoded))
 
 
 @pytest.mark.feature("PF-03")

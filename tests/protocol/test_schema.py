@@ -101,7 +101,7 @@ def test_a_value_that_the_version_lacks_is_refused_if_it_means_something() -> No
     ],
     ids=["too large", "null", "bytes for text", "half a surrogate", "too long", "text for a number"],
 )
-def test_our_own_wrong_values_are_told(message: HeartbeatRequest) -> None:
+def test_wrong_values_fail_to_encode(message: HeartbeatRequest) -> None:
     with pytest.raises(EncodeError, match="HeartbeatRequest version 3"):
         encode(message, 3)
 
@@ -111,7 +111,7 @@ def test_a_uuid_of_another_length_is_not_padded() -> None:
         encode(FetchRequest(topics=[FetchTopic(topic_id=b"short")]), 13)
 
 
-def test_a_version_without_a_class_is_told() -> None:
+def test_an_unsupported_version_fails_to_encode() -> None:
     with pytest.raises(EncodeError, match="versions 0-4, not 5"):
         encode(HeartbeatRequest(), 5)
 

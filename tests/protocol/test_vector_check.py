@@ -126,7 +126,7 @@ def test_values_that_the_json_form_cannot_express_are_taken_from_the_bytes(path:
     ],
     ids=["no json", "no object", "neither form", "no text", "version as text"],
 )
-def test_a_file_without_vectors_is_told_in_one_line(
+def test_a_file_without_vectors_is_an_error_of_one_line(
     path: Path, capsys: pytest.CaptureFixture[str], content: bytes
 ) -> None:
     path.write_bytes(content)

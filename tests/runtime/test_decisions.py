@@ -30,7 +30,7 @@ async def asked(decisions: Decisions, path: str = "/decisions", **query: str) ->
     return json.loads(response.body)
 
 
-def test_a_decision_is_told_with_its_cause_epochs_and_offsets() -> None:
+def test_a_decision_has_its_cause_epochs_and_offsets() -> None:
     decisions = ring()
     decisions.note(
         DecisionKind.ELECTION,
@@ -148,6 +148,6 @@ async def test_a_query_that_is_no_number_is_refused_with_one_line(name: str, tex
 
 async def test_an_unknown_subject_has_no_decisions() -> None:
     decisions = ring()
-    decisions.note(DecisionKind.ISR, "flights-0", "told")
+    decisions.note(DecisionKind.ISR, "flights-0", "moved")
     assert (await asked(decisions, subject="flights"))["decisions"] == []
     assert (await asked(decisions, subject="x" * 16_000))["decisions"] == []

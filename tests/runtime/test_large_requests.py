@@ -1,4 +1,4 @@
-"""Requests with many elements: decoded and answered in the worker, counted as memory, refused above a limit."""
+"""Requests with many elements: decoded, answered and freed in steps, counted as memory, refused above a limit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from barnabas.runtime.dispatch import ELEMENT_BYTES, MAX_ELEMENTS, Call, Dispatc
 from barnabas.runtime.meter import Meter
 from barnabas.runtime.server import Server, ServerLimits, Steps
 from barnabas.runtime.simulated import make_world, run_simulation
+from barnabas.runtime.simulated.work import WorkCounter
 from barnabas.runtime.worker import Worker
+from barnabas.runtime.world import CountWork
 from tests.runtime.test_server import Peer
 
 Act = Callable[[Server, Peer], Awaitable[None]]
@@ -34,14 +36,15 @@ def metadata_of(count: int) -> bytes:
     return len(frame).to_bytes(4, "big") + frame
 
 
-def play(handler: Callable[[Call], Steps], act: Act) -> None:
+def play(handler: Callable[[Call], Steps], act: Act, count_work: CountWork | None = None) -> None:
     """A server that answers Metadata by `handler`, in a simulation."""
 
     async def story(universe) -> None:
         server_world, client_world = make_world("server", universe), make_world("client", universe)
         async with trio.open_nursery() as nursery:
             worker = Worker(server_world.run_blocking)
-            dispatcher = Dispatcher({ApiKey.METADATA: handler}, execution=Execution(Background(nursery), worker))
+            execution = Execution(Background(nursery), worker, count_work)
+            dispatcher = Dispatcher({ApiKey.METADATA: handler}, execution=execution)
             server = Server(server_world, dispatcher, ServerLimits(), worker)
             listener = await server_world.network.listen("", 0)
             nursery.start_soon(server.serve, listener, "PLAINTEXT")
@@ -78,6 +81,29 @@ def test_a_large_request_and_its_answer_are_counted_until_the_answer_leaves() ->
             await trio.sleep(0.001)
 
     play(describe, act)
+
+
+def test_a_large_request_is_decoded_answered_and_freed_in_short_steps() -> None:
+    calls: list[int] = []
+    counter = WorkCounter(lambda _, made: calls.append(made))
+
+    def describe(call: Call) -> Steps:
+        response, meter = MetadataResponse(), Meter(call)
+        for topic in call.message.topics:
+            response.topics.append(MetadataResponseTopic(error_code=3, name=topic.name))
+            meter.answer_grows()
+            if meter.step_ends():
+                yield None
+        call.answer(response)
+
+    async def act(server: Server, peer: Peer) -> None:
+        await peer.ask(metadata_of(20_000))
+        answer = await peer.answer()
+        assert len(decode(MetadataResponse, memoryview(answer)[5:], 12).topics) == 20_000
+
+    play(describe, act, counter)
+    assert max(calls) < 2_500
+    assert len(calls) > 3 * 20_000 / 512
 
 
 @pytest.mark.parametrize("count", [MAX_ELEMENTS + 1, 4 * MAX_ELEMENTS])

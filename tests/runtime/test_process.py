@@ -126,7 +126,7 @@ def test_arguments_that_do() -> None:
     assert arguments == Arguments("node.properties", {"a": "b=c", "d": "e"}, "x.log")
 
 
-def test_a_missing_file_is_told_in_one_line() -> None:
+def test_a_missing_file_is_an_error_of_one_line() -> None:
     found = subprocess.run(
         [sys.executable, "-c", PROGRAM, "/nowhere/at.all"],
         env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -32,7 +32,7 @@ def test_errors_are_found_wherever_they_stand() -> None:
     assert error_codes(ProduceResponse()) == []
 
 
-def test_of_many_requests_some_are_timed() -> None:
+def test_some_of_many_requests_are_timed() -> None:
     counter, timed = ApiCounter(), []
     for number in range(1, 50):
         counter.requests = number

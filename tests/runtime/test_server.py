@@ -708,7 +708,7 @@ def test_partial_sends_lose_and_repeat_nothing(takes: int) -> None:
     run_simulation(1, story)
 
 
-# What a peer can do to the others
+# Effects of one peer on others
 
 
 def test_requests_that_have_not_begun_when_their_connection_closes_are_dropped(play) -> None:

@@ -122,7 +122,7 @@ def test_a_heartbeat_interval_above_the_session_timeout_is_a_warning() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"process.roles": "broker,controller"}, "a node is a broker or a controller, not both; allowed: broker"),
+        ({"process.roles": "broker,controller"}, "the file of a combined node; `barnabas node` runs it"),
         ({"process.roles": "controller"}, "the file of a broker must have this role; allowed: broker"),
         ({"node.id": "101"}, "the id of a broker must not be in controller.quorum.voters"),
         (

@@ -29,7 +29,7 @@ def test_each_form_that_java_takes(text: str, found: dict[str, tuple[str, int]])
     assert parse_properties(text, "node.properties") == found
 
 
-def test_a_cut_escape_is_told_with_its_line() -> None:
+def test_an_error_names_the_line_of_a_cut_escape() -> None:
     with pytest.raises(SettingsError, match=r"^node.properties line 2: .*four hexadecimal digits"):
         parse_properties("a=1\nb=\\u00g1", "node.properties")
 

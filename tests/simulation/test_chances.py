@@ -1,4 +1,4 @@
-"""Who had the chance to take records has to, and who had none is given one: it is told apart by what was well when."""
+"""Partitions must take records if they could, and get a chance if not, depending on which parts worked when."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CROWDED = {
 
 
 class World:
-    """Hosts, links between them, and an active controller, whose troubles a story tells."""
+    """Hosts, links between them, and an active controller, which a test breaks step by step."""
 
     def __init__(self) -> None:
         self.standing = Standing()
@@ -65,7 +65,7 @@ def test_a_chance_is_all_that_a_partition_needs() -> None:
 
 
 @pytest.mark.feature("FI-05")
-def test_what_was_broken_between_two_looks_is_well_from_the_second_on() -> None:
+def test_parts_that_broke_between_two_looks_work_from_the_second_on() -> None:
     world = World()
     world.look(1.0)
     assert world.look(2.0) == 1.0
@@ -79,8 +79,8 @@ def test_a_quorum_is_all_controllers_or_the_active_one_with_a_majority() -> None
     world = World()
     world.look(1.0)
     world.marks[TERM] = 1
-    assert world.look(2.0) == 1.0, "whoever is active: nothing kept them from having one"
-    assert world.look(3.0, n103=None) == 2.0, "102 hears it"
+    assert world.look(2.0) == 1.0, "there may be an active controller: all voters ran"
+    assert world.look(3.0, n103=None) == 2.0, "102 can receive its messages"
     assert world.look(4.0, n103=1, n102=None) == 4.0
     assert world.look(5.0, n103=None) == NEVER
     assert world.look(6.0, n102=1, n103=2, l2_101=None) == NEVER, "a broker does not reach the active one"

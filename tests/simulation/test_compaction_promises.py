@@ -1,4 +1,4 @@
-"""What a cleaner may leave of a committed log, and what it may not."""
+"""Records that a cleaner may remove from a committed log, and those that it must keep."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ WHOLE = batch([OLD, ONLY, NEW], 0, 2)
         pytest.param(batch([ONLY], 0, 2, producer_id=7), False, id="another producer"),
     ],
 )
-def test_what_is_left_of_a_batch(left: Batch, fits: bool) -> None:
+def test_the_rest_of_a_batch_after_cleaning(left: Batch, fits: bool) -> None:
     assert is_rest(left, WHOLE) == fits
     ghost = GhostLog()
     assert ghost.take(WHOLE) is None
@@ -78,7 +78,7 @@ def test_the_last_record_of_each_key_holds() -> None:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_of_a_transaction_only_what_was_committed_holds(committed: bool) -> None:
+def test_only_committed_transactions_supersede_older_records(committed: bool) -> None:
     in_transaction = batch([record(3, b"a", b"newest")], 3, 3, producer_id=9, transactional=True)
     marker = Batch(4, 5, EPOCH, bytes(build_end_txn_batch(EndTxn(committed, 0), 9, 0, 1_000)))
     log = [WHOLE, in_transaction, marker]
@@ -163,7 +163,7 @@ def cleaned_until(operation: int, seen: set[str]) -> bool:
 @pytest.mark.parametrize(
     "shown", [pytest.param(None, id="no file"), pytest.param(bytearray(WHOLE.data), id="another one")]
 )
-def test_what_is_not_the_copy_is_not_taken_for_it(shown: bytearray | None) -> None:
+def test_a_damaged_copy_is_not_accepted(shown: bytearray | None) -> None:
     cleaned = Cleaned()
     for path in cleaned.slices():
         if cleaned.content(1, path) is None:

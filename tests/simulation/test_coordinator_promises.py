@@ -31,7 +31,7 @@ def findings() -> Findings:
 
 
 class Group:
-    """Members that are heard of as the story says."""
+    """Members whose last response is as old as the test says."""
 
     def __init__(self, findings: Findings) -> None:
         self.promises = GroupPromises(findings)
@@ -41,7 +41,7 @@ class Group:
         self.promises.takes_on(PLACE, client, lambda: self.unheard_ms[client], 6_000)
 
 
-def test_two_owners_that_are_both_heard_of(findings: Findings) -> None:
+def test_two_owners_with_live_sessions(findings: Findings) -> None:
     group = Group(findings)
     group.takes_on("A")
     group.promises.gives_up(PLACE, "A")
@@ -73,14 +73,14 @@ class Led:
         self.promises.leads(0, 1)
 
     def heard(self, client: str, by: int) -> None:
-        """Ten milliseconds after it has sent its request."""
+        """Records a response that came ten milliseconds after its request."""
         self.promises.heard(client, Coordinator(0, by), 10)
 
     def takes_on(self, client: str) -> None:
         self.promises.takes_on(PLACE, client, lambda: self.promises.unheard_ms(client), 6_000)
 
 
-def test_an_owner_whom_a_deposed_coordinator_answers_is_not_counted_in() -> None:
+def test_an_owner_with_answers_of_a_deposed_coordinator_does_not_count() -> None:
     group = Led()
     group.heard("A", by=1)
     group.takes_on("A")
@@ -92,7 +92,7 @@ def test_an_owner_whom_a_deposed_coordinator_answers_is_not_counted_in() -> None
     assert group.findings.broken == []
 
 
-def test_an_owner_in_its_session_is_counted_in_whoever_else_has_answered_it_since() -> None:
+def test_an_owner_in_its_session_counts_whichever_node_answered_it_since() -> None:
     group = Led()
     group.heard("A", by=1)
     group.takes_on("A")
@@ -106,7 +106,7 @@ def test_an_owner_in_its_session_is_counted_in_whoever_else_has_answered_it_sinc
     assert "B takes it on, A has it, accepted 5010 ms ago" in group.findings.broken[0]
 
 
-def test_while_nobody_leads_who_led_last_is_the_coordinator() -> None:
+def test_the_last_leader_is_the_coordinator_while_there_is_none() -> None:
     group = Led()
     group.heard("A", by=1)
     group.takes_on("A")
@@ -117,7 +117,7 @@ def test_while_nobody_leads_who_led_last_is_the_coordinator() -> None:
     assert "B takes it on, A has it, accepted 10 ms ago" in group.findings.broken[0]
 
 
-def test_what_a_deposed_coordinator_gives_is_nobodys() -> None:
+def test_assignments_by_a_deposed_coordinator_do_not_count() -> None:
     group = Led()
     group.promises.leads(0, 2)
     group.heard("A", by=2)
@@ -140,7 +140,7 @@ def test_what_a_deposed_coordinator_gives_is_nobodys() -> None:
     assert "A takes it on, B has it" in group.findings.broken[0]
 
 
-def test_who_comes_again_was_not_heard_yet() -> None:
+def test_a_member_that_returns_has_no_response_yet() -> None:
     group = Led()
     group.heard("A", by=1)
     group.promises.is_gone("A")
@@ -152,11 +152,11 @@ def test_a_member_whose_session_is_over_may_miss_its_group() -> None:
     assert not group.promises.may_miss_its_group("A", 6_000), "it never was in it"
     group.heard("A", by=1)
     group.now += 5.0
-    assert not group.promises.may_miss_its_group("A", 6_000), "it was heard of"
+    assert not group.promises.may_miss_its_group("A", 6_000), "its session is alive"
     group.promises.leads(0, 2)
     group.now += 1.0
     group.heard("A", by=1)
-    assert group.promises.may_miss_its_group("A", 6_000), "only by one who coordinates no more"
+    assert group.promises.may_miss_its_group("A", 6_000), "only a former coordinator answered"
     group.heard("A", by=2)
     assert not group.promises.may_miss_its_group("A", 6_000)
     group.now += 6.0
@@ -184,16 +184,16 @@ def test_a_commit_that_was_acknowledged_and_lost(findings: Findings) -> None:
     assert "5 was committed, and B gets 4" in findings.broken[0]
 
 
-def test_a_commit_that_only_the_next_owner_heard_of(findings: Findings) -> None:
-    """A has written on all 9 records there are and is killed while its transaction is committed. B has nothing to read
-    any more, so nobody will ever commit again; all the same the group is at its end.
+def test_a_commit_that_only_the_next_owner_saw(findings: Findings) -> None:
+    """A has processed all 9 records and is killed while its transaction commits. B has nothing left to read and will
+    never commit, but the group is at its end.
     """
     promises = GroupPromises(findings)
     promises.begins_at(PLACE, "A", 0)
     promises.commits(PLACE, "A", 5)
     promises.committed(PLACE, 5)
     promises.commits(PLACE, "A", 9)
-    assert promises.known_offset(PLACE) == 5, "nobody knows of more"
+    assert promises.known_offset(PLACE) == 5, "no later commit is known"
     promises.begins_at(PLACE, "B", 9)
     assert promises.known_offset(PLACE) == 9
     written_on = [f"{KEY}@{offset}" for offset in range(9)]
@@ -201,7 +201,7 @@ def test_a_commit_that_only_the_next_owner_heard_of(findings: Findings) -> None:
     assert not findings.broken
 
 
-def test_a_commit_that_only_the_next_owner_heard_of_and_lost(findings: Findings) -> None:
+def test_a_commit_that_only_the_next_owner_saw_and_lost(findings: Findings) -> None:
     promises = GroupPromises(findings)
     promises.begins_at(PLACE, "A", 0)
     promises.commits(PLACE, "A", 5)
@@ -338,13 +338,13 @@ class Log:
         (Log().data(0, 0).data(1, 0).marker(2), "what it began at 0 has not ended"),
     ],
 )
-def test_what_a_producer_may_leave_in_a_log(findings: Findings, log: Log, wrong: str) -> None:
+def test_batches_of_a_producer_in_a_log(findings: Findings, log: Log, wrong: str) -> None:
     check_producers(findings, KEY, log)
     assert (wrong in findings.broken[0]) if wrong else not findings.broken
 
 
 @pytest.mark.feature("TX-09")
-def test_nobody_is_given_what_a_transaction_without_a_marker_has_written(findings: Findings) -> None:
+def test_records_of_a_transaction_without_a_marker_are_not_delivered(findings: Findings) -> None:
     partitions = PartitionPromises(findings, lambda *_: None, lambda: EMPTY_IMAGE, lambda _: 2)
     begun, ended = list(Log().data(0, 0).marker(1))
     producers = partitions._of(KEY).producers
@@ -359,7 +359,7 @@ def test_nobody_is_given_what_a_transaction_without_a_marker_has_written(finding
 
 
 @pytest.mark.feature("TX-07")
-def test_a_transaction_that_never_ends_is_told_when_all_is_quiet(findings: Findings) -> None:
+def test_a_transaction_that_never_ends_is_reported_when_all_is_quiet(findings: Findings) -> None:
     partitions = PartitionPromises(findings, lambda *_: None, lambda: EMPTY_IMAGE, lambda _: 2)
     for batch in Log().data(0, 0):
         partitions._of(KEY).producers.take(batch)

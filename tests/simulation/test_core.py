@@ -82,7 +82,7 @@ def test_the_oracle_reads_disks_up_to_what_is_torn() -> None:
 
 
 @pytest.mark.feature("FI-05")
-def test_the_oracle_tells_what_is_not_recoverable_from_what_is_stuck() -> None:
+def test_the_oracle_distinguishes_unrecoverable_from_stuck() -> None:
     core = Core((1,), (101, 102))
     image = image_of(leader=-1, isr=(1,))
     whole = {1: disk_with(5), 101: disk_with(9, "__cluster_metadata"), 102: disk_with(4, "__cluster_metadata")}

@@ -1,4 +1,4 @@
-"""What the clients were told against what is in the log: each way to lose faith, and its legal neighbour."""
+"""Compares acknowledgements with the log: each broken promise, and its legal neighbour."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check(records: list[Sent], log: list[tuple[int, bytes | None]]) -> list[str]
         ),
     ],
 )
-def test_what_must_not_be_is_found(records: list[Sent], log: list[tuple[int, bytes | None]], promise: str) -> None:
+def test_broken_promises_are_found(records: list[Sent], log: list[tuple[int, bytes | None]], promise: str) -> None:
     broken = check(records, log)
     assert len(broken) == 1 and promise in broken[0]
 
@@ -54,7 +54,7 @@ def test_what_must_not_be_is_found(records: list[Sent], log: list[tuple[int, byt
     ("records", "log"),
     [
         ([sent("a", Acked(0, 0, 0))], [(0, b"a")]),
-        ([sent("a", Acked(0, -1, 0))], [(7, b"a")]),  # acked as a repetition whose place was forgotten
+        ([sent("a", Acked(0, -1, 0))], [(7, b"a")]),  # acknowledged as a duplicate whose offset was forgotten
         ([sent("a", Unknown(ERROR))], []),
         ([sent("a", Unknown(ERROR))], [(0, b"a")]),
         ([sent("a", Failed(ERROR)), sent("b", Acked(0, 5, 0), 1)], [(5, b"b")]),  # a gap is no loss
@@ -65,5 +65,5 @@ def test_what_must_not_be_is_found(records: list[Sent], log: list[tuple[int, byt
         ),
     ],
 )
-def test_what_may_be_passes(records: list[Sent], log: list[tuple[int, bytes | None]]) -> None:
+def test_legal_histories_pass(records: list[Sent], log: list[tuple[int, bytes | None]]) -> None:
     assert check(records, log) == []

@@ -31,7 +31,7 @@ SEEDS = range(1, 16)
 
 
 def drawn_requests(seed: int = 1) -> Iterator[Drawn]:
-    """Of every API, by a client that has heard of other people's things."""
+    """Requests of every API, by a client that knows names of other clients' topics, groups and transactions."""
     chance, knowledge = Random(seed), Knowledge()
     topic, group, transactional_id = OTHERS
     knowledge.topics.add(topic)
@@ -117,7 +117,7 @@ def test_long_requests_find_handlers_that_never_pause(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.feature("FI-05")
-def test_what_hostile_clients_send_is_fixed_by_the_seed() -> None:
+def test_requests_of_hostile_clients_are_fixed_by_the_seed() -> None:
     first, again = (run_seed(6, hostile=True) for _ in range(2))
     assert first.digest == again.digest
     assert first.counts == again.counts

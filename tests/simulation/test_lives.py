@@ -41,7 +41,7 @@ class Life:
 
 @dataclass(slots=True)
 class Lives:
-    """What became of each client, life by life."""
+    """Lives of each client in order."""
 
     by_client: dict[str, list[Life]] = field(default_factory=dict)
 
@@ -53,7 +53,7 @@ class Lives:
 
 @pytest.fixture
 def lives(monkeypatch: pytest.MonkeyPatch) -> Lives:
-    """Of the members of whatever runs."""
+    """Records the lives of all members of a run."""
     seen = Lives()
     options, is_gone = GroupPart.options, GroupPromises.is_gone
 
@@ -72,7 +72,7 @@ def lives(monkeypatch: pytest.MonkeyPatch) -> Lives:
 
 
 def group(protocol: str, mean_life_seconds: float) -> GroupPlan:
-    """Of members that leave soon."""
+    """A group of members that leave soon."""
     return GroupPlan(
         "readers",
         protocol,
@@ -116,7 +116,7 @@ def test_a_member_of_a_mixed_group_changes_its_protocol_from_life_to_life(lives:
 @pytest.mark.feature("FI-05")
 @pytest.mark.parametrize("kind", ["groups", "transactions"])
 def test_a_member_stays_for_another_while_in_each_life(kind: str, lives: Lives) -> None:
-    """Whose first stay was short left again and again, and its group got little done."""
+    """A member with a short first stay left again and again, and its group got little done."""
     run_quiet(kind, "consumer")
     for client in lives.by_client:
         stays = lives.ended(client)
@@ -129,7 +129,7 @@ def test_a_member_stays_for_another_while_in_each_life(kind: str, lives: Lives) 
 
 @pytest.mark.feature("FI-05")
 def test_no_chances_come_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever begins a stream that another had before him does all over again what that one did."""
+    """A stream of randomness that begins twice repeats its choices."""
     begun: Counter[str] = Counter()
     stream = Universe.stream
 

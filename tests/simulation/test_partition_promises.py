@@ -31,7 +31,7 @@ START = PartitionImage(
 
 
 class Partition:
-    """Three replicas of one partition, of which a story is told."""
+    """Three replicas of one partition, driven step by step."""
 
     def __init__(self) -> None:
         self.findings = Findings(lambda: 0.0)
@@ -188,7 +188,7 @@ def test_a_recovery_that_forgets(partition: Partition) -> None:
     assert "ends at 0 after recovery" in partition.broken
 
 
-def test_who_lost_its_tail_must_leave_the_isr(partition: Partition) -> None:
+def test_a_replica_that_lost_its_tail_must_leave_the_isr(partition: Partition) -> None:
     partition.append(1, "a")
     partition.commit(1, 1)
     partition.promises.broker_lost_something(2)
@@ -198,7 +198,7 @@ def test_who_lost_its_tail_must_leave_the_isr(partition: Partition) -> None:
     assert "2 is in ISR or ELR and ends at 0, below the committed 1, after it registered" in partition.broken
 
 
-def test_who_lost_its_tail_and_left_the_isr(partition: Partition) -> None:
+def test_a_replica_that_lost_its_tail_and_left_the_isr(partition: Partition) -> None:
     partition.append(1, "a")
     partition.commit(1, 1)
     partition.promises.broker_lost_something(2)
@@ -227,7 +227,7 @@ def test_a_name_that_is_used_again_is_another_topic(partition: Partition) -> Non
     partition.commit(1, 1)
     partition.promises.leads(KEY, LeaderView(1, 1, 1, 1, frozenset({1, 2, 3})))
     partition.delete()
-    partition.commit(2, 1)  # this broker has not heard of it
+    partition.commit(2, 1)  # this broker has not replayed the deletion
     partition.becomes(START)
     partition.open(2, partition.disks.log("new-log-2"))
     partition.promises.leads(KEY, LeaderView(2, 1, 1, 0, frozenset({1, 2, 3})))
@@ -251,7 +251,7 @@ def test_a_high_watermark_that_falls(partition: Partition) -> None:
     assert "fell from 1 to 0" in partition.broken
 
 
-def test_a_leader_that_has_not_heard_of_a_loss(partition: Partition) -> None:
+def test_a_leader_that_does_not_know_of_a_loss(partition: Partition) -> None:
     partition.append(1, "a")
     partition.promises.broker_lost_something(3)
     partition.open(3, partition.disks.log("log-3"))

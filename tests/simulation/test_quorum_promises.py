@@ -14,7 +14,7 @@ pytestmark = pytest.mark.feature("KR-17", "FI-11")
 
 
 class Quorum:
-    """Three voters whose steps a story tells."""
+    """Three voters, driven step by step."""
 
     def __init__(self) -> None:
         self.findings = Findings(lambda: 0.0)
@@ -44,7 +44,7 @@ class Quorum:
         )
 
     def restart(self, node_id: int) -> FakeLog:
-        """The same content in a log that was opened anew."""
+        """The same content in a log that was opened again."""
         old = self.logs[node_id]
         new = self.logs[node_id] = self.disks.log(f"log-{node_id}")
         new.segment.content = old.segment.content

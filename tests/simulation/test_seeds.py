@@ -66,7 +66,7 @@ def test_a_plan_without_faults_breaks_nothing() -> None:
 
 @pytest.mark.feature("FI-05")
 @pytest.mark.parametrize("seed", read_seeds(PAST))
-def test_what_failed_once_does_not_fail_again(seed: int) -> None:
+def test_seeds_that_failed_once_pass(seed: int) -> None:
     report = run_seed(seed)
     assert report.passed, describe_failure(report)
 
@@ -98,7 +98,7 @@ def report_of(seed: int, counts: dict[str, int], *broken: str) -> SeedReport:
 
 
 @pytest.mark.feature("FI-05", "FI-12")
-def test_a_summary_tells_hours_faults_and_what_they_cost() -> None:
+def test_a_summary_shows_hours_faults_and_their_cost() -> None:
     summary = Summary()
     for seed in range(2):
         report = report_of(seed, {"fault: kill": 3, "fault: clog": 1, "acks": 7})

@@ -23,7 +23,7 @@ KEY = PartitionKey("topic", 0)
 
 
 class Disk:
-    """One broker's disk with one log, of whose power cuts a story is told."""
+    """One broker's disk with one log, whose power a test cuts."""
 
     def __init__(self) -> None:
         self.findings = Findings(lambda: 0.0)
@@ -50,18 +50,18 @@ def disk() -> Disk:
 @pytest.mark.parametrize(
     ("left", "wrong"), [(3, ""), (2, ""), (1, "had flushed up to 2, and ends at 1"), (0, "ends at 0")]
 )
-def test_what_was_flushed_comes_back(disk: Disk, left: int, wrong: str) -> None:
+def test_flushed_batches_survive(disk: Disk, left: int, wrong: str) -> None:
     disk.power_cut(flushed=2, left=left)
     broken = disk.starts()
     assert (wrong in broken) if wrong else not broken
 
 
-def test_what_was_flushed_comes_back_as_it_was(disk: Disk) -> None:
+def test_flushed_batches_survive_unchanged(disk: Disk) -> None:
     disk.power_cut(flushed=2, left=1).append(1, "z")
     assert "had flushed something else than [1, 2)" in disk.starts()
 
 
-def test_what_was_not_flushed_may_come_back_as_something_else(disk: Disk) -> None:
+def test_unflushed_batches_may_change(disk: Disk) -> None:
     disk.power_cut(flushed=1, left=1).append(1, "z")
     assert disk.starts() == ""
 
@@ -101,8 +101,10 @@ class Indexed(FakeSegment):
         ([], [(90, 3)], "time index says 90 up to 3, there it is None"),
     ],
 )
-def test_what_indexes_say(disk: Disk, offsets: list[tuple[int, int]], times: list[tuple[int, int]], wrong: str) -> None:
-    """Positions are told by the number of the batch."""
+def test_indexes_match_the_log(
+    disk: Disk, offsets: list[tuple[int, int]], times: list[tuple[int, int]], wrong: str
+) -> None:
+    """Positions are given as numbers of batches."""
     segment = Indexed("indexed")
     positions = []
     for offset, timestamp in enumerate((70, 90, 80)):
@@ -123,7 +125,7 @@ def history() -> Iterator[Batch]:
     """Producer 7 commits, then aborts from 4 on; 8 aborts nothing that it wrote here."""
     data = [Record(0, 1, None, b"x")]
 
-    def of(epoch: int, base_offset: int) -> bytes:
+    def data_batch(epoch: int, base_offset: int) -> bytes:
         return build_batch(
             data,
             base_offset=base_offset,
@@ -137,12 +139,12 @@ def history() -> Iterator[Batch]:
         return build_end_txn_batch(EndTxn(committed, 0), producer_id, epoch, 1)
 
     parts = [
-        of(0, 0),
+        data_batch(0, 0),
         end(7, 1, committed=True),
         end(8, 1, committed=False),
         build_batch(data, base_offset=3),
-        of(1, 4),
-        of(1, 5),
+        data_batch(1, 4),
+        data_batch(1, 5),
         end(7, 2, committed=False),
     ]
     for offset, part in enumerate(parts):
@@ -155,7 +157,7 @@ class Aborted:
     first_offset: int
 
 
-def test_what_was_aborted(disk: Disk) -> None:
+def test_the_transaction_index_matches_the_markers(disk: Disk) -> None:
     assert list(aborted(history())) == [(7, 4)]
     disk.promises.check_aborted(KEY, 1, history(), [Aborted(7, 4)])
     assert disk.findings.broken == []

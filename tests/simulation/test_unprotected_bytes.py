@@ -1,4 +1,4 @@
-"""What the nemesis does to disks stays within what a log can tell from what it wrote."""
+"""A log detects all damage that the nemesis does to disks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.feature("FI-08", "ST-10")
 
 
 def garbled(seed: int, rig: Rig) -> tuple[list[bytes], PartitionLog]:
-    """What a log held when the power went, and the log as it came back."""
+    """Batches that a log held before the power cut, and the recovered log."""
     log = rig.open()
     append(log, batch(1), leader_epoch=seed % 3)
     log.flush()
@@ -25,7 +25,7 @@ def garbled(seed: int, rig: Rig) -> tuple[list[bytes], PartitionLog]:
     return held, rig.open(recovery_point=log.recovery_point)
 
 
-def test_a_log_tells_all_garbage_from_what_was_written() -> None:
+def test_a_log_detects_all_garbage() -> None:
     cut = 0
     for seed in range(400):
         rig = Rig(seed)

@@ -33,9 +33,9 @@ def test_a_living_replica_is_looked_at() -> None:
 
 
 @pytest.mark.feature("FI-05")
-def test_what_a_dead_replica_still_does_is_not_looked_at() -> None:
-    """Its power is cut in the middle of a step. Then what is left of it may step once more, for it hears that its
-    request to the leader before, which had gone dark, has failed.
+def test_steps_of_a_dead_replica_are_ignored() -> None:
+    """Its power is cut in the middle of a step. The rest of it may step once more, because its request to the former
+    leader, which was unreachable, fails.
     """
     for seed in SEEDS:
         findings, steps_after_death = play(seed, dies=True)
@@ -47,8 +47,8 @@ def test_what_a_dead_replica_still_does_is_not_looked_at() -> None:
 
 @pytest.mark.feature("FI-05", "RE-11")
 def test_a_leader_whose_disk_fails_in_the_turn_in_which_it_commits() -> None:
-    """Whoever waited for that commit writes on at once, and meets the disk: the leader is offline before anybody was
-    told how far it had come (seed 90518)."""
+    """A producer that waited for the commit writes again at once and meets the failing disk: the leader is offline
+    before the watch sees its new high watermark (seed 90518)."""
     broken: list[str] = []
     leading = mock.Mock(spec=Leading, maximal_isr=frozenset({1}))
 

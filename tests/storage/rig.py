@@ -83,14 +83,14 @@ class WatchedStore(Store):
     before_names_change: Callable[[], None] | None = None
 
     def sync_directory(self, path: str) -> None:
-        self._tell()
+        self._announce()
         super().sync_directory(path)
 
     def _change(self, parts: list[tuple[Directory, str, Entry | None, Entry | None]]) -> None:
-        self._tell()
+        self._announce()
         super()._change(parts)
 
-    def _tell(self) -> None:
+    def _announce(self) -> None:
         if self.before_names_change is not None:
             self.before_names_change()
 

@@ -62,7 +62,7 @@ class Facts:
     """(offset, last offset of its batch, value, producer id or -1 outside of transactions)"""
 
     @classmethod
-    def of(cls, batches: list[bytes]) -> Facts:
+    def in_batches(cls, batches: list[bytes]) -> Facts:
         facts = cls()
         for data in batches:
             header = read_header(data)
@@ -110,7 +110,7 @@ class Facts:
 
 
 def read_committed(log: PartitionLog, from_offset: int, max_bytes: int) -> list[bytes]:
-    """What a consumer returns from fetches of `max_bytes`, by the rule that all clients follow."""
+    """Values that a read_committed consumer returns from fetches of `max_bytes`."""
     values: list[bytes] = []
     offset = from_offset
     while (part := log.read(offset, max_bytes, log.last_stable_offset)) is not None:
@@ -136,7 +136,7 @@ def read_committed(log: PartitionLog, from_offset: int, max_bytes: int) -> list[
 
 def check(log: PartitionLog) -> Facts:
     """Compare the log with its batches."""
-    facts = Facts.of(all_batches(log))
+    facts = Facts.in_batches(all_batches(log))
     stable = facts.last_stable_offset(log.high_watermark)
     assert log.last_stable_offset == stable
     end_offset = log.log_end_offset
@@ -341,7 +341,7 @@ def test_a_segment_that_retention_had_begun_to_take_is_not_served_without_its_in
             end(log, 5, commit=False)
         replicate(log)
         log.flush()
-        facts = Facts.of(all_batches(log))
+        facts = Facts.in_batches(all_batches(log))
         rig.process.dies_at_change = rig.process.changes + crash_at
         try:
             log.delete_old_segments(NOW_MS)
@@ -403,7 +403,7 @@ def test_an_offset_index_is_rebuilt_without_touching_the_transaction_index() -> 
         append(log, batch(1, value=bytes(100)))
         end(log, 5, commit=False)
     log.close()
-    expected = Facts.of(all_batches(log)).aborted(0, 100)
+    expected = Facts.in_batches(all_batches(log)).aborted(0, 100)
     first = log.segments[0]
     rig.disk.remove(f"{DIRECTORY}/{first.base_offset:020d}.index")
     rig.kill()
@@ -442,7 +442,7 @@ def damaged_log(seed: int = 0) -> tuple[Rig, list[tuple[int, int, int]]]:
         append(log, batch(1, value=bytes(100)))
         end(log, 5, commit=False)
     log.close()
-    expected = Facts.of(all_batches(log)).aborted(0, 100)
+    expected = Facts.in_batches(all_batches(log)).aborted(0, 100)
     name = next(name for name in rig.names() if name.endswith(".txnindex"))
     file = rig.disk.open(f"{DIRECTORY}/{name}")
     file.truncate(file.size() - 1)
@@ -505,7 +505,7 @@ def test_a_power_cut_while_the_log_is_emptied(seed: int) -> None:
         log.flush()
         checkpointed = [log.recovery_point]
         log.on_recovery_point_lowered = partial(remember_recovery_point, checkpointed)
-        facts = Facts.of(all_batches(log))
+        facts = Facts.in_batches(all_batches(log))
         rig.process.dies_by_power_cut = True
         rig.process.dies_at_change = rig.process.changes + crash_at
         try:
@@ -525,7 +525,7 @@ def test_a_power_cut_while_the_log_is_emptied(seed: int) -> None:
 @pytest.mark.feature("ST-08", "ST-10")
 @pytest.mark.parametrize("seed", range(20))
 def test_rebuilt_indexes_are_durable_before_a_roll_at_the_recovery_point(seed: int) -> None:
-    """Behind the new segment, no later start would check it."""
+    """No later start would check an index before the new segment."""
     rig = Rig(seed)
     log = rig.open(CONFIG)
     for sequence in range(2):

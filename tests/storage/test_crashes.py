@@ -79,7 +79,7 @@ class Workload:
         if kind < 0.2:
             data = [producer_batch(7, 0, self.sequence)]
         elif kind < 0.5:
-            data = [self.of_a_transaction()]
+            data = [self.transactional_batch()]
         else:
             data = [
                 batch(self.chance.randint(1, 3), value=bytes(self.chance.randint(0, 60)))
@@ -103,9 +103,9 @@ class Workload:
             self.undone.clear()
         self.uncertain = []
 
-    def of_a_transaction(self) -> bytes:
+    def transactional_batch(self) -> bytes:
         """Two producers that begin, continue and sometimes end transactions."""
-        facts = Facts.of(self.batches)
+        facts = Facts.in_batches(self.batches)
         producer_id = self.chance.choice((8, 9))
         if producer_id in facts.open and self.chance.random() < 0.5:
             return marker(producer_id, 0, commit=self.chance.random() < 0.3)
@@ -204,7 +204,7 @@ class Workload:
     def check_transactions(self, log: PartitionLog) -> None:
         """Open and aborted transactions follow from all batches that ever were in the log."""
         end = log.log_end_offset
-        facts = Facts.of([data for data in self.batches if read_header(data).last_offset < end])
+        facts = Facts.in_batches([data for data in self.batches if read_header(data).last_offset < end])
         log.set_high_watermark(end)
         unstable = facts.last_stable_offset(end)
         assert log.last_stable_offset == max(unstable, log.log_start_offset)

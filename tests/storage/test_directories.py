@@ -258,8 +258,8 @@ def follow(log: PartitionLog, *offsets: int) -> None:
         log.append_as_follower(bytearray(numbered(offset)), NOW_MS)
 
 
-def flush_what_is_due(log: PartitionLog) -> None:
-    """As a broker does periodically."""
+def flush_if_due(log: PartitionLog) -> None:
+    """Flushes the log if it is due; a broker does this periodically."""
     if log.flushes.are_due(NOW_MS):
         log.flush()
 
@@ -274,7 +274,7 @@ def test_gaps_that_a_leader_gave_are_made_durable_soon() -> None:
     assert not log.flushes.are_due(NOW_MS), "without a gap, flushing is left to the kernel"
     follow(log, 7, 8)
     assert log.flushes.has_unflushed_gaps
-    flush_what_is_due(log)
+    flush_if_due(log)
     assert not log.flushes.has_unflushed_gaps
     assert log.recovery_point == 9
     follow(log, 9)
@@ -291,7 +291,7 @@ def test_gaps_that_are_found_after_a_kill_are_made_durable_soon() -> None:
     rig.kill()
     again = start(rig).logs["orders", 0]
     assert again.flushes.has_unflushed_gaps
-    flush_what_is_due(again)
+    flush_if_due(again)
     assert not again.flushes.has_unflushed_gaps
 
 
@@ -586,6 +586,44 @@ def test_a_log_is_unchanged_below_the_given_high_watermark(seed: int, cuts: list
         assert after[:committed] == before[:committed]
 
 
+@pytest.mark.feature("ST-10", "CR-14")
+@settings(max_examples=examples(30), deadline=None)
+@given(st.integers(0, 1 << 30), st.lists(st.tuples(st.sampled_from("adfc"), st.integers(1, 6)), min_size=4))
+@example(0, [("a", 6), ("a", 6), ("d", 6), ("c", 1)])
+@example(0, [("a", 6), ("a", 6), ("d", 6), ("f", 1), ("d", 3), ("c", 1)])
+def test_a_power_cut_never_empties_a_log_whose_records_were_deleted(seed: int, steps: list[tuple[str, int]]) -> None:
+    """The log start that is noted never lies beyond what is durable: append, delete, flush what is due, checkpoint."""
+    rig = Rig(seed=seed)
+    directories = start(rig, ["/logs/a"])
+    log = make(directories, "orders", config=CONFIG)
+    noted = 0
+    for step, count in steps:
+        if step == "a":
+            append(log, *[batch()] * count)
+            log.set_high_watermark(log.log_end_offset)
+        elif step == "d":
+            log.advance_log_start_offset(min(log.log_start_offset + count, log.high_watermark))
+        elif step == "f":
+            assert log.flushes.are_due(NOW_MS) >= (log.log_start_offset > log.recovery_point)
+            log.flushes.run()
+            assert not log.flushes.are_due(NOW_MS), "one flush is enough"
+        else:
+            directories.checkpoint_work()()
+            noted = min(log.log_start_offset, log.recovery_point)
+    for number in range(4):
+        unlucky = copy_of(rig, f"{seed} {number}")
+        unlucky.power_cut()
+        found = start(unlucky, ["/logs/a"]).logs["orders", 0]
+        assert not [event for event in found.recovery_events if "emptied" in event]
+        assert found.log_start_offset == noted
+        assert all_batches(found) == all_batches(log)[: found.log_end_offset - noted] or noted < log.log_start_offset
+    log.flushes.run()
+    directories.checkpoint_work()()
+    rig.power_cut()
+    found = start(rig, ["/logs/a"]).logs["orders", 0]
+    assert (found.log_start_offset, found.log_end_offset) == (log.log_start_offset, log.log_end_offset)
+
+
 def test_a_flushed_truncation_frees_the_high_watermark() -> None:
     rig = Rig()
     directories = start(rig, ["/logs/a"])
@@ -663,7 +701,7 @@ def test_unrelated_files_in_a_log_dir_are_ignored() -> None:
         rig.disk.make_directories(f"/logs/a/{name}")
     again = start(rig, ["/logs/a"])
     assert again.logs == {}
-    assert again.futures == ["/logs/a/moved-0.0123abcd-future"]
+    assert list(again.futures.logs) == [("moved", 0)], "an unfinished copy"
 
 
 def test_retention_and_flushing_reach_every_log() -> None:

@@ -16,7 +16,7 @@ from barnabas.settings.topic import TopicConfig
 from barnabas.storage.fetched_batches import UnexpectedAppendOffset
 from barnabas.storage.log import OffsetOutOfRange, PartitionLog
 from barnabas.storage.names import SNAPSHOT_SUFFIX
-from barnabas.storage.producers import decode_snapshot
+from barnabas.storage.producer_snapshot_format import decode_snapshot
 from barnabas.storage.recovery import LastRun
 from barnabas.storage.segment import Folder
 from tests.storage.rig import (

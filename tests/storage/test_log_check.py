@@ -83,6 +83,6 @@ def test_nothing_is_wrong_with_what_kafka_wrote(tmp_path: Path, capsys: pytest.C
     assert out[-1].endswith("all valid") and int(out[-1].split()[0]) > 100
 
 
-def test_what_cannot_be_read_is_an_error_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreadable_file_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path / "nowhere.log")]) == 1
     assert "No such file" in capsys.readouterr().err

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.control import EndTxn, build_end_txn_batch
 from barnabas.storage.log import PartitionLog
-from barnabas.storage.producers import CorruptSnapshot, ProducerEntry, SequencedBatch, decode_snapshot, encode_snapshot
+from barnabas.storage.producer_snapshot_format import CorruptSnapshot, decode_snapshot, encode_snapshot
+from barnabas.storage.producers import ProducerEntry, SequencedBatch
 from tests.storage.rig import NOW_MS, PRODUCERS, Rig, all_offsets, append, batch, producer_batch, small_segments
 
 DAY_MS = PRODUCERS.expiration_ms
@@ -85,10 +86,10 @@ def test_sequences_wrap_to_zero() -> None:
 @example(3, [("next", 1), ("two", 3), ("two", 2)])
 def test_the_end_of_the_sequences_is_a_place_like_any_other(before_the_end: int, steps: list[tuple[str, int]]) -> None:
     """The same story from sequence 1000 on, and across the wrap from 2147483647 to 0: the same answers."""
-    assert told_from(LAST_SEQUENCE - before_the_end, steps) == told_from(1000, steps)
+    assert outcomes_from(LAST_SEQUENCE - before_the_end, steps) == outcomes_from(1000, steps)
 
 
-def told_from(sequence: int, steps: list[tuple[str, int]]) -> list[object]:
+def outcomes_from(sequence: int, steps: list[tuple[str, int]]) -> list[object]:
     """Answers of a log to a producer that begins at `sequence`."""
     rig = Rig()
     log = rig.open(small_segments())
@@ -161,7 +162,7 @@ def test_a_follower_that_becomes_leader_recognises_a_retry() -> None:
 
 
 @pytest.mark.feature("PR-12")
-def test_what_is_truncated_is_forgotten() -> None:
+def test_truncated_producers_are_forgotten() -> None:
     log = Rig().open(small_segments())
     for step in range(30):
         append(log, producer_batch(5, 0, step))

@@ -14,7 +14,7 @@ from barnabas.protocol.records.batch import read_header
 from barnabas.runtime.world import Disk
 from barnabas.storage.indexes import PAGE_BYTES
 from barnabas.storage.log import PartitionLog
-from barnabas.storage.recovery import SCAN_BYTES
+from barnabas.storage.segment_scan import SCAN_BYTES
 from tests.examples import examples
 from tests.storage.rig import DIRECTORY, NOW_MS, Rig, all_batches, all_offsets, append, batch, numbered, small_segments
 
@@ -182,8 +182,8 @@ def test_replacements_of_lost_records_are_not_durable_yet(seed: int) -> None:
 @pytest.mark.feature("ST-13", "ST-20")
 @pytest.mark.parametrize("removal", ["not due", "given out", "done"])
 def test_a_log_that_continues_before_deleted_segments(removal: str) -> None:
-    """As after an unclean leader election. A start must not take the new segments for older ones because of those
-    files.
+    """An unclean leader election leaves such a log. A start must not take the new segments for older ones because of
+    those files.
     """
     rig = Rig()
     config = small_segments(retention_bytes=1, file_delete_delay_ms=60_000)
@@ -323,7 +323,7 @@ def test_leftovers_are_removed_and_other_files_ignored() -> None:
 
 
 def copied(rig: Rig, bases: list[int], target: str) -> None:
-    """What a cleaner does: the batches of some segments but one, in a file beside them."""
+    """Writes all batches of some segments except one into a file beside them, as a cleaner does."""
     data = b"".join(rig.disk.read_bytes(path(base)) for base in bases)
     size = len(batch())
     rig.disk.open(target, create=True).pwrite(data[:size] + data[2 * size :], 0)

@@ -395,7 +395,7 @@ class ClassicMember:
         revoked, added = difference(self.owned, assigned), difference(assigned, self.owned)
         if revoked:
             self._changes.append(Change(ChangeKind.REVOKE, revoked))
-            # So that the next generation can assign it to another member.
+            # The next generation can then assign it to another member.
             self._rejoin = True
         self._changes.append(Change(ChangeKind.ASSIGN, added))
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import trio
 
-from barnabas.client.backoff import Backoff
 from barnabas.client.cluster import Cluster
 from barnabas.client.metadata import STALE_METADATA, TopicPartition
 from barnabas.client.producer.admission import Admission
@@ -34,6 +33,7 @@ from barnabas.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from barnabas.runtime.backoff import Backoff
 from barnabas.runtime.channel import CallTimedOut, ChannelError, NotSent
 
 log = logging.getLogger(__name__)

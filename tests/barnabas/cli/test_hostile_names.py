@@ -40,7 +40,7 @@ def test_a_table_has_a_line_for_each_row(
     assert lines[1].split() == [HARMLESS, "Empty"]
 
 
-def test_what_is_said_and_complained_of(capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_are_escaped_in_output_and_errors(capsys: pytest.CaptureFixture[str]) -> None:
     show_text(f"deleted {HOSTILE}")
     complain(f"{HOSTILE}: not there")
     said = capsys.readouterr()
@@ -48,7 +48,7 @@ def test_what_is_said_and_complained_of(capsys: pytest.CaptureFixture[str]) -> N
     assert "\x1b" not in said.err
 
 
-def test_json_says_the_same_to_programs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_keeps_names_readable_by_programs(capsys: pytest.CaptureFixture[str]) -> None:
     show_json({HOSTILE: "\x9b\u202e"})
     written = capsys.readouterr().out
     assert not {"\x1b", "\x9b", "\u202e"} & set(written)

@@ -72,7 +72,7 @@ class ThreeMachines:
         log.close()
 
     def stop(self, name: str) -> None:
-        """As systemd does."""
+        """Stops a node with SIGTERM, as systemd does."""
         process = self._processes.pop(name)
         process.send_signal(signal.SIGTERM)
         assert process.wait(40) == 0, (self.root / f"{name}.log").read_text()

@@ -42,7 +42,7 @@ def test_each_percentile_is_near_the_true_one(durations_us: list[int]) -> None:
     assert found.mean_us == pytest.approx(sum(ordered) / len(ordered))
 
 
-def test_windows_tell_what_came_since_the_last_one() -> None:
+def test_windows_count_records_since_the_last_one() -> None:
     account = Throughput(began_us=0, interval_us=1_000_000)
     account.add(10, 1_048_576, 2_000)
     assert account.window(999_999) is None

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import trio
 
-from barnabas.client.backoff import Backoff
 from barnabas.client.cluster_settings import ClusterSettings
 from barnabas.client.connections import IDLE_LOOKS, Caller, NodeConnection, in_turn
 from barnabas.client.errors import SaslAuthenticationException, UnsupportedVersionException
@@ -22,6 +21,7 @@ from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from barnabas.runtime.backoff import Backoff
 from barnabas.runtime.channel import CallTimedOut, NotSent, Peer
 from barnabas.runtime.simulated import Universe, make_world, run_simulation
 from barnabas.runtime.world import Connection
@@ -440,7 +440,7 @@ def test_a_rejected_identity_is_reported_at_once() -> None:
     stage(scenario)
 
 
-# Whom to ask
+# Choice of the node
 
 
 def test_the_order_of_connections() -> None:

@@ -1,4 +1,4 @@
-"""What tests do to read the pages of simulated nodes."""
+"""Read the pages of simulated nodes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ async def asked(cluster: SimulatedClusterForTests, node: str, path: str) -> str:
         rest = rest[connection.send_now([rest]) :]
         if rest:
             await connection.wait_writable()
-    told, buffer = bytearray(), bytearray(1 << 16)
+    received, buffer = bytearray(), bytearray(1 << 16)
     try:
         while True:
             count = await connection.receive_into(memoryview(buffer))
-            told += buffer[:count]
+            received += buffer[:count]
     except ConnectionLost:
         connection.close()
-    head, _, body = bytes(told).partition(b"\r\n\r\n")
+    head, _, body = bytes(received).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200"), head
     return body.decode()
 

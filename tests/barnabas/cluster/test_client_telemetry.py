@@ -1,4 +1,4 @@
-"""Clients' own metrics, through a whole broker: told of only where somebody takes them."""
+"""Clients push their metrics through a whole broker, only if a receiver subscribed."""
 
 from __future__ import annotations
 

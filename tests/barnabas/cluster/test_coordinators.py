@@ -1,4 +1,4 @@
-"""Six real nodes: groups and transactions of our own client, past the death of whoever coordinates them."""
+"""Six real nodes: groups and transactions of our own client, past the death of their coordinators."""
 
 from __future__ import annotations
 

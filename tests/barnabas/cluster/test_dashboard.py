@@ -34,7 +34,7 @@ def expressions() -> list[str]:
 
 @cache
 def pages() -> list[str]:
-    """What the nodes of a cluster in use tell."""
+    """Metrics pages of all nodes of a cluster in use."""
     cluster, found = SimulatedClusterForTests(seed=1), list[str]()
 
     async def story() -> None:
@@ -50,7 +50,7 @@ def pages() -> list[str]:
             found.extend([await asked(cluster, node, "/metrics") for node in (*cluster.brokers, *cluster.controllers)])
 
     cluster.run(story)
-    # What only a real process has.
+    # Families that only a real process has.
     world = real_world()
     clock = BusyClock(world)
     clock.busy_share()
@@ -75,7 +75,7 @@ def words(lists: list[str]) -> Iterator[str]:
 
 
 @pytest.mark.feature("OB-04")
-def test_every_expression_is_about_what_nodes_tell() -> None:
+def test_every_expression_names_metrics_of_the_nodes() -> None:
     labels: dict[str, set[str]] = {}
     for family in families():
         labels.setdefault(full_name(family), set())

@@ -82,7 +82,7 @@ def full(store: Store) -> Iterator[None]:
 
 
 def led_by(cluster: Cluster, name: str, seen_by: str) -> list[str]:
-    """What a broker leads, by the metadata that another one has."""
+    """Partitions that broker `name` leads, by the metadata of broker `seen_by`."""
     services = cluster._cluster.nodes[seen_by].broker
     assert services is not None
     image = services.metadata.image

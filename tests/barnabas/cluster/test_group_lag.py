@@ -1,4 +1,4 @@
-"""How far groups are behind, as the brokers of a whole cluster tell it."""
+"""Lag of groups, as the brokers of a whole cluster report it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def play(story: Callable[[SimulatedClusterForTests], Awaitable[None]]) -> None:
 
 
 async def lag_of(cluster: SimulatedClusterForTests, group: str) -> Callable[[str, str, int], float | None]:
-    """What the group's coordinator tells, after replicas had time to hear of everything."""
+    """Lag by the group's coordinator, after all replicas had time to catch up."""
     await trio.sleep(1)
     index = partition_for(group, GROUP_PARTITIONS)
     numbers: Numbers = await metrics(cluster, await cluster.leader_of("__consumer_offsets", index))
@@ -34,7 +34,7 @@ async def lag_of(cluster: SimulatedClusterForTests, group: str) -> Callable[[str
 
 
 @pytest.mark.feature("OB-03")
-def test_lag_is_told_in_records_and_in_seconds() -> None:
+def test_lag_is_reported_in_records_and_in_seconds() -> None:
     """`flights` has a replica on every broker; each partition of `alone` has one, so others have to be asked."""
 
     async def story(cluster: SimulatedClusterForTests) -> None:

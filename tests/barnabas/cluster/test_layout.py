@@ -53,7 +53,7 @@ def test_ports_must_leave_room_for_all_nodes(tmp_path: Path, port: int) -> None:
         Layout.open(tmp_path, port)
 
 
-def test_an_unknown_node_is_told_with_the_known_ones(tmp_path: Path) -> None:
+def test_an_unknown_node_is_an_error_that_lists_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match="there is no node broker-9; there are broker-1, broker-2"):
         Layout.open(tmp_path).node("broker-9")
 

@@ -1,4 +1,4 @@
-"""What the driver does with processes; the nodes here only wait for their end."""
+"""The driver starts, stops and kills processes; the nodes here only wait for their end."""
 
 import os
 import socket
@@ -98,7 +98,7 @@ def test_a_paused_node_goes_on_or_is_stopped(cluster: FakeCluster) -> None:
     assert cluster.stop("broker-3")
 
 
-def test_who_does_not_leave_in_time_is_killed(tmp_path: Path) -> None:
+def test_a_node_that_does_not_stop_in_time_is_killed(tmp_path: Path) -> None:
     cluster = FakeCluster(tmp_path, {"broker.rack": "never-leaves"})
     cluster.up()
     cluster.wait_for_log("broker-1", "is up")
@@ -108,14 +108,14 @@ def test_who_does_not_leave_in_time_is_killed(tmp_path: Path) -> None:
         assert len(cluster.down(timeout_seconds=0.2)) == 5
 
 
-def test_a_bad_setting_is_told_in_one_line_and_nothing_starts(tmp_path: Path) -> None:
+def test_a_bad_setting_is_an_error_of_one_line_and_nothing_starts(tmp_path: Path) -> None:
     cluster = FakeCluster(tmp_path, {"num.partitions": "none"})
     with pytest.raises(ClusterError, match=r"line 7: num.partitions=none: not a whole number; allowed: 1 or more"):
         cluster.up()
     assert set(cluster.states().values()) == {"stopped"}
 
 
-def test_a_port_in_foreign_hands_is_told_before_anything_starts(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_before_anything_starts(tmp_path: Path) -> None:
     cluster = FakeCluster(tmp_path)
     port = cluster.layout.node("broker-2").port
     with (
@@ -135,7 +135,7 @@ def test_data_of_another_cluster_is_refused(tmp_path: Path) -> None:
         FakeCluster(tmp_path).up()
 
 
-def test_a_node_that_falls_over_at_the_start_is_told_with_its_last_words(tmp_path: Path) -> None:
+def test_a_node_that_fails_at_the_start_is_reported_with_its_last_line(tmp_path: Path) -> None:
     cluster = FakeCluster(tmp_path, {"broker.rack": "falls-over"})
     cluster.up()
     with pytest.raises(ClusterError, match=r"has ended: .*the port is taken"):
@@ -143,7 +143,7 @@ def test_a_node_that_falls_over_at_the_start_is_told_with_its_last_words(tmp_pat
     cluster.down()
 
 
-def test_a_cluster_that_does_not_get_ready_is_told_with_what_a_node_says(tmp_path: Path) -> None:
+def test_a_cluster_that_does_not_get_ready_is_reported_with_a_line_of_a_node(tmp_path: Path) -> None:
     cluster = FakeCluster(tmp_path, {"broker.rack": "complains"})
     cluster.up()
     try:
@@ -213,11 +213,11 @@ def test_a_node_that_joins_others_with_links_gets_links(tmp_path: Path) -> None:
     assert what_joins(cluster.layout) is None
 
 
-def test_it_is_known_which_ports_outgoing_connections_may_get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = tmp_path / "ip_local_port_range"
-    monkeypatch.setattr(ports, "_OUTGOING", told)
+def test_the_range_of_ephemeral_ports_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    port_range = tmp_path / "ip_local_port_range"
+    monkeypatch.setattr(ports, "_OUTGOING", port_range)
     assert ports.is_for_outgoing([9092, 32_767]) is None
     assert ports.is_for_outgoing([32_767, 32_768]) == 32_768
-    told.write_text("10000\t20000\n")
+    port_range.write_text("10000\t20000\n")
     assert ports.is_for_outgoing([9092, 20_000, 32_768]) == 20_000
     assert ports.is_for_outgoing([32_768]) is None

@@ -1,4 +1,4 @@
-"""What nodes tell Prometheus, read by Prometheus's own parser, of a whole cluster in simulation."""
+"""Metrics of a whole simulated cluster, read by Prometheus's own parser."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def play(story: Callable[[SimulatedClusterForTests], Awaitable[None]]) -> None:
 
 
 @pytest.mark.feature("OB-01", "OB-02", "OB-04")
-def test_brokers_tell_of_replicas_traffic_and_requests() -> None:
+def test_brokers_report_replicas_traffic_and_requests() -> None:
     async def story(cluster: SimulatedClusterForTests) -> None:
         await cluster.create_topic("flights", partitions=2)
         leader = await cluster.leader_of("flights", 0)
@@ -105,12 +105,12 @@ def test_each_request_has_its_line_once_that_is_wanted(caplog: pytest.LogCapture
         level = "kafka.request.logger"
         try:
             async with Producer(**options) as producer, Admin(**options) as admin:
-                await producer.send("flights", b"not told")
+                await producer.send("flights", b"not logged")
                 assert not [each for each in caplog.records if each.name == level]
                 await admin.incremental_alter_configs({logger: [AlterConfigOp(level, "DEBUG")]})
                 caplog.clear()
                 for _ in range(20):
-                    await producer.send("flights", b"told")
+                    await producer.send("flights", b"logged")
         finally:
             logging.getLogger(level).setLevel(logging.WARNING)
         lines = [each.message for each in caplog.records if each.name == level and "request=Produce" in each.message]
@@ -129,7 +129,7 @@ def test_each_request_has_its_line_once_that_is_wanted(caplog: pytest.LogCapture
 
 
 @pytest.mark.feature("OB-02", "OB-03")
-def test_controllers_tell_how_long_they_take() -> None:
+def test_controllers_report_latencies() -> None:
     async def story(cluster: SimulatedClusterForTests) -> None:
         await cluster.create_topic("flights")
         numbers = await metrics(cluster, await cluster.active_controller())
@@ -152,7 +152,7 @@ def test_controllers_tell_how_long_they_take() -> None:
 
 
 @pytest.mark.feature("OB-03")
-def test_transactions_are_told_by_state() -> None:
+def test_transactions_are_counted_by_state() -> None:
     async def story(cluster: SimulatedClusterForTests) -> None:
         await cluster.create_topic("flights")
         options = {"bootstrap_servers": cluster.bootstrap_servers, "world": cluster.world}
@@ -160,19 +160,19 @@ def test_transactions_are_told_by_state() -> None:
         async with Producer(**options, transactional_id="till") as producer:
             async with producer.transaction():
                 await producer.send("flights", b"x")
-                told = [await metrics(cluster, node) for node in cluster.brokers]
-            assert sum(each.get((name, "state=Ongoing"), 0) for each in told) == 1
+                pages = [await metrics(cluster, node) for node in cluster.brokers]
+            assert sum(each.get((name, "state=Ongoing"), 0) for each in pages) == 1
             prefix = "kafka_server_addpartitionstotxnmanager_verification"
-            assert sum(each[prefix + "timems_count", ""] for each in told) == 1
-            assert sum(each[prefix + "failures_total", ""] for each in told) == 0
-            assert sum(each["kafka_server_replicamanager_produceridcount", ""] for each in told) >= 3
+            assert sum(each[prefix + "timems_count", ""] for each in pages) == 1
+            assert sum(each[prefix + "failures_total", ""] for each in pages) == 0
+            assert sum(each["kafka_server_replicamanager_produceridcount", ""] for each in pages) >= 3
 
     play(story)
 
 
 @pytest.mark.feature("OB-04")
-def test_a_thousand_partitions_are_told_in_a_moment() -> None:
-    """The bound is loose, as machines are busy; what it costs is in the benchmark's notes."""
+def test_metrics_of_a_thousand_partitions_take_under_a_second() -> None:
+    """The bound is loose, because machines are busy; the benchmark's notes have the cost."""
 
     async def story(cluster: SimulatedClusterForTests) -> None:
         async with Admin(bootstrap_servers=cluster.bootstrap_servers, world=cluster.world) as admin:
@@ -180,8 +180,8 @@ def test_a_thousand_partitions_are_told_in_a_moment() -> None:
         await cluster.leader_of("many", 999)
         await asked(cluster, "broker-1", "/metrics")
         began = time.process_time()
-        told = await asked(cluster, "broker-1", "/metrics")
+        page = await asked(cluster, "broker-1", "/metrics")
         assert time.process_time() - began < 1.0
-        assert told.count('topic="many"') > 4_000
+        assert page.count('topic="many"') > 4_000
 
     play(story)

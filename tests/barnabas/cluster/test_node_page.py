@@ -61,7 +61,7 @@ async def test_a_connection_that_was_closed_meanwhile_is_dialled_again() -> None
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("response", "why"),
     [
         (answer(b"{"), "no JSON"),
         (answer(b"[" * 100_000), "no JSON"),
@@ -74,14 +74,14 @@ async def test_a_connection_that_was_closed_meanwhile_is_dialled_again() -> None
         (b"x" * 20_000, "does not speak as nodes do"),
     ],
 )
-async def test_what_is_no_answer_is_told_in_one_line(told: bytes, why: str) -> None:
-    async with answering(told) as (page, _connections):
+async def test_an_invalid_response_is_an_error_of_one_line(response: bytes, why: str) -> None:
+    async with answering(response) as (page, _connections):
         with pytest.raises(NoAnswer, match=why) as caught:
             await page.get("/state?topic=a")
         assert "\n" not in str(caught.value)
 
 
-async def test_who_closes_in_the_middle_of_an_answer_gives_none() -> None:
+async def test_a_connection_closed_within_a_response_is_an_error() -> None:
     async with answering(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n1", ends=True) as (page, _connections):
         with pytest.raises(NoAnswer, match="closed the connection"):
             await page.get("/state")

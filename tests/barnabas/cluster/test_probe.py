@@ -27,13 +27,13 @@ def test_nobody_listens() -> None:
         ask_metadata(port)
 
 
-def test_who_listens_and_says_nothing_is_given_up() -> None:
+def test_a_node_that_does_not_answer_times_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(NoAnswer, match="timed out"):
         ask_metadata(server.getsockname()[1], timeout_seconds=0.05)
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
         (b"", "closed the connection"),
         (b"\x00\x00\x00\x10only half", "closed the connection"),
@@ -42,9 +42,9 @@ def test_who_listens_and_says_nothing_is_given_up() -> None:
         (b"\x00\x00\x00\x01\x00", "what is no MetadataResponse"),
     ],
 )
-def test_nonsense_is_told(answer: bytes, told: str) -> None:
+def test_an_invalid_response_is_an_error(answer: bytes, message: str) -> None:
     with (
         AnsweringNode({ApiKey.METADATA: lambda request: answer}) as node,
-        pytest.raises(NoAnswer, match=told),
+        pytest.raises(NoAnswer, match=message),
     ):
         ask_metadata(node.port)

@@ -1,4 +1,4 @@
-"""What can be made wrong inside of a node: its clock, its disk, its life, by a page that somebody else writes to."""
+"""Faults inside a node (its clock, disk and life), set through a shared page that the test writes."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def world(layout: Layout) -> World:
 
 @pytest.fixture
 def page(layout: Layout) -> FaultPage:
-    """As whoever breaks the node has it open."""
+    """The page as opened by the process that injects faults."""
     return page_of(layout, "broker-1")
 
 
 @pytest.mark.feature("FI-03")
-def test_the_wall_clock_goes_where_it_is_told(world: World, page: FaultPage) -> None:
+def test_the_wall_clock_follows_the_page(world: World, page: FaultPage) -> None:
     before, steady = world.wall_clock.now_ms(), world.monotonic.now_ms()
     page.clock_offset_ms = -3_600_000
     assert before - 3_600_000 <= world.wall_clock.now_ms() < before - 3_500_000
@@ -62,7 +62,7 @@ def test_a_full_disk_takes_nothing_more(world: World, page: FaultPage, tmp_path:
         with pytest.raises(OSError) as failed:
             refused()
         assert failed.value.errno == errno.ENOSPC
-    # What lies inside of the file is there already; and what was written can be synced, and read.
+    # Overwriting inside the file needs no space; written bytes can be synced and read.
     file.pwrite(b"x", 9)
     file.sync()
     assert file.pread(10, 0) == b"012345678x" and world.disk.space_bytes(str(tmp_path))[1] == 0
@@ -123,7 +123,7 @@ def test_the_process_freezes_at_the_armed_point_and_goes_on_when_it_is_let(
 
 
 @pytest.mark.feature("FI-04")
-def test_clients_are_told_the_port_of_the_proxy(layout: Layout) -> None:
+def test_clients_get_the_port_of_the_proxy(layout: Layout) -> None:
     nodes = [node.name for node in layout.nodes]
     pairs = [(a, b) for a in nodes for b in nodes if a != b] + [(CLIENT, node.name) for node in layout.brokers]
     save_ways(layout, {pair: 10_000 + number for number, pair in enumerate(pairs)})

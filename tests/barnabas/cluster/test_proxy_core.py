@@ -22,7 +22,7 @@ def request(api_key: int, correlation_id: int, body: bytes = b"body") -> bytes:
     return struct.pack(">ihhi", len(body) + 8, api_key, 3, correlation_id) + body
 
 
-def answer(correlation_id: int, body: bytes = b"told") -> bytes:
+def answer(correlation_id: int, body: bytes = b"body") -> bytes:
     return struct.pack(">ii", len(body) + 4, correlation_id) + body
 
 
@@ -38,11 +38,11 @@ class Wire:
         self.back = Stream(ends, conversation, self.faults, chance, is_request=False)
 
     def ask(self, data: bytes) -> bytes:
-        """What passes of it at once."""
+        """Feeds a request; returns the bytes that pass at once."""
         self.there.feed(data, self.now)
         return self.taken(self.there)
 
-    def tell(self, data: bytes) -> bytes:
+    def respond(self, data: bytes) -> bytes:
         self.back.feed(data, self.now)
         return self.taken(self.back)
 
@@ -80,7 +80,7 @@ def test_frames_are_cut_the_same_wherever_the_bytes_are(asked: list[tuple[int, b
 
 @pytest.mark.feature("FI-04")
 @given(st.binary(max_size=60), st.booleans())
-def test_what_is_no_kafka_passes_as_it_is(data: bytes, is_request: bool) -> None:
+def test_bytes_that_are_no_kafka_frames_pass_unchanged(data: bytes, is_request: bool) -> None:
     frames = Frames(Conversation(), is_request=is_request)
     passed = b"".join(piece.data for half in (data[:7], data[7:]) for piece in frames.feed(half))
     assert passed + frames.rest() == data
@@ -102,7 +102,7 @@ def test_an_answer_is_known_by_its_question() -> None:
 def test_a_healthy_link_carries_at_once() -> None:
     wire = Wire()
     assert wire.ask(request(PRODUCE, 1)) == request(PRODUCE, 1)
-    assert wire.tell(answer(1)) == answer(1)
+    assert wire.respond(answer(1)) == answer(1)
     assert wire.there.next_due(wire.now) is None
     wire.there.end(wire.now)
     assert wire.taken(wire.there) == b"" and wire.there.is_over and not wire.there.is_reset
@@ -116,7 +116,7 @@ def test_a_cut_way_keeps_what_is_sent_and_the_news_of_an_end() -> None:
     wire.there.end(wire.now)
     assert wire.there.next_due(wire.now) is None and wire.later(wire.there, 1000) == b"" and not wire.there.is_over
     # The other way is whole.
-    assert wire.tell(answer(9)) == answer(9)
+    assert wire.respond(answer(9)) == answer(9)
     wire.faults.heal()
     assert wire.taken(wire.there) == request(PRODUCE, 1) and wire.there.is_over
 
@@ -138,7 +138,7 @@ def test_one_answer_is_dropped_and_the_connection_goes_on() -> None:
     wire = Wire()
     wire.faults.add_rule(MessageRule(FETCH, "response", "drop"))
     wire.ask(request(PRODUCE, 1) + request(FETCH, 2) + request(PRODUCE, 3))
-    assert wire.tell(answer(1) + answer(2, b"x" * 5000) + answer(3)) == answer(1) + answer(3)
+    assert wire.respond(answer(1) + answer(2, b"x" * 5000) + answer(3)) == answer(1) + answer(3)
 
 
 @pytest.mark.feature("FI-04")
@@ -162,7 +162,7 @@ def test_resets_after_a_request_and_instead_of_an_answer() -> None:
     wire = Wire()
     wire.faults.add_rule(MessageRule(END_TXN, "response", "reset"))
     wire.ask(request(PRODUCE, 1) + request(END_TXN, 2))
-    assert wire.tell(answer(1) + answer(2)) == answer(1) and wire.back.is_reset
+    assert wire.respond(answer(1) + answer(2)) == answer(1) and wire.back.is_reset
 
 
 @pytest.mark.feature("FI-04")
@@ -218,18 +218,18 @@ def test_whatever_links_do_bytes_come_whole_and_in_order(steps: list[tuple[LinkS
 
 
 @pytest.mark.feature("FI-04")
-def test_whom_a_rule_is_about() -> None:
+def test_a_rule_matches_by_api_direction_and_nodes() -> None:
     rule = MessageRule(FETCH, "response", "drop", source="broker-2", target="broker-1")
-    told = Message(FETCH, 12, 1, is_request=False)
-    assert rule.is_about(told, "broker-2", "broker-1")
-    assert not rule.is_about(told, "broker-1", "broker-2")
-    assert not rule.is_about(told._replace(is_request=True), "broker-2", "broker-1")
-    assert not rule.is_about(told._replace(api_key=PRODUCE), "broker-2", "broker-1")
+    message = Message(FETCH, 12, 1, is_request=False)
+    assert rule.is_about(message, "broker-2", "broker-1")
+    assert not rule.is_about(message, "broker-1", "broker-2")
+    assert not rule.is_about(message._replace(is_request=True), "broker-2", "broker-1")
+    assert not rule.is_about(message._replace(api_key=PRODUCE), "broker-2", "broker-1")
     anybody = replace(rule, source=None, target=None)
-    assert anybody.is_about(told, CLIENT, "broker-3")
+    assert anybody.is_about(message, CLIENT, "broker-3")
     faults = Faults()
     number = faults.add_rule(replace(anybody, probability=0.5))
-    struck = [faults.rule_for(told, CLIENT, "broker-3", random.Random(seed)) is not None for seed in range(40)]
+    struck = [faults.rule_for(message, CLIENT, "broker-3", random.Random(seed)) is not None for seed in range(40)]
     assert 8 < sum(struck) < 32 and faults.struck[number] == sum(struck)
 
 
@@ -238,6 +238,6 @@ def test_requests_are_counted_by_who_asks_whom_also_those_that_are_lost() -> Non
     wire = Wire()
     wire.faults.add_rule(MessageRule(FETCH, "request", "drop"))
     wire.ask(request(FETCH, 1) + request(FETCH, 2) + request(END_TXN, 3))
-    wire.tell(answer(3))
+    wire.respond(answer(3))
     wire.faults.heal()
     assert wire.faults.asked == {Way(FETCH, *astuple(ENDS)): 2, Way(END_TXN, CLIENT, "broker-1"): 1}

@@ -86,7 +86,7 @@ class Stage:
         self.nursery.start_soon(self.proxy.run)
         ports = self.proxy.ports
         self.client_port = ports[CLIENT, "b"]
-        # As node `a` dials: it knows the port that b listens on.
+        # Node `a` dials with this: it knows the port that b listens on.
         self.of_a = ProxiedNetwork(RealNetwork(), {self.server.port: ports["a", "b"]})
 
     async def from_client(self) -> Connection:
@@ -148,7 +148,7 @@ async def test_the_proxy_refuses_as_long_as_its_target_does() -> None:
 
 
 @pytest.mark.feature("FI-04")
-async def test_over_a_cut_way_nobody_hears_anything() -> None:
+async def test_nothing_arrives_over_a_cut_link() -> None:
     async with a_stage() as stage:
         node = await stage.from_a()
         assert await ask(node, 1) == 1

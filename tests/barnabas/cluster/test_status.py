@@ -1,4 +1,4 @@
-"""What nodes answer becomes the status of the cluster."""
+"""The status of a cluster is read from its nodes' responses."""
 
 import os
 from collections.abc import Iterator
@@ -107,7 +107,7 @@ def cluster(tmp_path: Path) -> Iterator[AnsweringCluster]:
 
 
 def test_quorum_brokers_and_partitions(cluster: AnsweringCluster) -> None:
-    """Broker 9 was killed a second ago: clients still hear of it."""
+    """Broker 9 was killed a second ago: metadata still lists it."""
     status = read_status(cluster.layout)
     assert {node.state for node in status.nodes} == {"running"}
     assert status.quorum == QuorumStatus(101, 9, 55, {101: 1_700})
@@ -133,7 +133,7 @@ def test_nodes_that_do_not_run_are_not_asked(cluster: AnsweringCluster) -> None:
     assert (status.quorum, status.brokers, status.partitions) == (None, [], [])
 
 
-def test_ready_means_that_every_broker_tells_of_every_broker(cluster: AnsweringCluster, tmp_path: Path) -> None:
+def test_ready_means_that_every_broker_lists_every_broker(cluster: AnsweringCluster, tmp_path: Path) -> None:
     local = LocalCluster(tmp_path)
     local.layout = cluster.layout
     cluster.known = [1]

@@ -57,31 +57,31 @@ def asked(port: int, path: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def await_told(port: int, expected: tuple[int, str]) -> None:
+def await_answer(port: int, expected: tuple[int, str]) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
-    while (told := asked(port, "/readyz")) != expected:
-        assert time.monotonic() < deadline, f"still {told}"
+    while (answer := asked(port, "/readyz")) != expected:
+        assert time.monotonic() < deadline, f"still {answer}"
         time.sleep(0.05)
 
 
 @pytest.mark.feature("OB-04", "OB-06")
-def test_every_node_tells_how_it_is(shell: Shell) -> None:
+def test_every_node_reports_health_and_metrics(shell: Shell) -> None:
     base = free_base_port()
     shell("cluster up", "--base-port", str(base), "--set", "broker.session.timeout.ms=2000")
     brokers, controllers = range(base + 200, base + 203), range(base + 300, base + 303)
     for port in (*brokers, *controllers):
         assert (asked(port, "/healthz"), asked(port, "/readyz")) == ((200, "ok\n"), (200, "ready\n"))
-        status, told = asked(port, "/metrics")
+        status, page = asked(port, "/metrics")
         assert status == 200
-        assert "\nprocess_cpu_seconds_total " in told and "\nkafka_server_raftmetrics_current_epoch " in told
+        assert "\nprocess_cpu_seconds_total " in page and "\nkafka_server_raftmetrics_current_epoch " in page
     shell("cluster kill", "controller-101")
     shell("cluster kill", "controller-102")
-    await_told(controllers[2], (503, "this controller neither leads the quorum nor follows its leader\n"))
-    await_told(brokers[0], (503, "the broker is fenced, or may be\n"))
+    await_answer(controllers[2], (503, "this controller neither leads the quorum nor follows its leader\n"))
+    await_answer(brokers[0], (503, "the broker is fenced, or may be\n"))
     assert asked(brokers[0], "/healthz") == (200, "ok\n")
     shell("cluster start", "controller-101")
     shell("cluster start", "controller-102")
-    await_told(brokers[0], (200, "ready\n"))
+    await_answer(brokers[0], (200, "ready\n"))
 
 
 @pytest.mark.feature("OP-02", "AD-03")
@@ -111,9 +111,9 @@ def test_records_survive_a_killed_leader_and_a_restart_of_everything(shell: Shel
     assert shell("topics list") == ""
 
 
-def test_a_refused_command_is_told_in_one_line(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_command_is_an_error_of_one_line(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
     shell("cluster up", "--base-port", str(free_base_port()))
-    for words, told in (
+    for words, message in (
         (["topics", "delete", "nothing"], "nothing: there is no such topic"),
         (["topics", "create", "two words"], "INVALID_TOPIC_EXCEPTION"),
         (["consume", "nothing", "-n", "1"], "there is no topic nothing"),
@@ -121,6 +121,6 @@ def test_a_refused_command_is_told_in_one_line(shell: Shell, capsys: pytest.Capt
     ):
         assert run([*words, *shell.data]) == 1
         captured = capsys.readouterr()
-        assert told in captured.err
+        assert message in captured.err
         assert len(captured.err.splitlines()) == 1, captured.err
         assert captured.out == ""

@@ -51,9 +51,7 @@ def test_a_killed_leader_is_the_cause_of_the_election() -> None:
         name, other = victim.replace("-", " "), heir.rpartition("-")[2]
         (moved,) = [it for it in story(answers.decisions) if it.decision["facts"].get("leader_epoch") == 1]
         assert moved.what == f"leader of flights-0 moved {victim[-1]} -> {other} in epoch 1"
-        assert moved.cause.startswith(
-            f"{name} is fenced, its heartbeat connection ended and dialling {victim}"
-        )
+        assert moved.cause.startswith(f"{name} is fenced, its heartbeat connection ended and dialling {victim}")
         assert f"{other} was first in sync among replicas" in moved.cause
         assert heir in [it["node"] for it in moved.seen_by], "the new leader reports its start offset"
         cluster.start(victim)

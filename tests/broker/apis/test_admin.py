@@ -176,7 +176,7 @@ async def test_without_a_controller_forwarded_requests_time_out(rig: Rig) -> Non
     answer = await rig.ask(1, CreateTopicsRequest(topics=[topic], timeout_ms=5000), timeout_ms=90_000)
     assert answer.topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
     assert 59 < trio.current_time() - began < 62
-    # What was asked before the controller came back is answered by it.
+    # Requests sent before the controller came back are answered by it.
     answers: list[int] = []
 
     async def ask() -> None:
@@ -193,7 +193,7 @@ async def test_without_a_controller_forwarded_requests_time_out(rig: Rig) -> Non
 
 @pytest.mark.feature("MB-22", "RP-11")
 @on_cluster(socket__request__max__bytes="10000")
-async def test_what_no_envelope_holds_is_not_forwarded(rig: Rig) -> None:
+async def test_a_request_larger_than_an_envelope_is_not_forwarded(rig: Rig) -> None:
     large = alter_configs.AlterableConfig(name="cleanup.policy", value="x" * 9900)
     resource = alter_configs.AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=[large])
     began = trio.current_time()

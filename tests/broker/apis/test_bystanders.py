@@ -132,11 +132,11 @@ async def test_a_mistake_of_ours_in_the_background_is_answered_and_counted(rig: 
     async def mistaken(broker_epoch: int) -> None:
         raise RuntimeError("a mistake")
 
-    original = broker.producer_ids.fetch
-    broker.producer_ids.fetch = mistaken  # type: ignore[method-assign, assignment]
+    original = broker.coordination.producer_ids.fetch
+    broker.coordination.producer_ids.fetch = mistaken  # type: ignore[method-assign, assignment]
     answer = await rig.ask(1, InitProducerIdRequest(transactional_id=None))
     assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    broker.producer_ids.fetch = original  # type: ignore[method-assign]
+    broker.coordination.producer_ids.fetch = original  # type: ignore[method-assign]
     assert (await rig.ask(1, InitProducerIdRequest(transactional_id=None))).error_code == 0
     assert broker.background.failures == 1
 
@@ -218,8 +218,8 @@ async def test_an_acknowledged_commit_is_not_undone_by_a_connection_that_was_clo
 
 @pytest.mark.feature("PR-03")
 @on_cluster()
-async def test_what_a_producer_with_acks_0_sent_before_it_closed_is_written(rig: Rig) -> None:
-    """It waits for no answer, so the end of its connection takes nothing back."""
+async def test_records_with_acks_0_sent_before_a_close_are_written(rig: Rig) -> None:
+    """The producer waits for no response, so the end of its connection cancels nothing."""
     await rig.create("t")
     raw: Raw = await rig.raw(1)
     for number in range(300):

@@ -351,7 +351,7 @@ async def test_replicas_that_are_too_slow_for_a_large_produce(rig: Rig) -> None:
 
 @pytest.mark.feature("RP-02")
 @on_cluster(counts_work=True)
-async def test_what_is_sent_after_a_large_produce_is_written_after_it(rig: Rig) -> None:
+async def test_records_sent_after_a_large_produce_are_written_after_it(rig: Rig) -> None:
     await rig.create("t", 600)
     connection = await rig.raw(1)
     last = 599

@@ -15,6 +15,7 @@ from barnabas.protocol.messages import (
     alter_configs,
     alter_partition,
     alter_partition_reassignments,
+    alter_replica_log_dirs,
     assign_replicas_to_dirs,
     begin_quorum_epoch,
     broker_heartbeat,
@@ -317,6 +318,7 @@ OF_BROKERS: dict[ApiKey, Asking] = {
     ),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: epochs,
     ApiKey.DESCRIBE_LOG_DIRS: simply(lambda: describe_log_dirs.DescribeLogDirsRequest(topics=None)),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: simply(lambda: alter_replica_log_dirs.AlterReplicaLogDirsRequest(dirs=[])),
     ApiKey.DESCRIBE_PRODUCERS: producers,
     ApiKey.LIST_CONFIG_RESOURCES: simply(list_config_resources.ListConfigResourcesRequest),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: simply(

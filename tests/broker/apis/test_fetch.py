@@ -39,7 +39,7 @@ def only(response: FetchResponse) -> PartitionData:
 
 @pytest.mark.feature("RP-04", "RE-14")
 @on_cluster(brokers=3)
-async def test_what_cannot_be_fetched(rig: Rig) -> None:
+async def test_errors_of_fetch(rig: Rig) -> None:
     topic_id = await rig.create("t", replicas=[2, 3])
     await rig.produce("t")
     end = 1

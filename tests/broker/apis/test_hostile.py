@@ -73,7 +73,7 @@ async def test_frames_that_cannot_be(rig: Rig) -> None:
 
 @pytest.mark.feature("RP-02")
 @on_cluster(seed=2)
-async def test_what_was_answered_before_still_leaves(rig: Rig) -> None:
+async def test_earlier_responses_are_still_sent(rig: Rig) -> None:
     await rig.create(TOPIC)
     raw = await rig.raw(1)
     good, bad = frame_of(MetadataRequest(topics=None), 12, 1), header(99, 0)
@@ -189,7 +189,7 @@ async def test_envelopes_of_nonsense(rig: Rig) -> None:
 
 @pytest.mark.feature("RP-02", "PF-04", "MB-22")
 @on_cluster()
-async def test_what_cannot_be_forwarded_ends_the_client_not_the_brokers_way(rig: Rig) -> None:
+async def test_a_body_the_controller_cannot_decode_closes_only_the_clients_connection(rig: Rig) -> None:
     """The controller does not understand the body: the client's connection ends, other clients' requests go on."""
     await rig.create(TOPIC)
     raw = await rig.raw(1)

@@ -16,6 +16,7 @@ from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, Delete
 from barnabas.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResult
 from barnabas.runtime.channel import ChannelError
 from barnabas.storage.partition_metadata import write_partition_metadata
+from tests.broker.apis.directories import places, with_two_directories
 from tests.broker.apis.rig import Rig, batch_of, on_cluster, values_in
 
 
@@ -76,8 +77,8 @@ async def test_only_a_clean_stop_is_remembered_as_one(rig: Rig) -> None:
 
 @pytest.mark.feature("MB-08", "ST-19", "MB-04")
 @on_cluster(brokers=3)
-async def test_what_is_left_of_deleted_topics(rig: Rig) -> None:
-    """While a broker is away a topic goes, and another comes under its name: old bytes are put aside, not served."""
+async def test_logs_of_deleted_topics_are_not_served(rig: Rig) -> None:
+    """While a broker is away, topics are deleted and one is created again: old bytes are moved away, not served."""
     await rig.create("gone", replicas=[1, 2])
     await rig.create("again", replicas=[1, 2])
     await rig.produce("gone", batch_of("old"))
@@ -115,31 +116,6 @@ async def test_a_directory_that_names_another_topic(rig: Rig) -> None:
     assert values_in(await rig.fetch("t")) == ["right"]
     names = {path.split("/")[3] for path, _ in rig.universe.disk("broker-2").files("/broker-2/data")}
     assert [name for name in names if name.startswith("t-0.") and name.endswith("-stray")]
-
-
-def on_two_directories(rig: Rig, node: int) -> None:
-    """Give a broker that is down two directories of data, and one for the metadata besides."""
-    settings = rig.cluster.node_of(node)
-    paths = [f"/broker-{node}/a", f"/broker-{node}/b"]
-    fields = {name: getattr(settings.settings, name) for name in type(settings.settings).model_fields}
-    raw = {**settings.settings.raw, "log.dirs": ",".join(paths), "metadata.log.dir": f"/broker-{node}/data"}
-    fields |= {"log_dirs": paths, "metadata_log_dir": f"/broker-{node}/data", "raw": raw}
-    settings.settings = type(settings.settings)(**fields)
-
-
-async def with_two_directories(rig: Rig, *nodes: int) -> None:
-    for node in nodes:
-        await rig.cluster.stop(f"broker-{node}")
-        on_two_directories(rig, node)
-        rig.cluster.start(f"broker-{node}")
-    await rig.cluster.wait_ready()
-
-
-def places(rig: Rig, node: int) -> dict[int, str]:
-    """Partition of "t" to the directory it is in."""
-    return {
-        it.index: it.log.directory.split("/")[2] for it in rig.broker(node).partitions if it.topic == "t"
-    }
 
 
 @pytest.mark.feature("MB-18", "ST-17")
@@ -256,7 +232,7 @@ async def test_the_last_disk_ends_the_broker(rig: Rig) -> None:
 
 @pytest.mark.feature("MB-01", "MB-02", "MB-03", "MB-21")
 @on_cluster(brokers=3)
-async def test_what_the_controller_refuses_of_brokers(rig: Rig) -> None:
+async def test_registrations_that_the_controller_refuses(rig: Rig) -> None:
     image = rig.broker(1).metadata.image
     own = image.cluster.brokers[2]
     features = [

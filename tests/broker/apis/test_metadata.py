@@ -211,7 +211,7 @@ async def page(rig: Rig, *names: str, limit: int = 2000, cursor: tuple[str, int]
     return response
 
 
-def told_partitions(response: DescribeTopicPartitionsResponse) -> list[tuple[str | None, list[int]]]:
+def described_partitions(response: DescribeTopicPartitionsResponse) -> list[tuple[str | None, list[int]]]:
     return [(it.name, [partition.partition_index for partition in it.partitions]) for it in response.topics]
 
 
@@ -226,16 +226,16 @@ async def test_partitions_come_in_pages(rig: Rig) -> None:
     for name, partitions in (("a", 3), ("b", 3), ("c", 1)):
         await rig.create(name, partitions=partitions)
     first = await page(rig)
-    assert told_partitions(first) == [("a", [0, 1, 2]), ("b", [0])], "the broker's own limit"
+    assert described_partitions(first) == [("a", [0, 1, 2]), ("b", [0])], "the broker's own limit"
     assert next_of(first) == ("b", 1)
     second = await page(rig, cursor=("b", 1))
-    assert told_partitions(second) == [("b", [1, 2]), ("c", [0])] and next_of(second) is None
+    assert described_partitions(second) == [("b", [1, 2]), ("c", [0])] and next_of(second) is None
     # A page that ends with a topic points at the next.
     full = await page(rig, limit=3)
-    assert told_partitions(full) == [("a", [0, 1, 2])] and next_of(full) == ("b", 0)
+    assert described_partitions(full) == [("a", [0, 1, 2])] and next_of(full) == ("b", 0)
     # At least one partition comes, or a client would turn in circles.
-    assert told_partitions(await page(rig, limit=0)) == [("a", [0])]
-    assert told_partitions(await page(rig, limit=-5)) == [("a", [0])]
+    assert described_partitions(await page(rig, limit=0)) == [("a", [0])]
+    assert described_partitions(await page(rig, limit=-5)) == [("a", [0])]
     # By name, in the order of names; topics that are not there have no cursor of their own.
     asked = await page(rig, "c", "nowhere", "not/legal")
     assert {it.name: it.error_code for it in asked.topics} == {
@@ -249,7 +249,7 @@ async def test_partitions_come_in_pages(rig: Rig) -> None:
         wrong = await page(rig, "a", "c", cursor=cursor)
         assert {it.error_code for it in wrong.topics} == {ErrorCode.INVALID_REQUEST}
     # The cursor's topic was deleted meanwhile: on with the next.
-    assert told_partitions(await page(rig, cursor=("aa", 5))) == [("b", [0, 1, 2]), ("c", [0])]
+    assert described_partitions(await page(rig, cursor=("aa", 5))) == [("b", [0, 1, 2]), ("c", [0])]
 
 
 @pytest.mark.feature("AD-03", "MB-15")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -123,7 +124,7 @@ async def test_a_topic_is_announced_at_once_and_requests_wait_for_its_logs(rig: 
 
 @pytest.mark.feature("MB-06")
 @on_cluster(brokers=3)
-async def test_what_comes_later_waits_its_turn(rig: Rig) -> None:
+async def test_later_changes_wait_their_turn(rig: Rig) -> None:
     await rig.create("t", replicas=[1])
     async with slow_disk(rig, 1):
         before = rig.broker(1).lifecycle.metadata_offset()
@@ -140,6 +141,27 @@ async def test_what_comes_later_waits_its_turn(rig: Rig) -> None:
     assert (await rig.produce("new", node=1)).error_code == 0
     ahead = rig.broker(1).lifecycle.metadata_offset
     await rig.until(lambda: ahead() == rig.broker(2).lifecycle.metadata_offset())
+
+
+@pytest.mark.feature("MB-06")
+@on_cluster()
+async def test_a_topic_of_many_partitions_comes_and_goes_in_short_steps(rig: Rig) -> None:
+    broker, many = rig.broker(1), 300
+    seen: list[int] = []
+
+    class Watch(trio.abc.Instrument):
+        def before_task_step(self, task: trio.lowlevel.Task) -> None:
+            seen.append(len(broker.partitions))
+
+    trio.lowlevel.add_instrument(Watch())
+    await create(rig, "wide", 1, partitions=many)
+    await rig.until(lambda: len(broker.partitions) > 0)
+    last = await rig.ask(1, produce_request("wide", batch_of("first"), many - 1, -1, 5000), 12)
+    assert last.responses[0].partition_responses[0].error_code == 0, "it waits until all of the step is there"
+    assert len(broker.partitions) == many
+    await delete(rig, "wide", 1)
+    await rig.until(lambda: not len(broker.partitions))
+    assert max(abs(later - earlier) for earlier, later in pairwise(seen)) < many / 8
 
 
 @pytest.mark.feature("MB-06", "ST-10")

@@ -252,7 +252,7 @@ async def test_a_replica_that_is_slow_is_waited_for(rig: Rig) -> None:
 
 @pytest.mark.feature("CR-14", "AD-01")
 @on_cluster(brokers=3)
-async def test_what_keeps_its_records(rig: Rig) -> None:
+async def test_topics_whose_records_cannot_be_deleted(rig: Rig) -> None:
     await rig.create("t", replicas=[1, 2])
     await rig.create("compacted", replicas=[1], cleanup_policy="compact")
     await rig.create("both", replicas=[1], cleanup_policy="compact,delete")

@@ -123,7 +123,7 @@ async def test_a_batch_that_takes_long_holds_up_its_own_connection_alone(rig: Ri
 
 @pytest.mark.feature("RP-03")
 @on_cluster()
-async def test_what_comes_later_in_a_request_is_not_appended_first(rig: Rig) -> None:
+async def test_partitions_of_a_request_are_appended_in_order(rig: Rig) -> None:
     await rig.create("t")
     pieces = [PartitionProduceData(index=0, records=batch) for batch in (many(2 * STEPS_AT_ONCE), batch_of("second"))]
     request = ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[TopicProduceData(name="t", partition_data=pieces)])

@@ -212,7 +212,7 @@ async def test_topics_with_wishes_of_their_own(rig: Rig) -> None:
         assert header.compression == stored
         assert (header.producer_id, header.base_sequence, header.records_count) == (5, 0, 2)
         assert values_in(data) == ["one", "two"]
-    # As a rule the bytes stay as they were sent, but for offset and epoch.
+    # Otherwise the bytes stay as they were sent, except offset and epoch.
     await rig.create("t")
     await rig.produce("t", batch_of("x"))
     sent_bytes = batch_of("one", "two", compression=3)

@@ -43,7 +43,7 @@ class Oracle:
         self.verdicts: dict[TopicPartition, ErrorCode] = {}
         self.gate = trio.Event()
         self.gate.set()
-        rig.broker(node).verifier.verify = self.verify  # type: ignore[method-assign]
+        rig.broker(node).coordination.verifier.verify = self.verify  # type: ignore[method-assign]
 
     async def verify(
         self,
@@ -521,7 +521,7 @@ async def write(rig: Rig, producer: Producer, sequence: int, value: str, *, vers
 
 
 async def committed(rig: Rig, expected: list[str], index: int = 0) -> None:
-    """A reader of committed records comes to see exactly this, control records aside."""
+    """Waits until a read_committed reader sees exactly these records, without control records."""
     with trio.fail_after(30):
         while True:
             data = await read(rig, index=index)

@@ -122,7 +122,7 @@ def coordinate(rig: Rig, node: int, commit_timeout_ms: int = 5_000) -> Coordinat
         lambda: broker.metadata.image,
         make_machine,
     )
-    broker.coordinators.append(coordinator)
+    broker.coordination.all.append(coordinator)
     return coordinator
 
 

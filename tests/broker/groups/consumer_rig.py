@@ -232,13 +232,13 @@ class Rig:
                     for number in partitions:
                         other = owners.setdefault((topic_id, number), member.member_id)
                         assert other == member.member_id, f"{number} is {other}'s and {member.member_id}'s"
-                        assert group.owner_epoch(topic_id, number) == member.epoch
+                        assert group.owners.epoch(topic_id, number) == member.epoch
             assert not any(
                 number in member.revoking.get(topic_id, {})
                 for topic_id, partitions in member.assigned.items()
                 for number in partitions
             )
-        for topic_id, epochs in group._owner_epochs.items():
+        for topic_id, epochs in group.owners:
             assert all((topic_id, number) in owners for number in epochs)
 
     def _check_moves(self, group: ConsumerGroup) -> None:

@@ -158,7 +158,7 @@ class Chaos(RuleBasedStateMachine):
         self.shell.fail_over()  # also checks that no request waits
 
     def settle(self) -> None:
-        """As many clients as there is room for reach a stable group and stay in it."""
+        """Up to `group_max_size` clients reach a stable group and stay in it."""
         room = self.shell.settings.group_max_size
         for _ in range(40):
             for who in range(min(room, len(self.people))):

@@ -137,8 +137,8 @@ def test_permissions_to_commit(state: str, who: str, generation: int, transactio
         error = refused.code
     assert error is answer
     if member is not None:
-        is_heard = error is NONE and not transactional
-        assert member.session_deadline_ms == (shell.now_ms + SESSION_MS if is_heard else before_ms)
+        renews_session = error is NONE and not transactional
+        assert member.session_deadline_ms == (shell.now_ms + SESSION_MS if renews_session else before_ms)
 
 
 @pytest.mark.feature("CG-09")
@@ -256,7 +256,7 @@ def test_how_it_is_described() -> None:
 
 @pytest.mark.feature("CG-12")
 def test_a_group_from_parts_is_stable_and_writes_itself() -> None:
-    """As when a group of another kind becomes classic."""
+    """A group of another kind becomes classic that way."""
     shell = Shell()
     protocols = (MemberProtocol("range", subscription("news")), MemberProtocol("robin", b""))
     members = [

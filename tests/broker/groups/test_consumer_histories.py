@@ -30,12 +30,12 @@ def durable(group: ConsumerGroup) -> tuple[object, ...]:
         group.assignment_timestamp_ms,
         group.members,
         group.targets,
-        group.resolved_patterns,
-        group._owner_epochs,
+        group.subscribed.resolved,
+        dict(group.owners),
         group._static_members,
-        dict(group._by_name),
-        dict(group._by_pattern),
-        dict(group.patterns),
+        dict(group.subscribed._by_name),
+        dict(group.subscribed._by_pattern),
+        dict(group.subscribed.patterns),
         dict(group._assignors),
     )
 
@@ -190,7 +190,9 @@ class Histories(RuleBasedStateMachine):
         assert set(group.members) == {reader.member_id for reader in self.readers.values()}
         image = self.rig.image.topics
         subscribed = {
-            name for reader in self.readers.values() for name in group.topics_of(group.members[reader.member_id])
+            name
+            for reader in self.readers.values()
+            for name in group.subscribed.topics_of(group.members[reader.member_id])
         }
         expected = {
             (name, number) for name in subscribed if name in image.by_name for number in image.by_name[name].partitions
@@ -200,7 +202,7 @@ class Histories(RuleBasedStateMachine):
         assert set(owned) == expected
         for reader in self.readers.values():
             for name, _ in reader.partitions:
-                assert name in group.topics_of(group.members[reader.member_id])
+                assert name in group.subscribed.topics_of(group.members[reader.member_id])
 
 
 TestHistories = pytest.mark.feature("CG-14")(Histories.TestCase)

@@ -109,7 +109,7 @@ class MixedHistories(RuleBasedStateMachine):
             # It waits for the leader, and asks again with the next heartbeat.
             return ErrorCode.REBALANCE_IN_PROGRESS
 
-    def _hear(self, number: int) -> None:
+    def _receive(self, number: int) -> None:
         """Process answers that have arrived."""
         answers = self.waiting.get(number)
         if not answers:
@@ -128,7 +128,7 @@ class MixedHistories(RuleBasedStateMachine):
     def beat_old(self, number: int) -> None:
         if number not in self.old:
             return
-        self._hear(number)
+        self._receive(number)
         if number in self.waiting:
             return
         member = self.old[number]
@@ -151,7 +151,7 @@ class MixedHistories(RuleBasedStateMachine):
     @rule(number=NUMBERS)
     def leave_old(self, number: int) -> None:
         if number in self.old:
-            self._hear(number)
+            self._receive(number)
             self.waiting.pop(number, None)
             self.old.pop(number).leave()
 
@@ -206,7 +206,7 @@ class MixedHistories(RuleBasedStateMachine):
 
     @invariant()
     def nobody_reads_what_another_one_reads(self) -> None:
-        """Of members only: a fenced client may not know it yet."""
+        """Only members count: a fenced client may not know it yet."""
         if not hasattr(self, "rig"):
             return
         group = self.rig.directory.get(GROUP)

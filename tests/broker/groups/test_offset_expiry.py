@@ -240,7 +240,7 @@ def test_offsets_of_a_deleted_topic_are_removed_at_once() -> None:
 def test_a_recreated_topic_has_no_offsets() -> None:
     bench = loaded()
     commit(bench, "t", 1)
-    # As written by an older release, without topic id.
+    # An older release wrote no topic id.
     bench.machine.replay(
         OffsetCommitKey(group="g", topic="t", partition=1), OffsetCommitValue(offset=4, commit_timestamp=WALL_MS), None
     )

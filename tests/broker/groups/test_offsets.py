@@ -53,7 +53,7 @@ def test_a_commit_without_a_group_creates_one_with_only_offsets() -> None:
 
 
 @pytest.mark.feature("CG-03")
-def test_what_is_written_is_what_kafka_writes() -> None:
+def test_records_are_those_of_kafka() -> None:
     bench = Bench()
     topic_id = bench.create_topic("t")
     commit(bench, "t", 42, metadata="here", leader_epoch=3)

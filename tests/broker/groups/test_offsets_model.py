@@ -59,7 +59,7 @@ class Model:
     def is_pending(self, place: Place) -> bool:
         return any(place in entries for entries in self.pending.values())
 
-    def of(self, group: str) -> dict[tuple[str, int], int]:
+    def offsets_of(self, group: str) -> dict[tuple[str, int], int]:
         return {
             (topic, partition): offset
             for (owner, topic, partition), (_, offset) in self.committed.items()
@@ -139,7 +139,7 @@ class OffsetsMachine(RuleBasedStateMachine):
     @invariant()
     def offsets_are_what_the_model_says(self) -> None:
         for group in ("g", "h"):
-            assert everything(self.bench, group) == self.model.of(group)
+            assert everything(self.bench, group) == self.model.offsets_of(group)
         for group, topic, partition in EVERY_PLACE:
             stable = fetch(self.bench, topic, partition, group, stable=True)
             is_pending = self.model.is_pending((group, topic, partition))

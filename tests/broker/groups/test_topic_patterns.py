@@ -44,7 +44,7 @@ def test_a_pattern_is_searched_beside_the_heartbeat(rig: Rig) -> None:
     assert (reader.epoch, reader.partitions) == (1, set())
     rig.pass_ms(SEARCH_MS)
     assert [record.key.API_KEY for record in rig.written] == [16, 3]
-    resolved = rig.group.resolved_patterns["news-.*"]
+    resolved = rig.group.subscribed.resolved["news-.*"]
     assert (resolved.topics, resolved.version) == (frozenset({"news-eu", "news-us"}), rig.image.offset)
     reader.beat()
     assert reader.partitions == {("news-eu", 0), ("news-eu", 1), ("news-us", 0), ("news-us", 1)}
@@ -70,7 +70,7 @@ def test_new_topics_are_found_at_limited_intervals(rig: Rig) -> None:
     rig.create_topic("news-asia", 1)
     reader.beat()
     rig.pass_ms(SEARCH_MS)
-    assert "news-asia" not in rig.group.resolved_patterns["news-.*"].topics, "the last search was just now"
+    assert "news-asia" not in rig.group.subscribed.resolved["news-.*"].topics, "the last search was just now"
     rig.pass_ms(LEAST_INTERVAL_MS)
     reader.beat()
     rig.pass_ms(SEARCH_MS)
@@ -87,12 +87,12 @@ def test_patterns_are_searched_again_after_a_while() -> None:
     rig.create_topic("news", 1)
     reader = pattern_reader(rig, "a", ".*")
     rig.pass_ms(SEARCH_MS)
-    first = rig.group.resolved_patterns[".*"].timestamp_ms
+    first = rig.group.subscribed.resolved[".*"].timestamp_ms
     epoch = rig.group.epoch
     for _ in range(60_000 // HEARTBEAT_MS + 2):
         reader.beat()
         rig.pass_ms(HEARTBEAT_MS)
-    assert rig.group.resolved_patterns[".*"].timestamp_ms >= first + 60_000
+    assert rig.group.subscribed.resolved[".*"].timestamp_ms >= first + 60_000
     assert rig.group.epoch == epoch, "nothing has changed"
 
 
@@ -115,10 +115,10 @@ def test_a_pattern_without_subscribers_is_removed(rig: Rig) -> None:
     a, b = pattern_reader(rig, "a", "news-.*"), pattern_reader(rig, "b", "news-.*")
     rig.pass_ms(SEARCH_MS)
     a.leave()
-    assert list(rig.group.resolved_patterns) == ["news-.*"]
+    assert list(rig.group.subscribed.resolved) == ["news-.*"]
     b.fields["subscribed_topic_regex"] = ""
     b.beat(subscribed_topic_regex="")
-    assert not rig.group.resolved_patterns
+    assert not rig.group.subscribed.resolved
     c = pattern_reader(rig, "c", "sport")
     rig.pass_ms(SEARCH_MS)
     c.beat()
@@ -126,7 +126,7 @@ def test_a_pattern_without_subscribers_is_removed(rig: Rig) -> None:
     c.leave()
     assert [record.key.API_KEY for record in rig.written] == [8, 7, 5, 16, 3]
     rig.fail_over(compacted=True)
-    assert not rig.group.resolved_patterns
+    assert not rig.group.subscribed.resolved
 
 
 @pytest.mark.feature("CG-15")
@@ -142,7 +142,7 @@ def test_a_first_search_without_matches_starts_no_new_epoch(rig: Rig) -> None:
     """Nothing changes for the assignment: a member that repeats its last epoch must not be fenced."""
     a = pattern_reader(rig, "a", "foo.*")
     rig.pass_ms(SEARCH_MS)
-    assert rig.group.resolved_patterns["foo.*"].topics == frozenset()
+    assert rig.group.subscribed.resolved["foo.*"].topics == frozenset()
     assert rig.group.epoch == 1
     rig.pass_ms(LEAST_INTERVAL_MS)
     a.beat()
@@ -174,7 +174,7 @@ def test_a_result_that_cannot_be_written_is_written_later(rig: Rig) -> None:
     reader = pattern_reader(rig, "a", "sport")
     rig.broken = ErrorCode.COORDINATOR_NOT_AVAILABLE
     rig.pass_ms(SEARCH_MS)
-    assert not rig.group.resolved_patterns
+    assert not rig.group.subscribed.resolved
     rig.broken = None
     rig.pass_ms(1_000)
     reader.beat()

@@ -12,7 +12,8 @@ from typing import Any
 
 import trio
 
-from barnabas.broker.fetch_sessions import FetchSessions, by_topic
+from barnabas.broker.fetch_context import by_topic
+from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.replication.fetcher import Fetchers, FetchSettings
 from barnabas.broker.replication.isr_changes import IsrChanges
 from barnabas.broker.replication.partition import FetchKind, Partition, PartitionHost, ReadRequest
@@ -198,7 +199,8 @@ class ShellBroker:
                     changes.changed_partitions[index] = image
             if changes.changed_partitions:
                 delta.changed_topics[topic_id] = changes
-        self.partitions.apply_delta(delta)
+        for _ in self.partitions.apply_delta(delta):
+            pass
         self.fetchers.metadata_changed()
 
     def produce(

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.fetch_sessions import FetchSessions, by_topic
+from barnabas.broker.fetch_context import by_topic
+from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.replication.follower import FetchWanted
 from barnabas.broker.replication.leader_session import LeaderSession, PartitionKey
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -97,27 +98,42 @@ KEYS = st.sampled_from([(bytes(15) + bytes([topic]), partition) for topic in (1,
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["wants", "forget", "round", "request lost", "answer lost", "leader restarts"]),
+            st.sampled_from(["wants", "wants", "forget", "round", "round", "request lost", "answer lost", "restart"]),
             KEYS,
             st.integers(0, 3),
         ),
-        max_size=40,
+        min_size=8,
+        max_size=50,
     )
 )
 @settings(max_examples=examples(200), deadline=None)
 @example([("wants", A, 0), ("round", A, 0), ("forget", A, 0), ("wants", A, 1), ("round", A, 0)])
+@example(
+    [("wants", A, 0), ("wants", B, 0), ("round", A, 0), ("answer lost", A, 0), ("forget", A, 0)] + [("round", A, 0)] * 3
+)
 def test_the_leader_always_reads_what_the_follower_wants(steps: list[tuple[str, PartitionKey, int]]) -> None:
     """Also over the wire, and whatever is lost on the way."""
     session, sessions = LeaderSession(), FetchSessions(random.Random(1))
+    known: dict[PartitionKey, FetchWanted] = {}
+    touched: set[PartitionKey] = set()
     for step, key, offset in steps:
         if step == "wants":
             session.wants(key, at(offset))
+            touched.add(key)
         elif step == "forget":
             session.forget(key)
-        elif step == "leader restarts":
+        elif step == "restart":
             sessions = FetchSessions(random.Random(offset))
         elif not session.idle:
             request = decode(FetchRequest, encode(session.request(1024), 17), 17)
+            known = {} if request.session_epoch == 0 else known
+            names = {key for key, _ in named(request)}
+            removed = {(topic.topic_id, place) for topic in request.forgotten_topics_data for place in topic.partitions}
+            changed = {key for key, wanted in session.wanted.items() if known.get(key) != wanted}
+            assert changed <= names <= changed | touched, "no more than what changed"
+            assert removed == known.keys() - session.wanted.keys()
+            known, touched = dict(session.wanted), set()
+            assert session.idle == (not session.wanted)
             if step == "request lost":
                 session.lost()
                 continue

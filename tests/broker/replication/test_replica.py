@@ -465,7 +465,7 @@ class TestFollowing:
         assert (stage.replica.high_watermark, stage.replica.log_end_offset) == (45, 45)
 
     @pytest.mark.feature("RE-17")
-    def test_what_the_leader_deleted_was_committed(self) -> None:
+    def test_records_the_leader_deleted_were_committed(self) -> None:
         stage = Stage(log_end_offset=60, high_watermark=10)
         stage.change(partition(2))
         assert stage.replica.log_start_advanced(30) == (HighWatermarkAdvanced(30),)

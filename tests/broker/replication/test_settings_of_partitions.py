@@ -38,7 +38,8 @@ def change_configs(partitions: Partitions, *resources: ConfigResource) -> None:
     delta = MetadataDelta(partitions.image, partitions.image)
     for resource in resources:
         delta.changed_configs[resource] = {"min.insync.replicas": "1"}
-    partitions.apply_delta(delta)
+    for _ in partitions.apply_delta(delta):
+        pass
 
 
 @pytest.mark.feature("RE-09")

@@ -453,7 +453,7 @@ class TestIsrChanges:
             assert len(cluster.asked) == 3
 
     @pytest.mark.feature("RE-08")
-    async def test_what_the_metadata_log_has_overtaken_is_not_sent(
+    async def test_isr_changes_overtaken_by_the_metadata_log_are_not_sent(
         self, new_cluster: NewCluster, autojump_clock: Clock
     ) -> None:
         async with new_cluster() as cluster:

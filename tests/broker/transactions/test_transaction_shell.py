@@ -50,7 +50,7 @@ def test_markers_must_equal_the_decision() -> None:
 
 
 def test_a_result_holds_for_its_transaction() -> None:
-    """As if a coordinator had forgotten its decision."""
+    """The check fails if a coordinator forgets its decision."""
     shell, _ = prepared()
     open_again = replace(shell.transaction(), state=TransactionState.ONGOING)
     shell.machine._transactions[ID] = open_again

@@ -641,7 +641,7 @@ def test_a_new_coordinator_sends_the_latest_transaction_of_an_epoch(commit: bool
 
 @pytest.mark.feature("TX-03", "TX-06")
 @pytest.mark.parametrize("commit", [True, False])
-def test_what_version_1_began_version_2_may_end(commit: bool) -> None:
+def test_version_2_may_end_a_transaction_that_version_1_began(commit: bool) -> None:
     shell = Shell()
     first = shell.init().producer
     shell.add(first, A, version=0)

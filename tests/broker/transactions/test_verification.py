@@ -81,7 +81,7 @@ def with_line(story: Story) -> Callable[..., None]:
         monkeypatch.setattr(verification, "OwnChannel", lambda _: line)
         Line.requests, Line.gate, Line.error, Line.broken = [], trio.Event(), 0, False
         Line.code = staticmethod(lambda transactional_id: 0)  # type: ignore[assignment]
-        await story(rig, rig.broker(1).verifier)
+        await story(rig, rig.broker(1).coordination.verifier)
 
     return test
 
@@ -211,5 +211,5 @@ async def test_a_question_waits_for_the_end_of_the_previous_one(rig: Rig, verifi
 @pytest.mark.feature("TX-05")
 @on_small_cluster()
 async def test_without_a_coordinator(rig: Rig) -> None:
-    verdict = await rig.broker(1).verifier.verify("a", 7, 0, [("t", 0)], add=True)
+    verdict = await rig.broker(1).coordination.verifier.verify("a", 7, 0, [("t", 0)], add=True)
     assert verdict == {("t", 0): E.COORDINATOR_NOT_AVAILABLE}

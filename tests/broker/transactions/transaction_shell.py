@@ -236,7 +236,7 @@ class Shell:
             assert result == after.commits, "both committed and aborted"
 
     def _check_reading_back(self) -> None:
-        """What another coordinator would read equals the live state."""
+        """Replays the log as a new coordinator would; it must equal the live state."""
         assert {each.transactional_id: each for each in self.machine.transactions} == self.read_log()
 
     def read_log(self) -> dict[str, Transaction]:

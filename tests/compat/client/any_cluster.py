@@ -1,4 +1,4 @@
-"""A cluster that our client talks to, whoever made it: ours of six processes, or one node of Apache Kafka."""
+"""A cluster that our client talks to: ours of six processes, or one node of Apache Kafka."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class AnyCluster:
     name: str
     """`barnabas` or `apache-kafka`."""
     ports: tuple[int, ...]
-    """Of its brokers, on 127.0.0.1."""
+    """Ports of its brokers on 127.0.0.1."""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -28,7 +28,7 @@ class AnyCluster:
 
     @property
     def replication_factor(self) -> int:
-        """As many copies as it can keep: 3 or 1."""
+        """The number of its brokers: 3 or 1."""
         return len(self.ports)
 
     def new_name(self, stem: str) -> str:

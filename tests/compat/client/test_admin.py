@@ -150,9 +150,9 @@ async def test_streams_groups(any_cluster: AnyCluster) -> None:
         described = (await stage.admin.describe_streams_groups(group))[group]
         assert described.topology_epoch == 1
         assert [(it.subtopology_id, it.source_topics) for it in described.subtopologies] == [("only", (topic,))]
-        [told] = described.members
-        assert (told.member_id, told.process_id, told.client_tags) == (member.member_id, "process", {"zone": "a"})
-        assert told.target_assignment.active_tasks == {"only": (0, 1)}
+        [shown] = described.members
+        assert (shown.member_id, shown.process_id, shown.client_tags) == (member.member_id, "process", {"zone": "a"})
+        assert shown.target_assignment.active_tasks == {"only": (0, 1)}
         assert group in [it.group_id for it in await stage.admin.list_groups(types=[GroupType.STREAMS])]
 
 
@@ -169,17 +169,17 @@ async def test_passwords(any_cluster: AnyCluster) -> None:
         with trio.fail_after(10):
             while user not in await admin.describe_user_scram_credentials():
                 await trio.sleep(0.05)
-        told = await admin.describe_user_scram_credentials([user, stage.name("nobody")])
-        assert told[user] == (ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 5000),)
-        assert [type(error) for error in told.errors.values()] == [ResourceNotFoundException]
+        described = await admin.describe_user_scram_credentials([user, stage.name("nobody")])
+        assert described[user] == (ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 5000),)
+        assert [type(error) for error in described.errors.values()] == [ResourceNotFoundException]
         with pytest.raises(UnacceptableCredentialException):
             await admin.alter_user_scram_credentials([replace(password, iterations=1)])
         await admin.alter_user_scram_credentials([UserScramCredentialDeletion(user, ScramMechanism.SCRAM_SHA_512)])
 
 
 @pytest.mark.feature("CL-04")
-async def test_what_only_other_clusters_do(any_cluster: AnyCluster) -> None:
-    """One with fixed voters refuses to change them, and one directory cannot be left for another."""
+async def test_requests_that_only_other_clusters_support(any_cluster: AnyCluster) -> None:
+    """A cluster with fixed voters refuses to change them; a replica cannot move from the only directory."""
     async with stage_on(any_cluster) as stage:
         topic = await stage.topic("moved")
         broker = (await stage.admin.describe_cluster()).nodes[0].node_id

@@ -21,8 +21,8 @@ class Shell:
         self._where = ["--bootstrap-server", cluster.bootstrap_servers]
         self._capfd = capfd
         self._monkeypatch = monkeypatch
-        self.told = ""
-        """On standard error, by the last command."""
+        self.stderr = ""
+        """Standard error of the last command."""
 
     def __call__(self, command: str, *words: str, expect: int = 0, stdin: bytes | str = b"") -> str:
         """Standard output of a command."""
@@ -30,7 +30,7 @@ class Shell:
         self._monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
         code = run([*command.split(), *words, *self._where])
         captured = self._capfd.readouterr()
-        self.told = captured.err
+        self.stderr = captured.err
         assert code == expect, captured.err + captured.out
         return captured.out
 
@@ -51,11 +51,11 @@ def shell(any_cluster: AnyCluster, capfd: pytest.CaptureFixture[str], monkeypatc
 def test_lines_in_and_lines_out(any_cluster: AnyCluster, shell: Shell, tmp_path: Path) -> None:
     topic = any_cluster.create_topic("lines")
     shell("produce", topic, "-k", ":", "-H", "from=shell", "-z", "gzip", stdin="a:1\nb:2\r\nc:\n")
-    assert shell.told == f"3 records sent to {topic}\n"
+    assert shell.stderr == f"3 records sent to {topic}\n"
     whole = tmp_path / "whole"
     whole.write_bytes(b"two\nlines")
     shell("produce", topic, str(whole), "--key", "file", "-q")
-    assert shell.told == ""
+    assert shell.stderr == ""
     shell("produce", topic, "-Z", "-k", ":", "-D", ";", stdin="gone:;last:x")
 
     assert shell.read(topic, "-o", "beginning", "-k", "=", "-D", "|") == [
@@ -101,7 +101,7 @@ def test_a_transaction_holds_all_records_or_none(any_cluster: AnyCluster, shell:
     shell("produce", topic, "--transactional-id", any_cluster.new_name("shell"), stdin="1\n2\n")
     words = ["--json", "--transactional-id", any_cluster.new_name("shell")]
     shell("produce", topic, *words, expect=2, stdin='{"value": "3"}\nnonsense\n')
-    assert "line 2: invalid JSON" in shell.told
+    assert "line 2: invalid JSON" in shell.stderr
     assert shell.read(topic, "--from-beginning", "--read-committed") == ["1", "2"]
 
 
@@ -111,7 +111,7 @@ def test_a_group_goes_on_where_it_was(any_cluster: AnyCluster, shell: Shell) -> 
     shell("produce", topic, "-p", "0", stdin="".join(f"{number}\n" for number in range(10)))
     words = ["-G", group, "--from-beginning"]
     assert shell("consume", topic, *words, "-n", "4").splitlines() == ["0", "1", "2", "3"]
-    assert shell.told == "4 records\n"
+    assert shell.stderr == "4 records\n"
     assert shell("consume", topic, *words, "-X", "group.protocol=consumer", "-e").splitlines() == [
         "4",
         "5",
@@ -127,7 +127,7 @@ def test_a_group_goes_on_where_it_was(any_cluster: AnyCluster, shell: Shell) -> 
     planned = shell("groups reset-offsets", group, "--topic", f"{topic}:0", "--shift-by", "-3", "--export")
     assert planned == f"{topic},0,7\n"
     shell("groups reset-offsets", group, "--all-topics", "--to-earliest")
-    assert "--execute" in shell.told
+    assert "--execute" in shell.stderr
     assert shell.json("groups describe", group)["groups"][0]["offsets"][0]["committed"] == 10
     shell("groups reset-offsets", group, "--topic", f"{topic}:0", "--shift-by", "-3", "--execute")
     assert shell.read(topic, "-G", group) == ["7", "8", "9"]
@@ -135,7 +135,7 @@ def test_a_group_goes_on_where_it_was(any_cluster: AnyCluster, shell: Shell) -> 
     shell("groups delete", group)
     assert group not in [each["group_id"] for each in shell.json("groups list")]
     shell("groups delete", group, expect=1)
-    assert "GROUP_ID_NOT_FOUND" in shell.told
+    assert "GROUP_ID_NOT_FOUND" in shell.stderr
 
 
 @pytest.mark.feature("TO-02")
@@ -144,7 +144,7 @@ def test_topics_from_their_making_to_their_end(any_cluster: AnyCluster, shell: S
     made = shell.json("topics create", first, second, "-p", "2", "--config", "retention.ms=60000")
     assert [(each["name"], each["partitions"]) for each in made["topics"]] == [(first, 2), (second, 2)]
     shell("topics create", first, expect=1)
-    assert "TOPIC_ALREADY_EXISTS" in shell.told
+    assert "TOPIC_ALREADY_EXISTS" in shell.stderr
     shell("topics create", first, "--if-not-exists")
     assert {first, second} <= set(shell("topics list").splitlines())
     shell("topics alter", first, "-p", "3", "--config", "cleanup.policy=compact", "--unset", "retention.ms")
@@ -161,7 +161,7 @@ def test_topics_from_their_making_to_their_end(any_cluster: AnyCluster, shell: S
     assert shell.json("topics offsets", f"{second}:0")[0]["first"] == 2
     shell("topics delete", first, second)
     shell("topics delete", first, expect=1)
-    assert f"{first}: there is no such topic" in shell.told
+    assert f"{first}: there is no such topic" in shell.stderr
 
 
 @pytest.mark.feature("TO-02")
@@ -177,7 +177,7 @@ def test_settings_of_topics_brokers_and_groups(any_cluster: AnyCluster, shell: S
     assert "retention.ms" not in shell("configs describe", "topic", topic)
     assert "retention.ms" in shell("configs describe", "topic", topic, "--all")
     shell("configs set", "topic", topic, "retention.ms=soon", expect=1)
-    assert "INVALID_CONFIG" in shell.told
+    assert "INVALID_CONFIG" in shell.stderr
     shell("configs set", "group", group, "consumer.session.timeout.ms=50000")
     assert "50000" in shell("configs describe", "group", group)
     assert "node.id" in shell("configs describe", "broker", "1", "--all")
@@ -196,11 +196,11 @@ def test_transactions_are_listed_and_described(any_cluster: AnyCluster, shell: S
     assert producer["producer_id"] == mine["producer_id"]
     assert shell.json("transactions find-hanging", f"{topic}:0") == []
     shell("transactions describe", "nobody", expect=1)
-    assert "TRANSACTIONAL_ID_NOT_FOUND" in shell.told
+    assert "TRANSACTIONAL_ID_NOT_FOUND" in shell.stderr
 
 
 @pytest.mark.feature("TO-04", "TO-06")
-def test_the_cluster_tells_of_itself(any_cluster: AnyCluster, shell: Shell) -> None:
+def test_the_cluster_is_described(any_cluster: AnyCluster, shell: Shell) -> None:
     described = shell.json("cluster describe")
     assert len(described["brokers"]) == any_cluster.replication_factor
     quorum = shell.json("cluster quorum")
@@ -233,9 +233,9 @@ def test_speed_is_measured(any_cluster: AnyCluster, shell: Shell) -> None:
     assert read["records"] >= 2000
     through = shell.json("perf latency", topic, "-n", "20")
     assert through["until_acked_ms"]["p50"] <= through["until_read_ms"]["max"]
-    told = shell("perf produce", topic, "-n", "100", "-t", "10000", "--transaction-size", "50").splitlines()
-    assert told[0].startswith("100 records, ")
-    assert told[1].startswith("latency (ms): mean ")
+    printed = shell("perf produce", topic, "-n", "100", "-t", "10000", "--transaction-size", "50").splitlines()
+    assert printed[0].startswith("100 records, ")
+    assert printed[1].startswith("latency (ms): mean ")
 
 
 def test_nobody_answers(shell: Shell, capfd: pytest.CaptureFixture[str]) -> None:
@@ -248,7 +248,7 @@ def test_quotas_are_set_where_there_are_any(any_cluster: AnyCluster, shell: Shel
     name = any_cluster.new_name("who")
     if any_cluster.name == BARNABAS:
         shell("configs quotas describe", expect=1)
-        assert "UNSUPPORTED_VERSION" in shell.told
+        assert "UNSUPPORTED_VERSION" in shell.stderr
         return
     shell("configs quotas set", "--user", name, "--client", "default", "producer_byte_rate=1000")
     entity = {"user": name, "client-id": None}
@@ -259,7 +259,7 @@ def test_quotas_are_set_where_there_are_any(any_cluster: AnyCluster, shell: Shel
 
 
 @pytest.mark.feature("TO-06")
-def test_partitions_are_spread_anew(any_cluster: AnyCluster, shell: Shell, tmp_path: Path) -> None:
+def test_partitions_are_reassigned(any_cluster: AnyCluster, shell: Shell, tmp_path: Path) -> None:
     topic = any_cluster.create_topic("spread", partitions=2)
     plan, back = tmp_path / "plan.json", tmp_path / "back.json"
     plan.write_text(shell("topics reassign generate", topic))
@@ -293,7 +293,7 @@ def test_an_open_transaction_is_seen_and_ended(any_cluster: AnyCluster, shell: S
         assert shell.read(topic, "--from-beginning", "--read-committed") == ["1"]
         assert shell.read(topic, "--from-beginning") == ["1", "2"]
         shell("transactions abort", f"{topic}:0", "--start-offset", "1", expect=1)
-        assert "no open transaction begins at offset 1" in shell.told
+        assert "no open transaction begins at offset 1" in shell.stderr
         assert f"fenced {transactional_id}: producer id" in shell("transactions fence", transactional_id)
         with pytest.raises(errors.KafkaError):
             producer.commit_transaction()
@@ -318,9 +318,9 @@ def test_members_are_shown_and_put_out(any_cluster: AnyCluster, shell: Shell) ->
         assert f"{topic}:0" in shell("groups describe", group, "--members")
         assert "Stable" in shell("groups describe", group, "--state")
         shell("groups reset-offsets", group, "--topic", topic, "--to-earliest", "--execute", expect=1)
-        assert f"{topic}:0: UNKNOWN_MEMBER_ID" in shell.told
+        assert f"{topic}:0: UNKNOWN_MEMBER_ID" in shell.stderr
         shell("groups delete", group, expect=1)
-        assert "NON_EMPTY_GROUP" in shell.told
+        assert "NON_EMPTY_GROUP" in shell.stderr
         assert shell("groups remove-members", group, "--instance", "one") == "removed one\n"
     assert shell.json("groups describe", group)["groups"][0]["members"] == []
 

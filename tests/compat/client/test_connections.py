@@ -62,7 +62,7 @@ async def test_many_calls_share_one_connection(any_cluster: AnyCluster) -> None:
 
 
 @pytest.mark.feature("CL-01")
-async def test_what_a_broker_does_not_serve_is_told(any_cluster: AnyCluster) -> None:
+async def test_an_unsupported_request_is_an_error(any_cluster: AnyCluster) -> None:
     with trio.fail_after(20):
         async with open_cluster(settings(any_cluster)) as cluster:
             with pytest.raises(UnsupportedVersionException, match="BrokerHeartbeat"):

@@ -30,11 +30,11 @@ PROTOCOLS = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 
 
 def options(cluster: AnyCluster, group_id: str, protocol: str = "classic", **more: Any) -> ConsumerOptions:
-    told: dict[str, Any] = {"bootstrap_servers": cluster.bootstrap_servers, "group_id": group_id, **more}
+    chosen: dict[str, Any] = {"bootstrap_servers": cluster.bootstrap_servers, "group_id": group_id, **more}
     if protocol == "classic":
-        told |= {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 300}
-    told = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 100, "group_protocol": protocol, **told}
-    return cast(ConsumerOptions, told)
+        chosen |= {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 300}
+    chosen = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 100, "group_protocol": protocol, **chosen}
+    return cast(ConsumerOptions, chosen)
 
 
 async def write(cluster: AnyCluster, topic: str, *values: str, partition: int = 0) -> None:
@@ -62,10 +62,10 @@ async def test_members_come_and_go_and_offsets_stay(any_cluster: AnyCluster, pro
     parts = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
     for partition in (0, 1):
         await write(any_cluster, topic, "a", "b", "c", partition=partition)
-    told: list[tuple[str, int]] = []
+    callbacks: list[tuple[str, int]] = []
     listener = RebalanceListener(
-        lambda partitions: told.append(("assigned", len(partitions))),
-        lambda partitions: told.append(("revoked", len(partitions))),
+        lambda partitions: callbacks.append(("assigned", len(partitions))),
+        lambda partitions: callbacks.append(("revoked", len(partitions))),
     )
     async with Consumer(**options(any_cluster, group_id, protocol, enable_auto_commit=False)) as first:
         first.subscribe([topic], listener=listener)
@@ -81,7 +81,7 @@ async def test_members_come_and_go_and_offsets_stay(any_cluster: AnyCluster, pro
         with trio.fail_after(20):
             while len(first.assignment()) != 2:
                 await first.poll(50)
-    assert told[0] == ("assigned", 2) and told[-1] == ("revoked", 2)
+    assert callbacks[0] == ("assigned", 2) and callbacks[-1] == ("revoked", 2)
     async with Consumer(topic, **options(any_cluster, group_id, protocol)) as third:
         [record] = await read(third, 1)
         assert (record.partition, record.offset, record.value, record.key) == (0, 2, b"c", b"k")

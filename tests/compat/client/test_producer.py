@@ -60,7 +60,7 @@ def value_of(number: int) -> bytes:
 
 
 @pytest.mark.feature("PR-03", "PR-06", "PR-09", "PR-11")
-async def test_what_it_writes_is_read_by_librdkafka(any_cluster: AnyCluster) -> None:
+async def test_librdkafka_reads_its_records(any_cluster: AnyCluster) -> None:
     topic = any_cluster.create_topic("written", partitions=len(CODECS))
     headers = [("one", b"1"), ("one", b"2"), ("none", None), ("ümlaut", b"")]
     for partition, codec in enumerate(CODECS):

@@ -84,7 +84,7 @@ class Batch(NamedTuple):
 
 
 def batches(cluster: RunningCluster, topic: str) -> list[Batch]:
-    """As they lie on the leader's disk, without markers."""
+    """Batches on the leader's disk, without markers."""
     directory = cluster.partition_directory(cluster.leader_of(topic, 0), topic, 0)
     data = (directory / f"{0:020}.log").read_bytes()
     return [
@@ -101,7 +101,7 @@ class Both:
         self._cluster, self._classes, self._libs = cluster, classes, libs
 
     async def write(self, records: Sequence[Line], **options: Any) -> tuple[list[Batch], list[Batch]]:
-        """What is in the log of ours and of Java's after both have sent the same with the same settings."""
+        """Batches of our log and of Java's after both clients sent the same records with the same settings."""
         ours, java = self._cluster.create_topic("ours"), self._cluster.create_topic("javas")
         options = {"bootstrap_servers": self._cluster.bootstrap_servers, "linger_ms": 60_000, **options}
         self._send_by_java(java, records, options)

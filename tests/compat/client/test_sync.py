@@ -54,13 +54,13 @@ def test_a_listener_may_use_the_consumer(any_cluster: AnyCluster) -> None:
     with sync.Producer(bootstrap_servers=servers) as producer:
         for number in range(10):
             producer.send(topic, b"%d" % number)
-    heard: list[str] = []
+    threads: list[str] = []
     with sync.Consumer(
         bootstrap_servers=servers, group_id=any_cluster.new_name("sync"), auto_offset_reset="earliest"
     ) as consumer:
 
         def assigned(partitions: list[TopicPartition]) -> None:
-            heard.append(threading.current_thread().name)
+            threads.append(threading.current_thread().name)
             for each in partitions:
                 consumer.seek(each, 7)
 
@@ -69,7 +69,7 @@ def test_a_listener_may_use_the_consumer(any_cluster: AnyCluster) -> None:
         while len(values) < 3:
             values += [record.value for record in consumer.poll(timeout_ms=500)]
     assert values == [b"7", b"8", b"9"]
-    assert heard and "barnabas" not in heard
+    assert threads and "barnabas" not in threads
 
 
 def test_a_transaction_is_whole_or_nothing(any_cluster: AnyCluster) -> None:

@@ -31,12 +31,12 @@ def main(settings: str, topic: str) -> None:
             if message.error() is not None:
                 raise KafkaException(message.error())
         if messages:
-            tell(values=[message.value().decode() for message in messages])
+            report(values=[message.value().decode() for message in messages])
             uncommitted = True
         assigned = {each.partition for each in consumer.assignment()}
         if assigned != partitions:
             partitions = assigned
-            tell(partitions=sorted(partitions))
+            report(partitions=sorted(partitions))
         try:
             if uncommitted and partitions:
                 consumer.commit(asynchronous=False)
@@ -47,7 +47,7 @@ def main(settings: str, topic: str) -> None:
     consumer.close()
 
 
-def tell(**what: object) -> None:
+def report(**what: object) -> None:
     print(json.dumps(what), flush=True)
 
 

@@ -4,8 +4,8 @@
 the group.instance.id. With KIP-848 the id of a static member that was killed is in use until its session ends.
 Says `began` when it has its partitions.
 
-It ends itself when a call does not come back: librdkafka's send_offsets_to_transaction may wait for ever, whatever its
-timeout, for a coordinator that went while it was looked for. Whoever runs it starts it again.
+It ends itself if a call does not return: librdkafka's send_offsets_to_transaction may wait for ever, whatever its
+timeout, for a coordinator that disappeared during the search for it. The test starts it again.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main(bootstrap: str, source: str, target: str, group: str, name: str, protoc
                 if messages:
                     one_transaction(consumer, producer, messages, target)
         except KafkaException as error:
-            print(f"begins anew after {error}", file=sys.stderr, flush=True)
+            print(f"restarts after {error}", file=sys.stderr, flush=True)
             if not error.args[0].txn_requires_abort() and not error.args[0].fatal():
                 raise
             if error.args[0].txn_requires_abort():
@@ -73,7 +73,7 @@ def one_transaction(consumer: Consumer, producer: Producer, messages: list[Any],
 
 
 def rewind(consumer: Consumer) -> None:
-    """What was aborted is read again."""
+    """Seeks back to the committed offsets, to read aborted records again."""
     for partition in consumer.committed(consumer.assignment(), 30):
         if partition.error is not None:
             raise KafkaException(partition.error)

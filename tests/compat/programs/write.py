@@ -1,4 +1,4 @@
-"""Writes what it is told with confluent-kafka: `write.py SETTINGS`.
+"""Writes records from its input with confluent-kafka: `write.py SETTINGS`.
 
 Each line that comes in is JSON, `[TOPIC, PARTITION, VALUE]`; each that goes out `[VALUE, OFFSET, ERROR]`, the offset -1
 if librdkafka knows only that the record is there. At the end of its input it waits for all that is under way, and ends.
@@ -32,7 +32,7 @@ def main(settings: str) -> None:
         if not line:
             break
         topic, partition, value = json.loads(line)
-        producer.produce(topic, value, partition=partition, on_delivery=partial(told, value))
+        producer.produce(topic, value, partition=partition, on_delivery=partial(delivered, value))
     producer.flush(FLUSH_SECONDS)
 
 
@@ -42,7 +42,7 @@ def read(lines: queue.SimpleQueue[str]) -> None:
     lines.put("")
 
 
-def told(value: str, error: Any, message: Any) -> None:
+def delivered(value: str, error: Any, message: Any) -> None:
     print(json.dumps([value, max(-1, message.offset()), None if error is None else str(error)]), flush=True)
 
 

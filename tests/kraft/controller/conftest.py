@@ -14,6 +14,7 @@ from barnabas.kraft.controller.state import ControllerDefaults, ControllerResult
 from barnabas.kraft.metadata.bootstrap import bootstrap_records
 from barnabas.kraft.metadata.features import SUPPORTED_FEATURES
 from barnabas.kraft.metadata.image import MetadataImage, PartitionImage
+from barnabas.kraft.metadata.record_versions import encode_records
 from barnabas.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     BrokerState,
@@ -29,6 +30,7 @@ from barnabas.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from barnabas.protocol.records.metadata import decode_metadata_record
 from barnabas.protocol.schema import Message
 from barnabas.runtime.decisions import Decisions
 
@@ -82,6 +84,7 @@ class Cluster:
         facts = {"metadata_offset": len(self.log) + len(records) - 1} if records else {}
         self.decisions.take(notes, **facts)
         if records:
+            self.check_versions(records)
             preview = finish(self.controller.preview(records, len(self.log) + len(records) - 1, self.now_ms))
             self.log += records
             self.controller.appended(preview, self.now_ms)
@@ -89,6 +92,12 @@ class Cluster:
             effect()
         if not self.hold:
             self.commit()
+
+    def check_versions(self, records: Sequence[Message]) -> None:
+        """Records of the present metadata.version are read back as they were written."""
+        level = self.image.features.metadata_version
+        written = list(encode_records(records, level))
+        assert [decode_metadata_record(value)[0] for value in written] == list(records), f"at level {level}"
 
     def commit(self) -> None:
         """Everything that was appended is committed."""

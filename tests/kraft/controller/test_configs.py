@@ -190,8 +190,8 @@ def test_an_upgrade_to_the_level_that_there_is_changes_nothing(cluster: Any) -> 
     [
         ("metadata.version", 31, 1),
         ("metadata.version", 6, 2),
-        ("metadata.version", 29, 2),
-        ("metadata.version", 29, 3),
+        ("metadata.version", 16, 2),
+        ("metadata.version", 16, 3),
         ("metadata.version", 29, 1),
         ("teleportation", 1, 1),
         (ELR, 2, 1),

@@ -328,7 +328,10 @@ def test_brokers_of_another_cluster_or_an_old_version_are_noted(cluster: Any) ->
         == "INCONSISTENT_CLUSTER_ID, this is cluster kraft-cluster-id-00001, not another"
     )
     cluster.register(5, features=[Feature(name="metadata.version", min_supported_version=1, max_supported_version=2)])
-    assert last(cluster, "broker 5").cause.startswith("UNSUPPORTED_VERSION, metadata.version is finalised at ")
+    assert last(cluster, "broker 5").cause == (
+        "UNSUPPORTED_VERSION, Unable to register because the broker does not support finalized version 30 of"
+        " metadata.version. The broker wants a version between 1 and 2, inclusive."
+    )
 
 
 def test_repeated_refusals_of_one_broker_are_noted_ever_more_rarely(cluster: Any) -> None:

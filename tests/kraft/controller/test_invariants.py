@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from barnabas.kraft.metadata.image import EMPTY_IMAGE, NO_LEADER, MetadataImage
 from barnabas.kraft.metadata.loader import MetadataLoader
+from barnabas.kraft.metadata.record_versions import encode_records
 from barnabas.kraft.metadata.snapshot import image_to_records
 from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from barnabas.protocol.messages.alter_partition_reassignments import (
@@ -29,7 +30,6 @@ from barnabas.protocol.messages.incremental_alter_configs import (
 from barnabas.protocol.messages.metadata_log import AbortTransactionRecord
 from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from barnabas.protocol.records.metadata import encode_metadata_record
 from tests.examples import examples
 from tests.kraft.metadata.replaying import applied
 
@@ -245,9 +245,9 @@ def check_other_ways_to_the_image(cluster: Any, image: MetadataImage) -> None:
     assert follower.image.same_content(image)
     whole = [record for record in cluster.log if not isinstance(record, AbortTransactionRecord)]
     assert applied(EMPTY_IMAGE, whole, 0, 0, 0).same_content(image)
-    snapshot = image_to_records(image)
+    snapshot = list(image_to_records(image))
     loaded = applied(EMPTY_IMAGE, snapshot, 0, 0, 0)
     assert loaded.same_content(image)
-    written = [encode_metadata_record(it, it.VERSIONS.highest) for it in snapshot]
-    again = [encode_metadata_record(it, it.VERSIONS.highest) for it in image_to_records(loaded)]
+    written = list(encode_records(snapshot, 7))
+    again = list(encode_records(image_to_records(loaded), 7))
     assert written == again

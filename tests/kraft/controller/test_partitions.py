@@ -230,8 +230,8 @@ def last_leader_is_back_and_broker_2_alone_is_eligible(cluster: Any) -> None:
 
 
 @pytest.mark.feature("MB-15")
-def test_of_those_that_restarted_uncleanly_the_one_that_was_eligible_last_is_waited_for(cluster: Any) -> None:
-    """Broker 1 had led last. Since it came back it needs not have all; broker 2 was known to, until it restarted."""
+def test_the_last_eligible_replica_is_awaited_after_unclean_restarts(cluster: Any) -> None:
+    """Broker 1 led last, but may lack records since its restart; broker 2 had all of them until its own restart."""
     last_leader_is_back_and_broker_2_alone_is_eligible(cluster)
     waiting = cluster.partition("t")
     assert (waiting.leader, waiting.elr, waiting.last_known_elr) == (NO_LEADER, (2,), (1,))
@@ -346,7 +346,7 @@ def disable_elr(cluster: Any) -> None:
 
 @pytest.mark.feature("MB-15")
 def test_a_partition_without_a_leader_waits_on_when_eligible_replicas_are_disabled(cluster: Any) -> None:
-    """As in a cluster that never had them: the last one stays in the ISR."""
+    """The last replica stays in the ISR, as in a cluster that never had eligible replicas."""
     cluster.create_topic("t", [2, 1])
     cluster.die(1)
     cluster.die(2)

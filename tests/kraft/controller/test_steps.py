@@ -50,8 +50,8 @@ class Steplength:
         self.calls: list[int] = []
         self._count = WorkCounter(lambda _name, calls: self.calls.append(calls))
 
-    def of(self, steps: Steps[Any]) -> Any:
-        """The result of a decision, all of whose steps are counted."""
+    def run(self, steps: Steps[Any]) -> Any:
+        """Runs a decision and counts its steps; returns its result."""
         result = None
         while True:
             try:
@@ -86,9 +86,9 @@ def decide(cluster: Cluster, request: Message) -> tuple[Any, list[int]]:
     """The result of a request, and the calls of each step of its decision and its preview."""
     length = Steplength()
     version = request.VERSIONS.highest
-    result = length.of(cluster.controller.decide(request, version, len(cluster.log), cluster.now_ms))
+    result = length.run(cluster.controller.decide(request, version, len(cluster.log), cluster.now_ms))
     records = result.records[:MAX_RECORDS_PER_OPERATION]
-    length.of(cluster.controller.preview(records, len(cluster.log) + len(records) - 1, cluster.now_ms))
+    length.run(cluster.controller.preview(records, len(cluster.log) + len(records) - 1, cluster.now_ms))
     return result, length.calls
 
 
@@ -175,7 +175,7 @@ def test_no_step_of_a_large_request_is_long(large: Cluster, name: str) -> None:
 def test_no_step_is_long_when_a_broker_with_many_leaderships_is_fenced(large: Cluster) -> None:
     length = Steplength()
     decision = large.controller.fence_broker(1, large.epochs[1], "its port refuses", len(large.log), large.now_ms)
-    result = length.of(decision)
+    result = length.run(decision)
     assert len(result.records) == 3 * MANY + 1
     assert max(length.calls) <= MOST_CALLS
 
@@ -190,7 +190,7 @@ def test_no_step_is_long_when_a_standby_controller_notes_what_it_reads(large: Cl
         part = records[start : start + 100]
         continues = start + 100 < len(records)
         for delta in standby.handle_commit(len(large.log) + start, 1, 0, part, continues=continues):
-            length.of(note_replayed(Decisions("controller-101", lambda: 0), 101, delta))
+            length.run(note_replayed(Decisions("controller-101", lambda: 0), 101, delta))
     assert standby.committed.cluster.brokers[1].fenced
     assert len(length.calls) > 20 and max(length.calls) <= MOST_CALLS
 

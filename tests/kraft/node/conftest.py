@@ -1,4 +1,4 @@
-"""Whole controllers in a simulated universe, and brokers that are no more than a port and a channel."""
+"""Whole controllers in a simulated universe, and brokers that consist of a port and a channel."""
 
 from __future__ import annotations
 
@@ -231,8 +231,10 @@ class Client:
         )
         self._report_change()
 
-    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> None:
-        self._loader.handle_snapshot(records, offset, epoch, timestamp_ms)
+    def handle_snapshot(
+        self, records: list[Message], offset: int, epoch: int, timestamp_ms: int, *, continues: bool
+    ) -> None:
+        self._loader.handle_snapshot(records, offset, epoch, timestamp_ms, continues=continues)
         self._report_change()
 
     def handle_leader_change(self, leader_id: int | None, epoch: int) -> None:

@@ -15,6 +15,7 @@ from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest, Listener
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas.protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
 from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest
 from barnabas.runtime.channel import ChannelError
 from barnabas.runtime.server import Steps
@@ -66,6 +67,28 @@ def test_two_thousand_topics_appear_at_once_and_in_short_steps(simulate: Any) ->
         assert max(longest.values()) <= MOST_CALLS, longest
 
     simulate(21, (101,), story)
+
+
+@pytest.mark.feature("MB-16")
+def test_a_long_refusal_of_describe_quorum_is_made_and_encoded_in_short_steps(simulate: Any) -> None:
+    longest: dict[str, int] = {}
+
+    def took(name: str, calls: int) -> None:
+        longest[name] = max(longest.get(name, 0), calls)
+
+    async def story(quorum: Any, client: Any) -> None:
+        quorum.kill(101)
+        quorum.universe.count_work = WorkCounter(took)
+        await quorum.start(101)
+        topics = [RequestTopicData(topic_name=f"t{it}", partitions=[RequestPartitionData()] * 2) for it in range(MANY)]
+        code, answer = await client.enveloped(101, DescribeQuorumRequest(topics=topics))
+        assert code == ErrorCode.NONE
+        assert [topic.topic_name for topic in answer.topics] == [topic.topic_name for topic in topics]
+        errors = {partition.error_code for topic in answer.topics for partition in topic.partitions}
+        assert errors == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        assert longest["Envelope"] <= MOST_CALLS and longest["DescribeQuorum"] <= MOST_CALLS / 4, longest
+
+    simulate(22, (101,), story)
 
 
 @pytest.mark.feature("MB-16")

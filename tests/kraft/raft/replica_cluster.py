@@ -34,6 +34,8 @@ class RecordingListener:
 
     values: dict[str, str | None] = field(default_factory=dict)
     next_offset: int = 0
+    parts: list[Message] = field(default_factory=list)
+    """The parts so far of a snapshot that continues."""
     events: list[str] = field(default_factory=list)
 
     def handle_commit(self, batch: CommittedBatch) -> None:
@@ -43,8 +45,14 @@ class RecordingListener:
             assert isinstance(record, ConfigRecord)
             self.values[record.name] = record.value
 
-    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> None:
+    def handle_snapshot(
+        self, records: list[Message], offset: int, epoch: int, timestamp_ms: int, *, continues: bool
+    ) -> None:
         assert offset >= self.next_offset, "a snapshot went back"
+        self.parts += records
+        if continues:
+            return
+        records, self.parts = self.parts, []
         self.values.clear()
         for record in records:
             assert isinstance(record, ConfigRecord)

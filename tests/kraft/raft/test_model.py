@@ -87,7 +87,7 @@ class RaftModel(RuleBasedStateMachine):
 
     @precondition(lambda self: self.quorum.cut)
     @rule()
-    def all_links_are_mended(self) -> None:
+    def all_links_are_healed(self) -> None:
         self.quorum.cut.clear()
 
     @rule(loss=st.sampled_from([0.0, 0.1, 0.4]))
@@ -108,8 +108,8 @@ class RaftModel(RuleBasedStateMachine):
             leader.step(lambda: leader.running.resign(self.quorum.now_ms))
 
     @invariant()
-    def whoever_leads_holds_all_that_was_committed(self) -> None:
-        """The invariants are checked in every step; this one also between steps, for the leader of the newest epoch."""
+    def the_leader_holds_all_committed_records(self) -> None:
+        """Checks the leader of the newest epoch between steps; the other invariants are checked in every step."""
         leader = self.quorum.leader()
         if leader is not None and leader.running.epoch == max(self.quorum.promises.leaders, default=None):
             assert leader.disk.log.end >= len(self.quorum.promises.committed)

@@ -61,7 +61,7 @@ def attempt(files: LocalFiles, folder: Path) -> Plan:
         moves = []
         for piece in pieces:
             for half in ("a", "b"):
-                # The name aside is another one each time, as Spark's are.
+                # The temporary name differs each time, as Spark's do.
                 name = f"part-{os.urandom(4).hex()}"
                 target = Path(rounds.aside, name)
                 target.parent.mkdir(parents=True, exist_ok=True)

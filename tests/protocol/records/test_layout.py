@@ -76,7 +76,7 @@ def both_ways(imported: ModuleType, source: Path, way: str) -> ModuleType:
     if not shutil.which("cc") or importlib.util.find_spec("mypyc") is None:
         pytest.skip("there is no C compiler, or no mypyc")
     folder = compiled()
-    # What the module consists of is looked up beside it.
+    # Its native module is loaded from the same folder.
     sys.modules[f"{name}__mypyc"] = load(f"{name}__mypyc", *folder.glob(f"{source.stem}__mypyc.*.so"))
     return load(name, *folder.glob(f"{source.stem}.*.so"))
 
@@ -214,7 +214,7 @@ def test_with_the_brokers_time_all_records_have_that(
 
 @settings(deadline=None, max_examples=examples(150))
 @given(records=batches, data=st.data(), count=st.integers(-3, 3))
-def test_damage_is_told_in_the_same_way_by_all(
+def test_all_walks_report_damage_in_the_same_way(
     layout: ModuleType, walks: list[Walk], records: list[Fields], data: st.DataObject, count: int
 ) -> None:
     laid = bytearray(plainly(records, NOW))

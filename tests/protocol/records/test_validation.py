@@ -44,7 +44,7 @@ def test_a_good_batch_is_taken_as_it_is(codec: int) -> None:
     assert bytes(buffer) == sent
 
 
-def test_a_corrupt_batch_is_told_so() -> None:
+def test_a_corrupt_batch_gets_corrupt_message() -> None:
     good = build_batch(RECORDS)
     assert code_of(good) is ErrorCode.NONE
     assert code_of(good[:-1] + b"x") is ErrorCode.CORRUPT_MESSAGE

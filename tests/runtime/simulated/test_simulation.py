@@ -150,7 +150,7 @@ def test_the_real_world_is_refused() -> None:
     assert trio.run(trio.to_thread.run_sync, threading.get_ident) != threading.get_ident()
 
 
-def test_a_story_that_waits_for_ever_is_told() -> None:
+def test_a_story_that_waits_for_ever_is_an_error() -> None:
     async def story(universe: Universe) -> None:
         await trio.sleep(5)
         await trio.sleep_forever()
@@ -159,7 +159,7 @@ def test_a_story_that_waits_for_ever_is_told() -> None:
         run_simulation(3, story)
 
 
-def test_tasks_that_keep_each_other_busy_for_ever_are_told() -> None:
+def test_tasks_that_run_for_ever_without_time_passing_are_an_error() -> None:
     async def story(universe: Universe) -> None:
         async def whirl() -> None:
             while True:

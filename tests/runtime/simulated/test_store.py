@@ -186,7 +186,7 @@ def test_after_a_failed_sync_the_pages_are_clean_but_lost() -> None:
     simulate(story, seeds=10)
 
 
-def test_reads_and_writes_fail_as_told() -> None:
+def test_reads_and_writes_fail_on_request() -> None:
     async def story(universe: Universe) -> None:
         disk = prepared(universe)
         file = disk.open("/data/log", create=True)

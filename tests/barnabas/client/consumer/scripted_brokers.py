@@ -7,7 +7,9 @@ from random import Random
 
 import trio
 
-from barnabas.broker.fetch_sessions import FetchSessions, TopicKey, by_topic
+from barnabas.broker.fetch_context import by_topic
+from barnabas.broker.fetch_session import TopicKey
+from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.client.cluster import Cluster
 from barnabas.client.metadata import TopicPartition
 from barnabas.protocol.errors import ErrorCode

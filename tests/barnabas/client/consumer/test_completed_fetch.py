@@ -78,7 +78,7 @@ def test_it_does_not_matter_how_many_are_taken_at_once(sizes: list[int], limits:
 
 @pytest.mark.feature("PF-18")
 def test_nothing_of_an_aborted_transaction_is_wanted_until_its_marker() -> None:
-    def of(offset: int, producer_id: int, value: bytes) -> bytes:
+    def in_transaction(offset: int, producer_id: int, value: bytes) -> bytes:
         return batch(offset, value, producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True)
 
     def marker(offset: int, producer_id: int, *, committed: bool) -> bytes:
@@ -87,13 +87,13 @@ def test_nothing_of_an_aborted_transaction_is_wanted_until_its_marker() -> None:
 
     data = b"".join(
         [
-            of(0, 1, b"aborted"),
-            of(1, 2, b"kept"),
-            of(2, 1, b"aborted"),
+            in_transaction(0, 1, b"aborted"),
+            in_transaction(1, 2, b"kept"),
+            in_transaction(2, 1, b"aborted"),
             marker(3, 1, committed=False),
-            of(4, 1, b"kept"),
+            in_transaction(4, 1, b"kept"),
             marker(5, 1, committed=True),
-            of(6, 2, b"aborted later"),
+            in_transaction(6, 2, b"aborted later"),
             marker(7, 2, committed=False),
         ]
     )

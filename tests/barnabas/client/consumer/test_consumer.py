@@ -206,7 +206,7 @@ def test_iteration_counts_records_one_by_one() -> None:
 
 @PROTOCOLS
 @pytest.mark.feature("CG-11")
-def test_the_listener_hears_what_comes_and_goes(protocol: str) -> None:
+def test_the_listener_receives_assigned_and_revoked_partitions(protocol: str) -> None:
     async def story(stage: Stage) -> None:
         await stage.create("t", 2)
         await stage.create("u")

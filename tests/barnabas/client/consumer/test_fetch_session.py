@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.fetch_sessions import FetchContext, FetchSessions, by_topic
+from barnabas.broker.fetch_context import FetchContext, by_topic
+from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.client.consumer.fetch_session import LAST_VERSION_WITH_NAMES, FetchSession, Wanted
 from barnabas.client.metadata import TopicPartition
 from barnabas.protocol.errors import ErrorCode

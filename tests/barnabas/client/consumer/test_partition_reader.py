@@ -496,7 +496,7 @@ class TestAReplicaNearby:
 
         run_simulation(24, with_reader, story)
 
-    def test_that_dies_or_lags_is_left_for_the_leader(self) -> None:
+    def test_reads_return_to_the_leader_if_the_replica_dies_or_lags(self) -> None:
         async def story(brokers: ReadingBrokers, cluster: Cluster, nursery: trio.Nursery) -> None:
             [partition] = brokers.create("t")
             fill(partition, *[b"%d" % n for n in range(9)])

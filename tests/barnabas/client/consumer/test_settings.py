@@ -33,7 +33,7 @@ OURS = {
 NOT_KAFKAS = {"on_unreadable_batch", "max_batch_unfolded_bytes"}
 
 
-def of(**options: Any) -> ConsumerSettings:
+def settings_of(**options: Any) -> ConsumerSettings:
     return ConsumerSettings.of({"bootstrap_servers": "a:1", **options})
 
 
@@ -55,7 +55,7 @@ def test_defaults_are_kafkas(row: dict[str, Any]) -> None:
     name = name_of(row)
     if name not in ConsumerSettings.model_fields or name == "bootstrap_servers":
         return
-    value = getattr(of(), name)
+    value = getattr(settings_of(), name)
     if row["name"] in OURS:
         assert value == OURS[row["name"]]
     elif row["default"] is None:
@@ -79,7 +79,7 @@ def test_missing_settings_of_kafka_are_listed() -> None:
 
 
 def test_settings_of_the_reader_and_the_member() -> None:
-    settings = of(
+    settings = settings_of(
         group_id="g",
         group_protocol="CLASSIC",
         partition_assignment_strategy="range, sticky",
@@ -91,5 +91,7 @@ def test_settings_of_the_reader_and_the_member() -> None:
     assert settings.reading.reset == ResetPolicy("by_duration", 3_600_000)
     assert settings.reads_committed and settings.commits_by_itself
     assert settings.reading.client_rack == settings.group("g").client_rack == "east"
-    assert not of().commits_by_itself
-    assert of(partition_assignment_strategy=RoundRobinAssignor).partition_assignment_strategy == (RoundRobinAssignor,)
+    assert not settings_of().commits_by_itself
+    assert settings_of(partition_assignment_strategy=RoundRobinAssignor).partition_assignment_strategy == (
+        RoundRobinAssignor,
+    )

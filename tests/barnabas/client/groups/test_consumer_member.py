@@ -299,7 +299,7 @@ def test_a_commit_refused_while_a_heartbeat_is_under_way_voids_its_answer() -> N
     assert story.beats().member_epoch == 0
 
 
-def test_a_stale_epoch_is_mended_by_a_heartbeat() -> None:
+def test_a_heartbeat_corrects_a_stale_epoch() -> None:
     story = Story()
     story.joins(1, 0)
     stamp = story.member.stamp

@@ -26,7 +26,7 @@ OURS = {"client.id": "barnabas", "key.serializer": "bytes", "value.serializer": 
 SAME_AS_NONE = {"interceptor.classes": ()}
 
 
-def of(**options: Any) -> ProducerSettings:
+def settings_of(**options: Any) -> ProducerSettings:
     return ProducerSettings.of({"bootstrap_servers": "a:1", **options})
 
 
@@ -44,7 +44,7 @@ def test_defaults_are_kafkas(row: dict[str, Any]) -> None:
     name = RENAMED.get(row["name"], row["name"].replace(".", "_"))
     if name not in ProducerSettings.model_fields or name == "bootstrap_servers":
         return
-    value = getattr(of(), name)
+    value = getattr(settings_of(), name)
     if row["name"] in OURS:
         assert value == OURS[row["name"]]
     elif row["name"] in SAME_AS_NONE:
@@ -75,23 +75,23 @@ def test_missing_settings_of_kafka_are_listed() -> None:
 
 @pytest.mark.feature("PR-11")
 def test_idempotence_gives_way_unless_it_was_asked_for() -> None:
-    assert of().enable_idempotence
+    assert settings_of().enable_idempotence
     for against in ({"acks": 1}, {"acks": "0"}, {"retries": 0}, {"max_in_flight_requests_per_connection": 6}):
-        assert not of(**against).enable_idempotence
+        assert not settings_of(**against).enable_idempotence
         with pytest.raises(ConfigException, match="enable_idempotence"):
-            of(enable_idempotence=True, **against)
+            settings_of(enable_idempotence=True, **against)
         with pytest.raises(ConfigException, match="transactional_id"):
-            of(transactional_id="t", **against)
+            settings_of(transactional_id="t", **against)
     with pytest.raises(ConfigException, match="transactional_id"):
-        of(transactional_id="t", enable_idempotence=False)
+        settings_of(transactional_id="t", enable_idempotence=False)
 
 
 @pytest.mark.feature("PR-10")
 def test_a_delivery_takes_at_least_a_linger_and_a_request() -> None:
-    assert of(linger_ms=100_000).delivery_timeout_ms == 130_000
+    assert settings_of(linger_ms=100_000).delivery_timeout_ms == 130_000
     with pytest.raises(ConfigException, match="at least linger_ms"):
-        of(delivery_timeout_ms=1000)
-    assert of(delivery_timeout_ms=1005, request_timeout_ms=1000).delivery_timeout_ms == 1005
+        settings_of(delivery_timeout_ms=1000)
+    assert settings_of(delivery_timeout_ms=1005, request_timeout_ms=1000).delivery_timeout_ms == 1005
 
 
 @pytest.mark.parametrize(
@@ -112,13 +112,13 @@ def test_a_delivery_takes_at_least_a_linger_and_a_request() -> None:
 )
 def test_invalid_settings_are_refused_in_one_line(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigException) as caught:
-        of(**options)
+        settings_of(**options)
     assert text in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_codecs_have_their_levels() -> None:
-    assert of(compression_type="zstd").compression_level == 3
-    assert of(compression_type="lz4", compression_lz4_level=4).compression_level == 4
-    assert of(compression_type="snappy").compression_level is None
-    assert of().compression == 0
+    assert settings_of(compression_type="zstd").compression_level == 3
+    assert settings_of(compression_type="lz4", compression_lz4_level=4).compression_level == 4
+    assert settings_of(compression_type="snappy").compression_level is None
+    assert settings_of().compression == 0

@@ -1,0 +1,1 @@
+"""Moves a running cluster onto other nodes, one step at a time (`barnabas migrate`)."""

@@ -1,0 +1,141 @@
+"""Many partitions on one cluster: memory, idle CPU, failover, stop and start, and the cost of describing them.
+
+Starts three brokers and three controllers in a new directory, creates topics of 100 partitions with three replicas
+each, and prints one line of JSON for each measurement, with the fields of the other benchmarks.
+
+Usage: scale.py [--data DIRECTORY] [--partitions N] [--base-port 30300] [--out F]
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from measuring import Results, cpu_s, memory_mib
+
+from barnabas.client.admin import NewTopic
+from barnabas.cluster.local import LocalCluster
+from barnabas.cluster.processes import State
+from barnabas.sync import Admin
+
+IN_A_TOPIC = 100
+IN_A_REQUEST = 20
+IDLE_SECONDS = 20.0
+LIMIT_SECONDS = 600.0
+KILLED = "broker-3"
+BUSY = "busy for"
+"""In reports of the watchdog: one step of the event loop took longer than 200 ms."""
+
+
+class Scale:
+    def __init__(self, data: Path, base_port: int, partitions: int, results: Results) -> None:
+        self._cluster = LocalCluster(data, base_port)
+        self._topics = [f"scale-{number}" for number in range(partitions // IN_A_TOPIC)]
+        self._partitions = len(self._topics) * IN_A_TOPIC
+        self._results = results
+
+    def run(self) -> None:
+        cluster = self._cluster
+        cluster.up()
+        cluster.wait_ready()
+        try:
+            self._measure()
+        finally:
+            self._timed("stop", cluster.down)
+
+    def _measure(self) -> None:
+        cluster = self._cluster
+        self._timed("create", self._create)
+        self._timed("full-isr", lambda: self._wait(lambda parts: all(len(isr) == 3 for _, isr in parts)))
+        self._memory("memory.after-creation")
+        self._idle()
+        self._timed("describe", self._describe)
+        self._steps()
+        cluster.kill(KILLED)
+        dead = cluster.layout.node(KILLED).id
+        self._timed("failover", lambda: self._wait(lambda parts: all(leader not in (-1, dead) for leader, _ in parts)))
+        cluster.start(KILLED)
+        self._timed("rejoin", lambda: self._wait(lambda parts: all(len(isr) == 3 for _, isr in parts)))
+        self._steps()
+        self._timed("stop", cluster.down, all_nodes=1)
+        self._timed("start", self._start)
+        self._memory("memory.after-start")
+
+    def _create(self) -> None:
+        with self._admin() as admin:
+            for first in range(0, len(self._topics), IN_A_REQUEST):
+                names = self._topics[first : first + IN_A_REQUEST]
+                admin.create_topics([NewTopic(name, IN_A_TOPIC, 3) for name in names])
+
+    def _start(self) -> None:
+        self._cluster.up()
+        self._cluster.wait_ready()
+        self._wait(lambda parts: all(len(isr) == 3 for _, isr in parts))
+
+    def _describe(self) -> None:
+        with self._admin() as admin:
+            found = admin.describe_topics(self._topics)
+        assert sum(len(topic.partitions) for topic in found.values()) == self._partitions
+
+    def _wait(self, is_done: Callable[[Iterable[tuple[int, list[int]]]], bool]) -> None:
+        """Until leaders and in-sync replicas of all partitions are as wanted."""
+        end = time.monotonic() + LIMIT_SECONDS
+        with self._admin() as admin:
+            while time.monotonic() < end:
+                topics = admin.describe_topics(self._topics)
+                parts = [part for topic in topics.values() for part in topic.partitions]
+                if len(parts) == self._partitions and is_done([(part.leader, list(part.isr)) for part in parts]):
+                    return
+        raise TimeoutError(f"not done after {LIMIT_SECONDS} s")
+
+    def _idle(self) -> None:
+        pids = self._pids()
+        before = cpu_s(pids)
+        time.sleep(IDLE_SECONDS)
+        share = (cpu_s(pids) - before) / IDLE_SECONDS
+        self._results.add("scale.idle", "cores", 1, share, partitions=self._partitions)
+
+    def _memory(self, name: str) -> None:
+        pss, rss = memory_mib(self._pids())
+        self._results.add(f"scale.{name}", "MiB", 1, pss, partitions=self._partitions, rss_mib=rss)
+
+    def _steps(self) -> None:
+        """Long steps of the event loops since the nodes started."""
+        for node in self._cluster.nodes:
+            text = self._cluster.layout.log_file(node).read_text(errors="replace")
+            self._results.add(f"scale.busy.{node.name}", "reports", 1, text.count(BUSY))
+
+    def _timed(self, name: str, work: Callable[[], object], **fields: float) -> None:
+        started = time.monotonic()
+        cpu = cpu_s(self._pids())
+        work()
+        spent = time.monotonic() - started
+        self._results.add(
+            f"scale.{name}", "s", 1, spent, partitions=self._partitions, cpu_s=cpu_s(self._pids()) - cpu, **fields
+        )
+
+    def _pids(self) -> list[int]:
+        return [node.pid for node in self._cluster.processes() if node.state == State.RUNNING.value and node.pid]
+
+    def _admin(self) -> Admin:
+        return Admin(bootstrap_servers=self._cluster.bootstrap_servers)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--data", type=Path, help="a directory to make; by default a temporary one")
+    parser.add_argument("--partitions", type=int, default=30_000)
+    parser.add_argument("--base-port", type=int, default=30_300)
+    parser.add_argument("--out", default=None)
+    parser.add_argument("--label", default="barnabas")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        data = options.data or Path(temporary)
+        Scale(data, options.base_port, options.partitions, Results(options.out, options.label)).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""The coordinators of one broker: groups, transactions, and the parts that both need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import trio
+
+from barnabas.broker.apis.find_coordinator import FindCoordinatorPorts
+from barnabas.broker.apis.group_calls import consumer_protocol_is_enabled
+from barnabas.broker.apis.group_offsets import GroupOffsetPorts, TransactionalOffsetPorts
+from barnabas.broker.apis.markers import MarkerPorts, write_markers
+from barnabas.broker.apis.producer_ids import ProducerIdPorts
+from barnabas.broker.apis.transactions import AddOffsetsPorts, AddPartitionsPorts, add_partitions_here
+from barnabas.broker.auto_topics import AutoTopics
+from barnabas.broker.controller_channel import ControllerChannel
+from barnabas.broker.coordinator.coordinator import Coordinator
+from barnabas.broker.coordinator_metrics import group_families, transaction_families
+from barnabas.broker.dispatch import (
+    GroupHandlerPorts,
+    Handlers,
+    TransactionHandlerPorts,
+    group_handlers,
+    transaction_handlers,
+)
+from barnabas.broker.groups.coordinator import GroupCoordinatorPorts, group_coordinator
+from barnabas.broker.internal_topics import GROUP_TOPIC
+from barnabas.broker.metadata_cache import MetadataCache
+from barnabas.broker.metrics import Families
+from barnabas.broker.producer_ids import ProducerIds
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.partitions import Partitions
+from barnabas.broker.timing_wheel import TimingWheel
+from barnabas.broker.traffic import GroupEvents
+from barnabas.broker.transactions.coordinator import TransactionCoordinatorPorts, marker_writer, transaction_coordinator
+from barnabas.broker.transactions.verification import TransactionVerifier
+from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.runtime.background import Background
+from barnabas.runtime.decisions import Decisions
+from barnabas.runtime.world import World
+from barnabas.settings.broker import BrokerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinationPorts:
+    world: World
+    nursery: trio.Nursery
+    background: Background
+    wheel: TimingWheel
+    metadata: MetadataCache
+    partitions: Partitions
+    controller: ControllerChannel
+    settings: Callable[[], BrokerSettings]
+    decisions: Decisions
+    broker_epoch: Callable[[], int]
+
+
+class Coordination:
+    def __init__(self, ports: CoordinationPorts) -> None:
+        self._ports = ports
+        world, settings = ports.world, ports.settings
+        self.producer_ids = ProducerIds(ports.controller, settings().node_id)
+        self.auto_topics = AutoTopics(ports.controller, ports.background, world.monotonic, settings)
+        self._group_events = GroupEvents()
+        group_ports = GroupCoordinatorPorts(
+            world, ports.background, ports.wheel, ports.metadata, settings, ports.decisions, self._group_events
+        )
+        transaction_ports = TransactionCoordinatorPorts(
+            world,
+            ports.background,
+            ports.wheel,
+            ports.metadata,
+            settings,
+            ports.decisions,
+            self.producer_ids,
+            ports.broker_epoch,
+        )
+        self.groups = group_coordinator(group_ports)
+        self._marker_ports = MarkerPorts(
+            ports.partitions, self.groups.shard_at, ports.wheel, world.monotonic, world.wall_clock, settings
+        )
+        self.markers = marker_writer(transaction_ports, ports.nursery, partial(write_markers, self._marker_ports))
+        self.transactions = transaction_coordinator(transaction_ports, self.markers)
+        self.all: list[Coordinator[Any]] = [self.groups, self.transactions]
+        """All that follow which partitions this broker leads."""
+        self._add_partitions_ports = AddPartitionsPorts(self.transactions, ports.metadata)
+        self.verifier = TransactionVerifier(
+            world, ports.nursery, ports.metadata, settings, partial(add_partitions_here, self._add_partitions_ports)
+        )
+
+    def handlers(self) -> Handlers:
+        return self._group_handlers() | self._transaction_handlers()
+
+    def _group_handlers(self) -> Handlers:
+        settings, metadata = self._ports.settings, self._ports.metadata
+        offsets = GroupOffsetPorts(self.groups, metadata)
+        return group_handlers(
+            GroupHandlerPorts(
+                self.groups,
+                lambda: consumer_protocol_is_enabled(settings(), metadata.image),
+                FindCoordinatorPorts(metadata, self.auto_topics.create_internal, self._may_have_lost),
+                TransactionalOffsetPorts(offsets, self.verifier, settings),
+            )
+        )
+
+    def _transaction_handlers(self) -> Handlers:
+        create_internal = self.auto_topics.create_internal
+        return transaction_handlers(
+            TransactionHandlerPorts(
+                self.transactions,
+                ProducerIdPorts(self.transactions, self.producer_ids, self._ports.broker_epoch),
+                self._add_partitions_ports,
+                AddOffsetsPorts(self.transactions, self.groups.partition_of, create_internal),
+                self._marker_ports,
+            )
+        )
+
+    def _may_have_lost(self, topic: str, index: int) -> bool:
+        return (self.groups if topic == GROUP_TOPIC else self.transactions).may_have_lost(index)
+
+    def families(self) -> list[Families]:
+        return [
+            partial(group_families, self.groups, self._group_events),
+            partial(transaction_families, self.transactions, self.markers, self.verifier.counted),
+        ]
+
+    def metadata_changed(self, delta: MetadataDelta) -> None:
+        for coordinator in self.all:
+            coordinator.metadata_changed(delta)
+        if delta.changed_brokers:
+            self.markers.metadata_changed(delta)
+            self.verifier.metadata_changed(delta)
+
+    def leadership_changed(self, partition: Partition) -> None:
+        for coordinator in self.all:
+            coordinator.leadership_changed(partition)
+
+    def stop(self) -> None:
+        for coordinator in self.all:
+            coordinator.stop()

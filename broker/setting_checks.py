@@ -1,0 +1,79 @@
+"""Warnings about settings that nodes of one cluster should share, with both values.
+
+The partitions of a coordinator's topic decide which broker coordinates an id. Barnabas always counts those of the
+topic; Apache Kafka's brokers go by their own setting until they are restarted. Defaults of new topics are the
+controllers'.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from barnabas.broker.controller_channel import ControllerCalls
+from barnabas.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
+from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.kraft.metadata.image import BROKER_RESOURCE
+from barnabas.kraft.quorum_endpoints import QuorumEndpointsSource
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from barnabas.settings.broker import BrokerSettings
+
+log = logging.getLogger(__name__)
+
+CONTROLLERS_DECIDE = ("default.replication.factor", "min.insync.replicas")
+ANSWER_TIMEOUT_MS = 10_000
+
+
+def coordinator_topic_differences(delta: MetadataDelta, settings: BrokerSettings) -> Iterator[str]:
+    """A line for each coordinator topic that this step created with another number of partitions than the broker's own
+    setting.
+    """
+    for name, key, own in (
+        (GROUP_TOPIC, "offsets.topic.num.partitions", settings.offsets_topic_num_partitions),
+        (TRANSACTION_TOPIC, "transaction.state.log.num.partitions", settings.transaction_state_log_num_partitions),
+    ):
+        topic = delta.after.topics.by_name.get(name)
+        if topic is None or topic.id not in delta.changed_topics:
+            continue
+        before = delta.before.topics.by_id.get(topic.id)
+        if len(topic.partitions) != own and (before is None or len(before.partitions) != len(topic.partitions)):
+            yield (
+                f"{name} has {len(topic.partitions)} partitions, but {key} is {own} here: the topic counts; set all"
+                f" brokers to {len(topic.partitions)}, because Apache Kafka's brokers go by their own setting"
+            )
+
+
+async def warn_of_other_defaults(
+    controller: ControllerCalls, quorum: QuorumEndpointsSource, settings: BrokerSettings
+) -> None:
+    """Ask the active controller for its defaults of new topics, and log those that the broker's file sets otherwise."""
+    keys = [key for key in CONTROLLERS_DECIDE if key in settings.raw]
+    leader_id = quorum.quorum_endpoints().leader_id
+    if not keys or leader_id is None:
+        return
+    resource = DescribeConfigsResource(
+        resource_type=BROKER_RESOURCE, resource_name=str(leader_id), configuration_keys=keys
+    )
+    try:
+        response: DescribeConfigsResponse = await controller.call(
+            DescribeConfigsRequest(resources=[resource]), timeout_ms=ANSWER_TIMEOUT_MS
+        )
+    except KafkaError as error:
+        log.info("the defaults of controller %d are not known: %s", leader_id, error)
+        return
+    for result in response.results:
+        for config in result.configs:
+            own = settings.raw.get(config.name, "").strip()
+            if config.value is not None and own and config.value != own:
+                log.warning(
+                    "%s is %s here and %s on controller %d: for new topics the controllers' value decides",
+                    config.name,
+                    own,
+                    config.value,
+                    leader_id,
+                )

@@ -1,0 +1,69 @@
+"""Rate limits of replication: samples, rates, and which partitions they concern (KIP-73)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.broker.replication.quota import QuotaWindows, ReplicationQuota, ThrottledReplicas
+from barnabas.broker.replication.throttles import ReplicationThrottles
+
+pytestmark = pytest.mark.feature("RE-20")
+
+
+def test_a_rate_is_taken_over_at_least_one_sample() -> None:
+    quota = ReplicationQuota(QuotaWindows(samples=10, window_ms=1000), lambda: 100)
+    assert not quota.is_exceeded(0) and quota.rate(0) == 0
+    quota.record(100, 0)
+    assert quota.rate(1) == 100, "not 100 000 a second"
+    assert not quota.is_exceeded(999)
+    quota.record(1, 999)
+    assert quota.is_exceeded(999) and quota.rate(999) == 101
+    assert not quota.is_exceeded(1100), "time passed, and nothing was sent"
+
+
+def test_old_samples_do_not_count() -> None:
+    quota = ReplicationQuota(QuotaWindows(samples=3, window_ms=1000), lambda: 100)
+    quota.record(1_000_000, 0)
+    assert quota.is_exceeded(2999)
+    assert quota.rate(3000) == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 5000)), min_size=1, max_size=200))
+def test_a_sender_that_stops_at_the_limit_stays_near_it(wishes: list[tuple[int, int]]) -> None:
+    """Kafka's promise: what passes in the time of all samples is the limit and one excess."""
+    quota = ReplicationQuota(QuotaWindows(samples=11, window_ms=1000), lambda: 1000)
+    now_ms, sent = 0, []
+    for pause_ms, size in wishes:
+        now_ms += pause_ms
+        if not quota.is_exceeded(now_ms):
+            quota.record(size, now_ms)
+            sent.append((now_ms, size))
+    window = [size for at_ms, size in sent if at_ms > now_ms - 10_000]
+    assert sum(window) <= 1000 * 11 + 5000 + 1000
+
+
+def test_throttled_replicas_are_named_or_all() -> None:
+    throttled = ThrottledReplicas()
+    assert not throttled and ("t", 0) not in throttled
+    throttled.set("t", ["0:1", "1:2", "3:1"], 1)
+    assert [index for index in range(5) if ("t", index) in throttled] == [0, 3]
+    throttled.set("u", ["*"], 1)
+    assert ("u", 17) in throttled
+    throttled.set("t", [], 1)
+    assert ("t", 0) not in throttled
+    throttled.keep({})
+    assert not throttled
+
+
+def test_a_replica_in_sync_is_never_held_back() -> None:
+    throttles = ReplicationThrottles(QuotaWindows(), QuotaWindows())
+    throttles.leader.replicas.set("t", ["*"], 1)
+    throttles.set_rates({"leader.replication.throttled.rate": "10"}, {"leader.replication.throttled.rate": "0"})
+    throttles.leader.passed(("t", 0), 1000, 0)
+    assert throttles.leader.holds_back(("t", 0), 0, in_sync=False)
+    assert not throttles.leader.holds_back(("t", 0), 0, in_sync=True)
+    assert not throttles.leader.holds_back(("other", 0), 0, in_sync=False)
+    throttles.set_rates({}, {})
+    assert not throttles.leader.holds_back(("t", 0), 0, in_sync=False), "the limit was removed"
