@@ -12,6 +12,7 @@
 #   make kafka-tests             Apache Kafka's own integration tests on our nodes; ARGS='TopicCommand' or --selection
 #   make docker-test             docker-compose.yml on a docker daemon
 #   make package-test            build wheel and sdist, install each into a fresh environment, run a cluster from it
+#   make upgrade-test            roll six nodes from an earlier version to this one and back, under a producer
 #   make lock                    update constraints.txt and docker/requirements.lock to the newest versions
 #   make diagrams                docs/state-machines.md, drawn from the tables in the code
 #   make settings                docs/settings.md, from the models in settings/ and the sentences in docs/settings.tsv
@@ -42,10 +43,10 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 BARNABAS := $(BIN)/barnabas cluster
 
-.PHONY: settings map package-test distclean demo-page pipeline-demo page-test spark-test up down status clean demo check test compat kafka-tests lock docker-test simulate suite attack scale mutants help features diagrams bench compiled
+.PHONY: settings map package-test upgrade-test distclean demo-page pipeline-demo page-test spark-test up down status clean demo check test compat kafka-tests lock docker-test simulate suite attack scale mutants help features diagrams bench compiled
 
 help:
-	@sed -n '3,26s/^# \{0,1\}//p' Makefile
+	@sed -n '3,27s/^# \{0,1\}//p' Makefile
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (Debian: apt install python3-venv)"; exit 1; }
@@ -159,6 +160,9 @@ docker-test: .venv/installed-compat
 package-test:
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (Debian: apt install python3-venv)"; exit 1; }
 	@PYTHON="$(PYTHON)" tests/packaging/try_package.sh $(ARGS)
+
+upgrade-test: .venv/installed-dev
+	@$(BIN)/python tests/packaging/try_upgrade.py $(ARGS)
 
 features: .venv/installed-dev
 	@$(BIN)/python docs/make_features.py

@@ -24,8 +24,8 @@ from measuring import Meter, Results
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "jepsen-style"))
 
-from simulation.many_seeds import Summary, parse_seeds
-from simulation.seed import run_seed
+from running.many_seeds import Summary, parse_seeds
+from running.seed import run_seed
 
 SUITE = Path(__file__).resolve().parent.parent / "jepsen-style"
 KEYS = 64

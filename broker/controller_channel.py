@@ -43,11 +43,6 @@ class ControllerChannel:
         self._channel_leader_id: int | None = None
         self._channel_address: NodeAddress | None = None
 
-    @property
-    def leader_id(self) -> int | None:
-        """The active controller, as far as this broker knows."""
-        return self._leader_id
-
     def leader_is(self, leader_id: int | None) -> None:
         """Record that the quorum of the metadata log has another leader; None if none is known."""
         if leader_id == self._leader_id:

@@ -189,7 +189,7 @@ def make_dispatcher(
     def answer_versions(call: Call) -> None:
         api_versions(versions, advertised, call)
 
-    dispatcher = Dispatcher({**handlers, ApiKey.API_VERSIONS: answer_versions}, stopwatch, execution)
+    dispatcher = Dispatcher({**handlers, ApiKey.API_VERSIONS: answer_versions}, stopwatch, execution, FORWARDED)
     advertised = dispatcher.advertised()
     return dispatcher
 

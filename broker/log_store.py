@@ -187,6 +187,14 @@ class LogStore:
         if work is not None:
             self._note(await self._world.run_blocking(work))
 
+    def apply_retention_to_futures(self) -> None:
+        """Delete old segments of logs that are being copied."""
+        for future in list(self.directories.futures.logs.values()):
+            try:
+                future.delete_old_segments(self._world.wall_clock.now_ms())
+            except KafkaError as error:
+                log.error("%s: retention failed: %s", future, error)
+
     def failed(self, topic: str, index: int, error: OSError) -> None:
         """Background work on this log failed: its whole directory goes offline."""
         directory = self.directories.directory_of(topic, index)

@@ -87,7 +87,7 @@ from barnabas.kraft.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RE
 from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.kraft.metrics import controller_families
 from barnabas.kraft.node import ControllerNode, run_replica
-from barnabas.kraft.quorum_watch import without_quorum
+from barnabas.kraft.quorum_watch import without_controllers
 from barnabas.kraft.raft_metrics import raft_families
 from barnabas.kraft.replica_config import replica_config
 from barnabas.kraft.shared_listener import SharedListener
@@ -229,7 +229,8 @@ class BrokerNode:
         listener: MetadataListener = self.metadata_log
         if self.controller is not None:
             listener = SharedListener(self.controller.service, self.metadata_log)
-        config = replica_config(settings, cluster_id, store.id_of(directory), directory)
+        owner = settings if self.controller is None else self.controller.settings
+        config = replica_config(owner, cluster_id, store.id_of(directory), directory)
         replica = MetadataReplica(config, world, listener, self.decisions)
         self.metadata_log.attach(replica)
         if self.controller is not None:
@@ -467,7 +468,7 @@ class BrokerNode:
         self._nursery.start_soon(run_timers, self.world, self.wheel, self._timer_failed)
         await self.metadata_log.caught_up.wait()
         image = self.metadata_log.image
-        _check_share_groups(image)
+        check_share_groups(image)
         threads = self._static.num_recovery_threads_per_data_dir
         # A topic has many partitions: its config is resolved once.
         await self.store.load(cache(partial(self._topic_config, image)), threads)
@@ -504,10 +505,10 @@ class BrokerNode:
             await self.controller.stop()
 
     async def _cancel_without_controllers(self, waiting: trio.CancelScope) -> None:
-        """Nobody can move leaderships away if most controllers are gone, too: the whole cluster is being stopped."""
-        await without_quorum(self.world, self.metadata_log.replica)
+        """Nobody is left to move leaderships away if all controllers are gone: the whole cluster is being stopped."""
+        await without_controllers(self.world, self.metadata_log.replica)
         if not self.lifecycle.may_shut_down.is_set():
-            log.warning("most controllers are gone: stopping without a controlled shutdown")
+            log.warning("all controllers are gone: stopping without a controlled shutdown")
             waiting.cancel()
 
     def _periodic_work(self) -> PeriodicWork:
@@ -686,7 +687,7 @@ class BrokerNode:
         )
 
 
-def _check_share_groups(image: MetadataImage) -> None:
+def check_share_groups(image: MetadataImage) -> None:
     """Raises CannotRun if share groups are in use, which this broker does not serve."""
     level = image.features.level(SHARE_VERSION)
     if level > SUPPORTED_FEATURES[SHARE_VERSION][1] and SHARE_STATE_TOPIC in image.topics.by_name:

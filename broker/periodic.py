@@ -93,6 +93,7 @@ class PeriodicWork:
 
     async def _apply_retention(self) -> None:
         self._ports.partitions.apply_retention()
+        self._ports.store.apply_retention_to_futures()
 
     async def _expire_producers(self) -> None:
         now_ms = self._ports.world.wall_clock.now_ms()

@@ -74,6 +74,14 @@ class Completion:
     """The client is no longer usable, though the outcome is known. After `info` a process always ends."""
 
 
+class Moment(NamedTuple):
+    """A moment of a run, by its two clocks."""
+
+    t_ns: int
+    """Since the run began, of a clock that never goes back."""
+    wall_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One line of `history.jsonl`."""

@@ -11,14 +11,13 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 import trio
 
 from barnabas.runtime.request_times import Spread
-from barnabas.runtime.server import Steps
+from barnabas.runtime.steps import RunningSteps, Steps, counted
 from barnabas.runtime.turns import BUDGET_SECONDS, TURN_SECONDS
+from barnabas.runtime.worker import Worker
 from barnabas.runtime.world import World
 
 log = logging.getLogger("kraft.controller")
@@ -48,8 +47,6 @@ class Job:
     """Called when it ended, whether or not it failed."""
     added: float = 0.0
     """On the stopwatch."""
-    work: Callable[[], Any] | None = None
-    """Work that its last step yielded."""
 
 
 class DecisionQueue:
@@ -58,7 +55,10 @@ class DecisionQueue:
     def __init__(self, world: World) -> None:
         self._world = world
         self._stopwatch = world.stopwatch
+        self._worker = Worker(world.run_blocking)
         self._current: Job | None = None
+        self._steps: RunningSteps | None = None
+        """The steps of the current job."""
         self._nodes: dict[int | None, deque[Job]] = {}
         self._clients: dict[int | None, deque[Job]] = {}
         """Jobs by connection, in order; the first connection is next."""
@@ -72,8 +72,7 @@ class DecisionQueue:
         """Run a job after those before it. If the queue is empty, its first step runs now."""
         job.added = self._stopwatch()
         if self._current is None and not self._nodes and not self._clients:
-            self._begin(job)
-            self._advance(job, partial(job.steps.send, None))
+            self._advance(job, self._begin(job))
         else:
             waiting = self._clients if job.is_of_client else self._nodes
             waiting.setdefault(job.connection, deque()).append(job)
@@ -89,28 +88,19 @@ class DecisionQueue:
                 await self._added.wait()
                 await trio.lowlevel.checkpoint()
             else:
-                await self._take_turn(job)
+                assert self._steps is not None
+                await self._take_turn(job, self._steps)
 
-    async def _take_turn(self, job: Job) -> None:
+    async def _take_turn(self, job: Job, steps: RunningSteps) -> None:
         """Run a few steps, then let other tasks run."""
         began = self._stopwatch()
         for _ in range(STEPS_IN_A_TURN):
-            if job.work is None:
-                self._advance(job, partial(job.steps.send, None))
-            else:
-                await self._do_work(job, job.work)
+            if steps.work is not None:
+                await steps.run_work(self._worker)
+            self._advance(job, steps)
             if self._current is not job or self._stopwatch() - began > TURN_SECONDS:
                 break
         await trio.lowlevel.checkpoint()
-
-    async def _do_work(self, job: Job, work: Callable[[], Any]) -> None:
-        """Run the work of a step in a worker thread, then the next step with its result."""
-        try:
-            result = await self._world.run_blocking(work)
-        except Exception as error:
-            self._advance(job, partial(job.steps.throw, error))
-        else:
-            self._advance(job, partial(job.steps.send, result))
 
     def _next(self) -> Job | None:
         while self._nodes or self._clients:
@@ -122,20 +112,24 @@ class DecisionQueue:
             return job
         return None
 
-    def _begin(self, job: Job) -> None:
+    def _begin(self, job: Job) -> RunningSteps:
         self._current = job
         self.waited.took(self._stopwatch() - job.added)
-
-    def _advance(self, job: Job, step: Callable[[], Callable[[], Any] | None]) -> None:
-        """Run one step."""
         count = self._world.count_work
+        steps = job.steps if count is None else counted(job.steps, job.name, count)
+        self._steps = RunningSteps(steps, job.api_key)
+        return self._steps
+
+    def _advance(self, job: Job, steps: RunningSteps) -> None:
+        """Run one step."""
         began = self._stopwatch()
         try:
-            job.work = step() if count is None else count(job.name, step)
-        except StopIteration:
-            self._end(job)
+            steps.take()
         except Exception as error:
             self._end(job, error)
+        else:
+            if steps.is_over:
+                self._end(job)
         seconds = self._stopwatch() - began
         if seconds > BUDGET_SECONDS:
             self.on_long_step(job.api_key, seconds)
@@ -143,7 +137,7 @@ class DecisionQueue:
     def _end(self, job: Job, error: Exception | None = None) -> None:
         job.steps.close()
         if self._current is job:
-            self._current = None
+            self._current = self._steps = None
         if error is not None:
             job.failed(error)
         job.done()

@@ -1,8 +1,8 @@
-"""Shell: waits until most voters of the metadata quorum are gone."""
+"""Shell: waits until the voters of the metadata quorum are gone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 import trio
 
@@ -13,34 +13,39 @@ from barnabas.runtime.world import World
 
 LOOK_MS = 300
 LOOKS = 3
-"""In so many looks in a row most voters were gone: controllers that are restarted in turn are not taken for that."""
+"""In so many looks in a row all voters were gone: controllers that are restarted in turn are not taken for that."""
 PATIENCE_MS = 200
 
 
-async def without_quorum(world: World, replica: MetadataReplica) -> None:
-    """Returns when hosts refused connections to most voters, `LOOKS` times in a row. Waits for ever if none is known.
+async def without_controllers(world: World, replica: MetadataReplica) -> None:
+    """Returns when hosts refused connections to all other voters, `LOOKS` times in a row; never if there are none.
 
-    A voter that is only silent may come back at any time, and is not counted.
+    A voter that is only silent may come back at any time, and is not gone.
     """
     seen = 0
     while seen < LOOKS:
         await trio.sleep(LOOK_MS / 1000)
-        seen = seen + 1 if await _most_are_gone(world, _voters(replica)) else 0
+        voters = _other_voters(replica)
+        seen = seen + 1 if voters and await _all_are_gone(world, voters) else 0
 
 
-def _voters(replica: MetadataReplica) -> Mapping[int, NodeAddress]:
-    """All voters with an address; without any, the bootstrap servers, which are to be some of them."""
-    return replica.quorum_endpoints().voters or dict(enumerate(replica.config.bootstrap_servers))
+def _other_voters(replica: MetadataReplica) -> Sequence[NodeAddress]:
+    """Those with an address; without any, the bootstrap servers, which are to be some of them."""
+    config = replica.config
+    voters = replica.quorum_endpoints().voters
+    if not voters:
+        return config.bootstrap_servers
+    return [address for voter_id, address in voters.items() if voter_id != config.node_id]
 
 
-async def _most_are_gone(world: World, voters: Mapping[int, NodeAddress]) -> bool:
-    gone: list[int] = []
+async def _all_are_gone(world: World, voters: Sequence[NodeAddress]) -> bool:
+    gone: list[NodeAddress] = []
 
-    async def look(voter_id: int, address: NodeAddress) -> None:
+    async def look(address: NodeAddress) -> None:
         if await process_is_gone(world, address.host, address.port, PATIENCE_MS):
-            gone.append(voter_id)
+            gone.append(address)
 
     async with trio.open_nursery() as nursery:
-        for voter_id, address in voters.items():
-            nursery.start_soon(look, voter_id, address)
-    return len(gone) > len(voters) // 2
+        for address in voters:
+            nursery.start_soon(look, address)
+    return len(gone) == len(voters)

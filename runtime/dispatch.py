@@ -7,7 +7,7 @@ client can learn the right one: KIP-511). The table of handlers is the caller's;
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from operator import itemgetter
 
@@ -46,16 +46,22 @@ class Dispatcher:
     """A listener's table of handlers; the server calls it with each request."""
 
     def __init__(
-        self, handlers: Mapping[ApiKey, Handler], stopwatch: Stopwatch | None = None, execution: Execution | None = None
+        self,
+        handlers: Mapping[ApiKey, Handler],
+        stopwatch: Stopwatch | None = None,
+        execution: Execution | None = None,
+        passed_on: Collection[ApiKey] = (),
     ) -> None:
         """`stopwatch` is the one that `Request.received` was read from; without it requests are not timed. Without
-        `execution` no handler may start background work."""
+        `execution` no handler may start background work. Large requests of APIs in `passed_on` are not decoded: their
+        handlers pass the bytes on to a node that decodes them."""
         self.counters = {API_SPECS[key].name: ApiCounter() for key in handlers}
         """By the name of the API."""
         self.decisions: Decisions | None = None
         """Takes notes of requests that held the event loop for too long."""
         self._stopwatch = stopwatch
         self._execution = execution
+        self._passed_on = frozenset(map(int, passed_on))
         self._handlers = {
             int(key): (API_SPECS[key], handler, self.counters[API_SPECS[key].name]) for key, handler in handlers.items()
         }
@@ -111,7 +117,8 @@ class Dispatcher:
         except TooManyElements as error:
             if most is not None:
                 call = Call(request, None, slot, spec, counter, self._execution, is_large=True)
-                return _guarded(_serve_large(call, spec, handler), call)
+                is_decoded = request.api_key not in self._passed_on
+                return _guarded(_serve_large(call, spec, handler, is_decoded=is_decoded), call)
             slot.abort(f"malformed {spec.name} v{request.api_version}: {error}")
             return None
         except MalformedMessage as error:
@@ -157,18 +164,19 @@ def _guarded(steps: Steps, call: Call) -> Steps:
         call.handler_ended()
 
 
-def _serve_large(call: Call, spec: ApiSpec, handler: Handler) -> Steps:
+def _serve_large(call: Call, spec: ApiSpec, handler: Handler, *, is_decoded: bool) -> Steps:
     """A request with many elements: decoded and served in steps."""
     request = call.request
-    call.slot.grow(min(len(request.body), MAX_ELEMENTS) * ELEMENT_BYTES)
-    yield None  # it may have closed this connection
-    body, version = request.body, request.api_version
-    try:
-        call.message, _ = yield from decode_in_steps(spec.request_type(), body, version, MAX_ELEMENTS)
-    except MalformedMessage as error:
-        call.abort(f"malformed {spec.name} v{request.api_version}: {error}")
-        return
-    yield None
+    if is_decoded:
+        call.slot.grow(min(len(request.body), MAX_ELEMENTS) * ELEMENT_BYTES)
+        yield None  # it may have closed this connection
+        body, version = request.body, request.api_version
+        try:
+            call.message, _ = yield from decode_in_steps(spec.request_type(), body, version, MAX_ELEMENTS)
+        except MalformedMessage as error:
+            call.abort(f"malformed {spec.name} v{request.api_version}: {error}")
+            return
+        yield None
     steps = handler(call)
     if steps is not None:
         yield from steps

@@ -43,6 +43,8 @@ class ServerLimits:
 
     @classmethod
     def of(cls, settings: NodeSettings, machine_memory_bytes: int) -> ServerLimits:
+        """Each role of a combined node has a server with half of the memory."""
+        memory_bytes = settings.memory_limit_bytes or min(MAX_DEFAULT_MEMORY_BYTES, machine_memory_bytes // 4)
         return cls(
             socket_request_max_bytes=settings.socket_request_max_bytes,
             connections_max_idle_ms=settings.connections_max_idle_ms,
@@ -50,6 +52,6 @@ class ServerLimits:
             max_connections_per_ip=settings.max_connections_per_ip,
             max_connections_per_ip_overrides=settings.max_connections_per_ip_overrides,
             max_connection_creation_rate=settings.max_connection_creation_rate,
-            memory_limit_bytes=settings.memory_limit_bytes or min(MAX_DEFAULT_MEMORY_BYTES, machine_memory_bytes // 4),
+            memory_limit_bytes=memory_bytes // len(settings.process_roles),
             queued_max_request_bytes=settings.queued_max_request_bytes,
         )

@@ -23,7 +23,7 @@ from barnabas.storage.checkpoints import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
 )
-from barnabas.storage.future_logs import FutureLogs, HomeOf, LogKey, MakeFutureLog, choose_copy
+from barnabas.storage.future_logs import FutureLogs, HomeOf, LogKey, MakeFutureLog, choose_copy, has_all_of
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.log_dir_work import DirectoryFailure, MakeLogs, NewLog, OpenLog, SettleLogs
 from barnabas.storage.log_directory import (
@@ -283,8 +283,9 @@ class LogDirectories:
             self._condemn(*loser, now_ms)
         self._second_copies = []
         for key, place in list(self.futures.places.items()):
-            if key not in self.logs and home_of(*key) == place.directory_id:
-                _log.warning("%s is the only copy of %s-%d: it becomes the log", self.futures.logs[key].directory, *key)
+            future = self.futures.logs[key]
+            if home_of(*key) == place.directory_id and has_all_of(future, self.logs.get(key)):
+                _log.warning("%s has all records of %s-%d: it becomes the log", future.directory, *key)
                 self.promote_future(key, now_ms)
 
     def load(self, config_of: ConfigOf, now_ms: int) -> None:

@@ -2,7 +2,8 @@
 
 A future log lives in `<topic>-<partition>.<uuid>-future`. When it has all records, two renames make it the current log:
 its own directory gets the name of the partition, then the former one a name that ends in `-delete`. After a crash
-between them two directories hold the partition; the metadata names the right one (`choose_copy`).
+between them two directories hold the partition; the metadata names the right one (`choose_copy`). A future log in the
+directory that the metadata names becomes the log at the next start if it has all records (`has_all_of`).
 """
 
 from __future__ import annotations
@@ -86,6 +87,15 @@ def choose_copy(copies: list[tuple[LogDirectory, PartitionLog]], home: bytes | N
         if home is not None and directory.directory_id == home:
             return index
     return None
+
+
+def has_all_of(future: PartitionLog, current: PartitionLog | None) -> bool:
+    """True if a future log that was found at a start can replace the current one. A power cut may have undone the
+    renames of a swap, and the former log may lack what was appended, and flushed, since."""
+    if current is None:
+        return True
+    ends = [(each.latest_epoch, each.log_end_offset) for each in (future, current)]
+    return ends[0] >= ends[1]
 
 
 def take_over(current: PartitionLog, future: PartitionLog) -> None:

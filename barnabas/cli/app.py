@@ -9,6 +9,7 @@ import typer
 from typer.main import get_command
 
 from barnabas.cli import (
+    balance,
     cluster,
     configs,
     consume,
@@ -22,6 +23,7 @@ from barnabas.cli import (
     pipeline,
     produce,
     storage,
+    storage_backup,
     systemd,
     topics,
     transactions,
@@ -59,6 +61,7 @@ app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.add_typer(configs.app, name="configs")
 app.add_typer(transactions.app, name="transactions")
+cluster.app.command("balance")(balance.balance)
 app.add_typer(cluster.app, name="cluster")
 app.command("migrate")(migrate.migrate)
 app.command("why")(why.why)
@@ -66,6 +69,8 @@ app.add_typer(perf.app, name="perf")
 app.command("demo")(demo.demo)
 app.command("page")(page.page)
 app.add_typer(pipeline.app, name="pipeline")
+storage.app.command("backup")(storage_backup.backup)
+storage.app.command("restore")(storage_backup.restore)
 app.add_typer(storage.app, name="storage")
 app.add_typer(log.app, name="log")
 app.command("systemd")(systemd.systemd)

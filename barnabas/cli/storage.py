@@ -59,8 +59,8 @@ def format_(  # noqa: PLR0913, PLR0917 - each is an option
     if standalone + (initial_controllers is not None) + no_initial_controllers > 1:
         raise WrongArgument("--standalone, --initial-controllers and --no-initial-controllers exclude each other")
     settings = load(config)
-    levels = _levels(release_version, feature)
     try:
+        levels = _levels(release_version, feature)
         voters = _first_voters(settings, standalone, initial_controllers, no_initial_controllers)
         _check_kraft_version(levels, settings)
         records = bootstrap_records(levels)
@@ -171,7 +171,7 @@ def feature_dependencies(
 
 
 def load(config: Path) -> NodeSettings:
-    """Reads the settings of a node, by process.roles; of a combined one those of the broker. Raises
+    """Reads the settings of a node, by process.roles; of a combined one those of the controller. Raises
     `WrongArgument`."""
     from barnabas.runtime.process import ArgumentError, read_config
     from barnabas.settings.broker import load_broker_settings
@@ -183,7 +183,7 @@ def load(config: Path) -> NodeSettings:
         text = read_config(str(config))
         roles = roles_in(text, str(config))
         if is_combined(roles):
-            return load_combined_settings(text, str(config))[0].broker
+            return load_combined_settings(text, str(config))[0].controller
         if roles == ["controller"]:
             return load_controller_settings(text, str(config))[0]
         return load_broker_settings(text, str(config))[0]

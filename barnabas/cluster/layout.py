@@ -47,7 +47,7 @@ class Node:
     name: str
     """`broker-1`"""
     role: str
-    """`broker` or `controller`"""
+    """`broker` or `controller`; a combined node is a broker here."""
     id: int
     port: int
     http_port: int | None = None
@@ -101,6 +101,11 @@ class Layout:
     @property
     def controllers(self) -> tuple[Node, ...]:
         return tuple(node for node in self.nodes if not node.is_broker)
+
+    @property
+    def quorum_answerers(self) -> tuple[Node, ...]:
+        """The nodes to ask about the quorum. Brokers pass the question on; without controllers they are combined."""
+        return self.controllers or self.brokers
 
     @property
     def bootstrap_servers(self) -> str:

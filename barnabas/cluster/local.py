@@ -176,7 +176,7 @@ class LocalCluster:
                 return f"{broker.name} does not see brokers {sorted(expected - view.brokers)} yet"
             if view.leaderless:
                 return f"nobody leads {view.leaderless[0]}"
-        return "" if quorum_status(self.layout.controllers) else "there is no active controller"
+        return "" if quorum_status(self.layout.quorum_answerers) else "there is no active controller"
 
     def _refuse_to_part(self, running: Sequence[str]) -> None:
         """Nodes that run where they were started would not find those that come up elsewhere."""

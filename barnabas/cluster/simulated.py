@@ -284,6 +284,7 @@ def _load(name: str, path: Path, overrides: Mapping[str, str], voter_ids: Iterab
         HTTP_LISTENER: f"{name}:{HTTP_PORT}",
         **overrides,
     }
+    values["log.dirs"] = values["log.dirs"].replace("{name}", name)
     text = render_properties(values)
     settings: BrokerSettings | ControllerSettings
     if role == "broker":

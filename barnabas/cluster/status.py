@@ -90,12 +90,12 @@ def read_status(layout: Layout, topics: Sequence[str] | None = None) -> ClusterS
     """
     nodes = read_processes(layout)
     running = {status.name for status in nodes if status.state == State.RUNNING.value}
-    quorum = quorum_status(node for node in layout.controllers if node.name in running)
+    quorum = quorum_status(node for node in layout.quorum_answerers if node.name in running)
     brokers, partitions = _partitions([node for node in layout.brokers if node.name in running], topics)
     return ClusterStatus(layout.cluster_id, layout.bootstrap_servers, nodes, quorum, brokers, partitions)
 
 
-def quorum_status(controllers: Iterable[Node]) -> QuorumStatus | None:
+def quorum_status(nodes: Iterable[Node]) -> QuorumStatus | None:
     """The quorum, as the active controller reports it; None while there is none, or it does not know its high
     watermark yet.
     """
@@ -109,9 +109,9 @@ def quorum_status(controllers: Iterable[Node]) -> QuorumStatus | None:
     request = DescribeQuorumRequest(
         topics=[RequestTopicData(topic_name=_METADATA_TOPIC, partitions=[RequestPartitionData(partition_index=0)])]
     )
-    for controller in controllers:
+    for node in nodes:
         try:
-            response = ask(controller.port, request, DescribeQuorumResponse, _PROBE_SECONDS)
+            response = ask(node.port, request, DescribeQuorumResponse, _PROBE_SECONDS)
         except NoAnswer:
             continue
         for topic in response.topics:

@@ -11,7 +11,7 @@ allowed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
 
 from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, Reply
@@ -26,14 +26,9 @@ from barnabas.broker.groups.group import Client, Group, GroupContext
 from barnabas.broker.groups.group_update import Update
 from barnabas.broker.groups.limits import MOST_ELEMENTS_READ
 from barnabas.broker.groups.target_assignment import TargetAssignment
-from barnabas.protocol.embedded_consumer import read_assignment, read_subscription, read_version, write_assignment
+from barnabas.broker.groups.upgraded_members import cannot_upgrade, classic_metadata, partitions_by_id, upgraded_members
+from barnabas.protocol.embedded_consumer import read_subscription, read_version, write_assignment
 from barnabas.protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from barnabas.protocol.messages.consumer_protocol import (
-    ConsumerProtocolAssignmentTopicPartition,
-    ConsumerProtocolSubscription,
-    ConsumerProtocolSubscriptionTopicPartition,
-)
-from barnabas.protocol.messages.group_log import ClassicMemberMetadata, ClassicProtocol
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
@@ -82,11 +77,9 @@ class GroupMigration:
         assert isinstance(group, ClassicGroup)
         self._check_upgrade(group)
         try:
-            members = [self._upgraded(group, member) for member in group.members.values()]
-            _check_disjoint(group, members)
-            members = self._with_unrevoked(group, members)
+            members = upgraded_members(group, self._context.image().topics)
         except MalformedMessage as error:
-            raise _cannot_upgrade(group, f"the embedded consumer protocol is malformed: {error}") from None
+            raise cannot_upgrade(group, f"the embedded consumer protocol is malformed: {error}") from None
         update.answers += self._classic.interrupt(group)
         update.records += group.tombstones()
         written = self._records(group, members)
@@ -109,56 +102,11 @@ class GroupMigration:
 
     def _check_upgrade(self, group: ClassicGroup) -> None:
         if self._policy() not in ("upgrade", "bidirectional"):
-            raise _cannot_upgrade(group, "online upgrade is disabled")
+            raise cannot_upgrade(group, "online upgrade is disabled")
         if not group.is_of_consumers:
-            raise _cannot_upgrade(group, "the group does not use the consumer embedded protocol")
+            raise cannot_upgrade(group, "the group does not use the consumer embedded protocol")
         if len(group.members) > self._context.settings().group_consumer_max_size:
-            raise _cannot_upgrade(group, "the group size exceeds the consumer group maximum size")
-
-    def _upgraded(self, group: ClassicGroup, member: ClassicMember) -> ConsumerMember:
-        """Raises MalformedMessage; KafkaError GROUP_ID_NOT_FOUND."""
-        assigned: Partitions = {}
-        if member.assignment:
-            assignment = read_assignment(member.assignment, MOST_ELEMENTS_READ)
-            if assignment.user_data:
-                raise _cannot_upgrade(group, "an unsupported custom assignor is in use, whose user data would be lost")
-            assigned = self._by_id(assignment.assigned_partitions)
-        subscription = _subscription(group, member)
-        return ConsumerMember(
-            member.member_id,
-            epoch=group.generation,
-            previous_epoch=group.generation,
-            instance_id=member.group_instance_id,
-            rack_id=subscription.rack_id,
-            client_id=member.client.client_id,
-            client_host=member.client.host,
-            rebalance_timeout_ms=member.rebalance_timeout_ms,
-            topic_names=frozenset(subscription.topics),
-            assigned={topic_id: dict.fromkeys(sorted(owned), group.generation) for topic_id, owned in assigned.items()},
-            classic=_classic_metadata(member.session_timeout_ms, member.protocols),
-        )
-
-    def _with_unrevoked(self, group: ClassicGroup, members: list[ConsumerMember]) -> list[ConsumerMember]:
-        """Add the partitions that cooperative members still own. A cooperative member keeps partitions outside its
-        assignment until it rejoins without them; no other member gets them in that generation (KIP-429). Raises
-        MalformedMessage.
-        """
-        taken = {
-            (topic_id, number) for member in members for topic_id, owned in member.assigned.items() for number in owned
-        }
-        subscriptions = {member_id: _subscription(group, member) for member_id, member in group.members.items()}
-        by_id = {member.member_id: member for member in members}
-        # If two members claim it, the one of the older generation has lost it since.
-        for member_id in sorted(by_id, key=lambda each: -subscriptions[each].generation_id):
-            member = by_id[member_id]
-            assigned = dict(member.assigned)
-            for topic_id, numbers in self._by_id(subscriptions[member_id].owned_partitions).items():
-                left = sorted(number for number in numbers if (topic_id, number) not in taken)
-                if left:
-                    assigned[topic_id] = {**assigned.get(topic_id, {}), **dict.fromkeys(left, group.generation)}
-                    taken.update((topic_id, number) for number in left)
-            by_id[member_id] = member.changed(assigned=assigned)
-        return list(by_id.values())
+            raise cannot_upgrade(group, "the group size exceeds the consumer group maximum size")
 
     def _records(self, group: ClassicGroup, members: list[ConsumerMember]) -> list[CoordinatorRecord]:
         group_id = group.group_id
@@ -299,9 +247,9 @@ class GroupMigration:
             rebalance_timeout_ms=rebalance_timeout_ms,
             topic_names=frozenset(subscription.topics),
             topic_pattern="",
-            classic=_classic_metadata(request.session_timeout_ms, protocols),
+            classic=classic_metadata(request.session_timeout_ms, protocols),
         )
-        reported = self._by_id(subscription.owned_partitions)
+        reported = partitions_by_id(subscription.owned_partitions, self._context.image().topics)
         if static is not None and self._replaces_the_last(group, static):
             member = self._join_and_downgrade(group, static, (before, after), reported, update)
         else:
@@ -476,58 +424,9 @@ class GroupMigration:
         self._context.timers.cancel(join_timer(group_id, member_id))
         self._context.timers.cancel(sync_timer(group_id, member_id))
 
-    # -- names and ids
-
-    def _by_id(
-        self,
-        topics: Iterable[ConsumerProtocolAssignmentTopicPartition | ConsumerProtocolSubscriptionTopicPartition],
-    ) -> dict[bytes, frozenset[int]]:
-        """Topics that do not exist are left out."""
-        by_name = self._context.image().topics.by_name
-        found: dict[bytes, frozenset[int]] = {}
-        for topic in topics:
-            image = by_name.get(topic.topic)
-            if image is not None and topic.partitions:
-                found[image.id] = found.get(image.id, frozenset()) | frozenset(topic.partitions)
-        return found
-
-
-def _classic_metadata(session_timeout_ms: int, protocols: Iterable[MemberProtocol]) -> ClassicMemberMetadata:
-    return ClassicMemberMetadata(
-        session_timeout_ms=session_timeout_ms,
-        supported_protocols=[ClassicProtocol(name=each.name, metadata=each.metadata) for each in protocols],
-    )
-
-
-def _cannot_upgrade(group: ClassicGroup, why: str) -> KafkaError:
-    return KafkaError(
-        ErrorCode.GROUP_ID_NOT_FOUND, f"Cannot upgrade classic group {group.group_id} to consumer group because {why}."
-    )
-
-
-def _subscription(group: ClassicGroup, member: ClassicMember) -> ConsumerProtocolSubscription:
-    """Raises MalformedMessage."""
-    # Before its first generation a group has no protocol; then each member's first choice counts.
-    return read_subscription(member.metadata(group.protocol_name or member.protocols[0].name), MOST_ELEMENTS_READ)
-
-
 def _held(member: ConsumerMember) -> Partitions:
     """Partitions that the member may still read: assigned ones and those not yet revoked."""
     held = partitions_of(member.assigned)
     for topic_id, owned in member.revoking.items():
         held[topic_id] = held.get(topic_id, frozenset()) | frozenset(owned)
     return held
-
-
-def _check_disjoint(group: ClassicGroup, members: Sequence[ConsumerMember]) -> None:
-    """A classic group's leader may have assigned a partition twice. A consumer group cannot represent that."""
-    owners: dict[tuple[bytes, int], str] = {}
-    for member in members:
-        for topic_id, partitions in _sorted(member.assigned):
-            for number in partitions:
-                if owners.setdefault((topic_id, number), member.member_id) != member.member_id:
-                    raise _cannot_upgrade(group, "its assignment has a partition of more than one member")
-
-
-def _sorted(owned: Mapping[bytes, Mapping[int, int]]) -> list[tuple[bytes, list[int]]]:
-    return [(topic_id, sorted(partitions)) for topic_id, partitions in owned.items()]

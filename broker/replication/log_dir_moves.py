@@ -42,7 +42,7 @@ from barnabas.storage.segment_list import LogSlice
 
 log = logging.getLogger(__name__)
 
-COPY_BYTES = 256 * 1024
+COPY_BYTES = 64 * 1024
 """Bytes copied in one step of the event loop."""
 THROTTLED_WAIT_MS = 100
 BACKOFF_MS = 1_000
@@ -178,8 +178,12 @@ class LogDirMoves:
                 continue
             try:
                 wait_ms = await self._step(move)
-            except KafkaError as error:
+            except (KafkaError, OSError) as error:
                 log.warning("the move of %s to %s is retried: %s", move.partition.name, path, error)
+                wait_ms = BACKOFF_MS
+            except Exception:
+                # A bug in one move must end neither the others nor the broker.
+                log.exception("the move of %s to %s failed and is retried", move.partition.name, path)
                 wait_ms = BACKOFF_MS
             if wait_ms is not None:
                 waits.append(wait_ms)
@@ -198,6 +202,8 @@ class LogDirMoves:
             return None
         if action is Action.SWAP:
             self._swap(move)
+            failures = await self._ports.world.run_blocking(partial(_sync_names, move.target, move.home))
+            self._ports.store.directories.note_failures(failures)
             await self._ports.store.checkpoint()
         elif action is Action.ASSIGN:
             assert move.target.directory_id is not None
@@ -340,3 +346,14 @@ class LogDirMoves:
             cause=cause,
             offset=move.future.log_end_offset,
         )
+
+
+def _sync_names(*directories: LogDirectory) -> list[DirectoryFailure]:
+    """Make the renames of a swap durable, before the log moves again. Returns the directories that failed."""
+    failures = []
+    for directory in directories:
+        try:
+            directory.disk.sync_directory(directory.path)
+        except OSError as error:
+            failures.append(DirectoryFailure(directory, error))
+    return failures

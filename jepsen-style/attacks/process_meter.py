@@ -13,7 +13,6 @@ _RESET_PEAK = "5"
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-
     cpu_seconds: float
     resident_mb: float
     peak_mb: float

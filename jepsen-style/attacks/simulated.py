@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from itertools import count, islice
 
-from simulation.seed import SeedReport, run_seed
-from simulation.swarm import HostilePlan
+from running.plan import Plan
+from running.seed import SeedReport, run_plan
+from running.swarm import draw_plan
 
-BUSY = HostilePlan(clients=3, pause_seconds=0.004)
-"""Number of requests that makes the cost of the cluster's other work small."""
 REQUESTS = "hostile: requests"
+AT_ONCE = 6
+"""Faults at a time, of which most are hostile clients."""
 
 
 def simulate(requests: int, first_seed: int, jobs: int) -> Iterator[SeedReport]:
@@ -26,5 +28,13 @@ def simulate(requests: int, first_seed: int, jobs: int) -> Iterator[SeedReport]:
                 yield report
 
 
+def busy_plan(seed: int) -> Plan:
+    """The plan of a seed with many hostile clients."""
+    plan = draw_plan(seed)
+    faults = (*plan.nemesis, *("hostile",) * len(plan.nemesis))
+    conditions = (*plan.condition, f"faults-at-once={AT_ONCE}", "hostile-pause=0.004")
+    return replace(plan, nemesis=faults, interval=2.0, condition=conditions)
+
+
 def _run(seed: int) -> SeedReport:
-    return run_seed(seed, hostile=True, changes={"hostile": BUSY})
+    return run_plan(busy_plan(seed))

@@ -177,9 +177,7 @@ def _find_vanished(logs: Logs, parts: Sequence[tuple[Attempt, Place, int, int, S
                 logs.findings.append(Finding("lost-write", str(place), evidence, sentence))
 
 
-def concluded(
-    history: History, findings: Sequence[Finding], figures: Mapping[str, Any], *, complete: bool
-) -> Verdict:
+def concluded(history: History, findings: Sequence[Finding], figures: Mapping[str, Any], *, complete: bool) -> Verdict:
     """`unknown` where nothing was found, and not everything was read. What the faults excuse is legal."""
     gathered = Gathered()
     for finding in budget_of(history).excused(findings):

@@ -41,10 +41,14 @@ class BarnabasLibrary:
 
     name = "barnabas"
 
-    def __init__(self, world_of: Callable[[str], World], now_ns: Callable[[], int]) -> None:
-        """`world_of` is asked once for each client, when the one before it on that host has ended."""
+    def __init__(
+        self, world_of: Callable[[str], World], now_ns: Callable[[], int], make: MakeClient | None = None
+    ) -> None:
+        """`world_of` is asked once for each client, when the one before it on that host has ended. `make` makes another
+        kind of client."""
         self._world_of = world_of
         self._now_ns = now_ns
+        self._make = make or BarnabasClient
 
     @asynccontextmanager
     async def open(self, settings: ClientSettings, host: str) -> AsyncIterator[BarnabasClient]:
@@ -56,12 +60,15 @@ class BarnabasLibrary:
             trio.open_nursery() as nursery,
         ):
             parts = Parts(world, network, nursery, settings)
-            client = BarnabasClient(settings, parts, (admin, changing, consumer), self._now_ns)
+            client = self._make(settings, parts, (admin, changing, consumer), self._now_ns)
             try:
                 yield client
             finally:
                 await client.close()
                 nursery.cancel_scope.cancel()
+
+
+MakeClient = Callable[[ClientSettings, "Parts", tuple[Admin, Admin, Consumer], Callable[[], int]], "BarnabasClient"]
 
 
 class Parts:

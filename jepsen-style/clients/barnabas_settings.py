@@ -8,8 +8,6 @@ from clients.client import ClientSettings
 
 NEVER_AGAIN_MS = 3_600_000
 """A backoff that is longer than any run: nothing is retried."""
-MAX_POLL_INTERVAL_MS = 15_000
-"""Time for which a rebalance waits for a member that is busy."""
 
 
 def _common(settings: ClientSettings) -> dict[str, Any]:
@@ -41,7 +39,7 @@ def producer(settings: ClientSettings) -> dict[str, Any]:
         "allow_auto_create_topics": False,
         "acks": settings.acks,
         "enable_idempotence": settings.idempotence,
-        "linger_ms": 0,
+        "linger_ms": settings.linger_ms,
         "delivery_timeout_ms": settings.delivery_timeout_ms,
         "max_block_ms": settings.max_block_ms,
     }
@@ -57,8 +55,8 @@ def consumer(settings: ClientSettings) -> dict[str, Any]:
         "isolation_level": settings.isolation,
         "auto_offset_reset": settings.auto_offset_reset,
         "default_api_timeout_ms": settings.max_block_ms,
-        "max_poll_interval_ms": MAX_POLL_INTERVAL_MS,
-        "fetch_max_wait_ms": 100,
+        "max_poll_interval_ms": settings.max_poll_interval_ms,
+        "fetch_max_wait_ms": settings.fetch_max_wait_ms,
     }
     if settings.group_id is not None:
         options["group_id"] = settings.group_id
@@ -69,4 +67,6 @@ def consumer(settings: ClientSettings) -> dict[str, Any]:
         if settings.group_protocol == "classic":
             options["session_timeout_ms"] = settings.session_timeout_ms
             options["heartbeat_interval_ms"] = settings.heartbeat_interval_ms
+            if settings.assignors:
+                options["partition_assignment_strategy"] = settings.assignors
     return options

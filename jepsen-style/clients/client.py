@@ -73,6 +73,12 @@ class ClientSettings:
     transaction_timeout_ms: int = 1_000
     session_timeout_ms: int = 6_000
     heartbeat_interval_ms: int = 300
+    max_poll_interval_ms: int = 15_000
+    """Time for which a rebalance waits for a member that is busy."""
+    fetch_max_wait_ms: int = 100
+    linger_ms: int = 0
+    assignors: Sequence[str] = ()
+    """Assignors of a classic group: `range`, `cooperative-sticky` and so on; empty: the library's default."""
 
 
 class WorkClient(Protocol):

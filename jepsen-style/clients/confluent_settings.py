@@ -31,7 +31,7 @@ def producer(settings: ClientSettings) -> dict[str, Any]:
     options: dict[str, Any] = {
         "acks": settings.acks,
         "enable.idempotence": settings.idempotence,
-        "linger.ms": 0,
+        "linger.ms": settings.linger_ms,
         "request.timeout.ms": settings.request_timeout_ms,
         "delivery.timeout.ms": settings.delivery_timeout_ms,
         "topic.metadata.refresh.interval.ms": 5_000,
@@ -53,7 +53,7 @@ def consumer(settings: ClientSettings) -> dict[str, Any]:
         "isolation.level": settings.isolation,
         "auto.offset.reset": settings.auto_offset_reset,
         "enable.partition.eof": True,
-        "fetch.wait.max.ms": 100,
+        "fetch.wait.max.ms": settings.fetch_max_wait_ms,
         "socket.timeout.ms": settings.request_timeout_ms,
         "topic.metadata.refresh.interval.ms": 5_000,
         "group.protocol": settings.group_protocol,
@@ -61,7 +61,9 @@ def consumer(settings: ClientSettings) -> dict[str, Any]:
     if settings.group_protocol == "classic":
         options["session.timeout.ms"] = settings.session_timeout_ms
         options["heartbeat.interval.ms"] = settings.heartbeat_interval_ms
-        options["max.poll.interval.ms"] = max(15_000, math.ceil(settings.session_timeout_ms))
+        options["max.poll.interval.ms"] = max(settings.max_poll_interval_ms, math.ceil(settings.session_timeout_ms))
+        if settings.assignors:
+            options["partition.assignment.strategy"] = ",".join(settings.assignors)
     if settings.group_instance_id is not None:
         options["group.instance.id"] = settings.group_instance_id
     return options

@@ -9,6 +9,12 @@ from clients import java_program
 from clients.client import ClientError, ClientSettings
 from clients.program_client import Program, ProgramLibrary
 
+ASSIGNORS = {
+    "range": "org.apache.kafka.clients.consumer.RangeAssignor",
+    "roundrobin": "org.apache.kafka.clients.consumer.RoundRobinAssignor",
+    "sticky": "org.apache.kafka.clients.consumer.StickyAssignor",
+    "cooperative-sticky": "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+}
 FATAL = frozenset(
     {
         "ProducerFencedException",
@@ -68,7 +74,7 @@ def _producer(settings: ClientSettings) -> dict[str, Any]:
     chosen: dict[str, Any] = {
         "acks": settings.acks,
         "enable.idempotence": str(settings.idempotence).lower(),
-        "linger.ms": 0,
+        "linger.ms": settings.linger_ms,
         "delivery.timeout.ms": settings.delivery_timeout_ms,
         "max.block.ms": settings.max_block_ms,
     }
@@ -83,8 +89,8 @@ def _consumer(settings: ClientSettings) -> dict[str, Any]:
         "isolation.level": settings.isolation,
         "auto.offset.reset": settings.auto_offset_reset,
         "default.api.timeout.ms": settings.max_block_ms,
-        "max.poll.interval.ms": 15_000,
-        "fetch.max.wait.ms": 100,
+        "max.poll.interval.ms": settings.max_poll_interval_ms,
+        "fetch.max.wait.ms": settings.fetch_max_wait_ms,
         "allow.auto.create.topics": "false",
         "enable.auto.commit": "false",
     }
@@ -97,4 +103,6 @@ def _consumer(settings: ClientSettings) -> dict[str, Any]:
         if settings.group_protocol == "classic":
             chosen["session.timeout.ms"] = settings.session_timeout_ms
             chosen["heartbeat.interval.ms"] = settings.heartbeat_interval_ms
+            if settings.assignors:
+                chosen["partition.assignment.strategy"] = ",".join(ASSIGNORS[each] for each in settings.assignors)
     return chosen

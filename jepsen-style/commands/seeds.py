@@ -10,9 +10,10 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from simulation import many_seeds
+from running import many_seeds
+from running.plan import STORE
+from running.seed import SeedReport
 from simulation.coverage import parse_pairs
-from simulation.seed import SeedReport
 
 COULD_NOT_RUN = 2
 
@@ -32,11 +33,12 @@ def command(  # noqa: PLR0913, PLR0917 - the options of a command
     require_coverage: Annotated[
         float, typer.Option(metavar="PERCENT", help="Fail if fewer pairs of a state and a fault were met.")
     ] = 0.0,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Print what the nodes log, seed by seed.")] = False,
+    store: Annotated[Path, typer.Option(help="Where the runs of seeds that fail are kept.")] = STORE,
 ) -> None:
     """Run simulated clusters under faults and check every promise while they run.
 
-    Prints each seed that fails with the command that replays it, and a summary of what happened in all of them. Exit
+    Each seed draws the plan of a `run`. Prints each seed that fails, with the directory of its run and the command
+    that does the same again, and a summary of what happened in all of them. Exit
     code 0: every promise was kept; 1: a promise was broken, something that must happen never did, or too few pairs of
     a state and a fault were met; 2: wrong arguments.
     """
@@ -57,18 +59,15 @@ def command(  # noqa: PLR0913, PLR0917 - the options of a command
             summary.must_meet = parse_pairs(must_meet.read_text(encoding="utf-8"), str(must_meet))
         except (OSError, ValueError) as error:
             _refuse(f"--must-meet: {error}")
-    _run(summary, many_seeds.run_seeds(chosen, jobs or os.cpu_count() or 1, verbose=verbose), verbose=verbose)
+    _run(summary, many_seeds.run_seeds(chosen, jobs or os.cpu_count() or 1, store))
     if coverage is not None:
         coverage.write_text(json.dumps(summary.coverage, indent=1) + "\n", encoding="utf-8")
     raise typer.Exit(0 if summary.passed else 1)
 
 
-def _run(summary: many_seeds.Summary, reports: Iterable[SeedReport], *, verbose: bool) -> None:
+def _run(summary: many_seeds.Summary, reports: Iterable[SeedReport]) -> None:
     for report in reports:
         summary.add(report)
-        if verbose:
-            print(report.plan, *report.log, sep="\n")
-            print(f"seed {report.seed}: digest {report.digest}")
         if not report.passed:
             print(many_seeds.describe_failure(report), flush=True)
     print(*summary.lines(), sep="\n")

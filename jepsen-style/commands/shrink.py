@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import tempfile
 import time
 from collections import Counter
@@ -59,7 +58,7 @@ def command(
 
 def plan_words(plan: Plan) -> list[str]:
     """The words after `python jepsen-style`, without the directory of the run."""
-    words = shlex.split(plan.replay())[2:]
+    words = list(plan.words())
     if "--store" in words:
         at = words.index("--store")
         del words[at : at + 2]

@@ -21,7 +21,6 @@ from running.jobs import (
     Tally,
     carry_out,
     coverage_of,
-    drawn_settings,
     past_runs,
     past_seeds,
     run_words,
@@ -29,6 +28,7 @@ from running.jobs import (
 )
 from running.plan import STORE
 from running.processes import ANOMALY, COULD_NOT_RUN, VALID
+from running.swarm import draw_plan
 
 SUITES = ("quick", "regression", "nightly")
 ROUNDS = 3
@@ -89,7 +89,8 @@ def quick(first: int) -> Iterator[Job]:
             faults = [fault for place, fault in enumerate(FAULTS) if place % ROUNDS == (count + turn) % ROUNDS]
             seed = first + turn * 100 + count
             words = run_words(workload, "sim", seed, faults, time=16, rate=30, concurrency=4, interval=3, quiet=3)
-            yield Job(f"{workload}-sim", words + (drawn_settings(seed) if turn else ()))
+            settings = draw_plan(seed).settings if turn else ()
+            yield Job(f"{workload}-sim", (*words, *(word for pair in settings for word in ("--settings", pair))))
 
 
 def regression(_first: int) -> Iterator[Job]:
@@ -106,7 +107,7 @@ def nightly(first: int) -> Iterator[Job]:
     yield from regression(first)
     fresh = f"{first}-{first + FRESH_SEEDS - 1}"
     yield Job("fresh-seeds", ("seeds", fresh, "--jobs", "1", "--must-meet", str(PAIRS)), keeps=False)
-    for count, job in enumerate(swarm(first, workloads())):
+    for count, job in enumerate(swarm(first + FRESH_SEEDS)):
         if count % LOCAL_EVERY == 0:
             workload = workloads()[count // LOCAL_EVERY % len(workloads())]
             words = run_words(workload, "local", first + count, LOCAL_FAULTS, time=120, interval=10)

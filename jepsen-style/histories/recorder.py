@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from histories.whole import write_whole
-from operations import OperationType
+from operations import Completion, Moment, OperationType
 
 if TYPE_CHECKING:
     from worlds.cluster import ReplicaView
@@ -59,25 +59,21 @@ class Recorder:
     ) -> None:
         self.close()
 
-    def write(  # noqa: PLR0913 - the fields of a line
+    def write(
         self,
+        at: Moment,
         process: int | str,
         type: OperationType,
         f: str,
-        value: Any = None,
-        *,
-        t_ns: int,
-        wall_ms: int,
-        client: str | None = None,
-        node: str | None = None,
-        error: tuple[str, str] | None = None,
-        note: Mapping[str, Any] | None = None,
+        content: Completion,
+        library: str | None = None,
     ) -> int:
-        """One `Operation`; gives its `i`."""
+        """One `Operation` with the value, node, error and note of `content`; gives its `i`."""
         i = self.operations
-        line: dict[str, Any] = {"i": i, "process": process, "type": type, "f": f, "value": value}
-        line["t_ns"], line["wall_ms"] = t_ns, wall_ms
-        for name, evidence in (("client", client), ("node", node), ("error", error), ("note", note)):
+        line: dict[str, Any] = {"i": i, "process": process, "type": type, "f": f, "value": content.value}
+        line["t_ns"], line["wall_ms"] = at
+        evidence_by_name = {"client": library, "node": content.node, "error": content.error, "note": content.note}
+        for name, evidence in evidence_by_name.items():
             if evidence:
                 line[name] = evidence
         self._append(self._history, HISTORY, line)

@@ -13,13 +13,14 @@ import trio
 from barnabas.client.settings import parse_address
 from barnabas.cluster.fault_points import FAULT_POINTS
 from barnabas.cluster.hostile.client import HostileClient
+from barnabas.cluster.proxy.rules import MessageRule
 from barnabas.protocol.api_keys import ApiKey
 from nemeses.choosing import between, happens, one_of, some_of
 from nemeses.messages import PROVOKED_SECONDS, draw
 from nemeses.nemesis import Fault, Story
 from nemeses.shapes import CLIENT, SHAPES, groups_of
 from nemeses.shapes import between as between_names
-from worlds.cluster import Damage, LinkFault, MessageRule
+from worlds.cluster import Damage, LinkFault
 
 DAMAGED_LOGS = "*-*/*.log"
 LOOK_SECONDS = 0.25
@@ -96,11 +97,11 @@ async def cut_off(fault: Fault) -> None:
     async with fault.acting("cut-off", targets=[victim], cut=[f"{a}>{b}" for a, b in pairs]):
         for source, target in pairs:
             await cluster.cut(source, target)
-    options = fault.nemesis.options
+    beside = fault.nemesis.while_cut_off
     async with trio.open_nursery() as nursery:
-        if options.while_cut_off is not None:
-            nursery.start_soon(options.while_cut_off, victim)
-        await trio.sleep(max(fault.seconds, CUT_OFF_SESSIONS * options.session_seconds))
+        if beside is not None:
+            nursery.start_soon(beside, victim)
+        await trio.sleep(max(fault.seconds, CUT_OFF_SESSIONS * fault.nemesis.options.session_seconds))
         nursery.cancel_scope.cancel()
     async with fault.acting("heal"):
         for source, target in pairs:
@@ -309,6 +310,12 @@ async def wait_until_struck(fault: Fault, name: str) -> None:
         await trio.sleep(between(fault.chance, 0.0, fault.seconds))
 
 
+HOSTILE_SECONDS = 8.0
+"""Minimum duration of a hostile client."""
+HOSTILE_PAUSES_SECONDS = (0.02, 0.05, 0.2)
+"""Mean time between two of its requests: one of these."""
+
+
 async def hostile(fault: Fault) -> None:
     """A hostile client for as long as the fault lasts. It is blamed for each node that ends meanwhile and that no fault
     holds."""
@@ -322,13 +329,19 @@ async def hostile(fault: Fault) -> None:
         for type_ in TYPES:
             fault.nemesis.report(type_, "hostile-report", value)
 
-    addresses = [parse_address(address) for address in cluster.bootstrap_servers.split(",")]
+    addresses = {"broker": [parse_address(address) for address in cluster.bootstrap_servers.split(",")]}
+    # Where controllers can be reached by clients at all.
+    addresses |= getattr(cluster, "controller_addresses", {})
     world = cluster.world(f"hostile-{fault.number}")
-    client = HostileClient(world, Random(fault.chance.randbytes(16)), {"broker": addresses}, report)
+    pause_seconds = fault.nemesis.options.hostile_pause_seconds or one_of(fault.chance, HOSTILE_PAUSES_SECONDS)
+    client = HostileClient(world, Random(fault.chance.randbytes(16)), addresses, report, pause_seconds)
     async with fault.acting("hostile"):
         pass
-    with trio.move_on_after(fault.seconds):
-        await client.run()
+    try:
+        with trio.move_on_after(max(fault.seconds, HOSTILE_SECONDS)):
+            await client.run()
+    finally:
+        fault.nemesis.counts.update({f"hostile: {what}": count for what, count in client.counts.items()})
     for name, state in (await cluster.states()).items():
         if state == "dead" and not fault.nemesis.is_held(name):
             report(f"{name} ended")

@@ -78,6 +78,8 @@ _ALL = (
 )
 
 KINDS = {kind.name: kind for kind in _ALL}
+OFF = " is off: "
+"""Between a kind and the reason why a run has to do without it."""
 FAULTS = tuple(KINDS)
 """The names of all kinds."""
 COVERED = tuple(name for kind in _ALL for name in kind.covered_as)

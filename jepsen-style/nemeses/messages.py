@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from barnabas.cluster.proxy.rules import Way
+from barnabas.cluster.proxy.rules import MessageRule, Way
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.runtime.world import Chance
 from nemeses.choosing import happens, one_of, shuffled
 from nemeses.shapes import CLIENT
-from worlds.cluster import ClusterUnderTest, MessageRule
+from worlds.cluster import ClusterUnderTest
 
 Action = Literal["hold", "drop", "delay", "reset"]
 Direction = Literal["request", "response"]

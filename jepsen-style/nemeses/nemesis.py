@@ -81,10 +81,10 @@ class NemesisOptions:
     """Messages for `message` to draw from; empty: whatever is sent."""
     points: Sequence[str] = ()
     """Fault points for `kill-at` and `pause-at`; empty: all."""
+    hostile_pause_seconds: float | None = None
+    """Mean time between two requests of a hostile client; None: each draws its own."""
     aims: bool = False
     """Some faults wait for nodes in rare states and strike those. For simulated clusters only."""
-    while_cut_off: Callable[[str], Awaitable[None]] | None = None
-    """Runs beside a `cut-off`, with the name of the broker, and is cancelled at its end."""
 
 
 class GaveUp(Exception):
@@ -271,6 +271,10 @@ class Nemesis:
         self.active: list[Fault] = []
         self.took_hold: Counter[str] = Counter()
         """Number of faults that acted, by kind."""
+        self.counts: Counter[str] = Counter()
+        """Counts of what faults did, by name."""
+        self.while_cut_off: Callable[[str], Awaitable[None]] | None = None
+        """Runs beside a `cut-off`, with the name of the broker, and is cancelled at its end."""
         self._stories = STORIES
         self._chance = chance
         self._bag: list[str] = []

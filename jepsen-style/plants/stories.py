@@ -16,6 +16,7 @@ import trio
 from barnabas import Admin, Consumer, ConsumerGroupMetadata, NewTopic, OffsetAndMetadata, Producer
 from barnabas.client.cluster import TopicPartition
 from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.proxy.rules import MessageRule
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import KafkaError
 from checkers.verdict import Finding
@@ -24,7 +25,7 @@ from plants.catalogue import find
 from plants.plant import planted
 from scenarios.catalogue import SCENARIOS
 from scenarios.stage import Violation
-from worlds.cluster import ClusterUnderTest, MessageRule
+from worlds.cluster import ClusterUnderTest
 from worlds.world_options import WorldOptions, run_in
 
 TOPIC = "story"

@@ -23,21 +23,24 @@ from barnabas.runtime.world import Chance
 from barnabas.settings.errors import SettingsError
 from barnabas.testing.cluster import QUICK_GROUPS
 from checkers.verdict import Verdict
-from clients.client import ClientSettings
 from clients.library_missing import LibraryMissing
 from histories.history import History
 from histories.recorder import HistoryError, Recorder
+from nemeses.kinds import OFF
 from nemeses.messages import wish_of
 from nemeses.nemesis import Nemesis, NemesisOptions
-from operations import NEMESIS
+from operations import NEMESIS, Completion, Moment
 from running import settling_time
-from running.jobs import OFF
 from running.judging import judge, write
 from running.libraries import check_libraries, open_libraries
 from running.plan import Plan, ranges_of
 from running.runner import Ended, Run, RunOptions
 from simulation.cluster import SimCluster
+from simulation.probing import Probes
+from simulation.witness import Tally, Testimony, WitnessLibrary
 from workloads.catalogue import make_workload
+from workloads.lives import MIXED
+from workloads.workload import Workload
 from worlds.bootstrap import BootstrapCluster
 from worlds.cluster import ClusterUnderTest
 from worlds.world_options import WorldOptions, run_in
@@ -71,9 +74,9 @@ class Outcome:
     """One line: the verdict, or why there is none."""
 
 
-def carry_out(plan: Plan, log: Log, *, directory: Path | None = None) -> Outcome:
+def carry_out(plan: Plan, log: Log, *, directory: Path | None = None, page: bool = True) -> Outcome:
     """Carries out a plan. `log` is called with each line about what is going on; `directory` is a new one in the store
-    unless given."""
+    unless given. Without `page` a valid run has no page."""
     directory = directory or new_directory(plan)
     try:
         versions = check_libraries(plan.clients)
@@ -85,7 +88,7 @@ def carry_out(plan: Plan, log: Log, *, directory: Path | None = None) -> Outcome
         return Outcome(directory, None, COULD_NOT_RUN, failure or "nothing was recorded")
     if failure is not None:
         log(f"the run ended early: {failure}")
-    outcome = judged(directory, failure, log)
+    outcome = judged(directory, failure, log, page=page)
     if outcome.exit_code == VALID and not plan.keep:
         # The log lines of the nodes are in logs; their data are needed only where something is wrong.
         shutil.rmtree(directory / "nodes", ignore_errors=True)
@@ -132,10 +135,10 @@ async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, log: L
     recorder.amend(cannot=off)
     for kind, why in off.items():
         log(f"{kind}{OFF}{why}")
-    settings = await _settings_of(cluster, plan)
+    settings, client = await _settings_of(cluster, plan), plan.client_settings()
     workload_options = replace(
         plan.workload_options(_prefix(recorder.directory, plan)),
-        session_seconds=settling_time.session_seconds(plan.group_protocol, settings),
+        session_seconds=settling_time.session_seconds(plan.group_protocol, settings, client),
     )
     recorder.amend(settings=settings, options=asdict(workload_options))
     workload = make_workload(plan.workload, workload_options)
@@ -143,14 +146,15 @@ async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, log: L
         time_seconds=plan.time,
         rate=plan.rate,
         concurrency=plan.concurrency,
-        quiet_seconds=settling_time.quiet_seconds(plan.quiet, settings),
+        quiet_seconds=settling_time.quiet_seconds(plan.quiet, settings, client),
         final_seconds=plan.final,
         resting=[int(number) for number in plan.without_processes],
         left_out=ranges_of(plan.without_operations),
-        settings=ClientSettings("", "jepsen"),
+        settings=client,
     )
-    nemesis = None
-    if plan.nemesis:
+    nemesis: Nemesis | None = None
+    if plan.nemesis or plan.condition:
+        conditions = plan.conditions()
         more = NemesisOptions(
             beyond_budget=plan.beyond_budget,
             budget=cluster.budget if isinstance(cluster, SimCluster) else None,
@@ -158,18 +162,48 @@ async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, log: L
             session_seconds=int((NODE_SETTINGS | plan.node_settings())["broker.session.timeout.ms"]) / 1000,
             wishes=[wish_of(text) for text in plan.message],
             only=[int(number) for number in plan.only_faults],
+            at_once=conditions.faults_at_once,
+            mean_seconds=conditions.fault_seconds,
+            aims=conditions.aims,
+            hostile_pause_seconds=conditions.hostile_pause,
         )
         nemesis = Nemesis(cluster, plan.nemesis, _chance(plan.seed, "nemesis"), plan.interval, options=more)
+    if isinstance(cluster, SimCluster):
+        return await _run_watched(plan, cluster, recorder, (options, workload, nemesis))
     libraries = open_libraries(plan.clients, cluster)
     run = Run(options, workload, libraries, chance_of=lambda name: _chance(plan.seed, name), nemesis=nemesis)
-    if isinstance(cluster, SimCluster):
-        cluster.on_broken = lambda promise: _note_broken(cluster, recorder, promise)
-        # Signals come from outside of the simulation: they end it where it is.
-        return await run.run(cluster, recorder)
     async with trio.open_nursery() as nursery:
         await nursery.start(_listen, run, log)
         ended = await run.run(cluster, recorder)
         nursery.cancel_scope.cancel()
+    return ended
+
+
+async def _run_watched(
+    plan: Plan, cluster: SimCluster, recorder: Recorder, parts: tuple[RunOptions, Workload, Nemesis | None]
+) -> Ended:
+    """In a simulation clients are witnesses, and probes run beside the nemesis. Signals come from outside of the
+    simulation: they end it where it is."""
+    options, workload, nemesis = parts
+    conditions, tally = plan.conditions(), Tally()
+    testimony = Testimony(cluster, tally, conditions.first_sequence, is_mixed=plan.group_protocol == MIXED)
+    probes = None
+    if nemesis is not None:
+        hosts = [f"client-{thread}" for thread in range(plan.concurrency)]
+        groups = [id_ for kind, id_ in nemesis.options.coordinated if kind == "group"]
+        probes = Probes(cluster, nemesis, conditions, hosts, groups, tally)
+    libraries = [WitnessLibrary(testimony)]
+    run = Run(options, workload, libraries, chance_of=lambda name: _chance(plan.seed, name), nemesis=probes)
+
+    def on_broken(promise: str) -> None:
+        _note_broken(cluster, recorder, promise)
+        if conditions.until_broken:
+            run.end(promise)
+
+    cluster.on_broken = on_broken
+    ended = await run.run(cluster, recorder)
+    if ended.failure is None and probes is not None:
+        await probes.check_rest()
     return ended
 
 
@@ -185,8 +219,8 @@ def _note_broken(cluster: SimCluster, recorder: Recorder, promise: str) -> None:
     """A promise was found broken inside of the simulation, whatever clients see of it."""
     # A history that can no longer be written ends the run at its next line; here the error would hit a node.
     with suppress(HistoryError):
-        t_ns, wall_ms = cluster.now_ns(), cluster.wall_ms()
-        recorder.write(NEMESIS, "info", "broken-promise", {"told": promise}, t_ns=t_ns, wall_ms=wall_ms)
+        at = Moment(cluster.now_ns(), cluster.wall_ms())
+        recorder.write(at, NEMESIS, "info", "broken-promise", Completion("info", {"told": promise}))
 
 
 async def _listen(run: Run, log: Log, *, task_status: trio.TaskStatus[None]) -> None:
@@ -200,15 +234,17 @@ async def _listen(run: Run, log: Log, *, task_status: trio.TaskStatus[None]) -> 
                 log("interrupted: the cluster is mended and everything read once more; again ends it at once")
 
 
-def judged(directory: Path, failure: str | None, log: Log) -> Outcome:
-    """Judges the directory of a run; `failure` is the reason why the run ended early. Writes the report again."""
+def judged(directory: Path, failure: str | None, log: Log, *, page: bool = True) -> Outcome:
+    """Judges the directory of a run; `failure` is the reason why the run ended early. Writes the report again, or
+    without `page` only if the run is not valid."""
     try:
         # Loaded once for all: a long one takes a while.
         history = History.load(directory)
         verdict = judge(directory, history)
     except HistoryError as error:
         return Outcome(directory, None, COULD_NOT_RUN, str(error))
-    _keep(directory, history, verdict, log)
+    if page or failure is not None or verdict.valid != "true":
+        _keep(directory, history, verdict, log)
     bad = [finding for finding in verdict.findings if not finding.legal]
     if verdict.valid == "false":
         names = ", ".join(dict.fromkeys(finding.anomaly for finding in bad))
@@ -290,6 +326,7 @@ def _world_options(plan: Plan, directory: Path) -> WorldOptions:
         plan.bootstrap,
         plan.nemesis,
         plan.without_nodes,
+        plan.conditions(),
     )
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
-from nemeses.kinds import FAULTS
+from nemeses.kinds import FAULTS, OFF
 from running.children import CHILDREN
+from running.many_seeds import read_seeds
 from running.privileges import why_off
 from running.processes import ANOMALY, COULD_NOT_RUN, VALID, Done, do
-from simulation.many_seeds import read_seeds
+from running.swarm import draw_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN_SEEDS = ROOT / "jepsen-style" / "seeds.txt"
@@ -23,26 +24,7 @@ SWARM_SEEDS = ROOT / "tests" / "simulation" / "seeds.txt"
 PAIRS = ROOT / "tests" / "simulation" / "pairs.txt"
 """The pairs of a state and a fault that many seeds must meet."""
 CUT_SHORT = "cut short"
-OFF = " is off: "
-"""Between a fault and the reason why a run has to do without it."""
 LOCAL_FAULTS = ("kill", "pause", "partition", "cut-off")
-SETTINGS: dict[str, tuple[int, ...]] = {
-    "broker.session.timeout.ms": (1_500, 6_000),
-    "controller.quorum.election.timeout.ms": (500,),
-    "controller.quorum.fetch.timeout.ms": (1_000,),
-    "leader.imbalance.check.interval.seconds": (5,),
-    "log.cleaner.backoff.ms": (1_000,),
-    "log.cleaner.delete.retention.ms": (1_000,),
-    "log.roll.ms": (1_000, 5_000),
-    "metadata.log.max.record.bytes.between.snapshots": (3_000, 10_000),
-    "metadata.max.idle.interval.ms": (3_000,),
-    "offsets.topic.num.partitions": (1,),
-    "replica.fetch.max.bytes": (500, 4_000),
-    "replica.high.watermark.checkpoint.interval.ms": (500, 2_000),
-    "replica.lag.time.max.ms": (1_500, 4_000),
-    "transaction.state.log.num.partitions": (1,),
-}
-"""Settings of nodes, of which a run has some, so that events that are rare with Kafka's defaults meet faults, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,37 +155,11 @@ def _lines(path: Path) -> Iterator[str]:
                 yield line
 
 
-def swarm(first_seed: int, workloads: Sequence[str]) -> Iterator[Job]:
-    """Runs without end. Each draws a workload, some of the faults, and more or less of everything."""
-    seed = first_seed
-    while True:
-        chance = random.Random(f"{seed}/swarm")
-        faults = [fault for fault in FAULTS if chance.random() < 0.4] or ["kill"]
-        workload = chance.choice(list(workloads))
-        words = run_words(
-            workload,
-            "sim",
-            seed,
-            faults,
-            time=chance.choice((20, 40, 60)),
-            rate=chance.choice((10, 30, 60)),
-            concurrency=chance.choice((4, 6, 8)),
-            interval=chance.choice((2, 5, 10)),
-            quiet=5,
-        )
-        if chance.random() < 0.3:
-            words += ("--group-protocol", "consumer")
-        yield Job(f"{workload}-{seed}", words + drawn_settings(seed))
-        seed += 1
-
-
-def drawn_settings(seed: int) -> tuple[str, ...]:
-    """Words for some settings of the nodes, by the seed."""
-    chance = random.Random(f"{seed}/settings")
-    drawn = [f"{key}={chance.choice(values)}" for key, values in SETTINGS.items() if chance.random() < 0.4]
-    if any(pair.startswith("log.cleaner") for pair in drawn):
-        drawn.append("log.cleaner.min.cleanable.ratio=0.01")
-    return tuple(word for pair in drawn for word in ("--settings", pair))
+def swarm(first_seed: int) -> Iterator[Job]:
+    """Runs without end, as `seeds` draws them, each in a directory of its own."""
+    for seed in count(first_seed):
+        plan = draw_plan(seed)
+        yield Job(f"{plan.workload}-{seed}", plan.words())
 
 
 def coverage_of(tables: Iterable[Path]) -> tuple[str, list[str]]:

@@ -8,15 +8,18 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from barnabas.settings.definitions import closest_key, find_broker_key, is_plugin_key
 from barnabas.settings.errors import SettingsError
+from clients.client import ClientSettings
 from nemeses.kinds import FAULTS
 from nemeses.messages import wish_of
+from simulation.conditions import Conditions, parse_conditions
 from workloads.catalogue import make_workload
+from workloads.lives import MIXED
 from workloads.workload import WorkloadOptions
 from worlds.world_options import NEVER, WORLDS
 
@@ -31,6 +34,9 @@ REPLICATED = (
     "transaction.state.log.replication.factor",
 )
 """Settings that cannot be more than there are brokers."""
+PAIRS = ("--settings", "--option", "--topic-config", "--client-config", "--condition", "--budget")
+"""Options that come once for each `key=value`."""
+ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
 STORE = Path("store")
 
 
@@ -86,6 +92,12 @@ class Plan:
     final: float = _option("--final", 200.0)
     option: tuple[str, ...] = _option("--option", ())
     """`key=value`, of the workload."""
+    topic_config: tuple[str, ...] = _option("--topic-config", ())
+    """`key=value`, of the topics of the workload."""
+    client_config: tuple[str, ...] = _option("--client-config", ())
+    """`key=value`, of all clients: fields of `ClientSettings`."""
+    condition: tuple[str, ...] = _option("--condition", ())
+    """`key=value`: what only a simulation can vary; see `simulation.conditions`."""
     budget: tuple[str, ...] = _option("--budget", ())
     """`kind=seconds`: how long clients may wait for the next acknowledged write at a fault of that kind."""
     keep: bool = _option("--keep", False)
@@ -112,7 +124,8 @@ class Plan:
         for client in self.clients:
             _one_of("--client", client, CLIENTS)
         _one_of("--isolation", self.isolation, ("read_committed", "read_uncommitted"))
-        _one_of("--group-protocol", self.group_protocol, ("classic", "consumer"))
+        _one_of("--group-protocol", self.group_protocol, ("classic", "consumer", MIXED))
+        self.client_settings()
         for name, value in (("--time", self.time), ("--rate", self.rate), ("--interval", self.interval)):
             if not 0 < value < math.inf:
                 raise WrongPlan(f"{name} {value:g}: it must be more than 0")
@@ -162,6 +175,11 @@ class Plan:
             if not number.isdecimal() or int(number) >= self.concurrency:
                 raise WrongPlan(f"--without-processes {number}: they are 0 to {self.concurrency - 1}")
         ranges_of(self.without_operations)
+        if self.condition and self.cluster != "sim":
+            raise WrongPlan(f"--condition: only --cluster sim can be varied so; this is {self.cluster}")
+        size = self.conditions().size
+        if self.without_nodes and size is not None:
+            raise WrongPlan("--without-nodes: a cluster with --condition size has the nodes that it says")
         if self.without_nodes and self.cluster != "sim":
             raise WrongPlan(f"--without-nodes: only --cluster sim can have less nodes than {self.cluster} has")
         for name in self.without_nodes:
@@ -171,7 +189,7 @@ class Plan:
 
     @property
     def brokers_left(self) -> int:
-        return sum("broker" in name for name in NODES if name not in self.without_nodes)
+        return self.conditions().brokers - sum("broker" in name for name in self.without_nodes)
 
     def _check_plant(self) -> None:
         if self.plant is not None:
@@ -203,8 +221,31 @@ class Plan:
             idempotence=not self.no_idempotence,
             group_protocol=self.group_protocol,
             crash_every_seconds=self.crash_every,
+            topic_configs=_pairs("--topic-config", self.topic_config),
             more=more,
         )
+
+    def client_settings(self) -> ClientSettings:
+        """Settings of every client, but for its servers."""
+        changes: dict[str, Any] = {}
+        known = {name: value for name, value in asdict(ClientSettings("", "")).items() if name.endswith("_ms")}
+        for name, text in _pairs("--client-config", self.client_config).items():
+            if name == "assignors" and {*text.split("/")} <= {*ASSIGNORS}:
+                changes[name] = tuple(text.split("/"))
+            elif name in known and text.isdecimal():
+                changes[name] = int(text)
+            else:
+                raise WrongPlan(
+                    f"--client-config {name}={text}: must be assignors=A/B of {', '.join(ASSIGNORS)}, or milliseconds "
+                    f"of {', '.join(known)}"
+                )
+        return ClientSettings("", "jepsen", **changes)
+
+    def conditions(self) -> Conditions:
+        try:
+            return parse_conditions(_pairs("--condition", self.condition))
+        except ValueError as error:
+            raise WrongPlan(f"--condition {error}") from error
 
     def budgets(self) -> dict[str, float]:
         """By kind of fault; `any` for all, `recovery` for the time after a fault's end."""
@@ -239,7 +280,11 @@ class Plan:
 
     def replay(self) -> str:
         """The command that does the same again."""
-        words = ["python", "jepsen-style", "run", self.workload]
+        return shlex.join(["python", "jepsen-style", *self.words()])
+
+    def words(self) -> tuple[str, ...]:
+        """The words of that command after `python jepsen-style`."""
+        words = ["run", self.workload]
         for each in fields(self):
             name, value = each.metadata.get("option"), getattr(self, each.name)
             if name is None or (value == each.default and name not in ("--seed", "--cluster")):
@@ -248,13 +293,13 @@ class Plan:
                 continue
             if value is True:
                 words.append(name)
-            elif name in ("--settings", "--option", "--budget"):
+            elif name in PAIRS:
                 words += [word for pair in value for word in (name, pair)]
             elif isinstance(value, tuple):
                 words += [name, ",".join(value)]
             else:
                 words += [name, f"{value:g}" if isinstance(value, float) else str(value)]
-        return shlex.join(words)
+        return tuple(words)
 
 
 def ranges_of(texts: Sequence[str]) -> list[range]:

@@ -22,7 +22,7 @@ from barnabas.cluster.errors import ClusterError
 from barnabas.runtime.world import Chance
 from clients.client import ClientError, ClientLibrary, ClientSettings, WorkClient
 from histories.recorder import HistoryError, Recorder
-from operations import NEMESIS, Completion, Invocation, OperationType
+from operations import NEMESIS, Completion, Invocation, Moment, OperationType
 from running.pace import Pace
 from workloads.workload import Workload
 from worlds.cluster import ClusterUnderTest
@@ -153,11 +153,15 @@ class Run:
                     nursery.cancel_scope.cancel()
         return self.ended
 
+    def end(self, reason: str) -> None:
+        """Ends the run where it is."""
+        if self.ended.failure is None:
+            self.ended.failure = reason
+        self._everything.cancel()
+
     def _fail(self, error: Exception) -> None:
         """Nothing more can be done, or recorded."""
-        if self.ended.failure is None:
-            self.ended.failure = str(error)
-        self._everything.cancel()
+        self.end(str(error))
 
     # ---- phases
 
@@ -300,18 +304,8 @@ class Run:
         self, process: int | str, type_: OperationType, completion: Completion, f: str, library: str | None
     ) -> int:
         try:
-            return self._recorder.write(
-                process,
-                type_,
-                f,
-                completion.value,
-                t_ns=self._cluster.now_ns(),
-                wall_ms=self._cluster.wall_ms(),
-                client=library,
-                node=completion.node,
-                error=completion.error,
-                note=completion.note,
-            )
+            at = Moment(self._cluster.now_ns(), self._cluster.wall_ms())
+            return self._recorder.write(at, process, type_, f, completion, library)
         except HistoryError as error:
             self._fail(error)
             return -1

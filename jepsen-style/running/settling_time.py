@@ -21,17 +21,16 @@ MARKERS_SECONDS = 1.0
 """From the decision to abort until every partition has its marker."""
 
 
-def quiet_seconds(asked: float, settings: Mapping[str, str]) -> float:
+def quiet_seconds(asked: float, settings: Mapping[str, str], client: ClientSettings) -> float:
     """Before the last readings: what was asked for, or as long as transactions that are left open may stay."""
-    timeout_ms = ClientSettings("", "").transaction_timeout_ms
-    return max(asked, (timeout_ms + _of(ABORTS_EVERY_MS, settings)) / 1000 + MARKERS_SECONDS)
+    return max(asked, (client.transaction_timeout_ms + _of(ABORTS_EVERY_MS, settings)) / 1000 + MARKERS_SECONDS)
 
 
-def session_seconds(group_protocol: str, settings: Mapping[str, str]) -> float:
+def session_seconds(group_protocol: str, settings: Mapping[str, str], client: ClientSettings) -> float:
     """Maximum time for which a group waits for a member that is gone. With KIP-848 the others learn of it by the
     answers to their heartbeats: one with the partitions that they give up and the next with those that they get."""
-    classic_ms = ClientSettings("", "").session_timeout_ms
-    if group_protocol != "consumer":
+    classic_ms = client.session_timeout_ms
+    if group_protocol == "classic":
         return classic_ms / 1000
     return max(classic_ms, _of(SESSION_MS, settings) + 2 * _of(HEARTBEAT_MS, settings)) / 1000
 

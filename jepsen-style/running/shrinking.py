@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from running.plan import NODES, Plan, WrongPlan, ranges_of
+from running.plan import NODES, PAIRS, Plan, WrongPlan, ranges_of
 
 NO_CRASHES_SECONDS = 1e6
 LEAST_SECONDS = 2.0
@@ -72,7 +72,7 @@ def plan_of(command: str) -> Plan:
         default: Any = by_option[word].default
         if isinstance(default, bool):
             given[name] = True
-        elif word in ("--settings", "--option"):
+        elif word in PAIRS:
             given[name] = (*given.get(name, ()), next(left, ""))
         elif isinstance(default, tuple):
             given[name] = tuple(next(left, "").split(","))

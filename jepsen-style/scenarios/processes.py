@@ -17,6 +17,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.consumer.settings import ConsumerOptions
 from barnabas.client.producer import Acked
 from barnabas.client.producer.settings import ProducerOptions
+from barnabas.cluster.proxy.rules import MessageRule
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.end_txn import EndTxnRequest
@@ -24,7 +25,7 @@ from barnabas.runtime.channel import ChannelError
 from barnabas.runtime.world import ConnectionLost
 from operations import Place
 from scenarios.stage import NotBroughtAbout, batch_of, came_about, holds, produce_request
-from worlds.cluster import ClusterUnderTest, MessageRule
+from worlds.cluster import ClusterUnderTest
 
 TOPIC = "t"
 PLACE = Place(TOPIC, 0)

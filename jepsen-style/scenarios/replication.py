@@ -35,9 +35,7 @@ PLACE = TopicPartition(TOPIC, 0)
 Answers = list[PartitionProduceResponse]
 
 
-async def _attempt(
-    stage: Stage, answers: Answers, node: str, batch: bytes, acks: int, host: str = "zombie"
-) -> None:
+async def _attempt(stage: Stage, answers: Answers, node: str, batch: bytes, acks: int, host: str = "zombie") -> None:
     """A produce whose answer, if there is one, is put to the others. Answers come in order for each host."""
     request = produce_request(TOPIC, batch, acks=acks, timeout_ms=20_000)
     try:

@@ -118,8 +118,9 @@ class Chances:
         if asked is None or asked.since != since or asked.acked != acked or now - since < SETTLED_SECONDS:
             self._asked[key] = _Asked(since, acked, sent)
             return
-        if sent > asked.sent:
-            asked.at = min(asked.at, now)
+        # Those of clients that crashed are no longer counted.
+        asked.sent = min(asked.sent, sent)
+        asked.at = min(asked.at, now) if sent > asked.sent else NEVER
         self.findings.check(
             now - asked.at <= ANSWER_SECONDS,
             lambda: (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -20,8 +20,7 @@ from barnabas.broker.replication.replica import Leading
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.fault_points import DISK_POINTS
 from barnabas.cluster.layout import LOCAL_SHAPE
-from barnabas.cluster.proxy.rules import MessageRule as ProxyRule
-from barnabas.cluster.proxy.rules import Way
+from barnabas.cluster.proxy.rules import MessageRule, Way
 from barnabas.cluster.simulated import DATA, SimulatedCluster, SimulatedNode
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
@@ -30,21 +29,24 @@ from barnabas.runtime.simulated import Universe, make_world
 from barnabas.runtime.simulated.clocks import SimulatedClock
 from barnabas.runtime.simulated.store import DEFAULT_CAPACITY_BYTES, DiskFault
 from barnabas.runtime.simulated.universe import WALL_START_MS
+from barnabas.runtime.simulated.work import WorkCounter
 from barnabas.runtime.world import World
 from barnabas.storage.names import METADATA_TOPIC
 from loss_budget import Membership, NodeState
 from nemeses.kinds import COVERED
 from operations import Place
+from simulation.conditions import USUAL, Conditions
 from simulation.coverage import Coverage
 from simulation.damage import damage_store
 from simulation.exact_budget import ExactBudget
 from simulation.failures import describe, is_of_disk, place_of
 from simulation.findings import Findings
+from simulation.invariants.work import Work
 from simulation.links import SimLinks
 from simulation.messages import MessageFaults
 from simulation.unprotected_bytes import leader_epochs
 from simulation.watch import NodeLog, Watch
-from worlds.cluster import Damage, LinkFault, MessageRule, ReplicaView, current_fault
+from worlds.cluster import Damage, LinkFault, ReplicaView, current_fault
 
 T = TypeVar("T")
 
@@ -84,16 +86,7 @@ class SimSettings:
     settings: Mapping[str, str] = field(default_factory=dict)
     """Settings of every node, by Kafka's names."""
     shape: Path = LOCAL_SHAPE
-    size: tuple[int, int] | None = None
-    """Number of brokers and controllers; None: as in the shape."""
-    features: Mapping[str, int] = field(default_factory=dict)
-    """Levels other than the production ones."""
-    latency_ms: tuple[float, float] | None = None
-    """Least latency of links, and mean of what comes on top; None: drawn by the seed."""
-    blocking_ms: tuple[float, float] | None = None
-    """The same for disk operations."""
-    tuned: Mapping[str, int] = field(default_factory=dict)
-    """Inner constants of nodes: see `World.tuned`."""
+    conditions: Conditions = USUAL
     with_messages: bool = True
     """Single messages can be held and dropped. It costs time in every connection."""
 
@@ -106,12 +99,15 @@ class SimCluster:
     """Fault points of the disks, for `kill-at` and `pause-at`; by role."""
 
     def __init__(self, universe: Universe, nursery: trio.Nursery, settings: SimSettings) -> None:
+        conditions = settings.conditions
         self.universe = universe
         self.findings = Findings(lambda: universe.time.now)
         self.coverage = Coverage(universe, COVERED)
         self.cluster = SimulatedCluster(
-            universe, nursery, settings.settings, settings.shape, settings.features, settings.size
+            universe, nursery, settings.settings, settings.shape, conditions.features, conditions.size
         )
+        self.settings = settings.settings
+        """Settings of every node, by Kafka's names."""
         self.watch = Watch(universe, self.findings, self.cluster, self.coverage)
         self.budget = ExactBudget(self.cluster, self.watch)
         self.links = SimLinks(universe, list(self.cluster.nodes))
@@ -119,6 +115,8 @@ class SimCluster:
         self.began = 0.0
         self.on_broken: Callable[[str], None] | None = None
         """Called with each broken promise, in one line, when it is found."""
+        self.trace: list[str] = []
+        """The last events before the first promise was broken."""
         self._reported = 0
         self._worlds: dict[str, World] = {}
         self._onlooker: World
@@ -129,18 +127,22 @@ class SimCluster:
         self._armed: dict[str, _Armed] = {}
         self._struck: dict[str, bool] = {}
         self._clock_chance = universe.stream("clocks")
-        self._set_speed(settings)
-        if settings.tuned:
-            self.cluster.dress = lambda _name, world: replace(world, tuned=settings.tuned.get)
+        self._set_speed(conditions)
+        self.watch.partitions.first_sequence = conditions.first_sequence
+        if conditions.tuned:
+            self.cluster.dress = lambda _name, world: replace(world, tuned=conditions.tuned.get)
+        if conditions.count_work:
+            universe.count_work = WorkCounter(Work(self.findings).took)
+            self.findings.count("runs whose steps are counted")
         self.cluster.on_failure = self._node_failed
         self.findings.on_broken = self._report_broken
         universe.on_strike = self._strike
 
-    def _set_speed(self, settings: SimSettings) -> None:
+    def _set_speed(self, conditions: Conditions) -> None:
         chance = self.universe.stream("world")
         latency_ms, blocking_ms = chance.choice(LATENCIES_MS), chance.choice(BLOCKING_MS)
-        self.universe.wires.latency_ms = settings.latency_ms or latency_ms
-        self.blocking_ms = settings.blocking_ms or blocking_ms
+        self.universe.wires.latency_ms = conditions.latency_ms or latency_ms
+        self.blocking_ms = conditions.disk_ms or blocking_ms
         """(least, mean on top) of a disk that is not slow."""
         for name in self.cluster.nodes:
             self.universe.host(name).blocking_ms = self.blocking_ms
@@ -160,6 +162,10 @@ class SimCluster:
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(f"{host}:{port}" for host, port in self.cluster.bootstrap)
+
+    @property
+    def controller_addresses(self) -> Mapping[str, list[tuple[str, int]]]:
+        return {"controller": [(node.node.name, node.node.port) for node in self.cluster.controllers]}
 
     def world(self, host: str) -> World:
         world = self._worlds.get(host)
@@ -279,7 +285,7 @@ class SimCluster:
 
     async def add_rule(self, rule: MessageRule) -> int:
         self._strike_link("message", *dict.fromkeys(end for end in (rule.source, rule.target) if end is not None))
-        return self._messages().add(ProxyRule(**asdict(rule)))
+        return self._messages().add(rule)
 
     async def clear_rule(self, number: int) -> int:
         return self._messages().clear(number)
@@ -533,6 +539,7 @@ class SimCluster:
     def _report_broken(self) -> None:
         if self.on_broken is not None and len(self.findings.broken) > self._reported:
             self._reported = len(self.findings.broken)
+            self.trace = self.trace or list(self.universe.trace_tail)
             self.on_broken(self.findings.broken[-1])
 
 

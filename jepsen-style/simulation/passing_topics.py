@@ -13,14 +13,11 @@ from dataclasses import dataclass, field
 import trio
 
 from barnabas.client.admin import Admin, ConfigResource, NewTopic, ResourceType
-from barnabas.client.cluster import Cluster
 from barnabas.client.producer import Producer
-from barnabas.cluster.simulated import SimulatedCluster
 from barnabas.protocol.errors import KafkaError
 from barnabas.runtime.simulated.chance import Stream
-from barnabas.runtime.world import World
-from simulation.clients import as_client, producer_options
-from simulation.findings import Findings
+from simulation.at_rest import CONVERGENCE_SECONDS, administrator, producer_options
+from simulation.cluster import SimCluster
 
 HOST = "administrator"
 MOST_TOPICS = 3
@@ -40,51 +37,47 @@ SETTINGS: tuple[dict[str, str | None], ...] = (
 class PassingTopics:
     """The administrator of one run."""
 
-    cluster: SimulatedCluster
-    findings: Findings
+    cluster: SimCluster
     pause_seconds: float
     """Mean time between two acts."""
-    stop: trio.Event = field(default_factory=trio.Event)
-    """Set: all topics that passed are deleted, and the administrator ends."""
-    done: bool = False
-    """All passing topics are deleted."""
     _topics: dict[str, int] = field(default_factory=dict)
     """Those that may be there, with how many partitions they have."""
     _made: int = 0
 
     async def run(self) -> None:
-        await as_client(self.cluster, HOST, self._administer)
-
-    async def _administer(self, world: World, cluster: Cluster) -> None:
+        """Administers until it is cancelled."""
         chance = self.cluster.universe.stream("passing topics")
-        admin = Admin.over(cluster)
-        options = producer_options(self.cluster)
-        options["delivery_timeout_ms"] = 6_000
-        async with Producer(world=world, **options) as producer:
+        options = producer_options(self.cluster, delivery_timeout_ms=6_000)
+        async with (
+            administrator(self.cluster, HOST) as admin,
+            Producer(world=self.cluster.world(HOST), **options) as producer,
+        ):
             acts: tuple[Callable[[Admin, Producer, Stream], Awaitable[None]], ...] = (
                 self._make, self._write, self._write, self._write, self._change, self._delete,
             )  # fmt: skip
-            while not self.stop.is_set():
-                with trio.move_on_after(chance.expovariate(1.0 / self.pause_seconds)):
-                    await self.stop.wait()
+            while True:
+                await trio.sleep(chance.expovariate(1.0 / self.pause_seconds))
                 act = chance.choice(acts) if self._topics else self._make
                 await self._try(act.__name__.strip("_"), act(admin, producer, chance))
-        while self._topics:
-            await self._try("delete", self._delete(admin, None, chance))
-        self.done = True
 
-    def not_done(self) -> str:
-        """Reason why the administrator is not done after `stop`; empty if it is."""
-        return "" if self.done else f"{', '.join(self._topics) or 'none'} of the passing topics may be left"
+    async def end(self) -> None:
+        """Deletes all that is left, in a healed cluster."""
+        chance = self.cluster.universe.stream("last of the passing topics")
+        with trio.move_on_after(CONVERGENCE_SECONDS):
+            async with administrator(self.cluster, HOST) as admin:
+                while self._topics:
+                    await self._try("delete", self._delete(admin, None, chance))
+        if self._topics:
+            self.cluster.findings.report(f"{', '.join(self._topics)}: passing topics cannot be deleted")
 
     async def _try(self, name: str, act: Awaitable[None]) -> None:
         """While things break, any of it may be refused."""
         try:
             with trio.move_on_after(10):
                 await act
-                self.findings.count(f"passing topics: {name.replace('_', ' ')}")
+                self.cluster.findings.count(f"passing topics: {name.replace('_', ' ')}")
         except KafkaError as error:
-            self.findings.count(f"administrator: {error.code.name}")
+            self.cluster.findings.count(f"administrator: {error.code.name}")
             await trio.sleep(0.1)
 
     async def _make(self, admin: Admin, producer: Producer, chance: Stream) -> None:

@@ -31,7 +31,6 @@ from simulation.invariants.partitions import PartitionPromises
 from simulation.invariants.places import LeaderView, PartitionKey
 from simulation.invariants.quorum import QuorumPromises, ReplicaView
 from simulation.invariants.storage import StoragePromises
-from simulation.invariants.transactions import TransactionPromises
 from simulation.probes import observed
 
 
@@ -53,7 +52,6 @@ class Watch:
         self.partitions = PartitionPromises(findings, self._content, lambda: self.quorum.image, self.min_isr)
         self.storage = StoragePromises(findings, self._content)
         self.groups = GroupPromises(findings)
-        self.transactions = TransactionPromises(findings)
 
     def _content(self, node_id: int, path: str) -> bytearray | None:
         entry = self._universe.disk(self._names[node_id]).find(path)

@@ -17,7 +17,6 @@ from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Place
 from workloads.lives import CRASH, Finale, Lives, crash
 from workloads.log_reader import LogReaders
-from workloads.topics import Topics
 from workloads.transacting import Pauses, ending_of, in_transaction
 from workloads.workload import WorkloadOptions
 
@@ -46,7 +45,7 @@ class Bank:
         return replace(base, group_id=None, transactional_id=transactional_id, isolation=self._options.isolation)
 
     async def set_up(self, client: WorkClient) -> None:
-        await Topics(len(self._places), self._lives.replicas).need(client, [self._places[0].topic])
+        await self._lives.topics(len(self._places)).need(client, [self._places[0].topic])
 
     def invoke(self, process: int, chance: Chance, now_ns: int) -> Invocation | None:
         if self._finale.begun:

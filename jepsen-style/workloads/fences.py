@@ -22,7 +22,6 @@ from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Place
 from workloads.lives import CRASH, Finale, Lives, crash
 from workloads.log_reader import LogReaders
-from workloads.topics import Topics
 from workloads.transacting import aborted, committed, ending_of
 from workloads.workload import WorkloadOptions
 
@@ -77,7 +76,7 @@ class Fences:
         return replace(base, group_id=None, transactional_id=self._id(process))
 
     async def set_up(self, client: WorkClient) -> None:
-        await Topics(PARTITIONS, self._lives.replicas).need(client, [self._places[0].topic])
+        await self._lives.topics(PARTITIONS).need(client, [self._places[0].topic])
 
     # What to do
 

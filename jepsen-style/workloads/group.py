@@ -15,15 +15,15 @@ has the rebalances that happened meanwhile. `info`: the commit was requested, an
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from barnabas.runtime.world import Chance
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Place
 from workloads.lives import CRASH, Drain, Finale, Lives, crash, failed
 from workloads.log_reader import LogReaders
-from workloads.topics import Topics
 from workloads.workload import WorkloadOptions
 
 TOPIC = "group"
@@ -63,11 +63,16 @@ class Group:
         is_static = not self._is_feeder(process) and thread % STATIC == 2
         return self._lives.named(f"group-{thread}") if is_static else None
 
+    @property
+    def coordinated(self) -> Sequence[tuple[Literal["group", "transaction"], str]]:
+        """Groups whose coordinators are worth breaking."""
+        return [("group", self._lives.named("group"))]
+
     def client_settings(self, base: ClientSettings, process: int) -> ClientSettings:
         return replace(
             base,
             group_id=self._lives.named("group"),
-            group_protocol=self._options.group_protocol,
+            group_protocol=self._lives.protocol(process),
             group_instance_id=self._instance(process),
             transactional_id=None,
             idempotence=self._options.idempotence,
@@ -75,7 +80,7 @@ class Group:
         )
 
     async def set_up(self, client: WorkClient) -> None:
-        await Topics(PARTITIONS, self._lives.replicas).need(client, [self._places[0].topic])
+        await self._lives.topics(PARTITIONS).need(client, [self._places[0].topic])
 
     # What to do
 

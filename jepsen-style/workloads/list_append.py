@@ -24,7 +24,6 @@ from operations import Completion, Invocation
 from workloads.keys import PARTITIONS, Keys
 from workloads.lives import CRASH, Lives, crash
 from workloads.read_epochs import ReadEpochs
-from workloads.topics import Topics
 from workloads.workload import WorkloadOptions
 
 POLL_MS = 100
@@ -53,7 +52,7 @@ class ListAppend:
         self._options = options
         self._lives = Lives(options)
         self._keys = Keys(options.keys, min(options.max_writes_per_key, MAX_WRITES), self._lives.named(""))
-        self._topics = Topics(PARTITIONS, self._lives.replicas)
+        self._topics = self._lives.topics(PARTITIONS)
         self._processes: dict[int, Process] = {}
         self._epochs: dict[int, ReadEpochs] = {}
         """Leader epochs of the operation that each process performs."""

@@ -12,10 +12,13 @@ from typing import Any
 from barnabas.runtime.world import Chance
 from clients.client import ClientError, WorkClient
 from operations import Completion, Invocation, Outcome
+from workloads.topics import Topics
 from workloads.workload import WorkloadOptions
 
 CRASH = Invocation("crash")
 REPLICAS = 3
+MIXED = "mixed"
+"""As a group protocol: each client of a thread has another than the one before."""
 PATIENCE_NS = 180_000_000_000
 """For the last readings: what is not there then will not come."""
 REBALANCE_SECONDS = 2.0
@@ -28,6 +31,8 @@ class Lives:
     def __init__(self, options: WorkloadOptions) -> None:
         self.threads = options.processes
         self.replicas = int(options.more.get("replicas", REPLICAS))
+        self._topic_configs = options.topic_configs
+        self._protocol = options.group_protocol
         self._prefix = options.more.get("prefix", "")
         self._every_ns = options.crash_every_seconds * 1e9
         self._asked_ns: dict[int, int] = {}
@@ -38,6 +43,16 @@ class Lives:
 
     def thread(self, process: int) -> int:
         return process % self.threads
+
+    def protocol(self, process: int) -> str:
+        """The group protocol of its client."""
+        if self._protocol != MIXED:
+            return self._protocol
+        return ("classic", "consumer")[(process // self.threads + self.thread(process)) % 2]
+
+    def topics(self, partitions: int) -> Topics:
+        """Topics with that number of partitions, and the replicas and configs that the options ask for."""
+        return Topics(partitions, self.replicas, self._topic_configs)
 
     def crashes(self, process: int, chance: Chance, now_ns: int) -> bool:
         """Decides by chance whether its client crashes now; asked before each operation."""

@@ -12,14 +12,14 @@ Before the end it goes by the word of the coordinator that one broker names, eac
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from barnabas.runtime.world import Chance
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Place
 from workloads.lives import CRASH, Finale, Lives, crash, failed
-from workloads.topics import Topics
 from workloads.workload import WorkloadOptions
 
 TOPIC = "offsets"
@@ -50,11 +50,16 @@ class Offsets:
     def _group(self, process: int) -> str:
         return self._lives.named(f"offsets-{self._lives.thread(process)}")
 
+    @property
+    def coordinated(self) -> Sequence[tuple[Literal["group", "transaction"], str]]:
+        """Groups whose coordinators are worth breaking."""
+        return [("group", self._group(thread)) for thread in range(self._lives.threads)]
+
     def client_settings(self, base: ClientSettings, process: int) -> ClientSettings:
         return replace(base, group_id=self._group(process), group_protocol="classic", transactional_id=None)
 
     async def set_up(self, client: WorkClient) -> None:
-        await Topics(len(self._places), self._lives.replicas).need(client, [self._places[0].topic])
+        await self._lives.topics(len(self._places)).need(client, [self._places[0].topic])
 
     # What to do
 

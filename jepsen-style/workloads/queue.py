@@ -33,7 +33,6 @@ from workloads.final_reading import FinalReading
 from workloads.keys import PARTITIONS, Keys, some_of
 from workloads.lives import CRASH, Lives, crash
 from workloads.read_epochs import ReadEpochs
-from workloads.topics import Topics
 from workloads.workload import WorkloadOptions
 
 POLL_MS = 100
@@ -79,7 +78,7 @@ class Queue:
         self._lives = Lives(options)
         self._group = self._lives.named("queue")
         self._keys = Keys(options.keys, options.max_writes_per_key, self._lives.named(""))
-        self._topics = Topics(PARTITIONS, self._lives.replicas)
+        self._topics = self._lives.topics(PARTITIONS)
         self._processes: dict[int, Process] = {}
         self._highest: dict[int, int] = {}
         """The highest offset of each key that surely exists."""
@@ -102,7 +101,7 @@ class Queue:
             transactional_id=self._lives.named(f"queue-{process}") if self._is_transactional(process) else None,
             idempotence=options.idempotence,
             isolation=options.isolation,
-            group_protocol=options.group_protocol,
+            group_protocol=self._lives.protocol(process),
         )
 
     async def set_up(self, client: WorkClient) -> None:

@@ -15,7 +15,6 @@ from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Place
 from workloads.lives import CRASH, Finale, Lives, crash, failed
 from workloads.log_reader import LogReaders
-from workloads.topics import Topics
 from workloads.workload import WorkloadOptions
 
 TOPIC = "set"
@@ -44,7 +43,7 @@ class Set:
         )
 
     async def set_up(self, client: WorkClient) -> None:
-        await Topics(len(self._places), self._lives.replicas).need(client, [self._places[0].topic])
+        await self._lives.topics(len(self._places)).need(client, [self._places[0].topic])
 
     def invoke(self, process: int, chance: Chance, now_ns: int) -> Invocation | None:
         if self._finale.begun:

@@ -17,14 +17,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from barnabas.runtime.world import Chance
 from clients.client import ClientError, ClientSettings, Read, WorkClient
 from operations import Completion, Invocation, Place
 from workloads.lives import CRASH, Drain, Finale, Lives, crash, failed
 from workloads.log_reader import LogReaders
-from workloads.topics import Topics
 from workloads.transacting import Ending, Pauses, ending_of, in_transaction
 from workloads.workload import WorkloadOptions
 
@@ -67,12 +66,17 @@ class TxnEos:
     def _is_transactional(self, process: int) -> bool:
         return not self._is_feeder(process) or self._lives.thread(process) // FEEDER % 2 == 1
 
+    @property
+    def coordinated(self) -> Sequence[tuple[Literal["group", "transaction"], str]]:
+        """Groups whose coordinators are worth breaking."""
+        return [("group", self._lives.named("eos"))]
+
     def client_settings(self, base: ClientSettings, process: int) -> ClientSettings:
         transactional_id = self._lives.named(f"eos-{self._lives.thread(process)}")
         return replace(
             base,
             group_id=self._lives.named("eos"),
-            group_protocol=self._options.group_protocol,
+            group_protocol=self._lives.protocol(process),
             transactional_id=transactional_id if self._is_transactional(process) else None,
             # This workload's promises do not hold for readers of uncommitted records.
             isolation="read_committed",
@@ -80,7 +84,7 @@ class TxnEos:
 
     async def set_up(self, client: WorkClient) -> None:
         names = [self._inputs[0].topic, self._outputs[0].topic]
-        await Topics(PARTITIONS, self._lives.replicas).need(client, names)
+        await self._lives.topics(PARTITIONS).need(client, names)
 
     # What to do
 

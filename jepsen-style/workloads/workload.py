@@ -30,15 +30,14 @@ class WorkloadOptions:
     isolation: str = "read_committed"
     idempotence: bool = True
     group_protocol: str = "classic"
+    """`classic`, `consumer`, or `mixed`: clients of one thread have them in turn."""
     crash_every_seconds: float = 30.0
     """Mean life of a client."""
     session_seconds: float = 6.0
     """A group expels a member after this time without a heartbeat."""
+    topic_configs: Mapping[str, str] = field(default_factory=dict)
+    """Configs of the topics that the workload makes."""
     more: Mapping[str, str] = field(default_factory=dict)
-
-
-class ProcessState(Protocol):
-    """State of one process between its operations; each client begins with a new one."""
 
 
 class Workload(Protocol):

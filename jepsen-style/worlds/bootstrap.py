@@ -13,14 +13,14 @@ from barnabas import Admin
 from barnabas.client.admin.config_values import ConfigResource, ResourceType
 from barnabas.client.settings import parse_address
 from barnabas.cluster.errors import ClusterError
-from barnabas.cluster.proxy.rules import Way
+from barnabas.cluster.proxy.rules import MessageRule, Way
 from barnabas.protocol.errors import KafkaError
 from barnabas.runtime.real import real_world
 from barnabas.runtime.world import World
 from loss_budget import NodeState
 from nemeses.kinds import FAULTS
 from operations import Place
-from worlds.cluster import Damage, LinkFault, MessageRule, ReplicaView
+from worlds.cluster import Damage, LinkFault, ReplicaView
 from worlds.world_options import WorldOptions
 
 T = TypeVar("T")

@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
+
+import trio
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.fault_page import DEATH, DISK_FULL, DISK_WELL, FREEZE, POWER_CUT, FaultPage
@@ -17,17 +22,20 @@ from barnabas.cluster.fault_points import DISK_POINTS
 from barnabas.cluster.layout import Layout
 from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.plan import MODULES, Programs
+from barnabas.cluster.ports import free_base_port
 from barnabas.cluster.power import Volume, cut_power, reason_against
 from barnabas.cluster.proxied_node import page_of
+from barnabas.runtime.world import World
 from plants.node import broken
 from worlds.cluster import Damage
 from worlds.damaging import damage_files
 from worlds.guardian import Guardian
-from worlds.node_views import Onlooker
+from worlds.links import LinkFaults, Links
+from worlds.node_views import Onlooker, onlooker
 from worlds.processes import ProcessCluster, in_thread
 from worlds.world_options import NEVER, WorldOptions
 
-NODE_MODULE = "barnabas.cluster.proxied_node"
+DOWN_SECONDS = 6.0
 KEPT_BYTES = 256 << 20
 """Maximum size of the data on volumes that is copied beside them, to look for lost records."""
 NEEDS_POWER = ("power", "kill-at")
@@ -39,10 +47,6 @@ def asks_for_power(faults: Iterable[str] | None) -> bool:
     return faults is None or any(kind in NEEDS_POWER for kind in faults)
 
 
-def programs_of(options: WorldOptions) -> Programs:
-    return broken(Programs(dict.fromkeys(MODULES, NODE_MODULE)), options.plant)
-
-
 def make_directories(options: WorldOptions) -> Path:
     """The data directory of the nodes; their log files are in `logs` of the run."""
     data = options.directory / "nodes"
@@ -51,6 +55,27 @@ def make_directories(options: WorldOptions) -> Path:
     if not (data / "logs").exists():
         (data / "logs").symlink_to("../logs")
     return data
+
+
+def _nothing() -> None:
+    """The guardian ends everything else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """The links of the nodes, and how nodes are reached: the difference between worlds of processes."""
+
+    name: str
+    """`local` or `netns`."""
+    links: Links
+    bootstrap_servers: str
+    """For clients."""
+    hosts: Mapping[str, str]
+    """Where each node listens, for the onlooker."""
+    onlooker_world: World
+    close: Callable[[], None] = _nothing
+    tag: str = ""
+    """Part of the names of everything on this machine that the links are made of."""
 
 
 class Disks:
@@ -107,21 +132,25 @@ class Disks:
                     shutil.copytree(directory, self._layout.data / "kept" / name, dirs_exist_ok=True)
 
 
-class BreakableCluster(ProcessCluster):
-    """Nodes and their insides."""
+class BreakableCluster(ProcessCluster, LinkFaults):
+    """Nodes, their insides and their links."""
 
     more_points = DISK_POINTS
     """Fault points of the disks, for `kill-at` and `pause-at`; by role."""
 
-    def __init__(self, cluster: LocalCluster, looker: Onlooker, disks: Disks, seed: int) -> None:
-        super().__init__(cluster, looker)
+    def __init__(self, cluster: LocalCluster, looker: Onlooker, disks: Disks, wiring: Wiring, seed: int) -> None:
+        ProcessCluster.__init__(self, cluster, looker)
+        LinkFaults.__init__(self, wiring.links)
+        self.name = wiring.name
+        self.bootstrap_servers = wiring.bootstrap_servers
+        self.tag = wiring.tag
         self._disks = disks
         self._chance = random.Random(f"world/{seed}")
 
     @property
     def cannot(self) -> Mapping[str, str]:
         no_power = {} if self._disks.why_no_power is None else {"power": self._disks.why_no_power}
-        return {**NEVER["local"], **no_power}
+        return {**NEVER[self.name], **no_power}
 
     async def start(self, *names: str) -> None:
         def begin() -> None:
@@ -174,3 +203,56 @@ class BreakableCluster(ProcessCluster):
 
     def _page(self, name: str) -> FaultPage:
         return page_of(self._cluster.layout, self._cluster.layout.node(name).name)
+
+
+W = TypeVar("W", bound=BreakableCluster)
+
+
+@asynccontextmanager
+async def opened(
+    options: WorldOptions, module: str, connect: Callable[[Layout, Guardian], Wiring], make: type[W]
+) -> AsyncIterator[W]:
+    """A world that is ready, of nodes that run `module`; with the block nothing of it is left. `connect` makes the
+    links before the nodes are started."""
+    data = make_directories(options)
+    programs = broken(Programs(dict.fromkeys(MODULES, module)), options.plant)
+    cluster = LocalCluster(data, free_base_port(), options.settings, programs=programs)
+    layout = cluster.layout
+    guardian = await in_thread(Guardian)
+    wiring: Wiring | None = None
+    disks: Disks | None = None
+    try:
+        wiring = await in_thread(lambda: connect(layout, guardian))
+        disks = await in_thread(lambda: Disks(layout, guardian, with_power=asks_for_power(options.faults)))
+        guardian.end_nodes_of(layout.data / "run")
+        await in_thread(cluster.up)
+        hosts = wiring.hosts
+        brokers, controllers = (
+            {node.name: (node.id, (hosts[node.name], node.port)) for node in nodes}
+            for nodes in (layout.brokers, layout.controllers)
+        )
+        async with onlooker(wiring.onlooker_world, brokers, controllers) as looker:
+            world = make(cluster, looker, disks, wiring, options.seed)
+            await world.wait_ready()
+            yield world
+    finally:
+        with trio.CancelScope(shield=True):
+            await in_thread(lambda: _end(cluster, wiring, disks, guardian))
+
+
+def _end(cluster: LocalCluster, wiring: Wiring | None, disks: Disks | None, guardian: Guardian) -> None:
+    """Everything goes, also if part of it has gone already."""
+    try:
+        if wiring is not None:
+            # Nodes speak to each other to leave in good order.
+            wiring.links.heal()
+        cluster.down(DOWN_SECONDS)
+        if disks is not None:
+            disks.keep()
+    finally:
+        if wiring is not None:
+            wiring.close()
+        guardian.close()
+    volumes = cluster.layout.data / "volumes"
+    if volumes.exists() and not any(volumes.iterdir()):
+        volumes.rmdir()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
-from barnabas.cluster.proxy.rules import Way
+from barnabas.cluster.proxy.rules import MessageRule, Way
 from barnabas.runtime.world import World
 from loss_budget import Membership, NodeState
 from operations import Place
@@ -34,22 +34,6 @@ class LinkFault:
     """Connections look alive and carry nothing; new ones are taken and never answered."""
     reset_after_bytes: int = 0
     """Number of bytes after which a connection is reset, in the middle of a frame; 0: never."""
-
-
-@dataclass(frozen=True, slots=True)
-class MessageRule:
-    """Requests or answers of one API, on any link or on some."""
-
-    api_key: int
-    direction: Literal["request", "response"]
-    action: Literal["hold", "drop", "delay", "reset"]
-    """`hold` until cleared, `drop` and let the rest of the connection go on, `delay_ms`, `reset` the connection right
-    after the message was carried (request) or instead of it (response)."""
-    delay_ms: float = 0.0
-    source: str | None = None
-    """Node or `client`; None: any."""
-    target: str | None = None
-    probability: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,17 +21,17 @@ from typing import Any, Literal, TypeVar
 import trio
 
 from barnabas.cluster.errors import ClusterError
-from barnabas.cluster.proxy.rules import Way
 from barnabas.runtime.real import real_world
 from barnabas.runtime.world import World
 from loss_budget import Membership, NodeState
 from operations import Place
-from worlds.cluster import Damage, LinkFault, MessageRule, ReplicaView
+from worlds.cluster import Damage, ReplicaView
 from worlds.guardian import Guardian
+from worlds.links import LinkFaults, PacketLinks
 from worlds.node_views import Onlooker, onlooker
 from worlds.packets import CLIENT, Packets, run
 from worlds.processes import RunClocks, in_thread, run_alone, unregister
-from worlds.world_options import NEVER, NO_INSIDE, NO_MESSAGES, WorldOptions
+from worlds.world_options import NEVER, NO_INSIDE, WorldOptions
 
 T = TypeVar("T")
 
@@ -89,9 +89,7 @@ class Project:
         that the end of a node is noticed.
         """
         more = [f"--set={key}={value}" for key, value in settings.items()]
-        services: dict[str, Any] = {
-            name: {"command": [name, *more], "restart": "no"} for name in CONTROLLERS
-        }
+        services: dict[str, Any] = {name: {"command": [name, *more], "restart": "no"} for name in CONTROLLERS}
         for name, port in zip(BROKERS, self.ports, strict=True):
             advertised = f"--set=advertised.listeners=INTERNAL://{name}:{BROKER_PORT},HOST://127.0.0.1:{port}"
             services[name] = {"command": [name, advertised, *more], "restart": "no"}
@@ -180,7 +178,7 @@ NO_PROCESS = "0"
 _STATES: dict[str, NodeState] = {"running": "running", "paused": "paused"}
 
 
-class ComposeWorld:
+class ComposeWorld(LinkFaults):
     """Containers."""
 
     name = "compose"
@@ -192,6 +190,7 @@ class ComposeWorld:
         self._clocks = RunClocks()
         self._addresses = project.addresses() | {CLIENT: project.gateway()}
         self._packets = Packets(project.enter, self._addresses.__getitem__)
+        super().__init__(PacketLinks(self._packets, project.addresses()))
 
     @property
     def cannot(self) -> Mapping[str, str]:
@@ -251,29 +250,6 @@ class ComposeWorld:
 
     async def states(self) -> Mapping[str, NodeState]:
         return await in_thread(self._project.states)
-
-    # ---- links
-
-    async def cut(self, source: str, target: str) -> None:
-        await in_thread(lambda: self._packets.cut(source, target, is_cut=True))
-
-    async def mend(self, source: str, target: str) -> None:
-        await in_thread(lambda: self._packets.cut(source, target, is_cut=False))
-
-    async def set_link(self, source: str, target: str, fault: LinkFault) -> None:
-        await in_thread(lambda: self._packets.set_link(source, target, fault))
-
-    async def add_rule(self, rule: MessageRule) -> int:
-        raise ClusterError(NO_MESSAGES)
-
-    async def clear_rule(self, number: int) -> int | None:
-        raise ClusterError(NO_MESSAGES)
-
-    async def asked(self) -> Mapping[Way, int]:
-        raise ClusterError(NO_MESSAGES)
-
-    async def heal(self) -> None:
-        await in_thread(self._packets.heal)
 
     # ---- what is not to be had
 

@@ -11,8 +11,7 @@ import os
 import random
 import shutil
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TypeVar
 
@@ -20,22 +19,16 @@ import trio
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.layout import Layout
-from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.namespaced_node import Home, save_homes
-from barnabas.cluster.plan import MODULES, Programs
-from barnabas.cluster.ports import free_base_port
-from barnabas.cluster.proxy.rules import Way
 from barnabas.runtime.network import RealNetwork, SocketConnection
 from barnabas.runtime.real import real_world
 from barnabas.runtime.world import Connection, DialFailed, DialRefused
-from plants.node import broken
-from worlds.breakable import BreakableCluster, Disks, asks_for_power, make_directories
-from worlds.cluster import LinkFault, MessageRule
+from worlds.breakable import BreakableCluster, Wiring, opened
 from worlds.guardian import Guardian
-from worlds.node_views import Onlooker, onlooker
+from worlds.links import PacketLinks
 from worlds.packets import CLIENT, Packets, run
-from worlds.processes import in_thread, on_free_ports
-from worlds.world_options import NEVER, NO_MESSAGES, WorldOptions
+from worlds.processes import on_free_ports
+from worlds.world_options import WorldOptions
 
 T = TypeVar("T")
 
@@ -113,57 +106,6 @@ class Fabric:
 class NetnsWorld(BreakableCluster):
     """Processes in namespaces."""
 
-    def __init__(self, cluster: LocalCluster, looker: Onlooker, disks: Disks, seed: int, fabric: Fabric) -> None:
-        super().__init__(cluster, looker, disks, seed)
-        self._fabric = fabric
-        self._packets = fabric.packets()
-
-    @property
-    def name(self) -> str:
-        return "netns"
-
-    @property
-    def tag(self) -> str:
-        return self._fabric.tag
-
-    @property
-    def cannot(self) -> Mapping[str, str]:
-        return {**super().cannot, **NEVER["netns"]}
-
-    @property
-    def bootstrap_servers(self) -> str:
-        layout = self._cluster.layout
-        return ",".join(f"{self._fabric.homes[node.name].address}:{node.port}" for node in layout.brokers)
-
-    async def cut(self, source: str, target: str) -> None:
-        self._check(source, target)
-        await in_thread(lambda: self._packets.cut(source, target, is_cut=True))
-
-    async def mend(self, source: str, target: str) -> None:
-        self._check(source, target)
-        await in_thread(lambda: self._packets.cut(source, target, is_cut=False))
-
-    async def set_link(self, source: str, target: str, fault: LinkFault) -> None:
-        self._check(source, target)
-        await in_thread(lambda: self._packets.set_link(source, target, fault))
-
-    def _check(self, *names: str) -> None:
-        for name in names:
-            if name != CLIENT:
-                self._cluster.layout.node(name)
-
-    async def add_rule(self, rule: MessageRule) -> int:
-        raise ClusterError(NO_MESSAGES)
-
-    async def clear_rule(self, number: int) -> int | None:
-        raise ClusterError(NO_MESSAGES)
-
-    async def asked(self) -> Mapping[Way, int]:
-        raise ClusterError(NO_MESSAGES)
-
-    async def heal(self) -> None:
-        await in_thread(self._packets.heal)
-
     async def wait_ready(self, timeout_seconds: float = 60.0) -> None:
         await self._looker.wait_ready(timeout_seconds)
 
@@ -200,46 +142,22 @@ def run_in(options: WorldOptions, main: Callable[[NetnsWorld], Awaitable[T]]) ->
         raise ClusterError(reason)
 
     async def alone(have_ports: Callable[[], None]) -> T:
-        async with netns_world(options) as cluster:
+        async with opened(options, NODE_MODULE, _connect, NetnsWorld) as cluster:
             have_ports()
             return await main(cluster)
 
     return on_free_ports(alone)
 
 
-@asynccontextmanager
-async def netns_world(options: WorldOptions) -> AsyncIterator[NetnsWorld]:
-    """One that is ready; with the block its processes, namespaces, cables and rules are gone."""
-    data = make_directories(options)
-    programs = broken(Programs(dict.fromkeys(MODULES, NODE_MODULE)), options.plant)
-    cluster = LocalCluster(data, free_base_port(), options.settings, programs=programs)
-    layout = cluster.layout
-    guardian = await in_thread(Guardian)
-    disks: Disks | None = None
-    try:
-        fabric = await in_thread(lambda: Fabric(layout, guardian))
-        save_homes(layout, fabric.homes)
-        disks = await in_thread(lambda: Disks(layout, guardian, with_power=asks_for_power(options.faults)))
-        guardian.end_nodes_of(layout.data / "run")
-        await in_thread(cluster.up)
-        addresses = {node.name: (node.id, (fabric.homes[node.name].address, node.port)) for node in layout.nodes}
-        async with onlooker(
-            replace(real_world(), network=_FromAddress(fabric.onlooker_address)),
-            {node.name: addresses[node.name] for node in layout.brokers},
-            {node.name: addresses[node.name] for node in layout.controllers},
-        ) as looker:
-            world = NetnsWorld(cluster, looker, disks, options.seed, fabric)
-            await world.wait_ready()
-            yield world
-    finally:
-        with trio.CancelScope(shield=True):
-            await in_thread(lambda: _end(cluster, disks, guardian))
-
-
-def _end(cluster: LocalCluster, disks: Disks | None, guardian: Guardian) -> None:
-    try:
-        cluster.down(DOWN_SECONDS)
-        if disks is not None:
-            disks.keep()
-    finally:
-        guardian.close()
+def _connect(layout: Layout, guardian: Guardian) -> Wiring:
+    fabric = Fabric(layout, guardian)
+    save_homes(layout, fabric.homes)
+    hosts = {name: home.address for name, home in fabric.homes.items()}
+    return Wiring(
+        "netns",
+        PacketLinks(fabric.packets(), hosts),
+        ",".join(f"{hosts[node.name]}:{node.port}" for node in layout.brokers),
+        hosts,
+        replace(real_world(), network=_FromAddress(fabric.onlooker_address)),
+        tag=fabric.tag,
+    )

@@ -219,9 +219,7 @@ class Onlooker:
 
     async def leader_of(self, place: Place) -> str | None:
         """By the newest epoch that any broker knows: one that was cut off still names the leader of before."""
-        request = MetadataRequest(
-            topics=[MetadataRequestTopic(name=place.topic)], allow_auto_topic_creation=False
-        )
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=place.topic)], allow_auto_topic_creation=False)
         leaders = [
             (each.leader_epoch, each.leader_id)
             for answer in await self._all(self.brokers, request)

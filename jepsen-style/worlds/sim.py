@@ -32,6 +32,8 @@ from worlds.world_options import WorldOptions
 T = TypeVar("T")
 
 VOTERS = "controller.quorum.voters="
+TRACE = "trace.txt"
+"""The last events before the first promise was broken."""
 
 
 class _NodeLog(NodeLog):
@@ -49,7 +51,8 @@ class _NodeLog(NodeLog):
 
 
 def settings_of(options: WorldOptions) -> SimSettings:
-    return SimSettings({**QUICK_GROUPS, **options.settings}, _shape(options))
+    with_messages = options.faults is None or "message" in options.faults
+    return SimSettings({**QUICK_GROUPS, **options.settings}, _shape(options), options.conditions, with_messages)
 
 
 def _shape(options: WorldOptions) -> Path:
@@ -133,6 +136,8 @@ def _write_down(directory: Path, cluster: SimCluster, node_log: _NodeLog, cpu_se
         (directory / "logs").mkdir(parents=True, exist_ok=True)
         write_whole(directory / "promises.json", json.dumps(promises, indent=2) + "\n")
         write_whole(directory / "coverage.json", json.dumps(cluster.coverage.table()) + "\n")
+        if cluster.trace:
+            write_whole(directory / TRACE, "".join(f"{line}\n" for line in cluster.trace))
         for name, lines in logs.items():
             write_whole(directory / "logs" / f"{name}.log", lines)
     except OSError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from nemeses.kinds import KINDS, Capability
+from simulation.conditions import USUAL, Conditions
 from worlds.cluster import ClusterUnderTest
 
 T = TypeVar("T")
@@ -59,6 +60,8 @@ class WorldOptions:
     """The kinds that the run may use: what others need is not set up. None: all."""
     without_nodes: Sequence[str] = ()
     """The cluster does not have these; in the world `sim` only."""
+    conditions: Conditions = USUAL
+    """Conditions of the world `sim`."""
 
 
 def run_in(options: WorldOptions, main: Callable[[ClusterUnderTest], Awaitable[T]]) -> T:

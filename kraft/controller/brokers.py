@@ -193,8 +193,7 @@ def _check_features(state: ControllerState, request: BrokerRegistrationRequest) 
     ranges = {it.name: (it.min_supported_version, it.max_supported_version) for it in request.features}
     if METADATA_VERSION not in ranges:
         raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"the registration has no range of {METADATA_VERSION}")
-    finalized = dict(state.image.features.levels)
-    finalized[KRAFT_VERSION] = state.quorum.kraft_version
+    finalized = {**state.image.features.levels, KRAFT_VERSION: state.quorum.kraft_version}
     for name in dict.fromkeys([*ranges, *finalized]):
         lowest, highest = ranges.get(name, (0, 0))
         level = finalized.get(name, 0)

@@ -79,7 +79,7 @@ def _check_same_factor(partition: PartitionImage, wanted: list[int]) -> None:
     if len(wanted) != len(target):
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"the partition has {len(target)} replicas, the reassignment names {len(wanted)}",
+            f"The replication factor is changed from {len(target)} to {len(wanted)}",
         )
 
 

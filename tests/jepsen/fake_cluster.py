@@ -10,12 +10,12 @@ from typing import Literal, cast
 import trio
 
 from barnabas.cluster.errors import ClusterError
-from barnabas.cluster.proxy.rules import Way
+from barnabas.cluster.proxy.rules import MessageRule, Way
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.runtime.world import Connection, DialRefused, World
 from loss_budget import Membership, NodeState
 from operations import Place
-from worlds.cluster import Damage, LinkFault, MessageRule, ReplicaView
+from worlds.cluster import Damage, LinkFault, ReplicaView
 
 PLACE = Place("t", 0)
 OFTEN, NOW_AND_THEN = 2.0, 0.1

@@ -10,7 +10,7 @@ import trio
 from barnabas import Admin, NewTopic, Producer
 from barnabas.client.errors import KafkaError
 from histories.recorder import Recorder
-from operations import NEMESIS
+from operations import NEMESIS, Completion, Moment, Outcome
 from simulation.cluster import SimCluster
 from worlds.cluster import LinkFault
 from worlds.world_options import WorldOptions, run_in
@@ -22,7 +22,7 @@ async def run(cluster: SimCluster, directory: Path) -> None:
     """Two producers write while the nodes of one partition suffer."""
     recorder = Recorder(directory, {"name": "story", "world": cluster.name})
     cluster.on_broken = lambda message: recorder.write(
-        NEMESIS, "info", "broken-promise", message, t_ns=cluster.now_ns(), wall_ms=cluster.wall_ms()
+        now(cluster), NEMESIS, "info", "broken-promise", Completion("info", message)
     )
     async with Admin(bootstrap_servers=cluster.bootstrap_servers, world=cluster.world("client-9")) as admin:
         await admin.create_topics([NewTopic("t", num_partitions=1, replication_factor=3)])
@@ -37,27 +37,30 @@ async def run(cluster: SimCluster, directory: Path) -> None:
     recorder.close()
 
 
+def now(cluster: SimCluster) -> Moment:
+    return Moment(cluster.now_ns(), cluster.wall_ms())
+
+
 async def _write(cluster: SimCluster, recorder: Recorder, number: int) -> None:
     host = f"client-{number}"
     options = {"request_timeout_ms": 3_000, "delivery_timeout_ms": 10_000}
     async with Producer(bootstrap_servers=cluster.bootstrap_servers, world=cluster.world(host), **options) as producer:
         for value in range(number, 1_000_000, 2):
-            moment = {"t_ns": cluster.now_ns(), "wall_ms": cluster.wall_ms()}
-            recorder.write(number, "invoke", "send", [["send", 0, value]], **moment)
-            kind, offset = "ok", None
+            recorder.write(now(cluster), number, "invoke", "send", Completion("info", [["send", 0, value]]))
+            kind: Outcome = "ok"
+            offset = None
             try:
                 offset = (await producer.send("t", value=b"%d" % value, partition=0)).offset
             except KafkaError:
                 kind = "info"
-            moment = {"t_ns": cluster.now_ns(), "wall_ms": cluster.wall_ms()}
-            recorder.write(number, kind, "send", [["send", 0, [offset, value]]], **moment)
+            recorder.write(now(cluster), number, kind, "send", Completion(kind, [["send", 0, [offset, value]]]))
             await trio.sleep(0.4)
 
 
 async def _break(cluster: SimCluster, recorder: Recorder) -> None:
     for fault in EVERYTHING:
         [name, other] = cluster.brokers[:2]
-        recorder.write(NEMESIS, "info", fault, {"targets": [name]}, t_ns=cluster.now_ns(), wall_ms=cluster.wall_ms())
+        recorder.write(now(cluster), NEMESIS, "info", fault, Completion("info", {"targets": [name]}))
         match fault:
             case "kill" | "power":
                 await (cluster.kill(name) if fault == "kill" else cluster.power_cut(name))

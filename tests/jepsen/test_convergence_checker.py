@@ -11,7 +11,7 @@ from checkers.convergence import Convergence
 from checkers.verdict import Verdict
 from histories.history import History
 from histories.recorder import Recorder
-from operations import NEMESIS, Place
+from operations import NEMESIS, Completion, Moment, Place
 from worlds.cluster import ReplicaView
 
 PLACE = Place("t0", 0)
@@ -26,7 +26,8 @@ def judged(
     recorder = Recorder(directory, {"name": "story"})
     value: dict[str, Any] = {"number": 0, "kind": "all", "targets": []}
     for kind in ("invoke", "info"):
-        recorder.write(NEMESIS, kind, "heal", value, t_ns=HEALED_SECONDS * 10**9, wall_ms=0)  # type: ignore[arg-type]
+        at = Moment(HEALED_SECONDS * 10**9, 0)
+        recorder.write(at, NEMESIS, kind, "heal", Completion("info", value))  # type: ignore[arg-type]
     views = [ReplicaView(node, PLACE, 10, 10, epoch, leader, isr) for node, (leader, epoch, isr) in minds.items()]
     t_ns = int((HEALED_SECONDS + seconds) * 1e9)
     recorder.view(t_ns, views, dict.fromkeys(minds, "running") | {"broker-3": state}, None)  # type: ignore[arg-type]

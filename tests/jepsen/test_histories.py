@@ -16,7 +16,7 @@ from histories.history import INFO, OK, POLL, SEND, UNKNOWN, History
 from histories.recorder import HistoryError, Recorder
 from histories.synthetic import LegalOptions, Story, legal_history, polled, sent
 from histories.views import Views
-from operations import NEMESIS, Place
+from operations import NEMESIS, Completion, Moment, Place
 from tests.examples import examples
 from worlds.cluster import ReplicaView
 
@@ -28,18 +28,9 @@ RUN = {"name": "a run", "workload": "queue", "options": {"subscribe": True}, "re
 def record(directory: Path, story: Story, **more: Any) -> Path:
     with Recorder(directory, {**RUN, **more}) as recorder:
         for each in story.operations:
-            i = recorder.write(
-                each.process,
-                each.type,
-                each.f,
-                each.value,
-                t_ns=each.t_ns,
-                wall_ms=each.wall_ms,
-                client=each.client,
-                node=each.node,
-                error=each.error,
-                note=each.note,
-            )
+            content = Completion("info", each.value, each.error, each.node, each.note)
+            at = Moment(each.t_ns, each.wall_ms)
+            i = recorder.write(at, each.process, each.type, each.f, content, each.client)
             assert i == each.i
         views = [ReplicaView("broker-1", Place("t0", 1), 1, 2, 3, 1, (1, 2))]
         recorder.view(7_000_000, views, {"broker-1": "running"}, "controller-1")
@@ -111,7 +102,7 @@ def test_a_full_disk_ends_the_run_and_keeps_what_was_written() -> None:
     with open("/dev/full", "wb", buffering=0) as full:
         recorder._history = full
         with pytest.raises(HistoryError, match="No space left on device: the run ends here"):
-            recorder.write(0, "invoke", "send", [], t_ns=1, wall_ms=1)
+            recorder.write(Moment(1, 1), 0, "invoke", "send", Completion("info", []))
     assert recorder.operations == 0
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from histories.recorder import Recorder
-from operations import NEMESIS
+from operations import NEMESIS, Completion, Moment
 from reports import curves, facts, node_logs, order, scales, thinning
 from reports.bands import bands
 from reports.findings import AROUND_S, windows
@@ -26,7 +26,8 @@ Step = tuple[int | str, str, str, Any, float]
 def recorded(directory: Path, steps: Sequence[Step], run: Mapping[str, Any] | None = None) -> facts.Facts:
     with Recorder(directory, run or {"workload": "queue"}) as recorder:
         for process, type_, f, value, t_s in steps:
-            recorder.write(process, type_, f, value, t_ns=int(t_s * 1e9), wall_ms=int(t_s * 1e3))  # type: ignore[arg-type]
+            at = Moment(int(t_s * 1e9), int(t_s * 1e3))
+            recorder.write(at, process, type_, f, Completion("info", value))  # type: ignore[arg-type]
     return facts.read(directory)
 
 

@@ -16,6 +16,7 @@ import trio
 
 from barnabas import Admin, NewTopic, Producer
 from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.proxy.rules import MessageRule
 from barnabas.protocol.api_keys import ApiKey
 from nemeses.kinds import FAULTS
 from nemeses.messages import AMONG_NODES, PROVOKED_SECONDS, draw
@@ -24,7 +25,7 @@ from running.experiment import NODE_SETTINGS, VALID, carry_out
 from running.plan import Plan
 from simulation.cluster import SimCluster
 from tests.jepsen import sim_story
-from worlds.cluster import ClusterUnderTest, Damage, LinkFault, MessageRule
+from worlds.cluster import ClusterUnderTest, Damage, LinkFault
 from worlds.world_options import WorldOptions, run_in
 
 ROOT = Path(__file__).resolve().parents[2]

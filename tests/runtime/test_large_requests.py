@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 import pytest
 import trio
@@ -17,7 +17,7 @@ from barnabas.protocol.messages.metadata import (
 )
 from barnabas.protocol.schema import decode, encode
 from barnabas.runtime.background import Background
-from barnabas.runtime.dispatch import ELEMENT_BYTES, MAX_ELEMENTS, Call, Dispatcher, Execution
+from barnabas.runtime.dispatch import ELEMENT_BYTES, MAX_ELEMENTS, Call, Dispatcher, Execution, Handler
 from barnabas.runtime.meter import Meter
 from barnabas.runtime.server import Server, ServerLimits, Steps
 from barnabas.runtime.simulated import make_world, run_simulation
@@ -36,7 +36,9 @@ def metadata_of(count: int) -> bytes:
     return len(frame).to_bytes(4, "big") + frame
 
 
-def play(handler: Callable[[Call], Steps], act: Act, count_work: CountWork | None = None) -> None:
+def play(
+    handler: Handler, act: Act, count_work: CountWork | None = None, passed_on: Collection[ApiKey] = ()
+) -> None:
     """A server that answers Metadata by `handler`, in a simulation."""
 
     async def story(universe) -> None:
@@ -44,7 +46,7 @@ def play(handler: Callable[[Call], Steps], act: Act, count_work: CountWork | Non
         async with trio.open_nursery() as nursery:
             worker = Worker(server_world.run_blocking)
             execution = Execution(Background(nursery), worker, count_work)
-            dispatcher = Dispatcher({ApiKey.METADATA: handler}, execution=execution)
+            dispatcher = Dispatcher({ApiKey.METADATA: handler}, execution=execution, passed_on=passed_on)
             server = Server(server_world, dispatcher, ServerLimits(), worker)
             listener = await server_world.network.listen("", 0)
             nursery.start_soon(server.serve, listener, "PLAINTEXT")
@@ -104,6 +106,24 @@ def test_a_large_request_is_decoded_answered_and_freed_in_short_steps() -> None:
     play(describe, act, counter)
     assert max(calls) < 2_500
     assert len(calls) > 3 * 20_000 / 512
+
+
+def test_a_large_request_that_is_passed_on_is_not_decoded() -> None:
+    bodies: list[bytes] = []
+
+    def pass_on(call: Call) -> None:
+        assert call.message is None
+        bodies.append(bytes(call.request.body))
+        call.answer_bytes(b"answer of another node")
+
+    async def act(server: Server, peer: Peer) -> None:
+        frame = metadata_of(20_000)
+        await peer.ask(frame)
+        assert await peer.answer() == b"answer of another node"
+        assert frame.endswith(bodies[0]) and len(bodies[0]) > 20_000
+        assert server.memory.request_bytes == 0
+
+    play(pass_on, act, passed_on=[ApiKey.METADATA])
 
 
 @pytest.mark.parametrize("count", [MAX_ELEMENTS + 1, 4 * MAX_ELEMENTS])

@@ -4,33 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from typing import Any
+from unittest import mock
 
 import pytest
 import trio
 
 from barnabas.broker.replication.partition import Partition
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from simulation import seed
-from simulation.chances import NEVER, Standing, chance_since
-from simulation.swarm import PLAIN, TopicPlan
+from running.seed import run_plan
+from simulation.chances import NEVER, Chances, Standing, chance_since
+from simulation.findings import Findings
+from simulation.invariants.places import PartitionKey
+from tests.simulation.plans import usual
 
 BROKERS, CONTROLLERS, PRODUCERS = ("1", "2", "3"), ("101", "102", "103"), ("p",)
 TERM = ("active controller", 4)
-UNEVENTFUL = {**PLAIN, "fault_weights": {"clock": 1}, "groups": (), "transactions": None, "core_probability": 0.0}
-CROWDED = {
-    **PLAIN,
-    "topics": (TopicPlan("topic-0", 2, 2, {"min.insync.replicas": "2"}),),
-    "brokers": 2,
-    "controllers": 1,
-    "fault_weights": {"kill": 1},
-    "fault_pause_seconds": 0.1,
-    "fault_length_seconds": 60.0,
-    "faults_at_once": 3,
-    "groups": (),
-    "transactions": None,
-    "core_probability": 0.0,
-}
-"""Three nodes of which none is spared for long."""
 
 
 class World:
@@ -102,22 +90,24 @@ def refusing(monkeypatch: pytest.MonkeyPatch, refuses: Callable[[float], bool]) 
 def test_a_cluster_that_takes_no_records_though_it_can_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would work again if it were only waited for."""
     refusing(monkeypatch, lambda now: 5 < now < 45)
-    report = seed.run_seed(1, changes=UNEVENTFUL)
-    assert "has had all that it needs" in report.broken[0]
-
-
-@pytest.mark.feature("FI-05")
-def test_a_cluster_that_never_has_the_chance_is_given_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seed, "FAULT_PHASE_TIMEOUT_SECONDS", 70.0)
-    report = seed.run_seed(1, changes=CROWDED)
-    assert report.passed, report.broken
-    assert report.counts["runs whose faults left no time for acks"] == 1
-    assert report.counts["acks"] >= seed.LEAST_ACKS
+    report = run_plan(usual(1, "set", nemesis=("clock",)))
+    assert any("has had all that it needs" in line for line in report.broken)
 
 
 @pytest.mark.feature("FI-05", "FI-11")
-def test_and_has_to_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seed, "FAULT_PHASE_TIMEOUT_SECONDS", 70.0)
-    refusing(monkeypatch, lambda now: True)
-    (broken,) = seed.run_seed(1, changes=CROWDED).broken
-    assert "enough records are acked" in broken
+def test_and_when_all_is_healed_it_has_to_take_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusing(monkeypatch, lambda now: now > 45)
+    report = run_plan(usual(1, "set", nemesis=("clock",)))
+    assert any("all faults are over, yet set-0: a record was not acked" in line for line in report.broken)
+
+
+@pytest.mark.feature("FI-05")
+def test_records_of_clients_that_crashed_are_not_waited_for() -> None:
+    findings = Findings(lambda: 0.0)
+    chances = Chances(mock.Mock(), mock.Mock(), findings, (0, 0), (), mock.Mock(), mock.Mock())
+    key = PartitionKey("t", 0)
+    for now, sent in ((1.0, 5), (25.0, 5), (26.0, 6), (30.0, 5), (40.0, 6), (49.0, 6)):
+        chances.judge(key, since=0.0, acked=5, sent=sent, now=now)
+    assert findings.broken == []
+    chances.judge(key, since=0.0, acked=5, sent=6, now=51.0)
+    assert "no record was acked that was sent to it in the last 11.0 s" in findings.broken[0]

@@ -23,7 +23,7 @@ from simulation.liveness_phase import (
     why_not_recoverable,
     writable,
 )
-from simulation.seed import run_seed
+from tests.simulation.plans import is_found, usual
 
 KEY = PartitionKey("t", 0)
 BROKERS, CONTROLLERS = (1, 2, 3), (101, 102, 103)
@@ -102,7 +102,6 @@ def test_the_oracle_distinguishes_unrecoverable_from_stuck() -> None:
 def test_a_core_that_is_stuck_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mistake: a deaf broker keeps its connection, over which its heartbeats still arrive, and so its office."""
     monkeypatch.setattr(ControllerChannel, "_close_channel", lambda self: None)
-    quiet = {"core_probability": 1.0, "fault_weights": {"slow": 1}, "groups": (), "transactions": None}
-    reports = (run_seed(seed, changes=quiet) for seed in range(19, 49))
-    stuck = "is stuck, and its disks have all that it needs"
-    assert any(stuck in broken for report in reports for broken in report.broken[:1])
+    conditions = ("core=true", "until-broken=true")
+    plans = (usual(seed, "set", condition=conditions, nemesis=("slow",), time=15.0) for seed in range(19, 49))
+    assert is_found("", plans, "is stuck, and its disks have all that it needs")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
 from random import Random
 
 import pytest
 
+from attacks.simulated import busy_plan
 from barnabas.cluster.hostile import requests
 from barnabas.cluster.hostile.aims import AIMS, OWN_PREFIX, Aim
 from barnabas.cluster.hostile.knowledge import Knowledge, structs_of
@@ -16,12 +15,9 @@ from barnabas.cluster.hostile.requests import Drawn, Requests
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
-from barnabas.runtime.simulated.chance import make_stream
-from plants.catalogue import find
-from plants.plant import planted
-from simulation import seed
-from simulation.seed import run_seed
-from simulation.swarm import draw_plan
+from running.plan import Plan
+from running.seed import run_plan
+from tests.simulation.plans import is_found, usual
 
 OTHERS = ("orders", "readers", "payments")
 """A topic, a group and a transactional id of somebody else."""
@@ -102,30 +98,26 @@ def versions_of(key: ApiKey) -> range:
     ["failures-end-nodes", "requests-of-the-gone", "forwarded-in-any-order"],
 )
 def test_hostile_clients_find_a_planted_mistake(name: str) -> None:
-    with planted(find(name)):
-        assert any(not run_seed(seed, hostile=True).passed for seed in SEEDS)
+    assert is_found(name, map(busy_plan, SEEDS))
 
 
 @pytest.mark.feature("FI-05", "FI-11")
 def test_long_requests_find_handlers_that_never_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Work is counted in few seeds, because that is slow, and only a very long request exceeds the budget of a step."""
-    monkeypatch.setattr(seed, "COUNTED_SHARE", 1.0)
     monkeypatch.setattr(requests, "MANY", 2_000)
-    with planted(find("requests-in-one-step")):
-        broken = run_seed(6, hostile=True).broken
-    assert any("one step of WriteTxnMarkers makes" in line for line in broken)
+    plans = map(counting, SEEDS)
+    assert is_found("requests-in-one-step", plans, "one step of WriteTxnMarkers makes")
+
+
+def counting(seed: int) -> Plan:
+    """The work of every step is counted, and nothing but hostile clients disturbs."""
+    conditions = ("faults-at-once=6", "hostile-pause=0.004", "count-work=true")
+    return usual(seed, "set", nemesis=("hostile",), interval=2.0, condition=conditions)
 
 
 @pytest.mark.feature("FI-05")
 def test_requests_of_hostile_clients_are_fixed_by_the_seed() -> None:
-    first, again = (run_seed(6, hostile=True) for _ in range(2))
+    first, again = (run_plan(busy_plan(6)) for _ in range(2))
     assert first.digest == again.digest
     assert first.counts == again.counts
     assert first.counts["hostile: requests"] > 0
-
-
-@pytest.mark.feature("FI-05")
-def test_the_rest_of_a_plan_does_not_depend_on_hostile_clients() -> None:
-    with_them, without = (draw_plan(partial(make_stream, 4), hostile=hostile) for hostile in (True, False))
-    assert with_them.hostile is not None and without.hostile is None
-    assert replace(with_them, hostile=None, settings=without.settings) == without

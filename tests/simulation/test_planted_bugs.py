@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from plants.catalogue import find
-from plants.plant import planted
-from simulation.seed import run_seed
+from tests.simulation.plans import is_found, usual
 
 SEEDS = range(4, 16)
 
@@ -30,5 +28,4 @@ SEEDS = range(4, 16)
     ],
 )
 def test_a_planted_mistake_is_found(name: str) -> None:
-    with planted(find(name)):
-        assert any(not run_seed(seed).passed for seed in SEEDS)
+    assert is_found(name, (usual(seed, "set") for seed in SEEDS))

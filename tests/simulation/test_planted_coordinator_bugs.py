@@ -6,114 +6,55 @@ those of `jepsen-style/plants`, which the checkers there must find as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
-from itertools import count, islice
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
-from barnabas.runtime.simulated.chance import make_stream
-from plants.catalogue import find
-from plants.plant import planted
-from simulation.seed import run_seed
-from simulation.swarm import CUT_OFF, PLAIN, USUAL_FAULTS, GroupPlan, Plan, TopicPlan, draw_plan
+from running.plan import Plan
+from running.swarm import CUT_OFF
+from tests.simulation.plans import is_found, usual
 
 SEEDS = 20
 
 
-def plans(kind: str, first: int = 9) -> Iterator[tuple[int, Plan]]:
-    """Seeds from `first` on with groups, or with transactions, and their plans; all groups are classic, and clusters of
-    the size, and under the faults, that all seeds have."""
-    for seed in count(first):
-        plan = draw_plan(partial(make_stream, seed))
-        weights = {kind: weight for kind, weight in plan.fault_weights.items() if kind in USUAL_FAULTS}
-        if kind == "groups that are cut off":
-            weights = {CUT_OFF: 1}
-        topics = tuple(on_three(topic) for topic in plan.topics)
-        plan = replace(plan, fault_weights=weights, topics=topics, brokers=3, controllers=3)
-        if kind.startswith("groups") and plan.groups:
-            yield seed, replace(plan, groups=(classic(plan.groups[0]),))
-        if kind == "transactions" and plan.transactions is not None:
-            transform = classic(plan.transactions.transform)
-            yield seed, replace(plan, transactions=replace(plan.transactions, transform=transform))
-
-
-def on_three(topic: TopicPlan) -> TopicPlan:
-    """The same topic in a cluster that has no more brokers."""
-    if topic.replication_factor <= 3:
-        return topic
-    return replace(topic, replication_factor=3, configs={**topic.configs, "min.insync.replicas": "2"})
-
-
-def classic(group: GroupPlan) -> GroupPlan:
-    return replace(group, protocol="classic", assignors=group.assignors or ("range",))
-
-
-def is_found(name: str, plans: Iterator[tuple[int, Plan]]) -> bool:
-    with planted(find(name)):
-        for seed, plan in islice(plans, SEEDS):
-            changed = ("groups", "transactions", "fault_weights", "topics", "brokers", "controllers")
-            changes = PLAIN | {name: getattr(plan, name) for name in changed}
-            if not run_seed(seed, changes=changes).passed:
-                return True
-    return False
+def plans(workload: str, first: int = 1, **changes: Any) -> Iterator[Plan]:
+    """Seeds from `first` on."""
+    return (usual(seed, workload, **changes) for seed in range(first, first + SEEDS))
 
 
 @pytest.mark.feature("FI-11")
 @pytest.mark.parametrize(
-    ("kind", "name", "first"),
+    ("workload", "changes", "name"),
     [
-        ("groups", "two-owners", 1),
-        ("groups", "lost-commit", 25),
-        ("groups that are cut off", "deposed-coordinator", 1),
-        ("transactions", "marker-skipped", 1),
-        ("transactions", "aborted-offsets-count", 12),
-        ("transactions", "epoch-kept", 1),
-        ("transactions", "no-aborted-list", 1),
-        ("transactions", "last-stable-offset-too-high", 1),
-        ("transactions", "no-fencing", 1),
-        ("transactions", "unverified-writes", 1),
+        ("group", {}, "two-owners"),
+        ("group", {}, "lost-commit"),
+        ("group", {"nemesis": (CUT_OFF,)}, "deposed-coordinator"),
+        ("txn-eos", {}, "marker-skipped"),
+        ("txn-eos", {}, "aborted-offsets-count"),
+        ("txn-eos", {}, "epoch-kept"),
+        ("txn-eos", {}, "no-aborted-list"),
+        ("txn-eos", {}, "last-stable-offset-too-high"),
+        ("txn-eos", {}, "no-fencing"),
+        ("txn-eos", {}, "unverified-writes"),
     ],
 )
-def test_a_planted_mistake_is_found(kind: str, name: str, first: int) -> None:
-    """`first`: a seed that finds it soon, as things are today."""
-    assert is_found(name, plans(kind, first))
-
-
-def restless(group: GroupPlan) -> GroupPlan:
-    return replace(group, members=3, mean_life_seconds=4.0)
+def test_a_planted_mistake_is_found(workload: str, changes: Mapping[str, Any], name: str) -> None:
+    assert is_found(name, plans(workload, **changes))
 
 
 @pytest.mark.feature("FI-11", "CG-03", "TX-03")
-@pytest.mark.parametrize(("kind", "first"), [("groups", 27), ("transactions", 1)])
-def test_answers_before_replication(kind: str, first: int) -> None:
+@pytest.mark.parametrize("workload", ["group", "bank"])
+def test_answers_before_replication(workload: str) -> None:
     """Found where a coordinator is cut from its followers, but not from its clients."""
-    cut_off = {"partition": 2, "kill-at": 1}
-    cut_off_plans = (
-        (seed, replace(plan, fault_weights=cut_off, groups=tuple(map(restless, plan.groups))))
-        for seed, plan in plans(kind, first)
-    )
-    assert is_found("coordinator-answers-early", cut_off_plans)
-
-
-def with_zombies(kind: str, first: int) -> Iterator[tuple[int, Plan]]:
-    """Members are cut off for longer than a session, and come back in the middle of what they did."""
-    for seed, plan in plans(kind, first):
-        plan = replace(plan, fault_weights={"cut-client": 1})
-        if plan.transactions is None:
-            yield seed, replace(plan, groups=(long_lived(plan.groups[0]),))
-        else:
-            transactions = replace(plan.transactions, timeout_ms=15_000, max_block_ms=30_000)
-            transactions = replace(transactions, transform=long_lived(transactions.transform))
-            yield seed, replace(plan, transactions=transactions)
-
-
-def long_lived(group: GroupPlan) -> GroupPlan:
-    return replace(group, members=3, mean_life_seconds=1000.0, mean_stay_seconds=1000.0, api_timeout_ms=20_000)
+    faults = ("partition", "partition", "kill-at")
+    assert is_found("coordinator-answers-early", plans(workload, nemesis=faults, crash_every=4.0))
 
 
 @pytest.mark.feature("FI-11", "CG-14", "TX-04")
-@pytest.mark.parametrize(("kind", "first"), [("groups", 1), ("transactions", 1)])
-def test_commits_of_members_that_are_out_of_the_group(kind: str, first: int) -> None:
-    assert is_found("strangers-commit", with_zombies(kind, first))
+@pytest.mark.parametrize("workload", ["group", "txn-eos"])
+def test_commits_of_members_that_are_out_of_the_group(workload: str) -> None:
+    """Members are cut off for longer than a session, and come back in the middle of what they did."""
+    patient = ("session_timeout_ms=6000", "max_block_ms=30000", "transaction_timeout_ms=15000")
+    zombies = {"nemesis": ("cut-client",), "crash_every": 1_000.0, "client_config": patient}
+    assert is_found("strangers-commit", plans(workload, **zombies))

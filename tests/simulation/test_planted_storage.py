@@ -7,7 +7,6 @@ index that is wrong is asked only when somebody seeks.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,35 +16,29 @@ from barnabas.runtime.world import Disk
 from barnabas.storage import flushing
 from barnabas.storage.indexes import OffsetIndex
 from barnabas.storage.segment import Folder
-from simulation.seed import SeedReport, run_seed
-from simulation.swarm import TopicPlan
+from tests.simulation.plans import is_found, usual
 
 pytestmark = pytest.mark.feature("FI-11")
 
-SEEDS = 8
-ALWAYS_FLUSHED = TopicPlan("topic-0", 2, 3, {"min.insync.replicas": "2", "flush.messages": "1"})
+SEEDS = range(1, 9)
+ALWAYS_FLUSHED = ("min.insync.replicas=2", "flush.messages=1")
 
 
 def found(*promises: str, **changes: object) -> bool:
     """Within so many seeds of nothing but records."""
-    plan: dict[str, object] = {"groups": (), "transactions": None, "brokers": 3, "topics": (ALWAYS_FLUSHED,), **changes}
-    reports = (report_of(seed, plan) for seed in range(1, 1 + SEEDS))
-    return any(promise in broken for report in reports for broken in report.broken for promise in promises)
-
-
-def report_of(seed: int, plan: dict[str, object]) -> SeedReport:
-    return run_seed(seed, changes=plan)
+    changes = {"topic_config": ALWAYS_FLUSHED, "interval": 2.0, **changes}
+    return is_found("", (usual(seed, "set", **changes) for seed in SEEDS), *promises)
 
 
 FORGOTTEN = ("had flushed", "had synced what was committed")
 """Promises that a log without its flushed records breaks: on a broker, or on a controller."""
-POWER_CUTS = {"fault_weights": {"power": 1}, "fault_pause_seconds": 0.7}
+POWER_CUTS = ("power",)
 
 
 @pytest.mark.feature("ST-04", "ST-10")
 def test_a_flush_that_syncs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flushing, "_sync", lambda file: None)
-    assert found(*FORGOTTEN, **POWER_CUTS)
+    assert found(*FORGOTTEN, nemesis=POWER_CUTS)
 
 
 @pytest.mark.feature("ST-04", "ST-10")
@@ -70,8 +63,8 @@ def test_a_flush_that_syncs_no_names(monkeypatch: pytest.MonkeyPatch) -> None:
             self._folder = folder
 
     monkeypatch.setattr(flushing.FlushWork, "__call__", flush)
-    tiny = replace(ALWAYS_FLUSHED, configs={**ALWAYS_FLUSHED.configs, "internal.segment.bytes": "2500"})
-    assert found(*FORGOTTEN, topics=(tiny,), **POWER_CUTS)
+    tiny = (*ALWAYS_FLUSHED, "internal.segment.bytes=1000")
+    assert found(*FORGOTTEN, topic_config=tiny, nemesis=POWER_CUTS)
 
 
 @pytest.mark.feature("ST-06")
@@ -82,7 +75,7 @@ def test_an_index_that_is_off_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
         original(self, offset + 1 if self.entries == 1 else offset, position)
 
     monkeypatch.setattr(OffsetIndex, "append", append)
-    assert found("offset index says", fault_weights={"kill": 1})
+    assert found("offset index says", nemesis=("kill",), settings=("log.index.interval.bytes=200",))
 
 
 @pytest.mark.feature("RE-08")
@@ -97,4 +90,4 @@ def test_eligible_replicas_that_are_kept_for_ever(monkeypatch: pytest.MonkeyPatc
             self._elr = tuple(it for it in self.replicas if it not in self.isr)
 
     monkeypatch.setattr(change, "_gather_elr", gather)
-    assert found("eligible beside an ISR of min.insync.replicas", fault_weights={"kill": 1})
+    assert found("eligible beside an ISR of min.insync.replicas", nemesis=("kill",))

@@ -7,9 +7,13 @@ import sys
 import pytest
 
 from barnabas.runtime.simulated.work import WorkCounter
-from simulation import seed
+from running.seed import run_plan
 from simulation.findings import Findings
 from simulation.invariants import work
+from tests.simulation.plans import usual
+
+LATENCY = ("latency-ms=0.3/1",)
+COUNTED = (*LATENCY, "count-work=true", "until-broken=true")
 
 
 def test_calls_are_counted_for_each_step() -> None:
@@ -41,17 +45,13 @@ def test_a_step_that_is_too_long_breaks_the_promise() -> None:
     assert len(findings.broken) == 1 and "one step of Fetch" in findings.broken[0]
 
 
-def test_a_seed_that_counts_is_the_same_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seed, "COUNTED_SHARE", 0.0)
-    plain = seed.run_seed(1)
-    monkeypatch.setattr(seed, "COUNTED_SHARE", 1.0)
-    counted = seed.run_seed(1)
+def test_a_seed_that_counts_is_the_same_seed() -> None:
+    plain, counted = (run_plan(usual(1, "set", condition=condition)) for condition in (LATENCY, COUNTED))
     assert counted.passed and counted.counts["runs whose steps are counted"] == 1
     assert counted.digest == plain.digest
 
 
 def test_a_seed_with_a_long_step_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seed, "COUNTED_SHARE", 1.0)
     monkeypatch.setattr(work, "MOST_CALLS", 100)
-    report = seed.run_seed(1)
-    assert not report.passed and "makes" in report.broken[0]
+    report = run_plan(usual(1, "set", condition=COUNTED))
+    assert any("makes" in line for line in report.broken)

@@ -151,8 +151,9 @@ class GroupPromises:
 
     # ---- how far it has come
 
-    def begins_at(self, place: GroupPartition, client: str, offset: int) -> None:
-        """A member takes the partition on and gets this committed offset; -1: none."""
+    def begins_at(self, place: GroupPartition, client: str, offset: int, *, is_committed: bool = True) -> None:
+        """A member takes the partition on and gets this committed offset; -1: none. Not `is_committed`: it may have
+        skipped transaction markers since, so that less may be committed."""
         owner = self._owners.get(place, {}).get(client)
         if owner is not None and owner.is_misled:
             return
@@ -161,7 +162,8 @@ class GroupPromises:
             offset >= known.known or offset in known.unknown,
             lambda: f"{place}: {known.known} was committed, and {client} gets {offset}",
         )
-        known.known = max(known.known, offset)
+        if is_committed:
+            known.known = max(known.known, offset)
         # The owner before it can no longer commit: a commit under way arrived in time, or never will.
         known.client, known.unknown = client, {}
 

@@ -93,9 +93,7 @@ class ProducerPromises:
         ]
 
 
-def check_producers(
-    findings: Findings, key: PartitionKey, batches: Iterable[Batch], first_sequence: int = 0
-) -> None:
+def check_producers(findings: Findings, key: PartitionKey, batches: Iterable[Batch], first_sequence: int = 0) -> None:
     """Checks a whole log once all is quiet."""
     promises = ProducerPromises(first_sequence)
     wrong = [found for batch in batches if (found := promises.take(batch)) is not None]

@@ -51,7 +51,7 @@ async def create(universe: Universe, nursery: trio.Nursery, host: str, topic: st
     channel.close()
 
 
-@pytest.mark.feature("KR-01", "MB-01")
+@pytest.mark.feature("KR-18", "MB-01")
 def test_one_node_is_a_cluster_and_comes_back_with_what_it_knew() -> None:
     async def story(universe: Universe) -> None:
         async with trio.open_nursery() as nursery:
@@ -79,7 +79,7 @@ def test_one_node_is_a_cluster_and_comes_back_with_what_it_knew() -> None:
     run_simulation(1, story)
 
 
-@pytest.mark.feature("KR-01", "MB-05")
+@pytest.mark.feature("KR-18", "MB-05")
 @pytest.mark.parametrize("seed", range(3))
 def test_three_nodes_survive_the_active_one(seed: int) -> None:
     async def story(universe: Universe) -> None:
@@ -105,3 +105,22 @@ def test_three_nodes_survive_the_active_one(seed: int) -> None:
         return "" if killed.fenced else f"{active} is not fenced"
 
     run_simulation(seed, story)
+
+
+@pytest.mark.feature("KR-18", "MB-05")
+def test_all_nodes_stop_together() -> None:
+    async def story(universe: Universe) -> float:
+        async with trio.open_nursery() as nursery:
+            cluster = Combined(universe, nursery, 3)
+            cluster.up()
+            await cluster.wait_ready()
+            await create(universe, nursery, "node-1", "kept", 3)
+            began = trio.current_time()
+            async with trio.open_nursery() as stopping:
+                for name in cluster.nodes:
+                    stopping.start_soon(cluster.stop, name)
+            took = trio.current_time() - began
+            nursery.cancel_scope.cancel()
+        return took
+
+    assert run_simulation(1, story) < 8

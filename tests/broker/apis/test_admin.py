@@ -38,6 +38,7 @@ from barnabas.protocol.messages.list_partition_reassignments import ListPartitio
 from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from barnabas.runtime.channel import ConnectionFailed
+from barnabas.runtime.dispatch import MAX_ELEMENTS
 from tests.broker.apis.rig import NOW_MS, Rig, batch_of, on_cluster, values_in
 
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -200,6 +201,20 @@ async def test_a_request_larger_than_an_envelope_is_not_forwarded(rig: Rig) -> N
     with pytest.raises(ConnectionFailed):
         await rig.ask(1, alter_configs.AlterConfigsRequest(resources=[resource]))
     assert trio.current_time() - began < 1
+    await rig.create("t")
+
+
+@pytest.mark.feature("MB-22", "RP-02")
+@on_cluster()
+async def test_a_large_request_is_forwarded_as_it_came_and_refused_by_the_controller(rig: Rig) -> None:
+    def deleting(count: int) -> DeleteTopicsRequest:
+        return DeleteTopicsRequest(topics=[DeleteTopicState(name=f"x{number}") for number in range(count)])
+
+    answer = await rig.ask(1, deleting(2_000))
+    assert len(answer.responses) == 2_000
+    assert {topic.error_code for topic in answer.responses} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    with pytest.raises(ConnectionFailed):
+        await rig.ask(1, deleting(MAX_ELEMENTS + 1))
     await rig.create("t")
 
 

@@ -99,6 +99,8 @@ async def test_a_leader_sends_consumers_to_their_rack(rig: Rig) -> None:
 async def test_within_a_session(rig: Rig) -> None:
     """The news that another replica is nearer is news."""
     await rig.create("t", replicas=[1, 2])
+    await rig.produce("t", batch_of("a"))
+    await rig.until(lambda: rig.partition(2, "t").log.high_watermark == 1)
     request = fetch_request("t", rack_id="rack-2", session_epoch=0)
     first = await rig.ask(1, request, 12)
     assert first.responses[0].partitions[0].preferred_read_replica == 2

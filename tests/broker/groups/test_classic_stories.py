@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.groups import classic_group, classic_groups
+from barnabas.broker.groups import classic_group, classic_joins
 from barnabas.broker.groups.classic_rebalance import PENDING_JOIN_WAIT_MS
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue
@@ -505,7 +505,7 @@ def test_leaving_answers_what_the_leaver_still_waits_for() -> None:
 @pytest.mark.feature("CG-06", "RP-02")
 @pytest.mark.parametrize(("setting", "limit"), [(2, 3_000), (1 << 31, 2)])
 def test_a_group_has_a_maximum_size(setting: int, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classic_groups, "MOST_MEMBERS", limit)
+    monkeypatch.setattr(classic_joins, "MOST_MEMBERS", limit)
     shell = Shell(group_max_size=setting)
     anna, ben, cleo = Person(shell), Person(shell), Person(shell)
     shell.stable(anna, ben)

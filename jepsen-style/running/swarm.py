@@ -1,0 +1,213 @@
+"""The plan of a seed: workload, cluster, settings, network, disks, clients and faults. Each seed draws its own, so that
+rare pairs meet. The plan is one that `run` takes, so that its `replay` runs the seed again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from running.plan import Plan
+from simulation.conditions import Conditions, shown
+
+WORKLOADS = {
+    "queue": 4,
+    "group": 4,
+    "txn-eos": 3,
+    "set": 2,
+    "bank": 1,
+    "list-append": 1,
+    "offsets": 1,
+    "metadata": 1,
+    "fences": 1,
+}
+"""How often each is drawn."""
+PHASE_SECONDS = 40.0
+SESSION_TIMEOUT_MS = 6_000
+"""Session timeout of members of groups."""
+
+USUAL_FAULTS = (
+    "kill",
+    "power",
+    "kill-at",
+    "kill-at-write",
+    "stop",
+    "restart-all",
+    "pause",
+    "partition",
+    "cut-client",
+    "slow",
+    "clock",
+    "disk-error",
+    "disk-full",
+    "wipe",
+)
+"""Kinds of faults that may happen in every seed."""
+FORMS = {"partition": 4, "kill-at": 2, "kill-at-write": 2}
+"""Kinds with several forms come more often."""
+RARER_FAULTS = (
+    "stall",
+    "lossy",
+    "half-open",
+    "reconnect-storm",
+    "dribble",
+    "names-gone",
+    "slow-disk",
+    "torn-power",
+    "pause-at",
+    "hostile",
+)
+"""Kinds that some seeds have on top."""
+CUT_OFF = "cut-off"
+"""Half of the seeds have it on top."""
+SWARM_FAULTS = (*USUAL_FAULTS, *RARER_FAULTS, CUT_OFF)
+
+LAST_SEQUENCE = 2**31 - 1
+"""Last sequence of a producer; the next is 0."""
+SIZES = ((3, 3), (3, 3), (3, 3), (3, 3), (3, 3), (1, 1), (2, 1), (1, 3), (3, 1), (4, 3), (5, 3), (3, 5))
+"""(brokers, controllers) of a cluster."""
+NEED_THREE = ("group", "txn-eos", "bank", "list-append", "offsets", "fences", "queue")
+"""Workloads with coordinators, whose logs have three replicas."""
+COUNTED_SHARE = 0.1
+"""Share of seeds in which the work of every step of a request is counted."""
+CORE_SHARE = 0.35
+
+
+def draw_plan(seed: int) -> Plan:
+    """The same plan each time."""
+    chance = Random(f"{seed}/plan")
+    workload = chance.choices(list(WORKLOADS), list(WORKLOADS.values()))[0]
+    conditions = _draw_conditions(chance, workload)
+    has_producers_without_transactions = workload in ("queue", "set", "group")
+    return Plan(
+        workload,
+        seed=seed,
+        cluster="sim",
+        nemesis=_draw_faults(chance),
+        time=PHASE_SECONDS,
+        rate=chance.choice((6.0, 10.0, 16.0)),
+        concurrency=4 if workload == "fences" else chance.choice((3, 3, 4)),
+        interval=chance.choice((2.0, 4.0, 8.0)) * conditions.faults_at_once,
+        settings=tuple(f"{key}={value}" for key, value in _draw_settings(chance, conditions).items()),
+        topic_config=tuple(f"{key}={value}" for key, value in _draw_topic_configs(chance, conditions.brokers).items()),
+        client_config=tuple(f"{key}={value}" for key, value in _draw_client_configs(chance).items()),
+        condition=tuple(shown(conditions)),
+        option=(f"replicas={min(conditions.brokers, chance.choice((3, 3, 5)))}",),
+        group_protocol=chance.choice(("classic", "classic", "consumer", "consumer", "mixed")),
+        no_transactions=has_producers_without_transactions and chance.random() < 0.3,
+        keys=chance.choice((2, 4, 8)),
+        max_writes=chance.choice((64, 1_024)),
+        abort_probability=chance.choice((0.0, 0.1, 0.2)),
+        crash_every=chance.choice((8.0, 20.0, 60.0)),
+        quiet=3.0,
+    )
+
+
+def _draw_faults(chance: Random) -> tuple[str, ...]:
+    weights = {kind: chance.choice((1, 1, 1, 3)) * FORMS.get(kind, 1) for kind in USUAL_FAULTS if chance.random() < 0.6}
+    weights = weights or {"kill": 1}
+    weights |= {kind: 1 for kind in RARER_FAULTS if chance.random() < 0.3}
+    if chance.random() < 0.5:
+        weights[CUT_OFF] = 1
+    return tuple(kind for kind, weight in weights.items() for _ in range(weight))
+
+
+def _draw_conditions(chance: Random, workload: str) -> Conditions:
+    brokers, controllers = chance.choice(SIZES)
+    if workload in NEED_THREE:
+        brokers = max(brokers, 3)
+    conditions = Conditions(
+        size=(brokers, controllers),
+        latency_ms=chance.choice(((0.1, 0.2), (0.3, 1.0), (1.0, 5.0), (5.0, 10.0))),
+        disk_ms=chance.choice(((0.2, 1.0), (1.0, 4.0), (5.0, 20.0))),
+        faults_at_once=chance.choice((1, 2, 3)),
+        fault_seconds=chance.choice((1.5, 4.0, 8.0)),
+        core=chance.random() < CORE_SHARE,
+        until_broken=True,
+        count_work=chance.random() < COUNTED_SHARE,
+        features=chance.choice(({}, {}, {}, {"transaction.version": 1})),
+    )
+    if chance.random() < 0.5:
+        # Coordinators and snapshots are loaded in many turns, and faults wait for that.
+        inner = {
+            "coordinator.load.stretch.bytes": chance.choice((300, 2_000)),
+            "coordinator.load.pause.ms": chance.choice((5, 30, 100)),
+        }
+        conditions = replace(conditions, tuned=inner, aims=True)
+    if chance.random() < 0.3:
+        conditions = replace(conditions, first_sequence=LAST_SEQUENCE - chance.randrange(200))
+    if chance.random() < 0.25:
+        conditions = replace(conditions, passing_topics=chance.choice((0.5, 1.0, 3.0)))
+    return conditions
+
+
+def _draw_settings(chance: Random, conditions: Conditions) -> dict[str, object]:
+    session_ms = chance.choice((1500, 3000, 6000))
+    settings: dict[str, object] = {
+        "broker.session.timeout.ms": session_ms,
+        "broker.heartbeat.interval.ms": session_ms // chance.choice((2, 3)),
+        "replica.lag.time.max.ms": chance.choice((1500, 3000, 8000)),
+        "replica.fetch.wait.max.ms": chance.choice((500, 1_000, 1_200)),
+        "replica.fetch.max.bytes": chance.choice((500, 4_000, 1_048_576)),
+        "replica.socket.timeout.ms": chance.choice((1500, 4000)),
+        "replica.high.watermark.checkpoint.interval.ms": chance.choice((500, 2000, 5000)),
+        "controller.quorum.election.timeout.ms": chance.choice((500, 1000)),
+        "controller.quorum.fetch.timeout.ms": chance.choice((1000, 2000)),
+        "controller.quorum.request.timeout.ms": chance.choice((1000, 2000)),
+        "metadata.log.max.record.bytes.between.snapshots": chance.choice((3_000, 10_000, 1_000_000)),
+        "metadata.max.idle.interval.ms": chance.choice((1_000, 5_000, 20_000)),
+        "metadata.log.segment.bytes": 8_388_608,
+        "initial.broker.registration.timeout.ms": 1_000_000,
+        "auto.create.topics.enable": "false",
+        "leader.imbalance.check.interval.seconds": chance.choice((5, 300)),
+        "min.insync.replicas": min(2, conditions.brokers),
+        "offsets.topic.num.partitions": chance.choice((1, 2, 3)),
+        "transaction.state.log.num.partitions": chance.choice((1, 2, 3)),
+        "group.initial.rebalance.delay.ms": chance.choice((0, 300, 3_000)),
+        "group.min.session.timeout.ms": 1_000,
+        "group.consumer.min.session.timeout.ms": 1_000,
+        "group.consumer.session.timeout.ms": SESSION_TIMEOUT_MS,
+        "group.consumer.min.heartbeat.interval.ms": 500,
+        "group.consumer.heartbeat.interval.ms": SESSION_TIMEOUT_MS // 4,
+        "group.consumer.assignment.interval.ms": chance.choice((0, 500)),
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": chance.choice((500, 3_000)),
+    }
+    if chance.random() < 0.5:
+        settings["log.index.interval.bytes"] = chance.choice((0, 1, 50, 200))
+    if conditions.aims:
+        settings["controller.quorum.fetch.snapshot.max.bytes"] = chance.choice((100, 1_000))
+        settings["metadata.log.max.record.bytes.between.snapshots"] = chance.choice((1_000, 3_000))
+    if chance.random() < 0.4:
+        # Coordinators' logs roll so often that they are cleaned while they are written and loaded.
+        settings["log.roll.ms"] = chance.choice((1_000, 5_000))
+        settings["log.cleaner.backoff.ms"] = chance.choice((1_000, 3_000))
+        settings["log.cleaner.min.cleanable.ratio"] = 0.01
+        settings["log.cleaner.delete.retention.ms"] = chance.choice((1_000, 86_400_000))
+    return settings
+
+
+def _draw_topic_configs(chance: Random, brokers: int) -> dict[str, object]:
+    configs: dict[str, object] = {"min.insync.replicas": min(brokers, chance.choice((1, 2, 2, 2)))}
+    if chance.random() < 0.2:
+        configs["message.timestamp.type"] = "LogAppendTime"
+    if chance.random() < 0.5:
+        configs["segment.ms"] = chance.choice((500, 2_000, 10_000))
+    if chance.random() < 0.5:
+        configs["internal.segment.bytes"] = chance.choice((1_000, 4_000))
+    if chance.random() < 0.2:
+        configs["flush.messages"] = chance.choice((1, 10))
+    return configs
+
+
+def _draw_client_configs(chance: Random) -> dict[str, object]:
+    configs: dict[str, object] = {
+        "delivery_timeout_ms": chance.choice((8_000, 20_000, 60_000)),
+        "max_block_ms": chance.choice((8_000, 30_000)),
+        "transaction_timeout_ms": chance.choice((4_000, 8_000)),
+        "session_timeout_ms": SESSION_TIMEOUT_MS,
+        "heartbeat_interval_ms": SESSION_TIMEOUT_MS // 4,
+        "fetch_max_wait_ms": 1_000,
+        "linger_ms": chance.choice((0, 5)),
+    }
+    assignors = chance.choice(("", "range", "cooperative-sticky", "range/cooperative-sticky"))
+    return configs | ({"assignors": assignors} if assignors else {})
