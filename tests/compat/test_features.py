@@ -87,6 +87,9 @@ def test_our_broker_joins_a_default_cluster_and_says_what_it_does_not_serve(
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.voters": f"1@127.0.0.1:{default_kafka.controller_port}",
         "log.dirs": str(folder / "data"),
+        # As on the other broker: whichever is asked for a coordinator creates the topic.
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
         "offsets.topic.num.partitions": "4",
         "transaction.state.log.num.partitions": "4",
     }

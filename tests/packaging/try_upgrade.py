@@ -147,7 +147,8 @@ def main() -> None:
             roll(new, old)
             check(old, writer.end())
         finally:
-            new("cluster", "down")
+            for version in (old, new):  # each stops the nodes that it started
+                version("cluster", "down")
 
 
 if __name__ == "__main__":
