@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -10,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.client.admin import ConfigResource, ElectionType, ResourceType
+from barnabas.cli.offset_reset import Partition as Throttled
+from barnabas.cli.reassignment_throttle import remove_throttle, set_throttle
+from barnabas.client.admin import ElectionType
 from barnabas.client.cluster import TopicPartition
 from barnabas.migration.plan import (
     AddVoter,
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.5
 KRAFT_VERSION = "kraft.version"
-RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-REPLICAS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,36 +134,20 @@ class Migrating:
 
     @asynccontextmanager
     async def _throttled(self, move: Move) -> AsyncIterator[None]:
-        """Limits the traffic of the moved replicas meanwhile (KIP-73)."""
+        """Limits the traffic of the moved replicas meanwhile."""
         rate = self._options.throttle_bytes_per_second
         if rate is None:
             yield
             return
-        brokers = {*self._wanted.brokers, *self._wanted.brokers.values()}
-        topics = await self._throttled_replicas(move)
-        limits = {ConfigResource(ResourceType.BROKER, str(each)): dict.fromkeys(RATES, str(rate)) for each in brokers}
-        lists = {ConfigResource(ResourceType.TOPIC, each): {**replicas} for each, replicas in topics.items()}
-        await self._admin.incremental_alter_configs({**limits, **lists})
+        placements = (await self.observe()).placements
+        before = {Throttled(*each): list(placements[each].replicas) for each in move.replicas}
+        wanted = {Throttled(*each): list(replicas) for each, replicas in move.replicas.items()}
+        await set_throttle(self._admin, before, wanted, rate)
         try:
             yield
         finally:
             with trio.move_on_after(30, shield=True):
-                removed = {each: dict.fromkeys(RATES) for each in limits}
-                unlisted = {each: dict.fromkeys(REPLICAS) for each in lists}
-                await self._admin.incremental_alter_configs({**removed, **unlisted}, raise_errors=False)
-
-    async def _throttled_replicas(self, move: Move) -> dict[str, dict[str, str]]:
-        """As kafka-reassign-partitions.sh: leaders throttle to all present replicas, new followers are throttled."""
-        placements = (await self.observe()).placements
-        leading: dict[str, list[str]] = defaultdict(list)
-        following: dict[str, list[str]] = defaultdict(list)
-        for (topic, partition), replicas in move.replicas.items():
-            present = placements[Partition(topic, partition)].replicas
-            leading[topic] += [f"{partition}:{broker}" for broker in present]
-            following[topic] += [f"{partition}:{broker}" for broker in replicas if broker not in present]
-        return {
-            topic: {REPLICAS[0]: ",".join(leading[topic]), REPLICAS[1]: ",".join(following[topic])} for topic in leading
-        }
+                await remove_throttle(self._admin, {each.topic for each in move.replicas})
 
     async def _endpoints(self, controller: int) -> Iterator[Endpoint]:
         """The endpoint of a new controller, once for each listener of the present voters."""
