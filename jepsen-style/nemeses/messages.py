@@ -43,6 +43,7 @@ AMONG_NODES = (
     ApiKey.DESCRIBE_CONFIGS,
     ApiKey.CONTROLLER_REGISTRATION,
     ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+    ApiKey.UPDATE_RAFT_VOTER,
 )
 """Requests between nodes. Leaders ask a coordinator with ADD_PARTITIONS_TO_TXN whether a transaction is under way; a
 broker forwards requests that only a controller can serve in an ENVELOPE."""

@@ -10,6 +10,8 @@ from plants.plant import planted
 from scenarios.catalogue import SCENARIOS
 from scenarios.stage import Violation
 
+SEEDS = (1, 2, 3)
+"""Some mistakes show in one seed of two: the batch that a coordinator does not load may be one that nobody asks for."""
 ACTS = {act.name: act for scenario in SCENARIOS.values() for act in scenario.acts}
 
 
@@ -33,7 +35,8 @@ ACTS = {act.name: act for scenario in SCENARIOS.values() for act in scenario.act
 )
 def test_a_scenario_finds_the_mistake_that_it_is_about(plant: str, act: str) -> None:
     with planted(find(plant)), pytest.raises((Violation, BaseExceptionGroup)) as raised:
-        ACTS[act].play(1)
+        for seed in SEEDS:
+            ACTS[act].play(seed)
     error = raised.value
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
