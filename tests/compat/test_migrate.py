@@ -1,0 +1,108 @@
+"""`barnabas migrate` moves a cluster of Apache Kafka's nodes onto ours, under load."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from barnabas.cli.main import run
+from tests.compat.mixed import KAFKA, OURS, MixedCluster, MixedNode
+from tests.compat.test_mixed import PARTITIONS, TRANSACTIONAL_IDS, active, consume, create, transact
+
+pytestmark = [pytest.mark.compat, pytest.mark.client("java", "confluent-kafka")]
+
+TOPIC = "moved"
+WAITS_FOR_OPERATOR = 3
+"""Exit code of `barnabas migrate`."""
+
+
+class Load(threading.Thread):
+    """An idempotent producer that never stops by itself; it keeps what was acknowledged."""
+
+    def __init__(self, cluster: MixedCluster) -> None:
+        super().__init__(daemon=True)
+        self.acknowledged: list[bytes] = []
+        self.errors: list[str] = []
+        self.stopped = threading.Event()
+        self._servers = cluster.bootstrap_servers
+
+    def run(self) -> None:
+        from confluent_kafka import KafkaError, Message, Producer
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                self.acknowledged.append(message.value())
+            else:
+                self.errors.append(str(error))
+
+        settings = {"bootstrap.servers": self._servers, "acks": "all", "enable.idempotence": True, "linger.ms": 2}
+        producer = Producer(settings)
+        number = 0
+        while not self.stopped.is_set():
+            producer.produce(TOPIC, b"%d" % number, callback=delivered)
+            producer.poll(0.002)
+            number += 1
+        assert producer.flush(60) == 0
+
+    def finish(self) -> None:
+        self.stopped.set()
+        self.join(90)
+
+
+def migrate(cluster: MixedCluster, capsys: pytest.CaptureFixture[str], *pairs: str) -> tuple[int, str]:
+    code = run(["migrate", "-b", cluster.bootstrap_servers, *pairs])
+    printed = capsys.readouterr()
+    assert not printed.err, printed.err
+    return code, printed.out
+
+
+def join_as_observer(cluster: MixedCluster, node: MixedNode) -> None:
+    words = ["-c", str(node.config), "-t", cluster.cluster_id, "--no-initial-controllers"]
+    assert run(["storage", "format", *words]) == 0
+    cluster.start(node)
+
+
+@pytest.mark.feature("OP-05", "KR-14", "KR-19", "MB-19")
+def test_a_cluster_of_apache_kafka_becomes_ours(libs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with MixedCluster(libs, tmp_path) as cluster:
+        quorum = ",".join(f"127.0.0.1:{cluster.base_port + at}" for at in (0, 2))
+        places = {"controller__quorum__bootstrap__servers": quorum}
+        their_controller = cluster.add(KAFKA, 401, "controller", **places)
+        theirs = cluster.add(KAFKA, 1, "broker", **places)
+        cluster.format_standalone(their_controller)
+        cluster.start(their_controller)
+        cluster.up(theirs)
+        cluster.wait_for_brokers(theirs)
+        create(cluster, TOPIC, 1)
+        transact(cluster, TOPIC)
+        before = consume(cluster, TOPIC, "group", PARTITIONS * len(TRANSACTIONAL_IDS))
+        assert set(before) == {b"kept"}
+
+        our_controller = cluster.add(OURS, 402, "controller", **places)
+        ours = cluster.add(OURS, 2, "broker", **places)
+        load = Load(cluster)
+        load.start()
+        cluster.up(ours)
+        join_as_observer(cluster, our_controller)
+        cluster.wait_for_brokers(theirs, ours)
+        pairs = ("--brokers", "1=2", "--controllers", f"401=402@127.0.0.1:{our_controller.port}")
+        code, printed = migrate(cluster, capsys, *pairs, "--at-once", "3")
+        assert code == WAITS_FOR_OPERATOR, printed
+        assert "add controller 402 to the voters\nremove controller 401 from the voters\n" in printed
+        cluster.stop(theirs)
+        cluster.wait(lambda: migrate(cluster, capsys, *pairs)[0] == 0, "broker 1 is unregistered")
+        cluster.stop(their_controller, signal.SIGKILL)
+        assert active(cluster, [our_controller]) is our_controller
+        create(cluster, "ours", 1)
+        load.finish()
+
+        assert load.errors == []
+        transact(cluster, TOPIC)
+        kept = PARTITIONS * len(TRANSACTIONAL_IDS)
+        after = consume(cluster, TOPIC, "group", len(load.acknowledged) + kept)
+        assert after.count(b"kept") == kept, "the group goes on where it was"
+        assert b"aborted" not in after
+        assert sorted(map(int, filter(bytes.isdigit, after))) == sorted(map(int, load.acknowledged))
