@@ -1,4 +1,4 @@
-"""`barnabas migrate` moves a cluster of Apache Kafka's nodes onto ours, under load."""
+"""`barnabas migrate` moves a cluster of Apache Kafka's nodes onto ours, and back, under load."""
 
 from __future__ import annotations
 
@@ -66,37 +66,41 @@ def join_as_observer(cluster: MixedCluster, node: MixedNode) -> None:
 
 
 @pytest.mark.feature("OP-05", "KR-14", "KR-19", "MB-19")
-def test_a_cluster_of_apache_kafka_becomes_ours(libs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("old", "new"), [(KAFKA, OURS), (OURS, KAFKA)])
+def test_a_cluster_moves_to_nodes_of_the_other_kind(
+    old: str, new: str, libs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with MixedCluster(libs, tmp_path) as cluster:
         quorum = ",".join(f"127.0.0.1:{cluster.base_port + at}" for at in (0, 2))
         places = {"controller__quorum__bootstrap__servers": quorum}
-        their_controller = cluster.add(KAFKA, 401, "controller", **places)
-        theirs = cluster.add(KAFKA, 1, "broker", **places)
-        cluster.format_standalone(their_controller)
-        cluster.start(their_controller)
-        cluster.up(theirs)
-        cluster.wait_for_brokers(theirs)
+        old_controller = cluster.add(old, 401, "controller", **places)
+        old_broker = cluster.add(old, 1, "broker", **places)
+        cluster.format_standalone(old_controller)
+        cluster.start(old_controller)
+        cluster.up(old_broker)
+        cluster.wait_for_brokers(old_broker)
         create(cluster, TOPIC, 1)
         transact(cluster, TOPIC)
         before = consume(cluster, TOPIC, "group", PARTITIONS * len(TRANSACTIONAL_IDS))
         assert set(before) == {b"kept"}
 
-        our_controller = cluster.add(OURS, 402, "controller", **places)
-        ours = cluster.add(OURS, 2, "broker", **places)
+        new_controller = cluster.add(new, 402, "controller", **places)
+        new_broker = cluster.add(new, 2, "broker", **places)
         load = Load(cluster)
         load.start()
-        cluster.up(ours)
-        join_as_observer(cluster, our_controller)
-        cluster.wait_for_brokers(theirs, ours)
-        pairs = ("--brokers", "1=2", "--controllers", f"401=402@127.0.0.1:{our_controller.port}")
+        cluster.up(new_broker)
+        join_as_observer(cluster, new_controller)
+        cluster.wait_for_brokers(old_broker, new_broker)
+        pairs = ("--brokers", "1=2", "--controllers", f"401=402@127.0.0.1:{new_controller.port}")
+        wait_for_observer(cluster, pairs, capsys)
         code, printed = migrate(cluster, capsys, *pairs, "--at-once", "3")
         assert code == WAITS_FOR_OPERATOR, printed
         assert "add controller 402 to the voters\nremove controller 401 from the voters\n" in printed
-        cluster.stop(theirs)
+        cluster.stop(old_broker)
         cluster.wait(lambda: migrate(cluster, capsys, *pairs)[0] == 0, "broker 1 is unregistered")
-        cluster.stop(their_controller, signal.SIGKILL)
-        assert active(cluster, [our_controller]) is our_controller
-        create(cluster, "ours", 1)
+        cluster.stop(old_controller, signal.SIGKILL)
+        assert active(cluster, [new_controller]) is new_controller
+        create(cluster, "new", 1)
         load.finish()
 
         assert load.errors == []
@@ -106,3 +110,15 @@ def test_a_cluster_of_apache_kafka_becomes_ours(libs: Path, tmp_path: Path, caps
         assert after.count(b"kept") == kept, "the group goes on where it was"
         assert b"aborted" not in after
         assert sorted(map(int, filter(bytes.isdigit, after))) == sorted(map(int, load.acknowledged))
+
+
+def wait_for_observer(cluster: MixedCluster, pairs: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """Until the new controller fetches the metadata log: before that the migration is refused."""
+
+    def is_there() -> bool:
+        code = run(["migrate", "-b", cluster.bootstrap_servers, *pairs, "--dry-run"])
+        refused = capsys.readouterr().err
+        assert code == 0 or "controller 402 does not fetch the metadata log" in refused, refused
+        return code == 0
+
+    cluster.wait(is_there, "controller 402 observes")
