@@ -25,6 +25,7 @@ IN_A_TOPIC = 100
 IN_A_REQUEST = 20
 IDLE_SECONDS = 20.0
 LIMIT_SECONDS = 600.0
+QUIET_CORES = 0.5
 KILLED = "broker-3"
 BUSY = "busy for"
 """In reports of the watchdog: one step of the event loop took longer than 200 ms."""
@@ -50,6 +51,7 @@ class Scale:
         cluster = self._cluster
         self._timed("create", self._create)
         self._timed("full-isr", lambda: self._wait(lambda parts: all(len(isr) == 3 for _, isr in parts)))
+        self._timed("settle", self._settle)
         self._memory("memory.after-creation")
         self._idle()
         self._timed("describe", self._describe)
@@ -90,6 +92,18 @@ class Scale:
                 if len(parts) == self._partitions and is_done([(part.leader, list(part.isr)) for part in parts]):
                     return
         raise TimeoutError(f"not done after {LIMIT_SECONDS} s")
+
+    def _settle(self) -> None:
+        """Until the brokers have made their logs: the controllers count replicas as in sync from the beginning."""
+        pids, end = self._pids(), time.monotonic() + LIMIT_SECONDS
+        before = cpu_s(pids)
+        while time.monotonic() < end:
+            time.sleep(1)
+            now = cpu_s(pids)
+            if now - before < QUIET_CORES:
+                return
+            before = now
+        raise TimeoutError(f"the nodes are busy after {LIMIT_SECONDS} s")
 
     def _idle(self) -> None:
         pids = self._pids()

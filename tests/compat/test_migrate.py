@@ -65,7 +65,7 @@ def join_as_observer(cluster: MixedCluster, node: MixedNode) -> None:
     cluster.start(node)
 
 
-@pytest.mark.feature("OP-05", "KR-14", "KR-19", "MB-19")
+@pytest.mark.feature("AD-06", "OP-05", "KR-14", "KR-19", "MB-19")
 @pytest.mark.parametrize(("old", "new"), [(KAFKA, OURS), (OURS, KAFKA)])
 def test_a_cluster_moves_to_nodes_of_the_other_kind(
     old: str, new: str, libs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
