@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,6 +49,13 @@ def test_dependencies_of_the_project_are_locked() -> None:
     locked = {canonical(name) for name in re.findall(r"^([a-z0-9._-]+)==", LOCK, re.MULTILINE)}
     missing = {canonical(match.group()) for each in wanted if (match := _NAME.match(each))} - locked
     assert missing == set(), "`make lock`"
+
+
+def test_the_entrypoint_runs_modules_that_exist() -> None:
+    modules = re.findall(r"module=(\S+) ;;", (ROOT / "docker" / "entrypoint").read_text())
+    assert modules == ["barnabas.broker", "barnabas.kraft"]
+    for module in modules:
+        assert find_spec(f"{module}.__main__") is not None, module
 
 
 def test_containers_can_write_to_their_volume_only_and_have_no_privilege() -> None:
