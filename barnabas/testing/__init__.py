@@ -1,4 +1,4 @@
 """Clusters for tests: real ones with every kind of fault, and simulated ones.
 
-The fixtures of the pytest plug-in (`barnabas_pytest.py`) use this package; it can be used without them, too.
+The fixtures of the pytest plug-in (`barnabas.pytest_plugin`) use this package; it can be used without them, too.
 """
