@@ -15,7 +15,7 @@ from barnabas.cli.option_group import grouped
 from barnabas.cli.output import Account, show_json, show_table, show_text
 from barnabas.cli.partition_choice import by_name
 from barnabas.cli.reassignment import by_partition, until_moved
-from barnabas.cli.reassignment_throttle import remove_throttle, set_throttle
+from barnabas.cli.reassignment_throttle import throttled
 from barnabas.cli.replica_plan import write_plan
 from barnabas.cli.session import with_admin
 from barnabas.cluster.errors import ClusterError
@@ -89,14 +89,9 @@ async def _balance(admin: Admin, wanted: _Wanted) -> tuple[Balance, Results[Topi
         wanted.back.write_text(write_plan(plan.back) + "\n")
     if not wanted.execute or not plan.plan:
         return plan, None
-    if wanted.throttle is not None:
-        await set_throttle(admin, plan.back, plan.plan, wanted.throttle)
-    try:
+    async with throttled(admin, plan.back, plan.plan, wanted.throttle):
         results = await admin.alter_partition_reassignments(by_partition(plan.plan), raise_errors=False)
         await until_moved(admin, list(results.succeeded))
-    finally:
-        if wanted.throttle is not None:
-            await remove_throttle(admin, dict.fromkeys(each.topic for each in plan.plan))
     await admin.elect_leaders(ElectionType.PREFERRED, list(by_partition(plan.plan)), raise_errors=False)
     return plan, results
 

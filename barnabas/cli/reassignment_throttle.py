@@ -5,7 +5,8 @@ The configs are those that kafka-reassign-partitions.sh sets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from barnabas.cli.replica_plan import Plan
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from barnabas.client.admin import Admin, ConfigResource
 
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+REMOVAL_SECONDS = 30.0
 LEADER_REPLICAS = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 
@@ -45,6 +47,22 @@ async def set_throttle(admin: Admin, before: Plan, wanted: Plan, bytes_per_secon
     for topic, configs in throttled_replicas(before, wanted).items():
         changes[ConfigResource(ResourceType.TOPIC, topic)] = dict(configs)
     await admin.incremental_alter_configs(changes)
+
+
+@asynccontextmanager
+async def throttled(admin: Admin, before: Plan, wanted: Plan, bytes_per_second: int | None) -> AsyncIterator[None]:
+    """Limits a reassignment that begins and ends inside; None: no limit. The limit is removed even after a cancel."""
+    import trio
+
+    if bytes_per_second is None:
+        yield
+        return
+    await set_throttle(admin, before, wanted, bytes_per_second)
+    try:
+        yield
+    finally:
+        with trio.move_on_after(REMOVAL_SECONDS, shield=True):
+            await remove_throttle(admin, dict.fromkeys(each.topic for each in wanted))
 
 
 async def remove_throttle(admin: Admin, topics: Iterable[str]) -> None:

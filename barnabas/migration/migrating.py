@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.cli.offset_reset import Partition as Throttled
-from barnabas.cli.reassignment_throttle import remove_throttle, set_throttle
+from barnabas.cli.offset_reset import Partition
+from barnabas.cli.reassignment import by_partition
+from barnabas.cli.reassignment_throttle import throttled
 from barnabas.client.admin import ElectionType
 from barnabas.client.cluster import TopicPartition
 from barnabas.migration.plan import (
@@ -20,7 +20,6 @@ from barnabas.migration.plan import (
     Elect,
     Migration,
     Move,
-    Partition,
     Placement,
     Quorum,
     RemoveVoter,
@@ -32,8 +31,6 @@ from barnabas.migration.plan import (
 from barnabas.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from barnabas.client.admin import Admin, Endpoint, QuorumInfo
 
 POLL_SECONDS = 0.5
@@ -66,7 +63,7 @@ class Migrating:
         Raises `CannotMigrate` and the errors of the admin client.
         """
         waited_for = ""
-        while (step := next_step(await self.observe(), self._wanted)) is not None:
+        while (step := next_step(cluster := await self.observe(), self._wanted)) is not None:
             if isinstance(step, Wait):
                 if step.by_operator and not self._options.waits_for_operator:
                     return step
@@ -76,7 +73,7 @@ class Migrating:
                 await trio.sleep(POLL_SECONDS)
                 continue
             self._report(str(step))
-            await self._take(step)
+            await self._take(step, cluster)
         return None
 
     async def observe(self) -> Cluster:
@@ -99,10 +96,10 @@ class Migrating:
             level.max_version_level if level is not None else 0,
         )
 
-    async def _take(self, step: Step) -> None:
+    async def _take(self, step: Step, cluster: Cluster) -> None:
         match step:
             case Move():
-                await self._move(step)
+                await self._move(step, cluster)
             case Elect():
                 await self._admin.elect_leaders(
                     ElectionType.PREFERRED, [TopicPartition(*each) for each in step.partitions], raise_errors=False
@@ -117,9 +114,11 @@ class Migrating:
             case Wait():
                 raise AssertionError("is not taken")
 
-    async def _move(self, move: Move) -> None:
-        wanted = {TopicPartition(*each): replicas for each, replicas in move.replicas.items()}
-        async with self._throttled(move):
+    async def _move(self, move: Move, cluster: Cluster) -> None:
+        plan = {each: list(replicas) for each, replicas in move.replicas.items()}
+        before = {each: list(cluster.placements[each].replicas) for each in plan}
+        wanted = by_partition(plan)
+        async with throttled(self._admin, before, plan, self._options.throttle_bytes_per_second):
             try:
                 await self._admin.alter_partition_reassignments(wanted)
                 while left := await self._admin.list_partition_reassignments(wanted):
@@ -131,23 +130,6 @@ class Migrating:
                     await self._admin.alter_partition_reassignments(dict.fromkeys(moving), raise_errors=False)
                     self._report(f"  cancelled the moves of {len(moving)} partitions")
                 raise
-
-    @asynccontextmanager
-    async def _throttled(self, move: Move) -> AsyncIterator[None]:
-        """Limits the traffic of the moved replicas meanwhile."""
-        rate = self._options.throttle_bytes_per_second
-        if rate is None:
-            yield
-            return
-        placements = (await self.observe()).placements
-        before = {Throttled(*each): list(placements[each].replicas) for each in move.replicas}
-        wanted = {Throttled(*each): list(replicas) for each, replicas in move.replicas.items()}
-        await set_throttle(self._admin, before, wanted, rate)
-        try:
-            yield
-        finally:
-            with trio.move_on_after(30, shield=True):
-                await remove_throttle(self._admin, {each.topic for each in move.replicas})
 
     async def _endpoints(self, controller: int) -> Iterator[Endpoint]:
         """The endpoint of a new controller, once for each listener of the present voters."""

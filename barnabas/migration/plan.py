@@ -10,17 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple
 
+from barnabas.cli.offset_reset import Partition
 from barnabas.cluster.errors import ClusterError
-
-
-class Partition(NamedTuple):
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +70,7 @@ class Move:
     replicas: Mapping[Partition, tuple[int, ...]]
 
     def __str__(self) -> str:
-        return f"move {len(self.replicas)} partitions: {', '.join(map(str, islice(self.replicas, 3)))}{self._rest()}"
+        return f"move {len(self.replicas)} partitions: {', '.join(map(_name, islice(self.replicas, 3)))}{self._rest()}"
 
     def _rest(self) -> str:
         return ", …" if len(self.replicas) > 3 else ""
@@ -212,7 +204,7 @@ def _next_move(cluster: Cluster, wanted: Migration) -> Step | None:
         if len(replicas) < len(cluster.placements[partition].replicas):
             both = sorted({*replicas} & {*wanted.brokers.values()})
             raise CannotMigrate(
-                f"{partition} has replicas on an old broker and on the new one that takes over from it "
+                f"{_name(partition)} has replicas on an old broker and on the new one that takes over from it "
                 f"({', '.join(map(str, both))}): reassign it by hand"
             )
     return Move(dict(islice(left.items(), wanted.partitions_at_once)))
@@ -263,6 +255,10 @@ def _next_farewell(cluster: Cluster, wanted: Migration) -> Step | None:
         numbers = ", ".join(map(str, sorted(serving)))
         return Wait(f"brokers {numbers} have no replicas any longer: stop them", by_operator=True)
     return None
+
+
+def _name(partition: Partition) -> str:
+    return f"{partition.topic}-{partition.partition}"
 
 
 def _pairs(pairs: Mapping[int, int]) -> str:

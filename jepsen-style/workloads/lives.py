@@ -18,7 +18,7 @@ from workloads.workload import WorkloadOptions
 CRASH = Invocation("crash")
 REPLICAS = 3
 MIXED = "mixed"
-"""As a group protocol: each client of a thread has another than the one before."""
+"""A group protocol under which each client of a thread has another one than the client before it."""
 PATIENCE_NS = 180_000_000_000
 """For the last readings: what is not there then will not come."""
 REBALANCE_SECONDS = 2.0

@@ -24,7 +24,7 @@ class RaftConfig:
     can_vote: bool = False
     """It may become a voter while it observes (controllers): its log is synced as that of a voter."""
     joins: bool = False
-    """As an observer it asks to become a voter by itself (`controller.quorum.auto.join.enable`)."""
+    """While it observes, it asks to become a voter by itself (`controller.quorum.auto.join.enable`)."""
     election_timeout_ms: int = 1000
     fetch_timeout_ms: int = 2000
     election_backoff_max_ms: int = 1000

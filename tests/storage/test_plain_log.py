@@ -24,7 +24,7 @@ SIZE = len(build_batch([Record(0, NOW_MS, b"key", b"value")]))
 
 
 class Batch(NamedTuple):
-    """As it must be in the file."""
+    """A batch that the file must hold."""
 
     base_offset: int
     next_offset: int
@@ -153,7 +153,7 @@ class Pair:
         self.write(batches)
 
     def append_behind_gap(self) -> None:
-        """As a follower of a compacted log."""
+        """Appends as a follower of a compacted log."""
         epoch = max(0, self.epoch + self.draw(st.sampled_from([0, 1])))
         batch = self.a_batch(self.end + self.draw(st.integers(1, 4)), epoch)
         if len(batch.data) <= self.config.segment_bytes:

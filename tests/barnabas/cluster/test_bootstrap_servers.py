@@ -49,7 +49,7 @@ def test_brokers_register_with_a_leader_that_their_file_does_not_name(servers: t
 
 @pytest.mark.feature("KR-06")
 def test_a_controller_that_only_observes_registers() -> None:
-    """As one that is to be added to the voters, or to replace one of them."""
+    """Such a controller is to be added to the voters, or to replace one of them."""
 
     async def story(universe: Universe) -> None:
         async with trio.open_nursery() as nursery:

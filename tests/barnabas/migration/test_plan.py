@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas.cli.offset_reset import Partition
 from barnabas.migration.plan import (
     AddVoter,
     CannotMigrate,
@@ -15,7 +16,6 @@ from barnabas.migration.plan import (
     Elect,
     Migration,
     Move,
-    Partition,
     Placement,
     Quorum,
     RemoveVoter,
