@@ -25,43 +25,35 @@ if TYPE_CHECKING:
     from barnabas.client.cluster import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    limits: Limits
-    sample_seconds: float
-    execute: bool
-    throttle: int | None
-    back: Path | None
+@dataclass(frozen=True)
+class Moves:
+    """Options on what is moved, and how."""
 
-
-@grouped
-def balance(  # noqa: PLR0913, PLR0917 - each is an option
     execute: Annotated[bool, typer.Option("--execute", help="Move the replicas, and wait until they have moved.")] = (
         False
-    ),
-    max_moves: Annotated[int, typer.Option("--max-moves", min=0, help="Replicas that are moved at most.")] = 50,
+    )
+    max_moves: Annotated[int, typer.Option("--max-moves", min=0, help="Replicas that are moved at most.")] = 50
     max_bytes: Annotated[
         int | None, typer.Option("--max-bytes", min=0, help="Bytes that are copied at most; default: no limit.")
-    ] = None,
+    ] = None
     sample: Annotated[
         float, typer.Option("--sample", metavar="SECONDS", min=0, help="Time for which write rates are measured.")
-    ] = 5.0,
+    ] = 5.0
     throttle: Annotated[
         int | None, typer.Option("--throttle", metavar="BYTES", min=1, help="Bytes per second of each broker.")
-    ] = None,
+    ] = None
     back: Annotated[
         Path | None,
         typer.Option("--back", dir_okay=False, help="Write the current assignment to FILE, as a plan for going back."),
-    ] = None,
-    as_json: AsJson = False,
-    *,
-    connection: Connection,
-) -> None:
+    ] = None
+
+
+@grouped
+def balance(moves: Moves, as_json: AsJson = False, *, connection: Connection) -> None:
     """Plan moves that balance racks, disk use, write rates and leaders. Moves nothing without --execute."""
-    wanted = _Wanted(Limits(max_moves, max_bytes), sample, execute, throttle, back)
 
     async def work(admin: Admin) -> tuple[Balance, Results[TopicPartition, None] | None]:
-        return await _balance(admin, wanted)
+        return await _balance(admin, moves)
 
     plan, results = with_admin(connection, work)
     if as_json:
@@ -76,7 +68,7 @@ def balance(  # noqa: PLR0913, PLR0917 - each is an option
         account.close()
 
 
-async def _balance(admin: Admin, wanted: _Wanted) -> tuple[Balance, Results[TopicPartition, None] | None]:
+async def _balance(admin: Admin, moves: Moves) -> tuple[Balance, Results[TopicPartition, None] | None]:
     from barnabas.client.admin import ElectionType
 
     moving = await admin.list_partition_reassignments()
@@ -84,12 +76,12 @@ async def _balance(admin: Admin, wanted: _Wanted) -> tuple[Balance, Results[Topi
         raise ClusterError(f"{len(moving)} partitions are being reassigned: `barnabas topics reassign list` shows them")
     described = await admin.describe_cluster()
     racks = {node.node_id: node.rack for node in described.nodes}
-    plan = balanced(await _loads(admin, wanted.sample_seconds), racks, wanted.limits)
-    if plan.back and wanted.back is not None:
-        wanted.back.write_text(write_plan(plan.back) + "\n")
-    if not wanted.execute or not plan.plan:
+    plan = balanced(await _loads(admin, moves.sample), racks, Limits(moves.max_moves, moves.max_bytes))
+    if plan.back and moves.back is not None:
+        moves.back.write_text(write_plan(plan.back) + "\n")
+    if not moves.execute or not plan.plan:
         return plan, None
-    async with throttled(admin, plan.back, plan.plan, wanted.throttle):
+    async with throttled(admin, plan.back, plan.plan, moves.throttle):
         results = await admin.alter_partition_reassignments(by_partition(plan.plan), raise_errors=False)
         await until_moved(admin, list(results.succeeded))
     await admin.elect_leaders(ElectionType.PREFERRED, list(by_partition(plan.plan)), raise_errors=False)
