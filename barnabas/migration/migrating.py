@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from barnabas.cli.reassignment import by_partition
 from barnabas.cli.reassignment_throttle import throttled
 from barnabas.client.admin import ElectionType
 from barnabas.client.cluster import TopicPartition
+from barnabas.client.errors import BrokerIdNotRegisteredException
 from barnabas.migration.plan import (
     AddVoter,
     CannotMigrate,
@@ -62,17 +64,16 @@ class Migrating:
         """Take all steps. Returns what the operator has to do before the next run, None if the migration is complete.
         Raises `CannotMigrate` and the errors of the admin client.
         """
-        waited_for = ""
+        reported: Step | None = None
         while (step := next_step(cluster := await self.observe(), self._wanted)) is not None:
-            if isinstance(step, Wait):
-                if step.by_operator and not self._options.waits_for_operator:
-                    return step
-                if str(step) != waited_for:
-                    self._report(f"wait: {step}")
-                waited_for = str(step)
+            if isinstance(step, Wait) and step.by_operator and not self._options.waits_for_operator:
+                return step
+            if step != reported:
+                self._report(f"wait: {step}" if isinstance(step, Wait) else str(step))
+            else:
+                # It was taken, but the broker that described the cluster has not replayed that yet.
                 await trio.sleep(POLL_SECONDS)
-                continue
-            self._report(str(step))
+            reported = step
             await self._take(step, cluster)
         return None
 
@@ -110,9 +111,10 @@ class Migrating:
             case RemoveVoter():
                 await self._admin.remove_raft_voter(step.controller, step.directory)
             case Unregister():
-                await self._admin.unregister_broker(step.broker)
+                with suppress(BrokerIdNotRegisteredException):
+                    await self._admin.unregister_broker(step.broker)
             case Wait():
-                raise AssertionError("is not taken")
+                await trio.sleep(POLL_SECONDS)
 
     async def _move(self, move: Move, cluster: Cluster) -> None:
         plan = {each: list(replicas) for each, replicas in move.replicas.items()}
