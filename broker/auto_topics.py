@@ -8,8 +8,8 @@ from itertools import islice
 
 from barnabas.broker.controller_channel import ControllerCalls
 from barnabas.broker.current_settings import CurrentSettings
-from barnabas.broker.forwarding import ANONYMOUS, address_bytes
 from barnabas.broker.internal_topics import internal_topic
+from barnabas.kraft.principals import LOOPBACK, written_principal
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from barnabas.protocol.headers import RequestHeader, ResponseHeader
@@ -18,6 +18,7 @@ from barnabas.protocol.messages.envelope import EnvelopeRequest, EnvelopeRespons
 from barnabas.protocol.schema import decode, decode_prefix, encode
 from barnabas.runtime.background import Background
 from barnabas.runtime.backoff import doubled_ms
+from barnabas.runtime.identity import ANONYMOUS
 from barnabas.runtime.world import Clock
 
 log = logging.getLogger(__name__)
@@ -83,7 +84,7 @@ class AutoTopics:
         )
         data = encode(header, spec.request_header_version(version)) + encode(request, version)
         envelope = EnvelopeRequest(
-            request_data=data, request_principal=ANONYMOUS, client_host_address=address_bytes("127.0.0.1")
+            request_data=data, request_principal=written_principal(ANONYMOUS), client_host_address=LOOPBACK
         )
         try:
             response: EnvelopeResponse = await self._controller.call(envelope, timeout_ms=CREATE_TIMEOUT_MS)

@@ -7,18 +7,17 @@ when the response to the one before has arrived, so they take effect in order.
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 from collections import deque
 from dataclasses import dataclass
 
 from barnabas.broker.controller_channel import ControllerCalls
 from barnabas.broker.current_settings import CurrentSettings
+from barnabas.kraft.principals import written_host, written_principal
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.headers import RequestHeader
 from barnabas.protocol.messages.envelope import EnvelopeRequest
-from barnabas.protocol.messages.principal_data import DefaultPrincipalData
 from barnabas.protocol.schema import encode
 from barnabas.runtime.background import Background
 from barnabas.runtime.dispatch import Call
@@ -30,9 +29,6 @@ FORWARD_TIMEOUT_MS = 60_000
 ENVELOPE_BYTES = 1024
 """More than an envelope adds to the request in it. The controller would refuse a larger one by closing the connection,
 which looks like an error worth a retry."""
-
-ANONYMOUS = (0).to_bytes(2, "big") + encode(DefaultPrincipalData(type="User", name="ANONYMOUS"), 0)
-"""The principal of a listener without authentication, with its int16 version in front."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +86,8 @@ async def forward_one(ports: ForwardingPorts, call: Call) -> None:
         return
     envelope = EnvelopeRequest(
         request_data=header_bytes + bytes(request.body),
-        request_principal=ANONYMOUS,
-        client_host_address=address_bytes(request.peer_host),
+        request_principal=written_principal(request.principal),
+        client_host_address=written_host(request.peer_host),
     )
     try:
         response = await ports.controller.call(envelope, timeout_ms=FORWARD_TIMEOUT_MS)
@@ -104,11 +100,3 @@ async def forward_one(ports: ForwardingPorts, call: Call) -> None:
         call.abort(f"the controller refused the envelope of {spec.name} with error {response.error_code}")
         return
     call.answer_bytes(bytes(response.response_data))
-
-
-def address_bytes(host: str) -> bytes:
-    """The 4 or 16 bytes of an address; a name (as simulated hosts have) counts as loopback."""
-    try:
-        return ipaddress.ip_address(host.partition("%")[0]).packed
-    except ValueError:
-        return bytes((127, 0, 0, 1))

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from barnabas.kraft.principals import client_host, read_principal
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import ErrorCode, MalformedMessage
 from barnabas.protocol.framing import parse_request_header
@@ -92,6 +93,13 @@ def envelope_handler(forwardable: Mapping[ApiKey, Handler], execution: Execution
         except MalformedMessage as error:
             slot.abort(f"malformed header: {error}")
             return None
+        try:
+            principal = read_principal(message.request_principal)
+            host = client_host(message.client_host_address)
+        except MalformedMessage as error:
+            log.warning("envelope from %s refused: %s", envelope.request.peer_host, error)
+            slot.refuse(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
+            return None
         outer = envelope.request
         inner = Request(
             header.request_api_key,
@@ -99,10 +107,11 @@ def envelope_handler(forwardable: Mapping[ApiKey, Handler], execution: Execution
             header.correlation_id,
             header.client_id,
             frame[position:],
-            outer.peer_host,
+            host,
             outer.listener_name,
             outer.connection_id,
             outer.received_ms,
+            principal=principal,
         )
         return dispatcher(inner, slot)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from barnabas.protocol.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from barnabas.protocol.api_keys import ApiSpec
 from barnabas.protocol.errors import EncodeError, ErrorCode, KafkaError
 from barnabas.protocol.framing import response_prefix
@@ -15,6 +16,7 @@ from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.refusals import refusal_of
 from barnabas.protocol.schema import Message, encode_chunks, encode_in_steps
 from barnabas.protocol.shortening import shorten_error_messages
+from barnabas.runtime.access import Authorizer
 from barnabas.runtime.background import Background, Task
 from barnabas.runtime.freeing import free_in_steps
 from barnabas.runtime.request import AnswerSlot, Request
@@ -28,9 +30,6 @@ log = logging.getLogger(__name__)
 Stopwatch = Callable[[], float]
 """`World.stopwatch`."""
 
-PRINCIPAL = "User:ANONYMOUS"
-"""The principal of every client: no listener authenticates."""
-
 
 @dataclass(frozen=True, slots=True)
 class Execution:
@@ -39,6 +38,8 @@ class Execution:
     background: Background
     worker: Worker
     count_work: CountWork | None = None
+    authorizer: Authorizer | None = None
+    """None: everybody may do everything."""
 
 
 @dataclass(slots=True)
@@ -67,6 +68,26 @@ class Call:
     def api(self) -> str:
         """The name of the API."""
         return self._spec.name
+
+    # -- rights
+
+    def may(self, operation: AclOperation, resource_type: AclResourceType, name: str, *, audited: bool = True) -> bool:
+        """The client may do `operation` on the resource. `audited` as in `Authorizer.allows`."""
+        execution = self._execution
+        if execution is None or execution.authorizer is None:
+            return True
+        return execution.authorizer.allows(self.request, operation, resource_type, name, audited=audited)
+
+    def may_on_cluster(self, operation: AclOperation, *, audited: bool = True) -> bool:
+        """The client may do `operation` on the cluster."""
+        return self.may(operation, AclResourceType.CLUSTER, CLUSTER_NAME, audited=audited)
+
+    def may_on_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
+        """The client may do `operation` on at least one resource of the type."""
+        execution = self._execution
+        if execution is None or execution.authorizer is None:
+            return True
+        return execution.authorizer.allows_any(self.request, operation, resource_type)
 
     # -- answers
 
@@ -272,7 +293,7 @@ class TimedCall(Call):
             request.api_version,
             _quoted(request.client_id),
             request.correlation_id,
-            PRINCIPAL,
+            str(self.request.principal),
             request.connection_id,
             request.peer_host,
             request.listener_name,

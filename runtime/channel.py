@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import trio
 
@@ -26,7 +26,8 @@ from barnabas.protocol.client_exchange import (
 from barnabas.protocol.errors import KafkaError, MalformedMessage
 from barnabas.protocol.schema import Message
 from barnabas.runtime.link import CallTimedOut, ChannelError, ConnectionFailed, Link, NotSent, PendingCall, Talk, Waiter
-from barnabas.runtime.world import Connection, DialFailed, DialRefused, World
+from barnabas.runtime.security import Authenticator, ChannelSecurity, HandshakeFailed, Peer
+from barnabas.runtime.world import Connection, ConnectionLost, DialFailed, DialRefused, World
 
 __all__ = [
     "CLIENT_SOFTWARE_NAME",
@@ -72,27 +73,6 @@ class Features(NamedTuple):
 NO_FEATURES = Features(-1, {})
 
 
-class Peer(Protocol):
-    """The other end of a connection that is being opened."""
-
-    @property
-    def host(self) -> str: ...
-
-    @property
-    def port(self) -> int: ...
-
-    async def call(self, request: Message, *, version: int | None = None) -> Any:
-        """Send a request in the highest version both sides speak, or in `version`, and return the response. Raises as
-        `Channel.call`; the opener of the connection bounds the time."""
-
-
-class Authenticator(Protocol):
-    """Proves who is calling, on each new connection: after its versions are known and before any other request."""
-
-    async def authenticate(self, peer: Peer) -> None:
-        """Raises KafkaError (SASL_AUTHENTICATION_FAILED, UNSUPPORTED_SASL_MECHANISM, …) if the peer refuses."""
-
-
 class _CallbackCall:
     """A request of `Channel.send_now`."""
 
@@ -127,17 +107,27 @@ class _CallbackCall:
 class Channel:
     """Calls to one host and port. Many tasks may use every method at once."""
 
-    def __init__(self, world: World, nursery: trio.Nursery, host: str, port: int, *, client_id: str) -> None:
+    def __init__(
+        self,
+        world: World,
+        nursery: trio.Nursery,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        security: ChannelSecurity | None = None,
+    ) -> None:
         """`nursery` runs the receiving; when it is cancelled the connection closes."""
         self.host = host
         self.port = port
         self.on_closed: Callable[[bool], None] | None = None
         """Called with False when the peer ended an established connection, with True when a dial was refused:
         both are early signs that its process may be gone."""
-        self.authenticator: Authenticator | None = None
+        self.authenticator: Authenticator | None = None if security is None else security.authenticator
         """Used on each new connection."""
         self.features = NO_FEATURES
         """Read when a connection was last opened."""
+        self._security = security
         self._world = world
         self._nursery = nursery
         self._requests = RequestEncoder(client_id)
@@ -358,13 +348,24 @@ class Channel:
 
     async def _dial(self) -> Connection:
         try:
-            return await self._world.network.dial(self.host, self.port)
+            connection = await self._world.network.dial(self.host, self.port)
         except DialRefused as error:
             if self.on_closed is not None:
                 self.on_closed(True)
             raise NotSent(str(error), refused=True) from error
         except DialFailed as error:
             raise NotSent(str(error)) from error
+        return connection if self._security is None else await self._secured(self._security, connection)
+
+    async def _secured(self, security: ChannelSecurity, connection: Connection) -> Connection:
+        try:
+            return await security.secure(connection, self.host)
+        except (HandshakeFailed, ConnectionLost) as error:
+            connection.close()
+            raise NotSent(f"TLS handshake with {self.host}:{self.port} failed: {error}") from error
+        except BaseException:
+            connection.close()
+            raise
 
     async def _learn_versions(self, link: Link) -> dict[int, tuple[int, int]]:
         handshake = Handshake(CLIENT_SOFTWARE_NAME)

@@ -39,10 +39,10 @@ class FrameReader:
     the `read` around it, and nothing awaits in between.
     """
 
-    __slots__ = ("_connection", "_filled", "_head", "_partial", "_scratch", "_size", "_trusted", "max_frame_bytes")
+    __slots__ = ("_filled", "_head", "_partial", "_scratch", "_size", "_trusted", "connection", "max_frame_bytes")
 
     def __init__(self, connection: Connection, max_frame_bytes: int, scratch: bytearray) -> None:
-        self._connection = connection
+        self.connection = connection
         self.max_frame_bytes = max_frame_bytes
         """May be changed while no frame is under way."""
         self._scratch = memoryview(scratch)
@@ -71,7 +71,7 @@ class FrameReader:
         partial = self._partial
         if partial is not None and self._size - self._filled >= EXACT_READ_BYTES:
             with memoryview(partial) as whole, whole[self._filled :] as rest:
-                self._filled += await self._connection.receive_into(rest)
+                self._filled += await self.connection.receive_into(rest)
             if self._filled == self._size:
                 self._partial = None
                 self._trusted = min(MOST_TRUSTED_BYTES, max(self._trusted, self._size))
@@ -79,7 +79,7 @@ class FrameReader:
             self._make_room(partial)
             return []
         received = self._scratch[4:]
-        count = await self._connection.receive_into(received)
+        count = await self.connection.receive_into(received)
         return self._cut(received[:count])
 
     def _cut(self, received: memoryview) -> list[bytearray]:

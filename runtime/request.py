@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from barnabas.runtime.identity import ANONYMOUS, Principal
 from barnabas.runtime.steps import Steps
 from barnabas.runtime.world import Chunk
 
@@ -28,6 +29,8 @@ class Request:
     """On the monotonic clock."""
     received: float = 0.0
     """On the stopwatch."""
+    principal: Principal = ANONYMOUS
+    """Principal of the connection, or of the client whose request a broker forwarded."""
 
 
 class Timed(Protocol):

@@ -41,6 +41,10 @@ class ResponseLine:
         """Bytes of answers that wait for one before them."""
         self._counted = Counted(service.memory.answers_changed)
 
+    def connection_is(self, connection: Connection) -> None:
+        """Send over this connection, before any answer was sent."""
+        self._outgoing = Outgoing(connection)
+
     @property
     def counted_bytes(self) -> int:
         """The memory that these answers take, as it is counted in the budget of the node."""

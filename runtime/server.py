@@ -18,6 +18,7 @@ from barnabas.runtime.frames import SCRATCH_BYTES
 from barnabas.runtime.memory import MemoryBudget
 from barnabas.runtime.request import AnswerSlot, Request, Timed
 from barnabas.runtime.response_slot import ResponseSlot
+from barnabas.runtime.security import ListenerSecurity
 from barnabas.runtime.server_connection import ServerConnection
 from barnabas.runtime.server_limits import ServerLimits
 from barnabas.runtime.service import Handle, Service
@@ -91,7 +92,7 @@ class Server:
         """The number of open connections."""
         return len(self._connections)
 
-    async def serve(self, listener: Listener, listener_name: str) -> None:
+    async def serve(self, listener: Listener, listener_name: str, security: ListenerSecurity | None = None) -> None:
         """Serve `listener` until cancelled, or until `stop`; then it returns when its last connection has ended."""
         self._listeners.append(listener)
         try:
@@ -102,7 +103,7 @@ class Server:
                     helpers.start_soon(self.turns.run)
                     helpers.start_soon(self._make_room)
                 async with trio.open_nursery() as nursery:
-                    await self._accept(listener, listener_name, nursery)
+                    await self._accept(listener, listener_name, security, nursery)
                 helpers.cancel_scope.cancel()
         finally:
             listener.close()
@@ -128,7 +129,9 @@ class Server:
         raise."""
         self._flusher.afterwards(work)
 
-    async def _accept(self, listener: Listener, listener_name: str, nursery: trio.Nursery) -> None:
+    async def _accept(
+        self, listener: Listener, listener_name: str, security: ListenerSecurity | None, nursery: trio.Nursery
+    ) -> None:
         while not self._stopping:
             if len(self._connections) >= self._limits.max_connections:
                 await self._vacancy.park()
@@ -145,7 +148,7 @@ class Server:
             if self._stopping or not self._has_descriptors() or self._too_many_from(connection.peer_host):
                 connection.close()
                 continue
-            serving = ServerConnection(self._service, connection, listener_name, self._next_id)
+            serving = ServerConnection(self._service, connection, listener_name, self._next_id, security)
             self._connections[self._next_id] = serving
             nursery.start_soon(self._serve_connection, serving, self._next_id, nursery)
             self._next_id += 1

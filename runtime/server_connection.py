@@ -15,9 +15,11 @@ import trio
 from barnabas.protocol.errors import MalformedMessage
 from barnabas.protocol.framing import parse_request_header
 from barnabas.runtime.frames import FrameError, FrameReader
+from barnabas.runtime.identity import ANONYMOUS, Principal
 from barnabas.runtime.memory import Counted
 from barnabas.runtime.request import Request
 from barnabas.runtime.responses import ResponseLine
+from barnabas.runtime.security import HANDSHAKE_SECONDS, HandshakeFailed, ListenerSecurity
 from barnabas.runtime.service import Service
 from barnabas.runtime.step_driver import StepDriver
 from barnabas.runtime.steps import RunningSteps
@@ -41,9 +43,18 @@ ACKS_0_API_KEY = b"\0\0"
 class ServerConnection:
     """The server's end of one connection."""
 
-    def __init__(self, service: Service, connection: Connection, listener_name: str, connection_id: int) -> None:
+    def __init__(
+        self,
+        service: Service,
+        connection: Connection,
+        listener_name: str,
+        connection_id: int,
+        security: ListenerSecurity | None = None,
+    ) -> None:
         self._service = service
         self._connection = connection
+        self._security = security
+        self._principal: Principal = ANONYMOUS
         self._listener_name = listener_name
         self._connection_id = connection_id
         self._reader = FrameReader(connection, service.limits.socket_request_max_bytes, service.scratch)
@@ -87,6 +98,8 @@ class ServerConnection:
         self._responses.nursery = nursery
         memory = self._service.memory
         try:
+            if self._security is not None:
+                await self._secure(self._security)
             while not self.closed:
                 if memory.is_full and not self.share.is_node and not self._reader.held_bytes:
                     await self._wait_for_room()
@@ -100,10 +113,21 @@ class ServerConnection:
                     self._count_requests()
         except ConnectionLost as lost:
             self.lose(lost)
-        except FrameError as error:
+        except (FrameError, HandshakeFailed) as error:
             self.abort(str(error))
         finally:
             self.close()
+
+    async def _secure(self, security: ListenerSecurity) -> None:
+        """Go on over the connection that the handshake yields. Raises HandshakeFailed."""
+        with trio.move_on_after(HANDSHAKE_SECONDS):
+            secured = await security.secure(self._connection)
+            self._principal = secured.principal
+            self._connection = secured.connection
+            self._reader.connection = secured.connection
+            self._responses.connection_is(secured.connection)
+            return
+        raise HandshakeFailed(f"the TLS handshake took longer than {HANDSHAKE_SECONDS} s")
 
     async def _serve(self, frames: list[bytearray]) -> None:
         """Hand over a burst, turn by turn. Requests that have not begun when the connection closes are dropped."""
@@ -190,6 +214,7 @@ class ServerConnection:
             self._connection_id,
             self.last_active_ms,
             self._received,
+            self._principal,
         )
         try:
             steps = self._service.handle(request, slot)

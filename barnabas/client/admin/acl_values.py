@@ -3,74 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
+
+from barnabas.protocol.acls import AclOperation, AclPermissionType, AclResourceType, PatternType
+
+__all__ = [
+    "AclBinding",
+    "AclBindingFilter",
+    "AclOperation",
+    "AclPermissionType",
+    "AclResourceType",
+    "PatternType",
+    "operations_of",
+]
 
 NO_OPERATIONS = -(2**31)
-
-
-class AclOperation(IntEnum):
-    UNKNOWN = 0
-    ANY = 1
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-    CREATE_TOKENS = 13
-    DESCRIBE_TOKENS = 14
-    TWO_PHASE_COMMIT = 15
-
-    @classmethod
-    def _missing_(cls, value: object) -> AclOperation:
-        return cls.UNKNOWN
-
-
-class AclPermissionType(IntEnum):
-    UNKNOWN = 0
-    ANY = 1
-    DENY = 2
-    ALLOW = 3
-
-    @classmethod
-    def _missing_(cls, value: object) -> AclPermissionType:
-        return cls.UNKNOWN
-
-
-class AclResourceType(IntEnum):
-    """Resource type of an access control list (Kafka's `resource.ResourceType`; that of configs has other numbers)."""
-
-    UNKNOWN = 0
-    ANY = 1
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-    DELEGATION_TOKEN = 6
-    USER = 7
-
-    @classmethod
-    def _missing_(cls, value: object) -> AclResourceType:
-        return cls.UNKNOWN
-
-
-class PatternType(IntEnum):
-    """Kind of a resource name; MATCH and ANY are for filters only."""
-
-    UNKNOWN = 0
-    ANY = 1
-    MATCH = 2
-    LITERAL = 3
-    PREFIXED = 4
-
-    @classmethod
-    def _missing_(cls, value: object) -> PatternType:
-        return cls.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from barnabas.kraft.metadata.features import SUPPORTED_FEATURES
+from barnabas.kraft.principals import LOOPBACK, written_principal
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.messages import (
     add_raft_voter,
@@ -55,6 +56,7 @@ from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopic
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.primitives import ZERO_UUID
 from barnabas.protocol.schema import Message
+from barnabas.runtime.identity import ANONYMOUS
 from tests.broker.apis.coordinator_questions import OF_CONSUMER_GROUPS, OF_GROUPS, OF_TRANSACTIONS
 from tests.broker.apis.rig import Rig, batch_of, fetch_request, frame_of, on_cluster, produce_request
 
@@ -174,9 +176,7 @@ def old_topic(version: int, _: bytes) -> Message:
 
 
 def config_question(_version: int, _: bytes) -> Message:
-    resource = describe_configs.DescribeConfigsResource(
-        resource_type=2, resource_name=TOPIC, configuration_keys=None
-    )
+    resource = describe_configs.DescribeConfigsResource(resource_type=2, resource_name=TOPIC, configuration_keys=None)
     return describe_configs.DescribeConfigsRequest(resources=[resource], include_synonyms=True)
 
 
@@ -191,9 +191,7 @@ def config_change(_version: int, _: bytes) -> Message:
 
 def config_increment(_version: int, _: bytes) -> Message:
     change = incremental_alter_configs.AlterableConfig(name="retention.ms", value="100000")
-    resource = incremental_alter_configs.AlterConfigsResource(
-        resource_type=2, resource_name=TOPIC, configs=[change]
-    )
+    resource = incremental_alter_configs.AlterConfigsResource(resource_type=2, resource_name=TOPIC, configs=[change])
     return incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[resource])
 
 
@@ -254,7 +252,9 @@ def acl_filter(_version: int, _: bytes) -> Message:
 
 def enveloped(_version: int, topic_id: bytes) -> Message:
     inner = frame_of(config_change(2, topic_id), 2)
-    return envelope.EnvelopeRequest(request_data=inner, client_host_address=b"\x7f\0\0\1")
+    return envelope.EnvelopeRequest(
+        request_data=inner, request_principal=written_principal(ANONYMOUS), client_host_address=LOOPBACK
+    )
 
 
 def controller_joins(_version: int, _: bytes) -> Message:
@@ -268,9 +268,7 @@ def simply(request: Callable[[], Message]) -> Asking:
 
 
 ANYWHERE: dict[ApiKey, Asking] = {
-    ApiKey.API_VERSIONS: simply(
-        lambda: ApiVersionsRequest(client_software_name="story", client_software_version="1")
-    ),
+    ApiKey.API_VERSIONS: simply(lambda: ApiVersionsRequest(client_software_name="story", client_software_version="1")),
     ApiKey.CREATE_TOPICS: new_topic,
     ApiKey.DELETE_TOPICS: old_topic,
     ApiKey.DESCRIBE_ACLS: simply(
@@ -349,9 +347,9 @@ OF_CONTROLLERS: dict[ApiKey, Asking] = {
 
 
 async def ask_everything(rig: Rig, node: int, questions: Mapping[ApiKey, Asking]) -> None:
-    versions: ApiVersionsResponse = await rig.ask(node, ApiVersionsRequest(
-        client_software_name="story", client_software_version="1"
-    ))
+    versions: ApiVersionsResponse = await rig.ask(
+        node, ApiVersionsRequest(client_software_name="story", client_software_version="1")
+    )
     served = {ApiKey(each.api_key): each for each in versions.api_keys}
     assert not [key.name for key in served if key not in questions], "an API without a question"
     assert not [key.name for key in questions if key not in served], "an API that is not served"
@@ -383,7 +381,6 @@ def errors_in(response: Any) -> set[int]:
 async def test_a_broker_answers_every_version_that_it_advertises(rig: Rig) -> None:
     await rig.create(TOPIC)
     await ask_everything(rig, 1, OF_BROKERS)
-
 
 
 @pytest.mark.feature("PF-04", "PF-05")

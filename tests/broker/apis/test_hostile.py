@@ -11,6 +11,7 @@ import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from barnabas.kraft.principals import LOOPBACK, written_principal
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.headers import RequestHeader
@@ -21,6 +22,7 @@ from barnabas.protocol.messages.envelope import EnvelopeRequest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.schema import decode, encode
+from barnabas.runtime.identity import ANONYMOUS
 from tests.broker.apis.rig import Rig, batch_of, fetch_request, frame_of, on_cluster, play, produce_request
 from tests.broker.apis.test_every_version import ANYWHERE, OF_BROKERS, OF_CONTROLLERS, TOPIC
 from tests.examples import examples
@@ -121,9 +123,7 @@ async def test_the_content_of_api_versions(rig: Rig) -> None:
         ranges = {it.api_key: (it.min_version, it.max_version) for it in newest.api_keys}
         assert [it.api_key for it in newest.api_keys] == sorted(ranges)
         expected = OF_BROKERS if node == 1 else OF_CONTROLLERS
-        assert ranges == {
-            key: (API_SPECS[key].advertised_min_version, API_SPECS[key].max_version) for key in expected
-        }
+        assert ranges == {key: (API_SPECS[key].advertised_min_version, API_SPECS[key].max_version) for key in expected}
         assert (await rig.ask(node, ask_versions(), 0)).finalized_features == []
     assert ranges.keys() >= set(ANYWHERE)
 
@@ -182,7 +182,12 @@ async def test_envelopes_of_nonsense(rig: Rig) -> None:
         frame_of(EnvelopeRequest(request_data=b"", client_host_address=b""), 0),
     ]
     for data in inside:
-        response = await rig.ask(101, EnvelopeRequest(request_data=data, client_host_address=b"\x7f\0\0\1"))
+        response = await rig.ask(
+            101,
+            EnvelopeRequest(
+                request_data=data, request_principal=written_principal(ANONYMOUS), client_host_address=LOOPBACK
+            ),
+        )
         assert response.error_code != 0 and response.response_data is None, data
     await is_well(rig)
 

@@ -17,6 +17,7 @@ from barnabas.kraft.metadata.loader import MetadataLoader
 from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.kraft.node import run_controller
 from barnabas.kraft.node_address import NodeAddress
+from barnabas.kraft.principals import LOOPBACK, written_principal
 from barnabas.kraft.replica_config import ReplicaConfig
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.errors import ErrorCode
@@ -27,6 +28,7 @@ from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 from barnabas.protocol.messages.envelope import EnvelopeRequest
 from barnabas.protocol.schema import Message, decode, decode_prefix, encode
 from barnabas.runtime.channel import Channel, ChannelError
+from barnabas.runtime.identity import ANONYMOUS
 from barnabas.runtime.simulated import Universe, make_world, run_simulation
 from barnabas.runtime.uuids import random_uuid
 from barnabas.runtime.world import ConnectionLost, World
@@ -281,7 +283,12 @@ class Client:
             request_api_key=key, request_api_version=version, correlation_id=correlation_id, client_id="inner"
         )
         data = encode(header, spec.request_header_version(version)) + encode(request, version)
-        answer = await self.ask(node_id, EnvelopeRequest(request_data=data, client_host_address=b"\x7f\0\0\1"))
+        answer = await self.ask(
+            node_id,
+            EnvelopeRequest(
+                request_data=data, request_principal=written_principal(ANONYMOUS), client_host_address=LOOPBACK
+            ),
+        )
         if answer.response_data is None:
             return answer.error_code, None
         body = memoryview(bytearray(answer.response_data))

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from barnabas.kraft.metadata.image import NO_LEADER, MetadataImage
+from barnabas.kraft.principals import LOOPBACK, written_principal
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.broker_registration import Listener
@@ -34,6 +35,7 @@ from barnabas.protocol.messages.incremental_alter_configs import (
 )
 from barnabas.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from barnabas.runtime.channel import NotSent
+from barnabas.runtime.identity import ANONYMOUS
 from barnabas.settings.errors import SettingsError
 
 THREE = (101, 102, 103)
@@ -221,7 +223,12 @@ def test_a_broken_request_in_an_envelope_harms_no_other(simulate: Any) -> None:
     async def story(quorum: Any, client: Any) -> None:
         active = await client.leader()
         for data in (b"", b"\0" * 7, b"\0\x13\0\x07\0\0\0\x01\xff\xff\0" + b"\xff" * 30):
-            answer = await client.ask(active, EnvelopeRequest(request_data=data))
+            answer = await client.ask(
+                active,
+                EnvelopeRequest(
+                    request_data=data, request_principal=written_principal(ANONYMOUS), client_host_address=LOOPBACK
+                ),
+            )
             assert (answer.error_code, answer.response_data) == (ErrorCode.INVALID_REQUEST, None)
         assert await client.leader() == active
 

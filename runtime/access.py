@@ -1,0 +1,27 @@
+"""The port through which handlers ask what a client may do. `kraft/authorizer/` has the authorizer behind it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from barnabas.protocol.acls import AclOperation, AclResourceType
+from barnabas.runtime.request import Request
+
+
+class Authorizer(Protocol):
+    """Decides by access control lists. A node without `authorizer.class.name` has none: everything is allowed."""
+
+    def allows(
+        self,
+        request: Request,
+        operation: AclOperation,
+        resource_type: AclResourceType,
+        name: str,
+        *,
+        audited: bool = True,
+    ) -> bool:
+        """True if the principal of `request` may do `operation` on the resource. `audited`: the decision goes to the
+        audit log; False for a question that only shapes a response (hidden topics, authorized operations)."""
+
+    def allows_any(self, request: Request, operation: AclOperation, resource_type: AclResourceType) -> bool:
+        """True if the principal may do `operation` on at least one resource of the type (KIP-679)."""

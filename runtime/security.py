@@ -1,0 +1,72 @@
+"""Interfaces of TLS and SASL, which secure a connection before its first request.
+
+The shapes only: `runtime/tls/` makes connections private, `runtime/sasl/` authenticates, and `kraft/node_security.py`
+chooses for the listeners and channels of a node by its settings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from barnabas.protocol.schema import Message
+from barnabas.runtime.identity import ANONYMOUS, Principal
+from barnabas.runtime.world import Connection
+
+HANDSHAKE_SECONDS = 10
+"""Longest TLS handshake, on both ends."""
+
+
+class HandshakeFailed(Exception):
+    """The TLS handshake failed. The text names the reason in one line, and contains no secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """A connection after its TLS handshake, if there is one."""
+
+    connection: Connection
+    """The one to read and write from now on."""
+    principal: Principal = ANONYMOUS
+    """By the peer's certificate; SASL replaces it."""
+
+
+class ListenerSecurity(Protocol):
+    """The security of one listener. A PLAINTEXT listener has none."""
+
+    async def secure(self, connection: Connection) -> Secured:
+        """Secure a connection that was just accepted. Raises HandshakeFailed or ConnectionLost. The caller bounds the
+        time and closes the connection."""
+
+
+class Peer(Protocol):
+    """The other end of a connection that is being opened."""
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+    async def call(self, request: Message, *, version: int | None = None) -> Any:
+        """Send a request in the highest version both sides speak, or in `version`, and return the response. Raises as
+        `Channel.call`; the opener of the connection bounds the time."""
+
+
+class Authenticator(Protocol):
+    """Proves who is calling, on each new connection: after its versions are known and before any other request."""
+
+    async def authenticate(self, peer: Peer) -> None:
+        """Raises KafkaError (SASL_AUTHENTICATION_FAILED, UNSUPPORTED_SASL_MECHANISM, …) if the peer refuses."""
+
+
+class ChannelSecurity(Protocol):
+    """The security of outgoing connections. A PLAINTEXT channel has none."""
+
+    @property
+    def authenticator(self) -> Authenticator | None:
+        """Authenticates each new connection by SASL."""
+
+    async def secure(self, connection: Connection, host: str) -> Connection:
+        """Secure a connection that was just dialled; `host` is the name that was dialled. Raises HandshakeFailed or
+        ConnectionLost. The caller bounds the time and closes the connection."""
