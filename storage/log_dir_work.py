@@ -99,6 +99,8 @@ class OpenLog:
         log.set_high_watermark(directory.high_watermarks.get(key, 0))
         log.cleaned_to = directory.cleaned_offsets.get(key)
         log.topic_id = self._topic_id(directory.new_topic_ids.get(key))
+        # Recovery reads several files of each log, and there may be more logs than descriptors.
+        log.close_files()
         return log
 
     def _topic_id(self, noted: bytes | None) -> bytes | None:
