@@ -21,6 +21,7 @@ from barnabas.broker.apis.log_dirs import LogDirPorts
 from barnabas.broker.apis.metadata import MetadataPorts
 from barnabas.broker.apis.partition_lookup import PartitionLookup
 from barnabas.broker.apis.produce_request import ProducePorts
+from barnabas.broker.broker_channels import BrokerChannels
 from barnabas.broker.controller_channel import ControllerChannel
 from barnabas.broker.coordination import Coordination, CoordinationPorts
 from barnabas.broker.cordoned_directories import cordoned_paths
@@ -87,6 +88,7 @@ from barnabas.kraft.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RE
 from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.kraft.metrics import controller_families
 from barnabas.kraft.node import ControllerNode, run_replica
+from barnabas.kraft.node_security import NodeSecurity
 from barnabas.kraft.quorum_watch import without_controllers
 from barnabas.kraft.raft_metrics import raft_families
 from barnabas.kraft.replica_config import replica_config
@@ -230,13 +232,17 @@ class BrokerNode:
         if self.controller is not None:
             listener = SharedListener(self.controller.service, self.metadata_log)
         owner = settings if self.controller is None else self.controller.settings
-        config = replica_config(owner, cluster_id, store.id_of(directory), directory)
+        self._security = NodeSecurity(settings, world)
+        to_controllers = self._security.to_controllers
+        config = replica_config(owner, cluster_id, store.id_of(directory), directory, to_controllers)
         replica = MetadataReplica(config, world, listener, self.decisions)
         self.metadata_log.attach(replica)
         if self.controller is not None:
             self.controller.attach(replica)
         self._controller_channels = [
-            ControllerChannel(world, self._nursery, replica, f"broker-{settings.node_id}-{purpose}")
+            ControllerChannel(
+                world, self._nursery, replica, f"broker-{settings.node_id}-{purpose}", to_controllers
+            )
             for purpose in ("requests", "heartbeats", "isr")
         ]
         self._controller, heartbeats, self._isr_channel = self._controller_channels
@@ -255,6 +261,7 @@ class BrokerNode:
             cordoned_directories=self._reported_cordons,
         )
         self.metadata = MetadataCache(EMPTY_IMAGE, cluster_id)
+        self._channels = BrokerChannels(world, self.metadata, self.current_settings, self._security.between_brokers)
 
     def _wire_replication(self) -> None:
         """Partitions, the fetchers that follow leaders, and the requests that wait for partitions."""
@@ -318,6 +325,7 @@ class BrokerNode:
             settings=self.current_settings,
             decisions=self.decisions,
             broker_epoch=self._broker_epoch,
+            channels=self._channels,
         )
         self.coordination = Coordination(ports)
         self.groups, self.transactions = self.coordination.groups, self.coordination.transactions
@@ -437,7 +445,9 @@ class BrokerNode:
         if self.telemetry is not None:
             telemetry = self.telemetry
             families.append(lambda: telemetry.families(world.monotonic.now_ms()))
-        lags = GroupLags(GroupLagPorts(world, self.groups, self.metadata, partitions, self.current_settings))
+        lags = GroupLags(
+            GroupLagPorts(world, self.groups, self.metadata, partitions, self.current_settings, self._channels)
+        )
         state = StatePorts(
             node_id=self._static.node_id,
             lifecycle=self.lifecycle,
@@ -482,7 +492,8 @@ class BrokerNode:
         self._nursery.start_soon(self._periodic_work().run)
         for listener in self._static.listeners:
             bound = await self.world.network.listen(listener.host, listener.port)
-            self._nursery.start_soon(self._server.serve, bound, listener.name)
+            security = self._security.of_listener(listener)
+            self._nursery.start_soon(self._server.serve, bound, listener.name, security)
         log.info("serving on %s", ", ".join(map(str, self._static.listeners)))
         self.lifecycle.ready_to_unfence()
         await self.lifecycle.unfenced_once.wait()
@@ -634,11 +645,8 @@ class BrokerNode:
         return self.lifecycle.broker_epoch
 
     def _channel_to(self, broker_id: int) -> Channel | None:
-        node = self.metadata.node(broker_id, self._static.inter_broker_listener_name)
-        if node is None:
-            return None
-        client_id = f"broker-{self._static.node_id}-fetcher-{broker_id}"
-        return Channel(self.world, self._nursery, node.host, node.port, client_id=client_id)
+        node = self._channels.node(broker_id)
+        return None if node is None else self._channels.open(node, self._nursery, "fetcher")
 
     async def _alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         response: AlterPartitionResponse = await self._isr_channel.call(request, timeout_ms=ALTER_PARTITION_TIMEOUT_MS)

@@ -16,6 +16,7 @@ from barnabas.kraft.controller_service import ControllerService
 from barnabas.kraft.metadata.bootstrap import bootstrap_records
 from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.kraft.metrics import controller_metrics
+from barnabas.kraft.node_security import NodeSecurity
 from barnabas.kraft.replica_config import replica_config
 from barnabas.kraft.snapshots import read_bootstrap_records
 from barnabas.kraft.state_page import ControllerState
@@ -59,7 +60,7 @@ async def run_controller(
     try:
         async with trio.open_nursery() as nursery:
             node = ControllerNode(settings, world, nursery, decisions, cluster_id)
-            config = replica_config(settings, cluster_id, directory_id, directory)
+            config = replica_config(settings, cluster_id, directory_id, directory, node.security.to_controllers)
             replica = MetadataReplica(config, world, node.service, decisions)
             node.attach(replica)
             observatory = Observatory(node.reason_not_ready)
@@ -94,6 +95,7 @@ class ControllerNode:
         self._nursery = nursery
         self._decisions = decisions
         self._cluster_id = cluster_id
+        self.security = NodeSecurity(settings, world)
         bootstrap = _bootstrap(world, settings.metadata_directory)
         core = QuorumController(controller_defaults(settings, cluster_id), world.chance, bootstrap)
         self.service = ControllerService(core, world, nursery, decisions)
@@ -123,7 +125,9 @@ class ControllerNode:
         settings, world = self.settings, self._world
         for listener in settings.listeners:
             bound = await world.network.listen(listener.host, listener.port)
-            self._nursery.start_soon(self.server.serve, bound, listener.name)
+            self._nursery.start_soon(
+                self.server.serve, bound, listener.name, self.security.of_listener(listener)
+            )
         self._nursery.start_soon(self.service.run)
         self._nursery.start_soon(keep_registered, self.service, settings, world)
         log.info(

@@ -127,7 +127,7 @@ def test_a_heartbeat_interval_above_the_session_timeout_is_a_warning() -> None:
         ({"node.id": "101"}, "the id of a broker must not be in controller.quorum.voters"),
         (
             {"listeners": "SSL://:9093"},
-            "listener SSL has protocol SSL, which is not supported; allowed: listeners of",
+            "inter.broker.listener.name=PLAINTEXT: must be the name of a listener of this broker; allowed: SSL",
         ),
         ({"listeners": "OTHER://:9093"}, "listener OTHER has no protocol; set one in listener.security"),
         ({"listeners": "localhost:9093"}, "not a listener address; allowed: NAME://host:port"),
