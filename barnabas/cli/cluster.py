@@ -42,10 +42,15 @@ def up(
     timeout: Timeout = 60.0,
     wait: Annotated[bool, typer.Option(help="Return when the cluster accepts writes.")] = True,
     restarts: Restarts = True,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="Add TLS, users and ACLs; files for clients go to DIR/security.")
+    ] = False,
 ) -> None:
     """Start the nodes that are not running. Existing data is kept."""
     began = time.monotonic()
     cluster = _cluster(data, base_port, settings, restarts=restarts)
+    if secure:
+        cluster.make_secure()
     _warn_of_ports(cluster)
     started = cluster.up()
     if not started:

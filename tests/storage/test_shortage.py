@@ -117,12 +117,13 @@ def test_a_sync_without_room_is_a_failed_disk(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.feature("ST-17")
-def test_recovered_logs_hold_no_descriptors() -> None:
+def test_logs_that_nobody_uses_hold_no_descriptors() -> None:
     """A broker may have more logs than it may open files."""
     rig = Rig()
     directories = start(rig)
     log = made(directories)
     assert log is not None
+    assert log.open_files == 0
     for _ in range(4):
         append(log)
     written = log.log_end_offset
