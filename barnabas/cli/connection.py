@@ -16,11 +16,12 @@ from barnabas.cluster.errors import WrongArgument
 ClientConfig = Annotated[
     Path | None,
     typer.Option(
+        "--command-config",
         "--client-config",
         metavar="FILE",
         envvar="BARNABAS_CLIENT_CONFIG",
         show_envvar=False,
-        help="Properties file with client settings, under Kafka's names.",
+        help="Properties file with client settings under Kafka's names, e.g. security.protocol.",
     ),
 ]
 Properties = Annotated[
@@ -88,9 +89,9 @@ class Connection:
         try:
             found = parse_properties(self.client_config.read_text(), str(self.client_config))
         except OSError as error:
-            raise WrongArgument(f"--client-config {self.client_config}: {error.strerror}") from None
+            raise WrongArgument(f"--command-config {self.client_config}: {error.strerror}") from None
         except (SettingsError, UnicodeDecodeError) as error:
-            raise WrongArgument(f"--client-config {self.client_config}: {error}") from None
+            raise WrongArgument(f"--command-config {self.client_config}: {error}") from None
         return {_snake(name): value for name, (value, _line) in found.items()}
 
 

@@ -22,7 +22,6 @@ from barnabas.protocol.schema import Message
 from barnabas.runtime.backoff import Backoff
 from barnabas.runtime.channel import (
     AuthenticationFailed,
-    Authenticator,
     CallTimedOut,
     Channel,
     ChannelError,
@@ -30,6 +29,7 @@ from barnabas.runtime.channel import (
     NotSent,
     UnsupportedVersion,
 )
+from barnabas.runtime.security import ChannelSecurity
 from barnabas.runtime.world import World
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Caller:
     """Runs the receiving tasks; cancelling it ends the connections."""
     client_id: str
     settings: ClusterSettings
-    authenticator: Authenticator | None = None
+    security: ChannelSecurity | None = None
 
 
 class NodeConnection:
@@ -56,8 +56,9 @@ class NodeConnection:
     def __init__(self, caller: Caller, node: Node) -> None:
         settings, chance = caller.settings, caller.world.chance
         self.node = node
-        self.channel = Channel(caller.world, caller.nursery, node.host, node.port, client_id=caller.client_id)
-        self.channel.authenticator = caller.authenticator
+        self.channel = Channel(
+            caller.world, caller.nursery, node.host, node.port, client_id=caller.client_id, security=caller.security
+        )
         self.channel.on_closed = self._closed
         self.tried_ms = 0
         """Time of the last dial or loss."""

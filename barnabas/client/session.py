@@ -14,7 +14,6 @@ import trio
 from barnabas.client.cluster import Cluster
 from barnabas.client.cluster_settings import ClusterSettings
 from barnabas.client.settings import ClientSettings
-from barnabas.runtime.channel import Authenticator
 from barnabas.runtime.network import canonical_names
 from barnabas.runtime.real import real_world
 from barnabas.runtime.world import World
@@ -28,7 +27,7 @@ async def open_cluster(
     world: World | None = None,
     *,
     metadata_max_idle_ms: int | None = None,
-    authenticator: Authenticator | None = None,
+    security: ChannelSecurity | None = None,
 ) -> AsyncIterator[Cluster]:
     """One client's view of a cluster for the length of the block; nothing is dialled yet. None means the real world.
 
@@ -46,7 +45,7 @@ async def open_cluster(
                 addresses,
                 client_id=settings.client_id,
                 settings=cluster_settings_of(settings, metadata_max_idle_ms),
-                authenticator=authenticator,
+                security=security,
             )
             try:
                 yield cluster

@@ -8,16 +8,17 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Self, TypedDict
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from barnabas.client.errors import ConfigException
+from barnabas.client.security_settings import SECRETS, SecurityOptions, SecuritySettings
 
 DEFAULT_PORT = 9092
 
 
-class ClientSettings(BaseModel):
+class ClientSettings(SecuritySettings):
     """Settings of producers, consumers and administrators alike."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -83,10 +84,12 @@ class ClientSettings(BaseModel):
             *others, last = error["ctx"]["pattern"].strip("^()$").split("|")
             reason = f"must be {', '.join(others)} or {last}"
         reason = re.sub("^(Input|String) should", "must", reason)
+        if name in SECRETS:
+            return f"{name} {reason}"
         return f"{name} {reason}" + ("" if "; got " in reason else f"; got {error['input']!r}")
 
 
-class ClientOptions(TypedDict, total=False):
+class ClientOptions(SecurityOptions, total=False):
     """Keyword arguments of every client; `ClientSettings` has their meanings."""
 
     bootstrap_servers: str | Sequence[str]
