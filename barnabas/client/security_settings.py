@@ -1,4 +1,4 @@
-"""Core: settings that secure the connections of a client, by TLS and SASL: Kafka's names in snake_case, Kafka's defaults.
+"""Core: settings that secure the connections of a client, by TLS and SASL. Names and defaults are Kafka's.
 
 Secrets show as asterisks, also in errors. Settings of SASL without a SASL protocol, and of TLS without SSL, are ignored
 as in Kafka.
@@ -6,10 +6,14 @@ as in Kafka.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self, TypedDict
 
-from pydantic import BaseModel, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+
+from barnabas.client.errors import ConfigException
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -21,6 +25,8 @@ _LISTS = ("ssl_cipher_suites", "ssl_enabled_protocols")
 
 class SecuritySettings(BaseModel):
     """The part of every client's settings that secures its connections."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     security_protocol: str = "PLAINTEXT"
     """PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
@@ -103,6 +109,15 @@ class SecuritySettings(BaseModel):
             raise ValueError("must be https or empty")
         return value.lower()
 
+    @field_validator("sasl_login_callback_handler_class")
+    @classmethod
+    def _token_function(cls, value: object) -> object:
+        if isinstance(value, str) and value.endswith(".OAuthBearerLoginCallbackHandler"):
+            return None  # Kafka's own: tokens come from the file or endpoint that other settings name
+        if value is not None and not callable(value):
+            raise ValueError("must be a function that returns a token")
+        return value
+
     @field_validator(*_LISTS, mode="before")
     @classmethod
     def _listed(cls, value: object) -> object:
@@ -136,9 +151,11 @@ class SecuritySettings(BaseModel):
         if (self.sasl_plain_username is None) != (self.sasl_plain_password is None):
             there, lacking = ("username", "password") if self.sasl_plain_password is None else ("password", "username")
             raise ValueError(f"sasl_plain_{there} needs sasl_plain_{lacking}; got none")
-        if self.sasl_mechanism in PASSWORD_MECHANISMS and self.sasl_plain_username is None and not self.sasl_jaas_config:
+        needs_password = self.sasl_mechanism in PASSWORD_MECHANISMS and self.sasl_plain_username is None
+        if needs_password and self.sasl_jaas_config is None:
             raise ValueError(
-                f"{self.sasl_mechanism} needs sasl_jaas_config, or sasl_plain_username and sasl_plain_password; got none"
+                f"{self.sasl_mechanism} needs sasl_jaas_config, or sasl_plain_username and sasl_plain_password; "
+                "got neither"
             )
         return self
 
@@ -154,12 +171,44 @@ class SecuritySettings(BaseModel):
 
     def values_under(self, prefix: str) -> dict[str, str]:
         """The settings whose name in Kafka begins with `prefix` and that have a value, as texts, secrets included."""
-        found = {}
-        for name in SecuritySettings.model_fields:
-            key, value = name.replace("_", "."), getattr(self, name)
-            if key.startswith(prefix) and value is not None and not callable(value):
-                found[key] = _text(value)
-        return found
+        every = self._values(SecuritySettings.model_fields)
+        return {key: value for key, value in every.items() if key.startswith(prefix)}
+
+    def given_values(self) -> dict[str, str]:
+        """The settings that were given, by their names in Kafka, as texts, secrets included."""
+        return self._values(self.model_fields_set & set(SecuritySettings.model_fields))
+
+    def _values(self, names: Iterable[str]) -> dict[str, str]:
+        values = {name.replace("_", "."): getattr(self, name) for name in names}
+        return {key: _text(value) for key, value in values.items() if value is not None and not callable(value)}
+
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Self:
+        """The settings from keyword arguments. ConfigException: the setting, what is allowed, and the value."""
+        try:
+            return cls(**options)
+        except ValidationError as error:
+            raise ConfigException("; ".join(cls._describe(each) for each in error.errors())) from None
+
+    @classmethod
+    def _describe(cls, error: Any) -> str:
+        name = ".".join(str(part) for part in error["loc"]) or "settings"
+        if error["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(name.replace(".", "_"), cls.model_fields, n=1)
+            return f"unknown setting {name}" + (f"; did you mean {near[0]}?" if near else "")
+        if error["type"] == "missing":
+            return f"{name} is missing"
+        reason = str(error["msg"]).removeprefix("Value error, ")
+        if name == "settings":
+            return reason
+        if error["type"] == "string_pattern_mismatch":
+            *others, last = error["ctx"]["pattern"].strip("^()$").split("|")
+            reason = f"must be {', '.join(others)} or {last}"
+        reason = re.sub("^(Input|String) should", "must", reason)
+        if name in SECRETS:
+            return f"{name} {reason}"
+        return f"{name} {reason}" + ("" if "; got " in reason else f"; got {error['input']!r}")
 
 
 class SecurityOptions(TypedDict, total=False):

@@ -13,6 +13,7 @@ import trio
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.cluster_settings import ClusterSettings
+from barnabas.client.security import channel_security
 from barnabas.client.settings import ClientSettings
 from barnabas.runtime.network import canonical_names
 from barnabas.runtime.real import real_world
@@ -27,13 +28,14 @@ async def open_cluster(
     world: World | None = None,
     *,
     metadata_max_idle_ms: int | None = None,
-    security: ChannelSecurity | None = None,
 ) -> AsyncIterator[Cluster]:
     """One client's view of a cluster for the length of the block; nothing is dialled yet. None means the real world.
+    ConfigException for a security setting whose file cannot be used.
 
     `metadata_max_idle_ms`: topics that were not used for this long are no longer refreshed; None: all topics are.
     """
     addresses = settings.addresses
+    security = channel_security(settings, world or real_world())
     if settings.client_dns_lookup == CANONICAL and world is None:
         addresses = [(name, port) for host, port in addresses for name in await canonical_names(host)]
     thrown: BaseException | None = None

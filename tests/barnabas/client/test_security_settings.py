@@ -48,7 +48,7 @@ def test_protocols_are_known_in_any_case(protocol: str, encrypts: bool, authenti
         ),
         (
             {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"},
-            "PLAIN needs sasl_jaas_config, or sasl_plain_username and sasl_plain_password; got none",
+            "PLAIN needs sasl_jaas_config, or sasl_plain_username and sasl_plain_password; got neither",
         ),
         (
             {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_plain_username": "a"},
