@@ -6,12 +6,15 @@ import difflib
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from barnabas.cli.options import DEFAULT_DATA, Bootstrap, Data, bootstrap_from
 from barnabas.cluster.errors import WrongArgument
+
+if TYPE_CHECKING:
+    from barnabas.client.security_settings import SecuritySettings
 
 ClientConfig = Annotated[
     Path | None,
@@ -79,6 +82,17 @@ class Connection:
             settings["bootstrap_servers"] = tuple(_address(host, port) for host, port in addresses)
         settings.setdefault("client_id", "barnabas-cli")
         return settings
+
+    def security(self) -> SecuritySettings:
+        """How connections are secured, for what is no client of its own. Raises `WrongArgument`."""
+        from barnabas.client.errors import ConfigException
+        from barnabas.client.security_settings import SecuritySettings
+
+        given = self.settings(SecuritySettings.model_fields)
+        try:
+            return SecuritySettings.of({name: given[name] for name in SecuritySettings.model_fields if name in given})
+        except ConfigException as error:
+            raise WrongArgument(str(error.message)) from None
 
     def _of_file(self) -> dict[str, str]:
         if self.client_config is None:

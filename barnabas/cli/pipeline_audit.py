@@ -48,7 +48,8 @@ def command(
         from barnabas.pipeline.segment_plan import SegmentOptions
 
         began = time.monotonic()
-        options = SegmentOptions(tuple(directories), subscribe=topic or "", bootstrap=log_access(bootstrap, client_config))
+        access = log_access(bootstrap, client_config)
+        options = SegmentOptions(tuple(directories), subscribe=topic or "", bootstrap=access)
         found = jobs.audit(session, options, acks)
     account = {**found.to_json(), "seconds": round(time.monotonic() - began, 2)}
     if spark.as_json:

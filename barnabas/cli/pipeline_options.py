@@ -95,18 +95,10 @@ class SparkOptions:
 
 def cluster_access(connection: Connection) -> ClusterAccess:
     """The cluster of these options. Raises `WrongArgument`."""
-    from barnabas.cli.session import refusal
-    from barnabas.client.errors import ConfigException
-    from barnabas.client.security_settings import SecuritySettings
     from barnabas.pipeline.cluster_access import ClusterAccess
 
-    given = connection.settings((*SecuritySettings.model_fields, "bootstrap_servers"))
-    servers = given["bootstrap_servers"]
-    try:
-        security = SecuritySettings.of({name: given[name] for name in SecuritySettings.model_fields if name in given})
-    except ConfigException as error:
-        raise refusal(error) from None
-    return ClusterAccess(servers if isinstance(servers, str) else ",".join(servers), security)
+    servers = connection.settings(["bootstrap_servers"])["bootstrap_servers"]
+    return ClusterAccess(servers if isinstance(servers, str) else ",".join(servers), connection.security())
 
 
 def optional_time(option: str, text: str | None) -> int | None:

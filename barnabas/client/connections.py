@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 import trio
 
 from barnabas.client.cluster_settings import ClusterSettings
-from barnabas.client.errors import UnsupportedVersionException
+from barnabas.client.errors import SslAuthenticationException, UnsupportedVersionException
 from barnabas.client.metadata import Node
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
-from barnabas.protocol.errors import ErrorCode, UnsupportedFieldError
+from barnabas.protocol.errors import ErrorCode, KafkaError, UnsupportedFieldError
 from barnabas.protocol.schema import Message
 from barnabas.runtime.backoff import Backoff
 from barnabas.runtime.channel import (
@@ -27,6 +27,7 @@ from barnabas.runtime.channel import (
     ChannelError,
     ConnectionFailed,
     NotSent,
+    TlsFailed,
     UnsupportedVersion,
 )
 from barnabas.runtime.security import ChannelSecurity
@@ -75,6 +76,8 @@ class NodeConnection:
         self._opening = trio.Lock()
         self._failures = 0
         self._reason = ""
+        self._refusal: KafkaError | None = None
+        """Set if the last dial failed for good: by the credentials or the certificates."""
         self._looks: list[int] = []
         """Number of requests sent before each of the last idle checks."""
 
@@ -113,7 +116,7 @@ class NodeConnection:
                 if self.channel.ready:
                     return
                 if self._failures > failures:
-                    raise NotSent(self._reason)
+                    raise self._refusal or NotSent(self._reason)
                 reason = "the connection was lost just now"
                 if wait_ms := self.wait_ms():
                     await trio.sleep(wait_ms / 1000)
@@ -136,8 +139,8 @@ class NodeConnection:
             await self.connect(timeout_ms)
         try:
             response = await self.channel.call(request, timeout_ms=timeout_ms, at_most=at_most)
-        except AuthenticationFailed as failed:
-            raise failed.error from failed
+        except (AuthenticationFailed, TlsFailed) as failed:
+            raise _refusal(failed) from failed
         except (UnsupportedVersion, UnsupportedFieldError) as unsupported:
             self._raise_unsupported(request, unsupported)
         except (CallTimedOut, ConnectionFailed) as failed:
@@ -170,8 +173,8 @@ class NodeConnection:
             await self.connect(timeout_ms)
         try:
             await self.channel.send_unanswered(request, timeout_ms=timeout_ms)
-        except AuthenticationFailed as failed:
-            raise failed.error from failed
+        except (AuthenticationFailed, TlsFailed) as failed:
+            raise _refusal(failed) from failed
         except (UnsupportedVersion, UnsupportedFieldError) as unsupported:
             self._raise_unsupported(request, unsupported)
 
@@ -201,9 +204,10 @@ class NodeConnection:
         self.tried_ms = self._clock.now_ms()
         try:
             await self.channel.connect(timeout_ms=self._setup_ms)
-        except AuthenticationFailed as failed:
+        except (AuthenticationFailed, TlsFailed) as failed:
             self._failed(str(failed))
-            raise failed.error from failed
+            self._refusal = _refusal(failed)
+            raise self._refusal from failed
         except NotSent as error:
             self._setup_ms = self._setup.next_ms()
             self._failed(str(error))
@@ -217,6 +221,7 @@ class NodeConnection:
     def _failed(self, reason: str) -> None:
         self._failures += 1
         self._reason = reason
+        self._refusal = None
         self._established = False
         self.tried_ms = self._clock.now_ms()
         self._free_ms = self.tried_ms + self._reconnect.next_ms()
@@ -249,6 +254,10 @@ class NodeConnection:
     def _raise_unsupported(self, request: Message, reason: Exception) -> NoReturn:
         api = API_SPECS[ApiKey(request.API_KEY)].name
         raise UnsupportedVersionException(ErrorCode.UNSUPPORTED_VERSION, f"{api} at {self.node}: {reason}") from reason
+
+
+def _refusal(failed: AuthenticationFailed | TlsFailed) -> KafkaError:
+    return SslAuthenticationException(str(failed)) if isinstance(failed, TlsFailed) else failed.error
 
 
 def in_turn(connections: Iterable[NodeConnection], start: int) -> list[NodeConnection]:
