@@ -41,6 +41,7 @@ __all__ = [
     "Features",
     "NotSent",
     "Peer",
+    "TlsFailed",
     "UnsupportedVersion",
 ]
 
@@ -61,6 +62,10 @@ class AuthenticationFailed(NotSent):
     def __init__(self, reason: str, error: KafkaError) -> None:
         super().__init__(reason)
         self.error = error
+
+
+class TlsFailed(NotSent):
+    """The TLS handshake failed for a reason that a retry does not change, such as a certificate that is not trusted."""
 
 
 class Features(NamedTuple):
@@ -362,7 +367,8 @@ class Channel:
             return await security.secure(connection, self.host)
         except (HandshakeFailed, ConnectionLost) as error:
             connection.close()
-            raise NotSent(f"TLS handshake with {self.host}:{self.port} failed: {error}") from error
+            kind = TlsFailed if isinstance(error, HandshakeFailed) else NotSent
+            raise kind(f"TLS handshake with {self.host}:{self.port} failed: {error}") from error
         except BaseException:
             connection.close()
             raise

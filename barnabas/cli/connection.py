@@ -6,21 +6,25 @@ import difflib
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from barnabas.cli.options import DEFAULT_DATA, Bootstrap, Data, bootstrap_from
 from barnabas.cluster.errors import WrongArgument
 
+if TYPE_CHECKING:
+    from barnabas.client.security_settings import SecuritySettings
+
 ClientConfig = Annotated[
     Path | None,
     typer.Option(
+        "--command-config",
         "--client-config",
         metavar="FILE",
         envvar="BARNABAS_CLIENT_CONFIG",
         show_envvar=False,
-        help="Properties file with client settings, under Kafka's names.",
+        help="Properties file with client settings under Kafka's names, e.g. security.protocol.",
     ),
 ]
 Properties = Annotated[
@@ -79,6 +83,17 @@ class Connection:
         settings.setdefault("client_id", "barnabas-cli")
         return settings
 
+    def security(self) -> SecuritySettings:
+        """How connections are secured, for what is no client of its own. Raises `WrongArgument`."""
+        from barnabas.client.errors import ConfigException
+        from barnabas.client.security_settings import SecuritySettings
+
+        given = self.settings(SecuritySettings.model_fields)
+        try:
+            return SecuritySettings.of({name: given[name] for name in SecuritySettings.model_fields if name in given})
+        except ConfigException as error:
+            raise WrongArgument(str(error.message)) from None
+
     def _of_file(self) -> dict[str, str]:
         if self.client_config is None:
             return {}
@@ -88,9 +103,9 @@ class Connection:
         try:
             found = parse_properties(self.client_config.read_text(), str(self.client_config))
         except OSError as error:
-            raise WrongArgument(f"--client-config {self.client_config}: {error.strerror}") from None
+            raise WrongArgument(f"--command-config {self.client_config}: {error.strerror}") from None
         except (SettingsError, UnicodeDecodeError) as error:
-            raise WrongArgument(f"--client-config {self.client_config}: {error}") from None
+            raise WrongArgument(f"--command-config {self.client_config}: {error}") from None
         return {_snake(name): value for name, (value, _line) in found.items()}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
 import time
 from collections import deque
 from typing import Any, NoReturn
@@ -15,6 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from barnabas.pipeline.addresses import Address
+from barnabas.pipeline.blocking_security import BlockingSecurity
 from barnabas.pipeline.errors import ConnectionFailed, NotSent, TimedOut, UnsupportedVersion
 from barnabas.protocol.api_keys import API_SPECS, ApiKey, ApiSpec
 from barnabas.protocol.client_exchange import (
@@ -57,8 +59,11 @@ class PendingRequest:
 class BlockingConnection:
     """For use by one thread. After an error it is closed, and the caller opens another."""
 
-    def __init__(self, address: Address, client_id: str, timeout_ms: int) -> None:
-        """Connects and performs the handshake within `timeout_ms`. Raises NotSent."""
+    def __init__(
+        self, address: Address, client_id: str, timeout_ms: int, security: BlockingSecurity | None = None
+    ) -> None:
+        """Connects, secures the connection and performs the handshake within `timeout_ms`. Raises NotSent, and
+        KafkaError if the broker does not accept the credentials."""
         self.address = address
         self.closed = False
         self._requests = RequestEncoder(client_id)
@@ -71,12 +76,15 @@ class BlockingConnection:
             raise NotSent(f"no connection to {address}: {_reason(error)}") from None
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if security is not None:
+                self._socket = security.secure(self._socket, address, deadline)
             self.versions = self._handshake(deadline)
+            if security is not None:
+                security.authenticate(self, deadline)
         except (ConnectionFailed, TimedOut, MalformedMessage) as error:
             self.close()
-            raise NotSent(
-                f"no handshake with {address}: {error} (is this a Kafka listener without TLS and SASL?)"
-            ) from None
+            hint = "" if security is not None else " (is this a Kafka listener without TLS and SASL?)"
+            raise NotSent(f"no handshake with {address}: {error}{hint}") from None
         except BaseException:
             self.close()
             raise
@@ -90,8 +98,8 @@ class BlockingConnection:
             return False
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
-        # No response is pending, so the only thing to read is the end of the stream.
-        return bool(poll.poll(0))
+        # No response is pending, so the only thing to read is the end of the stream, or a message of TLS itself.
+        return bool(poll.poll(0)) and (not isinstance(self._socket, ssl.SSLSocket) or _has_ended(self._socket))
 
     def close(self) -> None:
         self.closed = True
@@ -205,6 +213,17 @@ class BlockingConnection:
         self.close()
         timeout_ms = pending.timeout_ms
         raise TimedOut(f"{self.address} did not answer {pending.spec.name} in {timeout_ms} ms") from None
+
+
+def _has_ended(connection: ssl.SSLSocket) -> bool:
+    connection.settimeout(0)
+    try:
+        connection.recv(1)
+    except ssl.SSLWantReadError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _reason(error: OSError) -> str:
