@@ -236,7 +236,7 @@ class BrokerNode:
         if self.controller is not None:
             listener = SharedListener(self.controller.service, self.metadata_log)
         owner = settings if self.controller is None else self.controller.settings
-        self._security = NodeSecurity(settings, world)
+        self._security = NodeSecurity(settings, world, lambda: self.metadata.image)
         to_controllers = self._security.to_controllers
         config = replica_config(owner, cluster_id, store.id_of(directory), directory, to_controllers)
         replica = MetadataReplica(config, world, listener, self.decisions)
@@ -479,6 +479,7 @@ class BrokerNode:
         await self._nursery.start(run_replica, self.metadata_log.replica)
         if self.controller is not None:
             await self.controller.start()
+        self._nursery.start_soon(self._security.run)
         self._nursery.start_soon(self.lifecycle.run)
         self._nursery.start_soon(self._isr_changes.run)
         self._nursery.start_soon(self._disk_space.run)

@@ -132,6 +132,7 @@ class ControllerNode:
             self._nursery.start_soon(
                 self.server.serve, bound, listener.name, self.security.of_listener(listener)
             )
+        self._nursery.start_soon(self.security.run)
         self._nursery.start_soon(self.service.run)
         self._nursery.start_soon(keep_registered, self.service, settings, world)
         log.info(

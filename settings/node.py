@@ -11,7 +11,8 @@ from functools import cached_property
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from barnabas.settings.effects import WITHOUT_EFFECT_YET
+from barnabas.settings.definitions import without_listener
+from barnabas.settings.effects import WITHOUT_EFFECT_IN_SECURITY, WITHOUT_EFFECT_YET
 from barnabas.settings.errors import SettingsError
 from barnabas.settings.listeners import Endpoint, Listener, Voter
 from barnabas.settings.topic import BROKER_SYNONYMS, TopicConfig
@@ -167,12 +168,22 @@ class NodeSettings(BaseModel):
 
 def acts_on(model: type[NodeSettings], key: str) -> bool:
     """True if a key has an effect in a node of this kind."""
+    key = without_listener(key)
     if key in WITHOUT_EFFECT_YET:
         return False
+    if key.startswith(("ssl.", "sasl.")):
+        return key not in WITHOUT_EFFECT_IN_SECURITY
     return key.replace(".", "_") in model.model_fields or key in _READ_IN_OTHER_WAYS or key in _TOPIC_DEFAULTS
 
 
 _READ_IN_OTHER_WAYS = frozenset(
-    ["broker.id", "log.dir", "security.inter.broker.protocol", "metric.reporters"]
+    [
+        "broker.id",
+        "connection.failed.authentication.delay.ms",
+        "connections.max.reauth.ms",
+        "log.dir",
+        "metric.reporters",
+        "security.inter.broker.protocol",
+    ]
 )
 _TOPIC_DEFAULTS = frozenset(name for synonyms in BROKER_SYNONYMS.values() for name, _factor in synonyms)

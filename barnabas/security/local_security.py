@@ -17,12 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from barnabas.security.certificates import Authority, make_authority, make_certificate
-
 from barnabas.cluster.layout import Layout, Node
 from barnabas.cluster.private_files import write_private
 from barnabas.cluster.probe import Key
 from barnabas.security import client_files
+from barnabas.security.certificates import Certificate, Purpose, make_authority, make_certificate
 from barnabas.security.node_files import (
     SASL_SSL_ABOVE,
     SSL_ABOVE,
@@ -36,8 +35,7 @@ from barnabas.settings.properties import render_properties
 AUTHORITY_DAYS = 3650
 CERTIFICATE_DAYS = 825
 """The longest life of a certificate that common clients accept."""
-_LOCAL_NAMES = ("localhost",)
-_LOCAL_ADDRESSES = ("127.0.0.1", "::1")
+_LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,28 +109,26 @@ class LocalSecurity:
         write_private(directory / "kcat.conf", client_files.librdkafka(access))
         write_private(directory / "first_record.py", client_files.python(access))
 
-    def _authority(self, name: str, common_name: str) -> Authority:
+    def _authority(self, name: str, common_name: str) -> Certificate:
         certificate, key = self.directory / f"{name}.pem", self.directory / f"{name}.key"
         if certificate.exists() and key.exists():
-            return Authority(key.read_bytes(), certificate.read_bytes())
-        authority = make_authority(common_name, days=AUTHORITY_DAYS, now_seconds=int(time.time()))
+            return Certificate.from_pem(key.read_bytes() + certificate.read_bytes())
+        authority = make_authority(common_name, _now_ms(), days=AUTHORITY_DAYS)
         write_private(key, authority.key_pem.decode())
         certificate.write_bytes(authority.certificate_pem)
         return authority
 
-    def _certificate(self, path: Path, authority: Authority, name: str) -> None:
+    def _certificate(self, path: Path, authority: Certificate, name: str) -> None:
         """One PEM file with a key and its certificate, for this machine. Nothing if it is there."""
         if path.exists():
             return
-        made = make_certificate(
-            authority,
-            name,
-            names=_LOCAL_NAMES,
-            addresses=_LOCAL_ADDRESSES,
-            days=CERTIFICATE_DAYS,
-            now_seconds=int(time.time()),
-        )
-        write_private(path, (made.key_pem + made.certificate_pem).decode())
+        purpose = Purpose(days=CERTIFICATE_DAYS)
+        made = make_certificate(authority, name, _now_ms(), names=_LOCAL_NAMES, purpose=purpose)
+        write_private(path, made.key_store_pem.decode())
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def bootstrap_servers(ports: Sequence[int]) -> str:
