@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,31 +9,10 @@ from typing import Any
 import pytest
 import trio
 
-from barnabas import Admin, Consumer, Producer, sync
-from barnabas.client.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AclResourceType,
-    ClientQuotaEntity,
-    ScramMechanism,
-    UserScramCredentialDeletion,
-    UserScramCredentialUpsertion,
-)
-from barnabas.client.admin.tokens import KafkaPrincipal
-from barnabas.client.cluster import NoBrokerAvailable
-from barnabas.client.errors import (
-    DelegationTokenNotFoundException,
-    SaslAuthenticationException,
-    TimeoutException,
-    TopicAuthorizationException,
-    UnsupportedSaslMechanismException,
-)
+from barnabas import Admin, Consumer, Producer
 from barnabas.cluster.ports import free_base_port
 from tests.compat.client.any_cluster import APACHE_KAFKA
-from tests.compat.client.certificates import Authority
-from tests.compat.client.secured_kafka import ADMIN, JAAS_PASSWORD, PASSWORD, PORTS, USER, SecuredKafka, secured_kafka
+from tests.compat.client.secured_kafka import JAAS_PASSWORD, PORTS, USER, SecuredKafka, secured_kafka
 
 pytestmark = [pytest.mark.compat, pytest.mark.client(APACHE_KAFKA)]
 
