@@ -36,7 +36,7 @@ class Show:
     token: str
     bootstrap: Sequence[tuple[str, int]] = ()
     """Bootstrap servers of a cluster that is not local."""
-    security: SecuritySettings = field(default_factory=SecuritySettings)
+    security: SecuritySettings = field(default_factory=lambda: SecuritySettings())
     """Of that cluster."""
     open_side: Callable[[], LocalSide] | None = None
     """Opens a local cluster; blocking."""

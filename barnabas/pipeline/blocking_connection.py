@@ -69,6 +69,8 @@ class BlockingConnection:
         self._requests = RequestEncoder(client_id)
         self._pending: deque[PendingRequest] = deque()
         self.versions: Versions = {}
+        self._renew_at: float | None = None
+        """Time after which the session ends."""
         deadline = time.monotonic() + timeout_ms / 1000
         try:
             self._socket = socket.create_connection(address, min(timeout_ms, CONNECT_TIMEOUT_MS) / 1000)
@@ -80,7 +82,7 @@ class BlockingConnection:
                 self._socket = security.secure(self._socket, address, deadline)
             self.versions = self._handshake(deadline)
             if security is not None:
-                security.authenticate(self, deadline)
+                self._renew_at = security.authenticate(self, deadline)
         except (ConnectionFailed, TimedOut, MalformedMessage) as error:
             self.close()
             hint = "" if security is not None else " (is this a Kafka listener without TLS and SASL?)"
@@ -91,11 +93,13 @@ class BlockingConnection:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is closed, by this side or, as far as is known, by the broker."""
+        """Whether it is closed, by this side or, as far as is known, by the broker, or its session is about to end."""
         if self.closed:
             return True
         if self._pending:
             return False
+        if self._renew_at is not None and time.monotonic() > self._renew_at:
+            return True
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         # No response is pending, so the only thing to read is the end of the stream, or a message of TLS itself.

@@ -31,7 +31,7 @@ class ClusterAccess:
 
     servers: str
     """HOST:PORT,…"""
-    security: SecuritySettings = field(default_factory=SecuritySettings)
+    security: SecuritySettings = field(default_factory=lambda: SecuritySettings())
 
     @classmethod
     def of_options(cls, servers: str, options: Mapping[str, str]) -> ClusterAccess:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from barnabas.protocol.sasl.jaas import JaasError, LoginModule, parse_jaas
 from barnabas.protocol.sasl.session import DEFAULT_MAX_RECEIVE_BYTES
@@ -21,8 +20,6 @@ FAILED_DELAY_KEY = "connection.failed.authentication.delay.ms"
 USERNAME_KEY = "sasl.username"
 PASSWORD_KEY = "sasl.password"
 """As librdkafka names it; Kafka's own clients have both in sasl.jaas.config."""
-
-_NO_VALUES: Mapping[str, str] = MappingProxyType({})
 
 
 class SaslOptionsError(ValueError):
@@ -41,7 +38,7 @@ class SaslOptions:
     """By mechanism; 0: sessions do not expire, unless their credentials do."""
     max_receive_bytes: int = DEFAULT_MAX_RECEIVE_BYTES
     failed_delay_ms: int = 100
-    values: Mapping[str, str] = field(default=_NO_VALUES, repr=False)
+    values: Mapping[str, str] = field(default_factory=dict, repr=False)
     """All values of the listener, for mechanisms with keys of their own."""
 
     @classmethod
@@ -84,7 +81,7 @@ class ClientSaslOptions:
     login: LoginModule | None = None
     username: str | None = None
     password: str | None = field(default=None, repr=False)
-    values: Mapping[str, str] = field(default=_NO_VALUES, repr=False)
+    values: Mapping[str, str] = field(default_factory=dict, repr=False)
     """All values, for mechanisms with keys of their own."""
     jaas_key: str = JAAS_KEY
 

@@ -1,0 +1,52 @@
+"""The security of a client's connections, by its settings: TLS, SASL, both or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from barnabas.client.errors import ConfigException
+from barnabas.client.security_settings import SecuritySettings
+from barnabas.protocol.sasl.mechanism import ClientMechanismFactory
+from barnabas.runtime.sasl.authenticator import SaslChannelSecurity
+from barnabas.runtime.sasl.mechanisms import SaslPorts, client_mechanism
+from barnabas.runtime.sasl.options import PASSWORD_KEY, USERNAME_KEY, ClientSaslOptions, SaslOptionsError
+from barnabas.runtime.security import ChannelSecurity
+from barnabas.runtime.tls.channel import TlsChannelSecurity
+from barnabas.runtime.tls.options import TlsConfigError, TlsOptions
+from barnabas.runtime.tls.reload import TlsHolder
+from barnabas.runtime.world import World
+
+
+def channel_security(settings: SecuritySettings, world: World) -> ChannelSecurity | None:
+    """The security of all connections of a client; None for PLAINTEXT. Reads the files that the settings name. Raises
+    ConfigException.
+    """
+    tls = None
+    if settings.encrypts:
+        try:
+            tls = TlsChannelSecurity(TlsHolder(tls_options(settings), world, client=True, name="client"))
+        except TlsConfigError as error:
+            raise ConfigException(str(error)) from None
+    if not settings.authenticates:
+        return tls
+    return SaslChannelSecurity(sasl_mechanism(settings, world.chance.randbytes), tls)
+
+
+def tls_options(settings: SecuritySettings) -> TlsOptions:
+    """Raises ConfigException."""
+    try:
+        return TlsOptions.of(settings.values_under("ssl."))
+    except TlsConfigError as error:
+        raise ConfigException(str(error)) from None
+
+
+def sasl_mechanism(settings: SecuritySettings, random_bytes: Callable[[int], bytes]) -> ClientMechanismFactory:
+    """Begins the exchanges of the client's mechanism. Raises ConfigException."""
+    values = settings.values_under("sasl.")
+    if settings.sasl_plain_username is not None and settings.sasl_plain_password is not None:
+        values[USERNAME_KEY] = settings.sasl_plain_username
+        values[PASSWORD_KEY] = settings.sasl_plain_password.get_secret_value()
+    try:
+        return client_mechanism(ClientSaslOptions.of(values), SaslPorts(random_bytes))
+    except SaslOptionsError as error:
+        raise ConfigException(str(error)) from None
