@@ -1,0 +1,120 @@
+"""`barnabas security user`: users with SCRAM passwords, and on a local cluster files for their clients."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from barnabas.cli.connection import AsJson, Connection
+from barnabas.cli.option_group import grouped
+from barnabas.cli.output import show_json, show_table, show_text
+from barnabas.cli.session import with_admin
+from barnabas.cluster.errors import WrongArgument
+
+if TYPE_CHECKING:
+    from barnabas.client.admin import Admin
+    from barnabas.client.admin.scram import ScramCredentialInfo
+    from barnabas.security.local_security import LocalSecurity
+
+app = typer.Typer(help="List, add and remove users with SCRAM passwords.", rich_markup_mode=None)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user, without `User:`.")]
+
+
+@app.command("list")
+@grouped
+def list_(as_json: AsJson = False, *, connection: Connection) -> None:
+    """List users that have a SCRAM password."""
+
+    async def work(admin: Admin) -> dict[str, tuple[ScramCredentialInfo, ...]]:
+        return dict(await admin.describe_user_scram_credentials())
+
+    found = with_admin(connection, work)
+    named = {
+        user: {each.mechanism.name.replace("_", "-"): each.iterations for each in infos}
+        for user, infos in sorted(found.items())
+    }
+    if as_json:
+        show_json(named)
+    else:
+        rows = [(user, name, str(count)) for user, infos in named.items() for name, count in infos.items()]
+        show_table(("user", "mechanism", "iterations"), rows)
+
+
+@app.command()
+@grouped
+def add(
+    name: Name,
+    password_stdin: Annotated[
+        bool, typer.Option("--password-stdin", help="Read the password from standard input; default: draw one.")
+    ] = False,
+    *,
+    connection: Connection,
+) -> None:
+    """Add a user, or give it another password, for SCRAM-SHA-256 and SCRAM-SHA-512."""
+    from barnabas.security.local_security import is_reserved
+
+    if is_reserved(name):
+        raise WrongArgument(f"{name} is the name of the cluster's nodes; choose another")
+    password = sys.stdin.readline().rstrip("\n") if password_stdin else secrets.token_urlsafe(18)
+    if not password:
+        raise WrongArgument("the password on standard input is empty")
+
+    async def work(admin: Admin) -> None:
+        await set_passwords(admin, {name: password})
+
+    with_admin(connection, work)
+    local = _local(connection)
+    if local is not None:
+        show_text(f"{name} may log in; client files are in {_write_files(local, connection.data, name, password)}")
+    elif password_stdin:
+        show_text(f"{name} may log in")
+    else:
+        show_text(f"{name} may log in with the password {password}")
+
+
+@app.command()
+@grouped
+def remove(name: Name, *, connection: Connection) -> None:
+    """Remove the passwords of a user. Its access control lists stay."""
+    from barnabas.client.admin.scram import UserScramCredentialDeletion
+
+    async def work(admin: Admin) -> None:
+        found = await admin.describe_user_scram_credentials([name])
+        await admin.alter_user_scram_credentials(
+            [UserScramCredentialDeletion(name, info.mechanism) for info in found[name]]
+        )
+
+    with_admin(connection, work)
+    show_text(f"{name} may no longer log in by SCRAM")
+
+
+async def set_passwords(admin: Admin, passwords: dict[str, str]) -> None:
+    """Set the passwords of users, for both mechanisms."""
+    from barnabas.client.admin.scram import ScramMechanism, UserScramCredentialUpsertion
+
+    await admin.alter_user_scram_credentials(
+        UserScramCredentialUpsertion(user, mechanism, password)
+        for user, password in passwords.items()
+        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
+    )
+
+
+def _local(connection: Connection) -> LocalSecurity | None:
+    """The security of the local cluster, if the command is about that."""
+    from barnabas.security.local_security import LocalSecurity
+
+    local = LocalSecurity(connection.data.absolute() / "security")
+    return local if connection.is_local and local.authority_file.exists() else None
+
+
+def _write_files(local: LocalSecurity, data: Path, name: str, password: str) -> Path:
+    from barnabas.cluster.layout import Layout
+
+    local.users.write(local.users.read() | {name: password})
+    local.ensure(Layout.open(data.absolute()))
+    return local.directory / name
