@@ -19,7 +19,7 @@ from barnabas.kraft.commit_feed import CommittedBatch
 from barnabas.kraft.controller.controller import QuorumController
 from barnabas.kraft.controller.partition_notes import is_alarming
 from barnabas.kraft.controller.standby_notes import note_replayed
-from barnabas.kraft.controller.state import MAX_RECORDS_PER_OPERATION, STEP_ITEMS, ControllerResult, R, Steps
+from barnabas.kraft.controller.state import MAX_RECORDS_PER_OPERATION, STEP_ITEMS, Asked, ControllerResult, R, Steps
 from barnabas.kraft.controller.unclean_elections import unclean_elections
 from barnabas.kraft.decision_queue import DecisionQueue, Job
 from barnabas.kraft.metadata.delta import MetadataDelta
@@ -30,6 +30,7 @@ from barnabas.kraft.metadata_replica import MetadataReplica, NotLeader, encode_b
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.schema import Message
 from barnabas.runtime.decisions import Decisions, Note
+from barnabas.runtime.identity import ANONYMOUS, Principal
 from barnabas.runtime.process import CannotRun
 from barnabas.runtime.request_times import Spread
 from barnabas.runtime.world import Clock, World
@@ -62,6 +63,8 @@ class Command:
     """A client sent it, and no node."""
     is_abandoned: Callable[[], bool] = lambda: False
     """True if its sender has gone."""
+    principal: Principal = ANONYMOUS
+    """Its sender."""
 
 
 class ControllerTimes:
@@ -151,7 +154,13 @@ class ControllerService:
         request, version = command.request, command.version
         try:
             result = yield from self._decide_and_append(
-                lambda end_offset: self.core.decide(request, version, end_offset, self._now_ms())
+                lambda end_offset: self.core.decide(
+                    request,
+                    version,
+                    end_offset,
+                    self._now_ms(),
+                    Asked(command.principal, self._world.wall_clock.now_ms()),
+                )
             )
         except NotLeader:
             command.answer(None, False)
@@ -429,7 +438,11 @@ class ControllerService:
     def _run_periodic(self) -> Steps[None]:
         began = self.stopwatch()
         try:
-            yield from self._decide_and_append(lambda end_offset: self.core.run_periodic(end_offset, self._now_ms()))
+            yield from self._decide_and_append(
+                lambda end_offset: self.core.run_periodic(
+                    end_offset, self._now_ms(), self._world.wall_clock.now_ms()
+                )
+            )
         except NotLeader:
             return
         self.times.processing.took(self.stopwatch() - began)

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import trio
 
+from barnabas.kraft.metadata.delegation_tokens import token_of
 from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.protocol.sasl.scram_credentials import SCRAM_MECHANISMS, ScramCredential
 from barnabas.protocol.sasl.session import SessionRules
@@ -142,4 +143,7 @@ class NodeSecurity:
         )
 
     def _token(self, token_id: str) -> TokenCredential | None:
-        return None
+        assert self._image is not None
+        secret = self._settings.delegation_token_secret_key
+        login = token_of(self._image(), token_id, secret) if secret else None
+        return None if login is None else TokenCredential(login.hmac, login.owner.name, login.expires_ms)

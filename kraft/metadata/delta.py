@@ -15,6 +15,7 @@ from barnabas.kraft.metadata.image import (
     ControllerImage,
     MetadataImage,
     PartitionImage,
+    QuotaEntity,
     TopicImage,
 )
 
@@ -60,6 +61,8 @@ class MetadataDelta:
     """The keys that were written and their new values, None where the override is gone."""
     changed_features: dict[str, int] = field(default_factory=dict)
     """Features with a new level, metadata.version among them."""
+    changed_quotas: dict[QuotaEntity, dict[str, float] | None] = field(default_factory=dict)
+    """The quotas of each entity that has others than before, all of them; None if it has none now."""
     producer_ids_changed: bool = False
     changed_acls: dict[bytes, AccessControlEntryRecord | None] = field(default_factory=dict)
     """ACLs by id; None for those that are gone."""
