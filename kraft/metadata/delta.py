@@ -14,6 +14,7 @@ from barnabas.kraft.metadata.image import (
     ControllerImage,
     MetadataImage,
     PartitionImage,
+    QuotaEntity,
     TopicImage,
 )
 
@@ -56,6 +57,8 @@ class MetadataDelta:
     """The keys that were written and their new values, None where the override is gone."""
     changed_features: dict[str, int] = field(default_factory=dict)
     """Features with a new level, metadata.version among them."""
+    changed_quotas: dict[QuotaEntity, dict[str, float] | None] = field(default_factory=dict)
+    """The quotas of each entity that has others than before, all of them; None if it has none now."""
     producer_ids_changed: bool = False
     others_changed: bool = False
     """Something among ACLs, SCRAM credentials, quotas or delegation tokens is different."""

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from barnabas.protocol.messages.metadata_log import (
         AccessControlEntryRecord,
-        ClientQuotaRecord,
         DelegationTokenRecord,
         UserScramCredentialRecord,
     )
@@ -207,16 +206,19 @@ class ProducerIdsImage:
 QuotaEntity = tuple[tuple[str, str | None], ...]
 """Sorted (type, name) pairs; the name None is the default entity of its type."""
 
+ClientQuotas = dict[QuotaEntity, dict[str, float]]
+"""Quotas by entity and key."""
+
 
 @dataclass(frozen=True, slots=True)
 class OthersImage:
-    """State that no decision reads: the records themselves, by the key that replaces them."""
+    """Access rights, users and quotas: mostly the records themselves, by the key that replaces them."""
 
     acls: dict[bytes, AccessControlEntryRecord] = field(default_factory=dict)
     scram: dict[tuple[str, int], UserScramCredentialRecord] = field(default_factory=dict)
     """By (user, mechanism)."""
-    quotas: dict[tuple[QuotaEntity, str], ClientQuotaRecord] = field(default_factory=dict)
-    """By (entity, quota key)."""
+    quotas: ClientQuotas = field(default_factory=dict)
+    """Values by entity and quota key; `client_quotas.py` looks them up. An entity has at least one."""
     delegation_tokens: dict[str, DelegationTokenRecord] = field(default_factory=dict)
     """By token id."""
 

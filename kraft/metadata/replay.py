@@ -304,7 +304,7 @@ class ImageReplay:
         self._next_producer_id = record.next_producer_id
         self._delta.producer_ids_changed = True
 
-    # State that no decision reads
+    # Access rights, users, quotas
 
     def _access_control_entry(self, record: log.AccessControlEntryRecord) -> None:
         self._acls.writable()[record.id] = record
@@ -323,11 +323,17 @@ class ImageReplay:
         self._delta.others_changed = True
 
     def _client_quota(self, record: log.ClientQuotaRecord) -> None:
-        key = (quota_entity(record), record.key)
+        entity = quota_entity(record)
+        values = dict(self._quotas.current.get(entity, {}))
         if record.remove:
-            self._quotas.writable().pop(key, None)
+            values.pop(record.key, None)
         else:
-            self._quotas.writable()[key] = record
+            values[record.key] = record.value
+        if values:
+            self._quotas.writable()[entity] = values
+        else:
+            self._quotas.writable().pop(entity, None)
+        self._delta.changed_quotas[entity] = values or None
         self._delta.others_changed = True
 
     def _delegation_token(self, record: log.DelegationTokenRecord) -> None:
@@ -395,7 +401,12 @@ def _feature_ranges(
 def quota_entity(record: log.ClientQuotaRecord) -> QuotaEntity:
     """The entity of a quota as a key: its parts in a fixed order."""
     parts = [(it.entity_type, it.entity_name) for it in record.entity]
-    return tuple(sorted(parts, key=lambda part: (part[0], part[1] is not None, part[1] or "")))
+    return tuple(sorted(parts, key=quota_part_order))
+
+
+def quota_part_order(part: tuple[str, str | None]) -> tuple[str, bool, str]:
+    """Sort key of one part of a quota's entity: the default entity comes before those with a name."""
+    return part[0], part[1] is not None, part[1] or ""
 
 
 _HANDLERS: dict[type, Callable[[ImageReplay, Any], None]] = {
