@@ -26,11 +26,13 @@ from barnabas.kraft.metadata.features import obstacle, unserved
 from barnabas.kraft.metadata.image import BrokerImage, MetadataImage
 from barnabas.kraft.metadata.snapshot import image_to_records
 from barnabas.kraft.metadata_replica import MetadataReplica, NotLeader, encode_batch
+from barnabas.kraft.quotas import NodeQuotas
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.schema import Message
 from barnabas.runtime.decisions import Decisions, Note
 from barnabas.runtime.process import CannotRun
 from barnabas.runtime.request_times import Spread
+from barnabas.runtime.throttling import Mutations
 from barnabas.runtime.world import Clock, World
 
 log = logging.getLogger("kraft.controller")
@@ -61,6 +63,8 @@ class Command:
     """A client sent it, and no node."""
     is_abandoned: Callable[[], bool] = lambda: False
     """True if its sender has gone."""
+    mutations: Mutations | None = None
+    """The quota for partitions that it creates and deletes."""
 
 
 class ControllerTimes:
@@ -93,6 +97,8 @@ class ControllerService:
         self._timetable_changed = trio.Event()
         self._failure: Exception | None = None
         self.times = ControllerTimes()
+        self.quotas: NodeQuotas | None = None
+        """Gets the quotas of the committed metadata."""
         self.unclean_elections = 0
         """Committed since this process started."""
         self.queue = DecisionQueue(world)
@@ -146,10 +152,15 @@ class ControllerService:
             return
         began = self.stopwatch()
         request, version = command.request, command.version
+        mutations = command.mutations
+
+        def decide(end_offset: int) -> Steps[ControllerResult[Message]]:
+            if mutations is not None:
+                mutations.again()
+            return self.core.decide(request, version, end_offset, self._now_ms(), mutations)
+
         try:
-            result = yield from self._decide_and_append(
-                lambda end_offset: self.core.decide(request, version, end_offset, self._now_ms())
-            )
+            result = yield from self._decide_and_append(decide)
         except NotLeader:
             command.answer(None, False)
             return
@@ -367,6 +378,8 @@ class ControllerService:
 
     def _image_changed(self) -> None:
         loader = self.core.loader
+        if self.quotas is not None:
+            self.quotas.are(loader.image.others.quotas)
         # A log from before a restart may be due for a snapshot before any of it was read back.
         may_snapshot = loader.image.offset >= 0 and not self._snapshotting and not loader.in_transaction
         if may_snapshot and self.replica.snapshots.is_due:

@@ -16,6 +16,7 @@ from barnabas.kraft.controller_service import ControllerService
 from barnabas.kraft.metadata.bootstrap import bootstrap_records
 from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.kraft.metrics import controller_metrics
+from barnabas.kraft.quotas import NodeQuotas
 from barnabas.kraft.replica_config import replica_config
 from barnabas.kraft.snapshots import read_bootstrap_records
 from barnabas.kraft.state_page import ControllerState
@@ -26,6 +27,7 @@ from barnabas.runtime.decisions import Decisions
 from barnabas.runtime.dispatch import Execution
 from barnabas.runtime.metrics import metrics_page
 from barnabas.runtime.observatory import Observatory, Page
+from barnabas.runtime.quotas.rate import QuotaWindows
 from barnabas.runtime.server import Server, ServerLimits
 from barnabas.runtime.worker import Worker
 from barnabas.runtime.world import World
@@ -97,6 +99,10 @@ class ControllerNode:
         bootstrap = _bootstrap(world, settings.metadata_directory)
         core = QuorumController(controller_defaults(settings, cluster_id), world.chance, bootstrap)
         self.service = ControllerService(core, world, nursery, decisions)
+        window_ms = settings.controller_quota_window_size_seconds * 1000
+        windows = QuotaWindows(settings.controller_quota_window_num, window_ms)
+        self.quotas = NodeQuotas(settings, windows, world, decisions, f"controller {settings.node_id}")
+        self.service.quotas = self.quotas
 
     def attach(self, replica: MetadataReplica) -> None:
         """The replica whose listener `service` is; before anything starts."""
@@ -104,7 +110,10 @@ class ControllerNode:
         self.replica = replica
         service.attach(replica)
         worker = Worker(world.run_blocking)
-        self.dispatcher = make_dispatcher(service, Execution(Background(self._nursery), worker, world.count_work))
+        execution = Execution(
+            Background(self._nursery), worker, world.count_work, throttling=self.quotas.requests
+        )
+        self.dispatcher = make_dispatcher(service, execution)
         self.dispatcher.decisions = self._decisions
         self.server = Server(world, self.dispatcher, ServerLimits.of(self.settings, world.memory_bytes), worker)
         self.server.on_long_turn = service.queue.on_long_step = self.dispatcher.overran

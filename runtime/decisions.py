@@ -66,6 +66,8 @@ class DecisionKind(StrEnum):
     """Nodes, topics and groups are created and removed."""
     LOG = "log"
     """Events of a log or its directory on a disk."""
+    QUOTA = "quota"
+    """A client is held back because it used more than its quota."""
 
 
 @dataclass(frozen=True, slots=True)

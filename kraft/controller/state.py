@@ -16,6 +16,7 @@ from barnabas.kraft.metadata.replay import ImageReplay
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.schema import Message
 from barnabas.runtime.decisions import Notes
+from barnabas.runtime.throttling import Mutations
 from barnabas.runtime.world import Chance
 
 R = TypeVar("R")
@@ -113,6 +114,13 @@ class ControllerState:
     effects: list[Callable[[], None]] = field(default_factory=list)
     """Changes of broker sessions, made once the records are appended."""
     quorum: Quorum = field(default_factory=FixedQuorum)
+    mutations: Mutations | None = None
+    """The quota of the request for partitions that it creates and deletes; None: without limit."""
+
+    def spend(self, partitions: int) -> None:
+        """Count partitions that are created or deleted. Raises KafkaError THROTTLING_QUOTA_EXCEEDED."""
+        if self.mutations is not None:
+            self.mutations.spend(partitions)
 
     def after(self, records: Sequence[Message]) -> Steps[ControllerState]:
         """This state as if `records` were appended, for decisions that build on each other."""

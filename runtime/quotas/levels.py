@@ -11,6 +11,8 @@ user. Clients that no quota names get the tags that Kafka gives them: by the kin
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Mapping
 from urllib.parse import quote
 
@@ -24,6 +26,9 @@ EntityName = str | None
 Entity = tuple[tuple[str, EntityName], ...]
 """Sorted (type, name) pairs, as the image has them."""
 
+USER_KIND, CLIENT_ID_KIND, PAIR_KIND = "user", "client-id", "user and client-id"
+"""The kinds of entities that have quotas."""
+
 ABSENT = ""
 """The part of an entity that a quota does not name. No user and no client id is empty where quotas count."""
 
@@ -32,17 +37,32 @@ _Level = tuple[EntityName, EntityName]
 
 
 class QuotaLevels:
-    """All quotas of users and client ids at one moment; a `LimitSource`."""
+    """All quotas of users and client ids; a `LimitSource`. Mutable: `apply` carries it from one image to the next."""
 
-    def __init__(self, quotas: Mapping[tuple[Entity, str], float] | None = None) -> None:
+    def __init__(self, quotas: Mapping[Entity, Mapping[str, float]] | None = None) -> None:
         self._limits: dict[QuotaType, dict[_Level, float]] = {quota: {} for quota in QuotaType}
-        types = {key: quota for quota, key in QUOTA_KEYS.items()}
-        for (entity, key), value in (quotas or {}).items():
+        self._kinds: dict[QuotaType, Counter[str]] = {quota: Counter() for quota in QuotaType}
+        """The number of quotas by kind of entity."""
+        self.apply(quotas or {})
+
+    def apply(self, changed: Mapping[Entity, Mapping[str, float] | None]) -> None:
+        """Take the entities of an image, or those of a delta with all their values; None if one has no quota now."""
+        for entity, values in changed.items():
             named = dict(entity)
-            if key in types and named and named.keys() <= {USER_TAG, CLIENT_ID_TAG}:
+            if named and named.keys() <= {USER_TAG, CLIENT_ID_TAG}:
                 level = (named.get(USER_TAG, ABSENT), named.get(CLIENT_ID_TAG, ABSENT))
-                self._limits[types[key]][level] = value
-        self._kinds = {quota: {_kind(level) for level in limits} for quota, limits in self._limits.items()}
+                for quota, key in QUOTA_KEYS.items():
+                    self._set(quota, level, None if values is None else values.get(key))
+
+    def _set(self, quota: QuotaType, level: _Level, value: float | None) -> None:
+        limits, kinds, kind = self._limits[quota], self._kinds[quota], _kind(level)
+        if limits.pop(level, None) is not None:
+            kinds[kind] -= 1
+            if not kinds[kind]:
+                del kinds[kind]
+        if value is not None and not math.isnan(value):
+            limits[level] = value
+            kinds[kind] += 1
 
     def is_active(self, quota: QuotaType) -> bool:
         return bool(self._limits[quota])
@@ -62,23 +82,13 @@ class QuotaLevels:
     def is_reset_required(self, quota: QuotaType) -> bool:
         return False
 
-    def entity(self, quota: QuotaType, tags: Tags) -> str:
-        """The entity whose quota limits a sensor, as people read it: `user alice, client-id <default>`."""
-        (_, user), (_, client_id) = tags
-        limits = self._limits[quota]
-        for level in _candidates(user, client_id):
-            if level in limits:
-                parts = zip((USER_TAG, CLIENT_ID_TAG), level, strict=True)
-                return ", ".join(f"{kind} {'<default>' if name is None else name}" for kind, name in parts if name != "")
-        return ""
-
     def _pair(self, quota: QuotaType, user: str, client_id: str) -> tuple[str, str]:
-        kinds = self._kinds[quota]
-        if kinds <= {"client-id"}:
+        kinds = self._kinds[quota].keys()
+        if kinds <= {CLIENT_ID_KIND}:
             return "", client_id
-        if kinds == {"user"}:
+        if kinds == {USER_KIND}:
             return user, ""
-        if kinds == {"both"}:
+        if kinds == {PAIR_KIND}:
             return user, client_id
         limits = self._limits[quota]
         if (user, client_id) in limits or (user, DEFAULT) in limits:
@@ -95,8 +105,8 @@ class QuotaLevels:
 def _kind(level: _Level) -> str:
     user, client_id = level
     if user == ABSENT:
-        return "client-id"
-    return "user" if client_id == ABSENT else "both"
+        return CLIENT_ID_KIND
+    return USER_KIND if client_id == ABSENT else PAIR_KIND
 
 
 def _candidates(user: str, client_id: str) -> tuple[_Level, ...]:

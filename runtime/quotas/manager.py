@@ -72,10 +72,8 @@ class QuotaManager:
         self.limits_changed()
 
     def limits_changed(self) -> None:
-        """Look all limits up again."""
+        """Look up tags and limit of each client again, when it counts next."""
         self._of_client.clear()
-        for tags, sensor in self._sensors.items():
-            sensor.limit = self._source.limit(self.quota, tags)
 
     def windows_are(self, windows: QuotaWindows) -> None:
         """Use other windows; what was counted so far is forgotten."""
@@ -151,6 +149,7 @@ class QuotaManager:
             self._make_room(now_ms)
             bucket = TokenBucket(self._windows) if self.quota is QuotaType.CONTROLLER_MUTATION else None
             sensor = self._sensors[tags] = Sensor(tags, limit, Rate(self._windows), Average(), bucket, now_ms)
+        sensor.limit = limit
         return sensor
 
     def _make_room(self, now_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""Core: where limits come from: the types of quotas, clients, tags of sensors, and the port that a source of limits has.
+"""Core: where limits come from: types of quotas, clients, tags of sensors, and the port that a source of limits has.
 
 Clients with the same tags share one sensor, and so one limit. By default the source is the quotas of the metadata
 (`levels.py`); `client.quota.callback.class` replaces it (`callback.py`).
