@@ -14,6 +14,7 @@ import trio
 from barnabas.broker.apis.alter_replica_log_dirs import AlterLogDirsPorts
 from barnabas.broker.apis.api_versions import ApiVersionsPorts
 from barnabas.broker.apis.configs import ConfigPorts
+from barnabas.broker.apis.delegation_tokens import TokenPorts
 from barnabas.broker.apis.delete_records import DeleteRecordsPorts
 from barnabas.broker.apis.describe_cluster import ClusterPorts
 from barnabas.broker.apis.fetch import FetchPorts
@@ -413,7 +414,13 @@ class BrokerNode:
         configs = ConfigPorts(
             node_id, self._static.raw, self.metadata, self.forwarding.forward, tuple(self._static.log_dirs)
         )
-        return cluster_handlers(ClusterHandlerPorts(metadata, ClusterPorts(self.metadata, settings), configs))
+        tokens = TokenPorts(
+            self.metadata,
+            self.forwarding.forward,
+            self._static.listener_security_protocol_map,
+            self._static.delegation_token_secret_key or "",
+        )
+        return cluster_handlers(ClusterHandlerPorts(metadata, ClusterPorts(self.metadata, settings), configs, tokens))
 
     def _wire_pages(self) -> None:
         """Metrics, decisions and state, over HTTP."""

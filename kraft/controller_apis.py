@@ -3,7 +3,7 @@ advertised."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,8 @@ from barnabas.kraft.controller_service import Command, ControllerService
 from barnabas.kraft.cordoned_configs import refused_cordons
 from barnabas.kraft.descriptions import Described
 from barnabas.kraft.envelope import EnvelopeSlot, envelope_handler
+from barnabas.kraft.token_requests import PLAINTEXT, refused_token_request
+from barnabas.protocol.acls import AclOperation
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
@@ -41,9 +43,15 @@ DECIDED_FOR_CLIENTS = (
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
     ApiKey.UPDATE_FEATURES,
     ApiKey.UNREGISTER_BROKER,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    ApiKey.ALTER_CLIENT_QUOTAS,
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
 )
 """Requests of clients to it: sent directly, or to a broker that forwards them."""
 
+TOKEN_APIS = (ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN)
 
 OF_QUORUM_FOR_CLIENTS = (ApiKey.DESCRIBE_QUORUM, ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER)
 """Requests of clients that the quorum serves: sent directly, or to a broker that forwards them."""
@@ -65,14 +73,19 @@ FEW_BYTES = 100
 """A request up to this size names so few resources that they are described at once."""
 
 
-def make_dispatcher(service: ControllerService, execution: Execution) -> Dispatcher:
-    """The table of a controller's listener."""
+def make_dispatcher(
+    service: ControllerService, execution: Execution, protocols: Mapping[str, str] | None = None
+) -> Dispatcher:
+    """The table of a controller's listeners. `protocols` has the security protocol of each."""
     decide: Handler = partial(_decide, service)
     of_quorum = service.replica.handlers()
     for_clients: dict[ApiKey, Handler] = dict.fromkeys(DECIDED_FOR_CLIENTS, decide)
     for_clients |= {
         ApiKey.LIST_PARTITION_REASSIGNMENTS: partial(_list_partition_reassignments, service),
         **{key: of_quorum[key] for key in OF_QUORUM_FOR_CLIENTS},
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: partial(_decide_if_allowed, service, AclOperation.ALTER),
+        ApiKey.ALTER_CLIENT_QUOTAS: partial(_decide_if_allowed, service, AclOperation.ALTER_CONFIGS),
+        **dict.fromkeys(TOKEN_APIS, partial(_decide_on_token, service, protocols or {})),
         ApiKey.DESCRIBE_CONFIGS: _describe(service, descriptions.describe_configs),
         ApiKey.DESCRIBE_ACLS: lambda call: call.answer(descriptions.refuse_describe_acls()),
         ApiKey.CREATE_ACLS: lambda call: call.answer(descriptions.refuse_create_acls(call.message)),
@@ -135,9 +148,33 @@ def _decide(service: ControllerService, call: Call) -> None:
             call.request.connection_id,
             call.request.api_key in DECIDED_FOR_CLIENTS,
             lambda: call.slot.connection_closed,
+<<<<<<< HEAD
             mutations,
+=======
+            call.request.principal,
+>>>>>>> records
         )
     )
+
+
+def _decide_if_allowed(service: ControllerService, operation: AclOperation, call: Call) -> None:
+    """Decide for a client that may do `operation` on the cluster."""
+    if call.may_on_cluster(operation):
+        _decide(service, call)
+    else:
+        message = "Cluster authorization failed."
+        call.answer(refusal_of(call.message, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, message))
+
+
+def _decide_on_token(service: ControllerService, protocols: Mapping[str, str], call: Call) -> None:
+    # A broker that forwards a request has checked the protocol of its client.
+    is_forwarded = isinstance(call.slot, EnvelopeSlot)
+    protocol = None if is_forwarded else protocols.get(call.request.listener_name, PLAINTEXT)
+    refused = refused_token_request(call, protocol)
+    if refused is None:
+        _decide(service, call)
+    else:
+        call.answer(refused)
 
 
 def _alter_configs(service: ControllerService, call: Call) -> None:

@@ -18,7 +18,7 @@ from barnabas.kraft.commit_feed import CommittedBatch
 from barnabas.kraft.controller.controller import QuorumController
 from barnabas.kraft.controller.partition_notes import is_alarming
 from barnabas.kraft.controller.standby_notes import note_replayed
-from barnabas.kraft.controller.state import MAX_RECORDS_PER_OPERATION, STEP_ITEMS, ControllerResult, R, Steps
+from barnabas.kraft.controller.state import MAX_RECORDS_PER_OPERATION, STEP_ITEMS, Asked, ControllerResult, R, Steps
 from barnabas.kraft.controller.unclean_elections import unclean_elections
 from barnabas.kraft.decision_queue import DecisionQueue, Job
 from barnabas.kraft.metadata.delta import MetadataDelta
@@ -30,6 +30,7 @@ from barnabas.kraft.quotas import NodeQuotas
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.schema import Message
 from barnabas.runtime.decisions import Decisions, Note
+from barnabas.runtime.identity import ANONYMOUS, Principal
 from barnabas.runtime.process import CannotRun
 from barnabas.runtime.request_times import Spread
 from barnabas.runtime.throttling import Mutations
@@ -63,8 +64,13 @@ class Command:
     """A client sent it, and no node."""
     is_abandoned: Callable[[], bool] = lambda: False
     """True if its sender has gone."""
+<<<<<<< HEAD
     mutations: Mutations | None = None
     """The quota for partitions that it creates and deletes."""
+=======
+    principal: Principal = ANONYMOUS
+    """Its sender."""
+>>>>>>> records
 
 
 class ControllerTimes:
@@ -160,7 +166,19 @@ class ControllerService:
             return self.core.decide(request, version, end_offset, self._now_ms(), mutations)
 
         try:
+<<<<<<< HEAD
             result = yield from self._decide_and_append(decide)
+=======
+            result = yield from self._decide_and_append(
+                lambda end_offset: self.core.decide(
+                    request,
+                    version,
+                    end_offset,
+                    self._now_ms(),
+                    Asked(command.principal, self._world.wall_clock.now_ms()),
+                )
+            )
+>>>>>>> records
         except NotLeader:
             command.answer(None, False)
             return
@@ -433,7 +451,11 @@ class ControllerService:
     def _run_periodic(self) -> Steps[None]:
         began = self.stopwatch()
         try:
-            yield from self._decide_and_append(lambda end_offset: self.core.run_periodic(end_offset, self._now_ms()))
+            yield from self._decide_and_append(
+                lambda end_offset: self.core.run_periodic(
+                    end_offset, self._now_ms(), self._world.wall_clock.now_ms()
+                )
+            )
         except NotLeader:
             return
         self.times.processing.took(self.stopwatch() - began)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import cast
 
 import trio
 
@@ -20,7 +19,7 @@ from barnabas.kraft.quotas import NodeQuotas
 from barnabas.kraft.replica_config import replica_config
 from barnabas.kraft.snapshots import read_bootstrap_records
 from barnabas.kraft.state_page import ControllerState
-from barnabas.protocol.messages.metadata_log import FeatureLevelRecord
+from barnabas.protocol.schema import Message
 from barnabas.runtime.background import Background
 from barnabas.runtime.decision_pages import decision_pages
 from barnabas.runtime.decisions import Decisions
@@ -110,10 +109,9 @@ class ControllerNode:
         self.replica = replica
         service.attach(replica)
         worker = Worker(world.run_blocking)
-        execution = Execution(
-            Background(self._nursery), worker, world.count_work, throttling=self.quotas.requests
-        )
-        self.dispatcher = make_dispatcher(service, execution)
+        background = Background(self._nursery)
+        execution = Execution(background, worker, world.count_work, throttling=self.quotas.requests)
+        self.dispatcher = make_dispatcher(service, execution, self.settings.listener_security_protocol_map)
         self.dispatcher.decisions = self._decisions
         self.server = Server(world, self.dispatcher, ServerLimits.of(self.settings, world.memory_bytes), worker)
         self.server.on_long_turn = service.queue.on_long_step = self.dispatcher.overran
@@ -174,6 +172,10 @@ def controller_defaults(settings: ControllerSettings, cluster_id: str) -> Contro
         leader_imbalance_check_interval_ms=settings.leader_imbalance_check_interval_seconds * 1000,
         unclean_leader_election_interval_ms=settings.unclean_leader_election_interval_ms,
         metadata_max_idle_interval_ms=settings.metadata_max_idle_interval_ms,
+        delegation_token_secret_key=settings.delegation_token_secret_key or "",
+        delegation_token_max_lifetime_ms=settings.delegation_token_max_lifetime_ms,
+        delegation_token_expiry_time_ms=settings.delegation_token_expiry_time_ms,
+        delegation_token_expiry_check_interval_ms=settings.delegation_token_expiry_check_interval_ms,
         raw=settings.raw,
     )
 
@@ -201,7 +203,7 @@ def _lock(world: World, directory: str) -> Callable[[], None]:
         raise SettingsError("another process is using it", "metadata.log.dir", directory) from None
 
 
-def _bootstrap(world: World, directory: str) -> Sequence[FeatureLevelRecord]:
+def _bootstrap(world: World, directory: str) -> Sequence[Message]:
     """The first records of a new cluster's log: those that `format` wrote, else the highest levels."""
     found = read_bootstrap_records(world.disk, directory)
-    return cast(list[FeatureLevelRecord], found) or bootstrap_records()
+    return found or bootstrap_records()

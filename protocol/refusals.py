@@ -80,6 +80,8 @@ def _item(spec: FieldSpec, asked: Any, version: int, code: ErrorCode, message: s
             source = _source(type(asked), field.name, version)
             if source is not None and getattr(asked, source) is not None:
                 setattr(item, field.name, getattr(asked, source))
+        for name in _shared_arrays(type(item), type(asked)):
+            setattr(item, name, getattr(asked, name))
         _fill(item, asked, version, code, message)
     else:
         identity = next(field for field in fields if field.type.name not in ("bool", "struct"))
@@ -108,6 +110,19 @@ def _source(asked: type[Struct], name: str, version: int) -> str | None:
     names = [spec.name for spec in _carried(asked, version) if spec.type.element is None]
     same = next((each for each in SAME if name in each), frozenset([name]))
     return name if name in names else next((each for each in names if each in same), None)
+
+
+@cache
+def _shared_arrays(kind: type[Struct], asked: type[Struct]) -> tuple[str, ...]:
+    """Arrays that an item and its answer have in common: together they identify the item (the entity of a quota)."""
+    structs = {spec.name: spec.type.element.struct for spec in asked.FIELDS if spec.type.element is not None}
+    return tuple(
+        spec.name
+        for spec in kind.FIELDS
+        if spec.type.element is not None
+        and spec.type.element.struct is not None
+        and structs.get(spec.name) is spec.type.element.struct
+    )
 
 
 def _is_error_code(spec: FieldSpec) -> bool:

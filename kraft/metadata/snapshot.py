@@ -60,8 +60,8 @@ def image_to_records(image: MetadataImage) -> Iterator[Message]:
             yield ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=key, value=value)
     others = image.others
     for entity in sorted(others.quotas, key=repr):
-        for key, value in sorted(others.quotas[entity].items()):
-            yield quota_record(entity, key, value)
+        for key, quota in sorted(others.quotas[entity].items()):
+            yield quota_record(entity, key, quota)
     if image.producer_ids.next_producer_id > 0:
         yield ProducerIdsRecord(broker_id=-1, next_producer_id=image.producer_ids.next_producer_id)
     yield from (acl for _, acl in sorted(others.acls.items()))
