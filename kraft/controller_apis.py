@@ -148,11 +148,8 @@ def _decide(service: ControllerService, call: Call) -> None:
             call.request.connection_id,
             call.request.api_key in DECIDED_FOR_CLIENTS,
             lambda: call.slot.connection_closed,
-<<<<<<< HEAD
-            mutations,
-=======
             call.request.principal,
->>>>>>> records
+            mutations,
         )
     )
 

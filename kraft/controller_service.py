@@ -64,13 +64,10 @@ class Command:
     """A client sent it, and no node."""
     is_abandoned: Callable[[], bool] = lambda: False
     """True if its sender has gone."""
-<<<<<<< HEAD
-    mutations: Mutations | None = None
-    """The quota for partitions that it creates and deletes."""
-=======
     principal: Principal = ANONYMOUS
     """Its sender."""
->>>>>>> records
+    mutations: Mutations | None = None
+    """The quota for partitions that it creates and deletes."""
 
 
 class ControllerTimes:
@@ -163,22 +160,11 @@ class ControllerService:
         def decide(end_offset: int) -> Steps[ControllerResult[Message]]:
             if mutations is not None:
                 mutations.again()
-            return self.core.decide(request, version, end_offset, self._now_ms(), mutations)
+            asked = Asked(command.principal, self._world.wall_clock.now_ms(), mutations)
+            return self.core.decide(request, version, end_offset, self._now_ms(), asked)
 
         try:
-<<<<<<< HEAD
             result = yield from self._decide_and_append(decide)
-=======
-            result = yield from self._decide_and_append(
-                lambda end_offset: self.core.decide(
-                    request,
-                    version,
-                    end_offset,
-                    self._now_ms(),
-                    Asked(command.principal, self._world.wall_clock.now_ms()),
-                )
-            )
->>>>>>> records
         except NotLeader:
             command.answer(None, False)
             return

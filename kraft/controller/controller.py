@@ -75,7 +75,6 @@ from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from barnabas.protocol.messages.update_features import UpdateFeaturesRequest
 from barnabas.protocol.refusals import refusal_of
 from barnabas.protocol.schema import Message
-from barnabas.runtime.throttling import Mutations
 from barnabas.runtime.world import Chance
 
 log = logging.getLogger("kraft.controller")
@@ -215,21 +214,12 @@ class QuorumController:
     # Deciding
 
     def decide(
-<<<<<<< HEAD
-        self, request: Message, version: int, next_offset: int, now_ms: int, mutations: Mutations | None = None
-=======
         self, request: Message, version: int, next_offset: int, now_ms: int, asked: Asked = BY_NOBODY
->>>>>>> records
     ) -> Steps[ControllerResult[Message]]:
         """The answer to a request, and the records that must be committed before the answer may leave."""
         if not self.is_active:
             return self.refuse(request, version, ErrorCode.NOT_CONTROLLER)
-<<<<<<< HEAD
-        state = self._state(next_offset, now_ms)
-        state.mutations = mutations
-=======
         state = self._state(next_offset, now_ms, asked)
->>>>>>> records
         is_large = True
         try:
             is_large = (yield from count_named(request, state.pace)) > LARGE

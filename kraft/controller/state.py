@@ -17,11 +17,8 @@ from barnabas.kraft.metadata.replay import ImageReplay
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.schema import Message
 from barnabas.runtime.decisions import Notes
-<<<<<<< HEAD
-from barnabas.runtime.throttling import Mutations
-=======
 from barnabas.runtime.identity import ANONYMOUS, Principal
->>>>>>> records
+from barnabas.runtime.throttling import Mutations
 from barnabas.runtime.world import Chance
 
 R = TypeVar("R")
@@ -87,11 +84,13 @@ class ControllerDefaults:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The sender of a request, and its time."""
+    """The sender of a request, its time, and its quota."""
 
     by: Principal = ANONYMOUS
     at_ms: int = 0
     """On the wall clock; decisions about everything else use the monotonic one."""
+    mutations: Mutations | None = None
+    """The quota for partitions that are created and deleted; None: without limit."""
 
 
 BY_NOBODY = Asked()
@@ -136,18 +135,13 @@ class ControllerState:
     effects: list[Callable[[], None]] = field(default_factory=list)
     """Changes of broker sessions, made once the records are appended."""
     quorum: Quorum = field(default_factory=FixedQuorum)
-<<<<<<< HEAD
-    mutations: Mutations | None = None
-    """The quota of the request for partitions that it creates and deletes; None: without limit."""
+    asked: Asked = BY_NOBODY
+    token_index: TokenIndex = field(default_factory=TokenIndex)
 
     def spend(self, partitions: int) -> None:
         """Count partitions that are created or deleted. Raises KafkaError THROTTLING_QUOTA_EXCEEDED."""
-        if self.mutations is not None:
-            self.mutations.spend(partitions)
-=======
-    asked: Asked = BY_NOBODY
-    token_index: TokenIndex = field(default_factory=TokenIndex)
->>>>>>> records
+        if self.asked.mutations is not None:
+            self.asked.mutations.spend(partitions)
 
     def after(self, records: Sequence[Message]) -> Steps[ControllerState]:
         """This state as if `records` were appended, for decisions that build on each other."""

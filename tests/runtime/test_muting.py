@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import trio
 
 from barnabas.runtime.server import Request, ResponseSlot, ServerLimits
 from barnabas.runtime.simulated import make_world, run_simulation
 from barnabas.runtime.world import ConnectionLost
-from tests.runtime.test_server import LIMITS, Desk, Scene, request_frame, stage
+from tests.runtime.test_server import LIMITS, Desk, Scene, request_frame
 
 pytestmark = pytest.mark.feature("QU-06")
 
@@ -28,7 +30,7 @@ class Throttle:
     def pauses_ms(self) -> list[int]:
         """Time between each request and the one before."""
         times = [at for _, at in self.begun]
-        return [round((after - before) * 1000) for before, after in zip(times, times[1:], strict=False)]
+        return [round((after - before) * 1000) for before, after in pairwise(times)]
 
 
 def simulate(act, handle, limits: ServerLimits = LIMITS) -> None:
