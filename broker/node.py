@@ -67,7 +67,6 @@ from barnabas.broker.replication.isr_changes import IsrChanges
 from barnabas.broker.replication.log_dir_moves import LogDirMoves, MovePorts
 from barnabas.broker.replication.partition import Partition, PartitionHost
 from barnabas.broker.replication.partitions import Partitions, ReplicationSettings
-from barnabas.broker.replication.quota import QuotaWindows
 from barnabas.broker.replication.throttles import ReplicationThrottles
 from barnabas.broker.setting_checks import coordinator_topic_differences, warn_of_other_defaults
 from barnabas.broker.state_page import StatePorts, broker_state_page
@@ -92,6 +91,7 @@ from barnabas.kraft.metrics import controller_families
 from barnabas.kraft.node import ControllerNode, run_replica
 from barnabas.kraft.node_security import NodeSecurity
 from barnabas.kraft.quorum_watch import without_controllers
+from barnabas.kraft.quotas import NodeQuotas
 from barnabas.kraft.raft_metrics import raft_families
 from barnabas.kraft.replica_config import replica_config
 from barnabas.kraft.shared_listener import SharedListener
@@ -112,6 +112,7 @@ from barnabas.runtime.metrics import (
 )
 from barnabas.runtime.observatory import Observatory
 from barnabas.runtime.process import CannotRun
+from barnabas.runtime.quotas.rate import QuotaWindows
 from barnabas.runtime.server import Server, ServerLimits
 from barnabas.runtime.steps import Steps
 from barnabas.runtime.worker import Worker
@@ -357,6 +358,9 @@ class BrokerNode:
     def _wire_server(self) -> None:
         """Handlers with their ports, the dispatcher, and the server."""
         world = self.world
+        self.quotas = NodeQuotas(
+            self._static, QuotaWindows(), world, self.decisions, f"broker {self._static.node_id}"
+        )
         self._bytes_out = BytesOut()
         self._conversions = Conversions(world.stopwatch)
         self.slow_admissions: KeyedQueues[int] = KeyedQueues()
@@ -371,7 +375,7 @@ class BrokerNode:
             handlers,
             ApiVersionsPorts(self.metadata, self.telemetry, lambda: self.metadata_log.replica.kraft_version),
             world.stopwatch,
-            Execution(self.background, self.worker, world.count_work, authorizer),
+            Execution(self.background, self.worker, world.count_work, authorizer, throttling=self.quotas.requests),
         )
         self._dispatcher.decisions = self.decisions
         self._server = Server(world, self._dispatcher, self._limits, self.worker)
@@ -447,6 +451,7 @@ class BrokerNode:
             partial(raft_families, self.metadata_log.replica),
             lambda: request_families(self._dispatcher.counters),
             partial(server_families, self._server),
+            self.quotas.families,
             partial(busy_families, busy),
             partial(process_families, world),
             lambda: space_families(world.disk, [it.path for it in self.store.directories.online]),
@@ -471,6 +476,7 @@ class BrokerNode:
             decisions=self.decisions,
             bytes_out=self._bytes_out,
             what_is_missing=self._what_is_missing,
+            throttled=self.quotas.state,
             controller=None if controller is None else controller.state,
         )
         self._observatory = Observatory(self._what_is_missing)
@@ -618,6 +624,7 @@ class BrokerNode:
             self.store.settings_changed(self.settings)
             self._set_cordons()
         self._set_throttles(delta)
+        self.quotas.are(delta.after.others.quotas)
         if self.telemetry is not None:
             self.telemetry.configs_are(delta.after.configs)
         if METADATA_VERSION in delta.changed_features:

@@ -122,11 +122,20 @@ def _for_node(handle: Handler) -> Handler:
     return handle_of_node
 
 
+STRICT_SINCE = {ApiKey.CREATE_TOPICS: 6, ApiKey.CREATE_PARTITIONS: 3, ApiKey.DELETE_TOPICS: 5}
+"""Versions from which a client understands that a quota of mutations refuses its request. Older ones are only held
+back."""
+
+
 def _decide(service: ControllerService, call: Call) -> None:
     """Decide on a request; it is answered when the decision is committed."""
+    strict_since = STRICT_SINCE.get(ApiKey(call.request.api_key))
+    mutations = None if strict_since is None else call.mutations(strict=call.version >= strict_since)
 
     def answer(response: Message | None, is_long: bool) -> None:
         if response is not None:
+            if mutations is not None:
+                call.hold_back(mutations.throttle_ms())
             call.is_large = call.is_large or is_long
             call.answer(response)
         else:
@@ -142,6 +151,7 @@ def _decide(service: ControllerService, call: Call) -> None:
             call.request.api_key in DECIDED_FOR_CLIENTS,
             lambda: call.slot.connection_closed,
             call.request.principal,
+            mutations,
         )
     )
 

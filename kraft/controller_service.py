@@ -27,12 +27,14 @@ from barnabas.kraft.metadata.features import obstacle, unserved
 from barnabas.kraft.metadata.image import BrokerImage, MetadataImage
 from barnabas.kraft.metadata.snapshot import image_to_records
 from barnabas.kraft.metadata_replica import MetadataReplica, NotLeader, encode_batch
+from barnabas.kraft.quotas import NodeQuotas
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.schema import Message
 from barnabas.runtime.decisions import Decisions, Note
 from barnabas.runtime.identity import ANONYMOUS, Principal
 from barnabas.runtime.process import CannotRun
 from barnabas.runtime.request_times import Spread
+from barnabas.runtime.throttling import Mutations
 from barnabas.runtime.world import Clock, World
 
 log = logging.getLogger("kraft.controller")
@@ -65,6 +67,8 @@ class Command:
     """True if its sender has gone."""
     principal: Principal = ANONYMOUS
     """Its sender."""
+    mutations: Mutations | None = None
+    """The quota for partitions that it creates and deletes."""
 
 
 class ControllerTimes:
@@ -97,6 +101,8 @@ class ControllerService:
         self._timetable_changed = trio.Event()
         self._failure: Exception | None = None
         self.times = ControllerTimes()
+        self.quotas: NodeQuotas | None = None
+        """Gets the quotas of the committed metadata."""
         self.unclean_elections = 0
         """Committed since this process started."""
         self.authorization: Authorization | None = None
@@ -152,16 +158,16 @@ class ControllerService:
             return
         began = self.stopwatch()
         request, version = command.request, command.version
+        mutations = command.mutations
+
+        def decide(end_offset: int) -> Steps[ControllerResult[Message]]:
+            if mutations is not None:
+                mutations.again()
+            asked = Asked(command.principal, self._world.wall_clock.now_ms(), mutations)
+            return self.core.decide(request, version, end_offset, self._now_ms(), asked)
+
         try:
-            result = yield from self._decide_and_append(
-                lambda end_offset: self.core.decide(
-                    request,
-                    version,
-                    end_offset,
-                    self._now_ms(),
-                    Asked(command.principal, self._world.wall_clock.now_ms()),
-                )
-            )
+            result = yield from self._decide_and_append(decide)
         except NotLeader:
             command.answer(None, False)
             return
@@ -385,6 +391,8 @@ class ControllerService:
 
     def _image_changed(self) -> None:
         loader = self.core.loader
+        if self.quotas is not None:
+            self.quotas.are(loader.image.others.quotas)
         # A log from before a restart may be due for a snapshot before any of it was read back.
         may_snapshot = loader.image.offset >= 0 and not self._snapshotting and not loader.in_transaction
         if may_snapshot and self.replica.snapshots.is_due:

@@ -17,6 +17,7 @@ from barnabas.kraft.metadata.bootstrap import bootstrap_records
 from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.kraft.metrics import controller_metrics
 from barnabas.kraft.node_security import NodeSecurity
+from barnabas.kraft.quotas import NodeQuotas
 from barnabas.kraft.replica_config import replica_config
 from barnabas.kraft.snapshots import read_bootstrap_records
 from barnabas.kraft.state_page import ControllerState
@@ -27,6 +28,7 @@ from barnabas.runtime.decisions import Decisions
 from barnabas.runtime.dispatch import Execution
 from barnabas.runtime.metrics import metrics_page
 from barnabas.runtime.observatory import Observatory, Page
+from barnabas.runtime.quotas.rate import QuotaWindows
 from barnabas.runtime.server import Server, ServerLimits
 from barnabas.runtime.worker import Worker
 from barnabas.runtime.world import World
@@ -100,6 +102,10 @@ class ControllerNode:
         core = QuorumController(controller_defaults(settings, cluster_id), world.chance, bootstrap)
         self.service = ControllerService(core, world, nursery, decisions)
         self.authorization = self.service.authorization = make_authorization(settings, world, nursery, decisions)
+        window_ms = settings.controller_quota_window_size_seconds * 1000
+        windows = QuotaWindows(settings.controller_quota_window_num, window_ms)
+        self.quotas = NodeQuotas(settings, windows, world, decisions, f"controller {settings.node_id}")
+        self.service.quotas = self.quotas
 
     def attach(self, replica: MetadataReplica) -> None:
         """The replica whose listener `service` is; before anything starts."""
@@ -108,7 +114,8 @@ class ControllerNode:
         service.attach(replica)
         worker = Worker(world.run_blocking)
         authorizer = None if self.authorization is None else self.authorization.authorizer
-        execution = Execution(Background(self._nursery), worker, world.count_work, authorizer)
+        background = Background(self._nursery)
+        execution = Execution(background, worker, world.count_work, authorizer, throttling=self.quotas.requests)
         self.dispatcher = make_dispatcher(service, execution, self.settings.listener_security_protocol_map)
         self.dispatcher.decisions = self._decisions
         self.server = Server(world, self.dispatcher, ServerLimits.of(self.settings, world.memory_bytes), worker)

@@ -146,4 +146,4 @@ class NodeSecurity:
         assert self._image is not None
         secret = self._settings.delegation_token_secret_key
         login = token_of(self._image(), token_id, secret) if secret else None
-        return None if login is None else TokenCredential(login.hmac, login.owner.name, login.expires_ms)
+        return None if login is None else TokenCredential(login.hmac, login.owner.name, login.expiry_ms)

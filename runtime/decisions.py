@@ -68,6 +68,8 @@ class DecisionKind(StrEnum):
     """A client is refused what access control lists do not allow."""
     LOG = "log"
     """Events of a log or its directory on a disk."""
+    QUOTA = "quota"
+    """A client is held back because it used more than its quota."""
 
 
 @dataclass(frozen=True, slots=True)

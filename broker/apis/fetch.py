@@ -56,6 +56,9 @@ MAX_IN_SESSION = 1_000
 """A consumer that names more partitions gets no session."""
 READ_IN_A_STEP = 16
 ANSWERED_IN_A_STEP = 500
+RESPONSE_BYTES = 16
+PARTITION_RESPONSE_BYTES = 48
+"""What a response takes for itself and for each partition, besides records. Quotas count it."""
 _LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 _LEADER_HINTS_FROM_VERSION = 16
 """Older versions name the leader, but not its address (KIP-951)."""
@@ -229,9 +232,9 @@ class _Fetch(DelayedOperation):
             self._kind = FetchKind.READ_COMMITTED
         else:
             self._kind = FetchKind.READ_UNCOMMITTED
-        self._max_bytes = (
-            request.max_bytes if replica_id >= 0 else min(request.max_bytes, ports.settings().fetch_max_bytes)
-        )
+        self._max_bytes = request.max_bytes
+        if replica_id < 0:
+            self._max_bytes = min(request.max_bytes, ports.settings().fetch_max_bytes, call.most_fetch_bytes())
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._answers: list[Answer] = []
         self._partitions: dict[Hashable, tuple[Partition, FetchPartition, int, int]] = {}
@@ -495,6 +498,11 @@ class _Fetch(DelayedOperation):
         """`answer` in steps."""
         ports, call, context = self.ports, self.call, self.context
         if self.replica_id < 0:
+            throttle_ms, may_send = call.fetch_throttle(_response_bytes(self._answers, self._bytes_read))
+            if throttle_ms and not may_send:
+                # Without records and without progress of the session: the next fetch reads the same.
+                call.answer(FetchResponse(error_code=context.throttled_error(), session_id=context.session_id))
+                return
             ports.bytes_out.to_consumers += self._bytes_read
         else:
             ports.bytes_out.to_followers += self._bytes_read
@@ -526,6 +534,11 @@ class _Fetch(DelayedOperation):
         if self._failed and call.version >= _LEADER_HINTS_FROM_VERSION:
             response.node_endpoints = leader_endpoints(ports.metadata, call, leaders)
         call.answer(response, has_errors=self._failed or context.error != ErrorCode.NONE)
+
+
+def _response_bytes(answers: Sequence[Answer], records_bytes: int) -> int:
+    """The size of a response with these answers, nearly."""
+    return RESPONSE_BYTES + PARTITION_RESPONSE_BYTES * len(answers) + records_bytes
 
 
 def leader_endpoints(metadata: MetadataCache, call: Call, leaders: Iterable[int]) -> list[NodeEndpoint]:

@@ -18,6 +18,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.schema import Message
 from barnabas.runtime.decisions import Notes
 from barnabas.runtime.identity import ANONYMOUS, Principal
+from barnabas.runtime.throttling import Mutations
 from barnabas.runtime.world import Chance
 
 R = TypeVar("R")
@@ -83,11 +84,13 @@ class ControllerDefaults:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The sender of a request, and its time."""
+    """The sender of a request, its time, and its quota."""
 
     by: Principal = ANONYMOUS
     at_ms: int = 0
     """On the wall clock; decisions about everything else use the monotonic one."""
+    mutations: Mutations | None = None
+    """The quota for partitions that are created and deleted; None: without limit."""
 
 
 BY_NOBODY = Asked()
@@ -134,6 +137,11 @@ class ControllerState:
     quorum: Quorum = field(default_factory=FixedQuorum)
     asked: Asked = BY_NOBODY
     token_index: TokenIndex = field(default_factory=TokenIndex)
+
+    def spend(self, partitions: int) -> None:
+        """Count partitions that are created or deleted. Raises KafkaError THROTTLING_QUOTA_EXCEEDED."""
+        if self.asked.mutations is not None:
+            self.asked.mutations.spend(partitions)
 
     def after(self, records: Sequence[Message]) -> Steps[ControllerState]:
         """This state as if `records` were appended, for decisions that build on each other."""

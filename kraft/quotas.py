@@ -1,0 +1,70 @@
+"""The quotas of one node: limits from the metadata, counts of its requests, metrics and state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from barnabas.kraft.metadata.image import ClientQuotas, QuotaEntity
+from barnabas.runtime.decisions import Decisions
+from barnabas.runtime.metrics import Family
+from barnabas.runtime.quotas.levels import QuotaLevels
+from barnabas.runtime.quotas.rate import QuotaWindows
+from barnabas.runtime.quotas.reports import RATES, ThrottleNotes, rates, throttle_times, throttled_clients, tokens
+from barnabas.runtime.quotas.requests import RequestQuotas
+from barnabas.runtime.quotas.source import QuotaType
+from barnabas.runtime.world import World
+from barnabas.settings.node import NodeSettings
+
+LABELS = ("user", "client_id")
+
+
+class NodeQuotas:
+    """One for each role of a node."""
+
+    def __init__(
+        self, settings: NodeSettings, mutation_windows: QuotaWindows, world: World, decisions: Decisions, node: str
+    ) -> None:
+        """`node`: its name in notes."""
+        windows = QuotaWindows(settings.quota_window_num, settings.quota_window_size_seconds * 1000)
+        self._clock = world.monotonic
+        self._levels = QuotaLevels()
+        self._quotas: ClientQuotas = {}
+        self.requests = RequestQuotas(windows, mutation_windows, world.monotonic, self._levels)
+        self.requests.stopwatch = world.stopwatch
+        self.requests.on_throttled = ThrottleNotes(decisions, world.monotonic, node)
+
+    def are(self, quotas: ClientQuotas) -> None:
+        """The quotas of the image that holds now."""
+        if quotas is not self._quotas:
+            before, self._quotas = self._quotas, quotas
+            self._apply(_difference(before, quotas))
+
+    def _apply(self, changed: Mapping[QuotaEntity, Mapping[str, float] | None]) -> None:
+        self._levels.apply(changed)
+        self.requests.limits_changed()
+
+    def families(self) -> Iterator[Family]:
+        """Metrics, in Kafka's names."""
+        requests, now_ms = self.requests, self._clock.now_ms()
+        for quota, (name, unit) in RATES.items():
+            prefix = f"kafka_server_{quota.lower()}_"
+            text = f"{unit} of the clients that used it last, while such quotas are set"
+            yield Family("gauge", prefix + name, text, LABELS, rates(requests, quota, now_ms))
+            text = "mean of the last times in ms for which clients were held back"
+            yield Family("gauge", f"{prefix}throttle_time", text, LABELS, throttle_times(requests, quota, now_ms))
+        mutation = f"kafka_server_{QuotaType.CONTROLLER_MUTATION.lower()}_tokens"
+        yield Family("gauge", mutation, "partitions that may be created or deleted", LABELS, tokens(requests, now_ms))
+        exempt = requests.exempt.per_second(now_ms)
+        name = "kafka_server_request_exempt_request_time"
+        yield Family.of("gauge", name, "percent of the event loop for requests of nodes, while quotas are set", exempt)
+
+    def state(self) -> list[dict[str, Any]]:
+        """The clients that are held back now."""
+        return throttled_clients(self.requests, self._clock.now_ms())
+
+
+def _difference(before: ClientQuotas, after: ClientQuotas) -> dict[QuotaEntity, Mapping[str, float] | None]:
+    changed: dict[QuotaEntity, Mapping[str, float] | None] = {it: None for it in before if it not in after}
+    changed |= {it: values for it, values in after.items() if before.get(it) != values}
+    return changed
