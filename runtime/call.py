@@ -80,6 +80,11 @@ class Call:
 
     # -- rights
 
+    @property
+    def has_authorizer(self) -> bool:
+        """This node checks the rights of clients."""
+        return self._execution is not None and self._execution.authorizer is not None
+
     def may(self, operation: AclOperation, resource_type: AclResourceType, name: str, *, audited: bool = True) -> bool:
         """The client may do `operation` on the resource. `audited` as in `Authorizer.allows`."""
         execution = self._execution
