@@ -73,6 +73,7 @@ from barnabas.broker.telemetry import REPORTER, ClientTelemetry
 from barnabas.broker.timers import run_timers
 from barnabas.broker.timing_wheel import TimingWheel
 from barnabas.broker.traffic import BytesOut, CleanerWork, Conversions
+from barnabas.kraft.authorization import make_authorization
 from barnabas.kraft.commit_feed import MetadataListener
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.features import (
@@ -202,6 +203,9 @@ class BrokerNode:
         self.background = Background(nursery)
         self.worker = Worker(world.run_blocking)
         """For long work of requests."""
+        self.authorization = controller.authorization if controller is not None else None
+        if controller is None:
+            self.authorization = make_authorization(settings, world, nursery, decisions)
         self._wire_metadata()
         self._wire_replication()
         self._wire_coordinators()
@@ -353,11 +357,12 @@ class BrokerNode:
             self.telemetry = ClientTelemetry(world.chance, self._static.telemetry_max_bytes)
         handlers = self._data_handlers() | self._cluster_handlers() | self.coordination.handlers()
         handlers |= telemetry_handlers(self.telemetry, world.monotonic)
+        authorizer = None if self.authorization is None else self.authorization.authorizer
         self._dispatcher = make_dispatcher(
             handlers,
             ApiVersionsPorts(self.metadata, self.telemetry, lambda: self.metadata_log.replica.kraft_version),
             world.stopwatch,
-            Execution(self.background, self.worker, world.count_work),
+            Execution(self.background, self.worker, world.count_work, authorizer),
         )
         self._dispatcher.decisions = self.decisions
         self._server = Server(world, self._dispatcher, self._limits, self.worker)
@@ -434,6 +439,8 @@ class BrokerNode:
         controller = self.controller
         if controller is not None:
             families.append(lambda: controller_families(controller.service, world))
+        if self.authorization is not None:
+            families.append(self.authorization.families)
         if self.telemetry is not None:
             telemetry = self.telemetry
             families.append(lambda: telemetry.families(world.monotonic.now_ms()))
@@ -481,6 +488,8 @@ class BrokerNode:
         self._nursery.start_soon(self._assignments.run)
         self._nursery.start_soon(self._periodic_work().run)
         for listener in self._static.listeners:
+            if self.authorization is not None:
+                await self.authorization.ready_for(listener.name)
             bound = await self.world.network.listen(listener.host, listener.port)
             self._nursery.start_soon(self._server.serve, bound, listener.name)
         log.info("serving on %s", ", ".join(map(str, self._static.listeners)))
@@ -576,6 +585,8 @@ class BrokerNode:
         for line in coordinator_topic_differences(delta, self._static):
             log.warning("%s", line)
         self.metadata.update(delta.after)
+        if self.authorization is not None and self.controller is None:
+            self.authorization.put(delta, is_caught_up=True)
         session_ends_ms = self.world.monotonic.now_ms() + self._static.broker_session_timeout_ms
         self.metadata.keep_listed(delta.fenced_on_evidence, session_ends_ms)
 

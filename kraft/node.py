@@ -8,6 +8,7 @@ from typing import cast
 
 import trio
 
+from barnabas.kraft.authorization import make_authorization
 from barnabas.kraft.controller.controller import QuorumController
 from barnabas.kraft.controller.state import ControllerDefaults
 from barnabas.kraft.controller_apis import make_dispatcher
@@ -97,6 +98,7 @@ class ControllerNode:
         bootstrap = _bootstrap(world, settings.metadata_directory)
         core = QuorumController(controller_defaults(settings, cluster_id), world.chance, bootstrap)
         self.service = ControllerService(core, world, nursery, decisions)
+        self.authorization = self.service.authorization = make_authorization(settings, world, nursery, decisions)
 
     def attach(self, replica: MetadataReplica) -> None:
         """The replica whose listener `service` is; before anything starts."""
@@ -104,7 +106,9 @@ class ControllerNode:
         self.replica = replica
         service.attach(replica)
         worker = Worker(world.run_blocking)
-        self.dispatcher = make_dispatcher(service, Execution(Background(self._nursery), worker, world.count_work))
+        authorizer = None if self.authorization is None else self.authorization.authorizer
+        execution = Execution(Background(self._nursery), worker, world.count_work, authorizer)
+        self.dispatcher = make_dispatcher(service, execution)
         self.dispatcher.decisions = self._decisions
         self.server = Server(world, self.dispatcher, ServerLimits.of(self.settings, world.memory_bytes), worker)
         self.server.on_long_turn = service.queue.on_long_step = self.dispatcher.overran

@@ -94,6 +94,13 @@ class NodeSettings(BaseModel):
     metadata_max_retention_ms: int = 7 * 24 * _HOUR_MS
     metadata_max_idle_interval_ms: int = 500
 
+    authorizer_class_name: str = ""
+    """Empty: everybody may do everything."""
+    super_users: list[str] = []
+    """Principals as `Type:name`."""
+    allow_everyone_if_no_acl_found: bool = False
+    early_start_listeners: list[str] = []
+
     broker_session_timeout_ms: int = 9000
     broker_heartbeat_interval_ms: int = 2000
     default_replication_factor: int = 1
@@ -166,6 +173,6 @@ def acts_on(model: type[NodeSettings], key: str) -> bool:
 
 
 _READ_IN_OTHER_WAYS = frozenset(
-    ["broker.id", "log.dir", "security.inter.broker.protocol", "authorizer.class.name", "metric.reporters"]
+    ["broker.id", "log.dir", "security.inter.broker.protocol", "metric.reporters"]
 )
 _TOPIC_DEFAULTS = frozenset(name for synonyms in BROKER_SYNONYMS.values() for name, _factor in synonyms)

@@ -7,6 +7,7 @@ a simulation. Knows nothing of records: `replay.py` fills it in.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from barnabas.kraft.metadata.image import (
     BrokerImage,
@@ -16,6 +17,9 @@ from barnabas.kraft.metadata.image import (
     PartitionImage,
     TopicImage,
 )
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.metadata_log import AccessControlEntryRecord
 
 
 @dataclass(slots=True)
@@ -57,6 +61,8 @@ class MetadataDelta:
     changed_features: dict[str, int] = field(default_factory=dict)
     """Features with a new level, metadata.version among them."""
     producer_ids_changed: bool = False
+    changed_acls: dict[bytes, AccessControlEntryRecord | None] = field(default_factory=dict)
+    """ACLs by id; None for those that are gone."""
     others_changed: bool = False
     """Something among ACLs, SCRAM credentials, quotas or delegation tokens is different."""
 

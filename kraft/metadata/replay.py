@@ -307,11 +307,12 @@ class ImageReplay:
     # State that no decision reads
 
     def _access_control_entry(self, record: log.AccessControlEntryRecord) -> None:
-        self._acls.writable()[record.id] = record
+        self._acls.writable()[record.id] = self._delta.changed_acls[record.id] = record
         self._delta.others_changed = True
 
     def _remove_access_control_entry(self, record: log.RemoveAccessControlEntryRecord) -> None:
         self._acls.writable().pop(record.id, None)
+        self._delta.changed_acls[record.id] = None
         self._delta.others_changed = True
 
     def _user_scram_credential(self, record: log.UserScramCredentialRecord) -> None:
