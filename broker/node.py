@@ -423,7 +423,7 @@ class BrokerNode:
     def _cluster_handlers(self) -> Handlers:
         node_id, settings = self._static.node_id, self.current_settings
         self.forwarding = Forwarding(ForwardingPorts(self._controller, self.background, settings))
-        metadata = MetadataPorts(node_id, self.metadata, self.coordination.auto_topics.create, self.world.monotonic)
+        metadata = MetadataPorts(node_id, self.metadata, self.coordination.auto_topics, self.world.monotonic)
         configs = ConfigPorts(
             node_id, self._static.raw, self.metadata, self.forwarding.forward, tuple(self._static.log_dirs)
         )
