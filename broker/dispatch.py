@@ -48,6 +48,7 @@ from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.runtime.call import Call, Execution, Stopwatch
 from barnabas.runtime.dispatch import Dispatcher, Handler
+from barnabas.runtime.sasl.handlers import SASL_HANDLERS
 from barnabas.runtime.server import Steps
 from barnabas.runtime.world import Clock
 
@@ -189,7 +190,8 @@ def make_dispatcher(
     def answer_versions(call: Call) -> None:
         api_versions(versions, advertised, call)
 
-    dispatcher = Dispatcher({**handlers, ApiKey.API_VERSIONS: answer_versions}, stopwatch, execution, FORWARDED)
+    table = {**SASL_HANDLERS, **handlers, ApiKey.API_VERSIONS: answer_versions}
+    dispatcher = Dispatcher(table, stopwatch, execution, FORWARDED)
     advertised = dispatcher.advertised()
     return dispatcher
 

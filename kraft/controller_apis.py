@@ -19,6 +19,7 @@ from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from barnabas.protocol.refusals import refusal_of
 from barnabas.protocol.schema import Message
 from barnabas.runtime.dispatch import Call, Dispatcher, Execution, Handler
+from barnabas.runtime.sasl.handlers import SASL_HANDLERS
 from barnabas.runtime.server import Steps
 
 DECIDED = (
@@ -79,6 +80,7 @@ def make_dispatcher(service: ControllerService, execution: Execution) -> Dispatc
         ApiKey.DELETE_ACLS: lambda call: call.answer(descriptions.refuse_delete_acls(call.message)),
     }
     handlers: dict[ApiKey, Handler] = dict.fromkeys(DECIDED, decide)
+    handlers |= SASL_HANDLERS
     handlers |= for_clients
     handlers |= of_quorum
     handlers |= {
