@@ -47,7 +47,8 @@ def exchange(request: HttpRequest) -> bytes:
     try:
         return _body(connection, request)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise HttpFailed(f"{_shown(request.url)}: {error or type(error).__name__}") from None
+        # The text of an IncompleteRead counts bytes, and does not show them.
+        raise HttpFailed(f"{_shown(request.url)}: {str(error) or type(error).__name__}") from None
     finally:
         connection.close()
 
@@ -69,7 +70,7 @@ def _connection(request: HttpRequest) -> http.client.HTTPConnection:
 def _body(connection: http.client.HTTPConnection, request: HttpRequest) -> bytes:
     connection.connect()
     line = connection.sock
-    line.settimeout(request.seconds)
+    line.settimeout(2 * request.seconds)
     # A peer that sends a byte now and then would satisfy the timeouts of the socket for ever.
     over = threading.Event()
     deadline = threading.Timer(request.seconds, _shut_down, [line, over])
@@ -83,11 +84,15 @@ def _body(connection: http.client.HTTPConnection, request: HttpRequest) -> bytes
         if response.status not in (200, 201):
             raise HttpFailed(f"{_shown(request.url)}: status {response.status}", final=response.status in _FINAL)
         body = response.read(MOST_RESPONSE_BYTES + 1)
-        if over.is_set():
-            raise TimeoutError("no complete response in time")
         if len(body) > MOST_RESPONSE_BYTES:
             raise HttpFailed(f"{_shown(request.url)}: a response of more than {MOST_RESPONSE_BYTES} bytes", final=True)
+        if over.is_set() or response.length:
+            raise http.client.IncompleteRead(body)
         return body
+    except (OSError, http.client.HTTPException):
+        if over.is_set():
+            raise TimeoutError(f"no complete response in {request.seconds} s") from None
+        raise
     finally:
         deadline.cancel()
 
