@@ -24,12 +24,19 @@ HTTP_SIZE = int.from_bytes(b"HTTP")
 """Size of the frame that the first bytes of an HTTP response seem to announce."""
 
 
+def is_tls_record(size: int) -> bool:
+    """Whether this size of a frame is really the beginning of an alert or a message of TLS: its type and version."""
+    kind, major = size >> 24 & 0xFF, size >> 16 & 0xFF
+    return kind in (0x15, 0x16) and major == 0x03
+
+
 class FrameError(Exception):
     """The peer announced a frame with a negative or too large size; its further bytes mean nothing."""
 
     def __init__(self, size: int, most_bytes: int) -> None:
         super().__init__(f"the size of a frame must be 0 to {most_bytes} bytes; got {size}")
         self.is_http = size == HTTP_SIZE
+        self.is_tls = is_tls_record(size)
 
 
 class FrameReader:
