@@ -16,6 +16,7 @@ from barnabas.protocol.client_exchange import MAX_HANDSHAKE_BYTES
 from barnabas.protocol.errors import MalformedMessage
 from barnabas.runtime.frames import FrameError, FrameReader
 from barnabas.runtime.outgoing import Outgoing
+from barnabas.runtime.renewal import Renewal
 from barnabas.runtime.world import Chunk, Connection, ConnectionLost
 
 MAX_RESPONSE_BYTES = 2**31 - 1
@@ -136,6 +137,8 @@ class Link:
         self.versions: dict[int, tuple[int, int]] = {}
         """Empty until the handshake is over."""
         self.closed = False
+        self._renewal: Renewal | None = None
+        """The session has an end, and must be renewed."""
         self._patience = trio.CancelScope()
         """Receiving is interrupted at its deadline to look for overdue calls."""
 
@@ -147,6 +150,21 @@ class Link:
         """The handshake is over: calls are allowed."""
         self._reader.max_frame_bytes = MAX_RESPONSE_BYTES
         self.versions = versions
+
+    def renew_by(self, renewal: Renewal | None) -> None:
+        """A session has begun that must be renewed, or has no end. Send the requests that were held back."""
+        before, self._renewal = self._renewal, renewal
+        if before is None:
+            return
+        for correlation_id, chunks in before.held:
+            waiter = self._waiters.pop(correlation_id, None)
+            if waiter is None:
+                continue
+            try:
+                self.post_now(correlation_id, chunks, waiter)
+            except NotSent as error:
+                waiter.fail(error)
+        before.over.set()
 
     async def run(self) -> None:
         """Receive answers until the connection ends."""
@@ -170,7 +188,17 @@ class Link:
             self._patience.deadline = deadline
 
     def post(self, correlation_id: int, chunks: list[Chunk], waiter: PendingCall) -> None:
-        """Send one request and register `waiter` for its answer. Raises NotSent if it was certainly not sent."""
+        """Send one request and register `waiter` for its answer; during a re-authentication the request waits for its
+        end. Raises NotSent if it was certainly not sent."""
+        renewal = self._renewal
+        if renewal is None or self.closed or not renewal.holds():
+            self.post_now(correlation_id, chunks, waiter)
+        else:
+            self._waiters[correlation_id] = waiter
+            renewal.held.append((correlation_id, chunks))
+
+    def post_now(self, correlation_id: int, chunks: list[Chunk], waiter: PendingCall) -> None:
+        """As `post`, but of a re-authentication itself."""
         if self.closed:
             raise NotSent("the connection just closed")
         size_bytes = sum(map(len, chunks))
@@ -191,8 +219,14 @@ class Link:
         """Send one request that gets no answer, and wait until the system has all of it. Raises NotSent, or
         ConnectionFailed if the connection ends before.
         """
-        self.post(correlation_id, chunks, Waiter())
-        del self._waiters[correlation_id]
+        renewal = self._renewal
+        waiter = Waiter()
+        self.post(correlation_id, chunks, waiter)
+        if renewal is not None and renewal.under_way:
+            await renewal.over.wait()
+            if waiter.error is not None:
+                raise waiter.error
+        self._waiters.pop(correlation_id, None)
         if self._outgoing.draining:
             await self._emptied.wait()
             if self.closed:
@@ -205,6 +239,12 @@ class Link:
             self._connection.close()
             self._outgoing.clear()
             waiters, self._waiters = self._waiters, {}
+            renewal, self._renewal = self._renewal, None
+            if renewal is not None:
+                for correlation_id, _ in renewal.held:
+                    if (held := waiters.pop(correlation_id, None)) is not None:
+                        held.fail(NotSent(reason))
+                renewal.over.set()
             for waiter in waiters.values():
                 waiter.fail(ConnectionFailed(reason))
 
