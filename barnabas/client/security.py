@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
 
 from barnabas.client.errors import ConfigException
 from barnabas.client.security_settings import SecuritySettings
+from barnabas.protocol.sasl.jwt_claims import unverified
 from barnabas.protocol.sasl.mechanism import ClientMechanismFactory
+from barnabas.protocol.sasl.oauthbearer import MECHANISM as OAUTHBEARER
+from barnabas.protocol.sasl.oauthbearer import BearerToken
 from barnabas.runtime.sasl.authenticator import SaslChannelSecurity
 from barnabas.runtime.sasl.mechanisms import SaslPorts, client_mechanism
 from barnabas.runtime.sasl.options import PASSWORD_KEY, USERNAME_KEY, ClientSaslOptions, SaslOptionsError
@@ -15,6 +21,9 @@ from barnabas.runtime.tls.channel import TlsChannelSecurity
 from barnabas.runtime.tls.options import TlsConfigError, TlsOptions
 from barnabas.runtime.tls.reload import TlsHolder
 from barnabas.runtime.world import World
+from barnabas.settings.errors import SettingsError
+
+OAUTH_LOGIN_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
 
 def channel_security(settings: SecuritySettings, world: World) -> ChannelSecurity | None:
@@ -29,7 +38,7 @@ def channel_security(settings: SecuritySettings, world: World) -> ChannelSecurit
             raise ConfigException(str(error)) from None
     if not settings.authenticates:
         return tls
-    return SaslChannelSecurity(sasl_mechanism(settings, world.chance.randbytes), tls)
+    return SaslChannelSecurity(sasl_mechanism(settings, world), tls)
 
 
 def tls_options(settings: SecuritySettings) -> TlsOptions:
@@ -40,13 +49,38 @@ def tls_options(settings: SecuritySettings) -> TlsOptions:
         raise ConfigException(str(error)) from None
 
 
-def sasl_mechanism(settings: SecuritySettings, random_bytes: Callable[[int], bytes]) -> ClientMechanismFactory:
+def sasl_mechanism(settings: SecuritySettings, world: World) -> ClientMechanismFactory:
     """Begins the exchanges of the client's mechanism. Raises ConfigException."""
     values = settings.values_under("sasl.")
     if settings.sasl_plain_username is not None and settings.sasl_plain_password is not None:
         values[USERNAME_KEY] = settings.sasl_plain_username
         values[PASSWORD_KEY] = settings.sasl_plain_password.get_secret_value()
+    ports = SaslPorts(world.chance.randbytes, clients={OAUTHBEARER: partial(_oauth_login, settings, world)})
     try:
-        return client_mechanism(ClientSaslOptions.of(values), SaslPorts(random_bytes))
-    except SaslOptionsError as error:
+        return client_mechanism(ClientSaslOptions.of(values), ports)
+    except (SaslOptionsError, SettingsError) as error:
         raise ConfigException(str(error)) from None
+
+
+def _oauth_login(settings: SecuritySettings, world: World, options: ClientSaslOptions) -> ClientMechanismFactory:
+    from barnabas.runtime.sasl.oauth_client import oauth_login
+
+    callback = settings.sasl_login_callback_handler_class
+    if callback is None or options.login is not None:
+        login = options.module(OAUTH_LOGIN_MODULE).options
+    else:
+        login = {}
+    tokens = None if callback is None else _token_callback(callback, settings)
+    return oauth_login(options.values, login, world, callback=tokens)
+
+
+def _token_callback(callback: Callable[[], Any], settings: SecuritySettings) -> Callable[[], Awaitable[BearerToken]]:
+    """The application's function may return the token as text, or may be a coroutine function."""
+    scope, sub = settings.sasl_oauthbearer_scope_claim_name, settings.sasl_oauthbearer_sub_claim_name
+
+    async def token() -> BearerToken:
+        made = callback()
+        found = await made if inspect.isawaitable(made) else made
+        return found if isinstance(found, BearerToken) else unverified(found, scope_claim=scope, sub_claim=sub)
+
+    return token

@@ -211,6 +211,9 @@ class SecuritySettings(BaseModel):
         return f"{name} {reason}" + ("" if "; got " in reason else f"; got {error['input']!r}")
 
 
+NO_SECURITY = SecuritySettings()  # type: ignore[call-arg]  # every field has a default
+
+
 class SecurityOptions(TypedDict, total=False):
     """Keyword arguments that secure the connections of every client; `SecuritySettings` has their meanings."""
 

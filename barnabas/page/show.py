@@ -13,7 +13,7 @@ from typing import Any
 import trio
 
 from barnabas.client.security import channel_security
-from barnabas.client.security_settings import SecuritySettings
+from barnabas.client.security_settings import NO_SECURITY, SecuritySettings
 from barnabas.cluster.layout import Layout
 from barnabas.page.control import Faults, buttons
 from barnabas.page.feed import Feed
@@ -36,7 +36,7 @@ class Show:
     token: str
     bootstrap: Sequence[tuple[str, int]] = ()
     """Bootstrap servers of a cluster that is not local."""
-    security: SecuritySettings = field(default_factory=lambda: SecuritySettings())
+    security: SecuritySettings = field(default=NO_SECURITY)
     """Of that cluster."""
     open_side: Callable[[], LocalSide] | None = None
     """Opens a local cluster; blocking."""

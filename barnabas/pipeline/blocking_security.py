@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 import time
@@ -18,6 +17,7 @@ from barnabas.pipeline.errors import ConnectionFailed, TimedOut
 from barnabas.protocol.schema import Message
 from barnabas.runtime.sasl.authenticator import SaslAuthenticator
 from barnabas.runtime.tls.options import TlsConfigError
+from barnabas.runtime.real import real_world
 from barnabas.runtime.tls.reasons import reason_of
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def blocking_security(settings: SecuritySettings) -> BlockingSecurity | None:
     """None for PLAINTEXT. Reads the files that the settings name. Raises ConfigException."""
     if not settings.encrypts and not settings.authenticates:
         return None
-    authenticator = SaslAuthenticator(sasl_mechanism(settings, os.urandom)) if settings.authenticates else None
+    authenticator = SaslAuthenticator(sasl_mechanism(settings, real_world())) if settings.authenticates else None
     return BlockingSecurity(_context(settings) if settings.encrypts else None, authenticator)
 
 
@@ -69,8 +69,8 @@ class BlockingSecurity:
         return secured
 
     def authenticate(self, connection: BlockingConnection, deadline: float) -> float | None:
-        """Prove who is calling. Returns the time of the monotonic clock at which the connection is to be replaced. Raises
-        KafkaError if the broker refuses."""
+        """Prove who is calling. Returns the time of the monotonic clock at which the connection is to be replaced, if
+        any. Raises KafkaError if the broker refuses."""
         if self._authenticator is None:
             return None
         lifetime_ms = _without_waiting(self._authenticator.authenticate(_BlockingPeer(connection, deadline)))

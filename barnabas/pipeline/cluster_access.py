@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from barnabas.client.errors import ConfigException
-from barnabas.client.security_settings import SecuritySettings
+from barnabas.client.security_settings import NO_SECURITY, SecuritySettings
 from barnabas.pipeline.addresses import parse_bootstrap
 from barnabas.pipeline.errors import WrongUse
 
@@ -31,7 +31,7 @@ class ClusterAccess:
 
     servers: str
     """HOST:PORT,…"""
-    security: SecuritySettings = field(default_factory=lambda: SecuritySettings())
+    security: SecuritySettings = field(default=NO_SECURITY)
 
     @classmethod
     def of_options(cls, servers: str, options: Mapping[str, str]) -> ClusterAccess:

@@ -39,7 +39,7 @@ def test_protocols_are_known_in_any_case(protocol: str, encrypts: bool, authenti
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        ({"security_protocol": "TLS"}, "security_protocol must be PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; got 'TLS'"),
+        ({"security_protocol": "TLS"}, "must be PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; got 'TLS'"),
         ({"security.protocol": "SSL"}, "unknown setting security.protocol; did you mean security_protocol?"),
         ({"ssl_endpoint_identification_algorithm": "ldaps"}, "must be https or empty; got 'ldaps'"),
         (

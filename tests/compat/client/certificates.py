@@ -78,7 +78,8 @@ class Authority:
         )
         builder = _builder(subject, self.name, key)
         if hosts:
-            builder = builder.add_extension(x509.SubjectAlternativeName([_name(host) for host in hosts]), critical=False)
+            names = x509.SubjectAlternativeName([_name(host) for host in hosts])
+            builder = builder.add_extension(names, critical=False)
         return Certified(key, builder.sign(self.key, hashes.SHA256()), self.certificate)
 
 
