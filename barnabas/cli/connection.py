@@ -38,7 +38,8 @@ AsJson = Annotated[bool, typer.Option("--json", "-J", help="Print JSON.")]
 
 
 ADMIN_CONFIG = Path("security/admin/client.properties")
-"""In the directory of a secure local cluster."""
+ADMIN_SSL_CONFIG = Path("security/admin/client-ssl.properties")
+"""In the directory of a secure local cluster. The second works before there are users with passwords."""
 
 
 @dataclass(frozen=True)

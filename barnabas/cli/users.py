@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from barnabas.cli.connection import AsJson, Connection
+from barnabas.cli.connection import ADMIN_SSL_CONFIG, AsJson, Connection
 from barnabas.cli.option_group import grouped
 from barnabas.cli.output import show_json, show_table, show_text
 from barnabas.cli.session import with_admin
@@ -97,11 +97,26 @@ async def set_passwords(admin: Admin, passwords: dict[str, str]) -> None:
     """Set the passwords of users, for both mechanisms."""
     from barnabas.client.admin.scram import ScramMechanism, UserScramCredentialUpsertion
 
-    await admin.alter_user_scram_credentials(
-        UserScramCredentialUpsertion(user, mechanism, password)
-        for user, password in passwords.items()
-        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
-    )
+    for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+        # As in Kafka, one request alters each user once.
+        await admin.alter_user_scram_credentials(
+            UserScramCredentialUpsertion(user, mechanism, password) for user, password in passwords.items()
+        )
+
+
+def publish_users(data: Path) -> None:
+    """Give the users of a secure local cluster their passwords, unless the cluster has them all."""
+    from barnabas.security.local_security import LocalSecurity
+
+    passwords = LocalSecurity(data.absolute() / "security").users.read()
+
+    async def work(admin: Admin) -> None:
+        known = await admin.describe_user_scram_credentials()
+        missing = {user: password for user, password in passwords.items() if user not in known}
+        if missing:
+            await set_passwords(admin, missing)
+
+    with_admin(Connection(data=data, client_config=data / ADMIN_SSL_CONFIG), work)
 
 
 def _local(connection: Connection) -> LocalSecurity | None:
