@@ -23,7 +23,7 @@ app = typer.Typer(help="List, add and remove access control lists (ACLs).", rich
 
 _OPERATIONS = {operation.name.lower().replace("_", "-"): operation for operation in AclOperation if operation > 1}
 
-Names = Annotated[list[str] | None, typer.Option(metavar="NAME")]
+User = Annotated[str, typer.Argument(metavar="USER", help="Name of a user, or `*` for all; User:NAME is the same.")]
 Operations = Annotated[
     list[str] | None, typer.Argument(metavar="[OPERATION]...", help=f"Of {', '.join(_OPERATIONS)}; default: all.")
 ]
@@ -58,11 +58,8 @@ class Resources:
 
 @dataclass(frozen=True)
 class Subject:
-    """Options for the principal of an access control list."""
+    """Options for the clients of an access control list."""
 
-    principal: Annotated[
-        str, typer.Argument(metavar="USER", help="Name of a user, or `*` for all; User:NAME is the same.")
-    ]
     host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address of the client; `*`: any.")] = "*"
     deny: Annotated[bool, typer.Option("--deny", help="Forbid instead of allow; that takes precedence.")] = False
 
@@ -90,10 +87,10 @@ def list_(as_json: AsJson = False, *, connection: Connection) -> None:
 @app.command()
 @grouped
 def add(
-    operations: Operations = None, *, subject: Subject, resources: Resources, connection: Connection
+    principal: User, operations: Operations = None, *, subject: Subject, resources: Resources, connection: Connection
 ) -> None:
     """Allow a user operations on resources, or deny them."""
-    bindings = list(_bindings(subject, operations, resources))
+    bindings = list(_bindings(principal, subject, operations, resources))
 
     async def work(admin: Admin) -> None:
         await admin.create_acls(bindings)
@@ -105,10 +102,10 @@ def add(
 @app.command()
 @grouped
 def remove(
-    operations: Operations = None, *, subject: Subject, resources: Resources, connection: Connection
+    principal: User, operations: Operations = None, *, subject: Subject, resources: Resources, connection: Connection
 ) -> None:
     """Remove access control lists that `add` with the same arguments added."""
-    filters = [_filter(binding) for binding in _bindings(subject, operations, resources)]
+    filters = [_filter(binding) for binding in _bindings(principal, subject, operations, resources)]
 
     async def work(admin: Admin) -> list[AclBinding]:
         found = await admin.delete_acls(filters)
@@ -118,7 +115,9 @@ def remove(
     show_text("\n".join(f"removed: {binding}" for binding in removed) or "nothing matches")
 
 
-def _bindings(subject: Subject, operations: list[str] | None, resources: Resources) -> Iterator[AclBinding]:
+def _bindings(
+    principal: str, subject: Subject, operations: list[str] | None, resources: Resources
+) -> Iterator[AclBinding]:
     """Raises `WrongArgument`."""
     from barnabas.client.admin.acl_values import AclBinding
 
@@ -132,7 +131,7 @@ def _bindings(subject: Subject, operations: list[str] | None, resources: Resourc
             yield AclBinding(
                 kind,
                 name,
-                subject.principal if ":" in subject.principal else f"User:{subject.principal}",
+                principal if ":" in principal else f"User:{principal}",
                 _OPERATIONS[operation.lower()],
                 subject.permission,
                 subject.host,

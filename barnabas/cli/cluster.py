@@ -199,7 +199,8 @@ def _secure_steps(data: Path, port: int) -> str:
         f" SSL with client certificates from {port + SSL_ABOVE}; users are {', '.join(FIRST_USERS)}",
         f"client files are in {data / 'security'}/USER: client.properties, client-ssl.properties, librdkafka.conf,"
         " kcat.conf, first_record.py",
-        f"only {ADMIN} may do anything yet; `{program()} security acl add alice read write --topic events` changes that",
+        f"{ADMIN} may do everything, alice and bob what is named after them (alice-…); more rights:"
+        f" {program()} security acl add alice read write --topic events",
     ]
     return "\n".join(lines)
 

@@ -41,7 +41,9 @@ def ca(
 @app.command()
 def certificate(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Common name: a user, or a node.")],
-    authority: Annotated[Path, typer.Option("--ca", metavar="FILE", help="Certificate of the authority; its key is beside it.")],
+    authority: Annotated[
+        Path, typer.Option("--ca", metavar="FILE", help="Certificate of the authority; its key is beside it.")
+    ],
     out: Out,
     hosts: Annotated[
         list[str] | None, typer.Option("--host", metavar="HOST", help="Host name or address of a server; repeatable.")

@@ -14,9 +14,11 @@ from barnabas.cli.option_group import grouped
 from barnabas.cli.output import show_json, show_table, show_text
 from barnabas.cli.session import with_admin
 from barnabas.cluster.errors import WrongArgument
+from barnabas.security.users import ADMIN, FIRST_USERS
 
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin
+    from barnabas.client.admin.acl_values import AclBinding
     from barnabas.client.admin.scram import ScramCredentialInfo
     from barnabas.security.local_security import LocalSecurity
 
@@ -105,7 +107,8 @@ async def set_passwords(admin: Admin, passwords: dict[str, str]) -> None:
 
 
 def publish_users(data: Path) -> None:
-    """Give the users of a secure local cluster their passwords, unless the cluster has them all."""
+    """Give the users of a secure local cluster their passwords, unless the cluster has them. The first users may do
+    everything with topics, groups and transactional ids whose names begin with their own, and a hyphen."""
     from barnabas.security.local_security import LocalSecurity
 
     passwords = LocalSecurity(data.absolute() / "security").users.read()
@@ -115,8 +118,23 @@ def publish_users(data: Path) -> None:
         missing = {user: password for user, password in passwords.items() if user not in known}
         if missing:
             await set_passwords(admin, missing)
+            await admin.create_acls(
+                [right for user in missing if user in FIRST_USERS and user != ADMIN for right in rights_on_own(user)]
+            )
 
     with_admin(Connection(data=data, client_config=data / ADMIN_SSL_CONFIG), work)
+
+
+def rights_on_own(user: str) -> list[AclBinding]:
+    """All operations on what is named after the user: `alice-flights`."""
+    from barnabas.client.admin.acl_values import AclBinding
+    from barnabas.protocol.acls import AclOperation, AclResourceType, PatternType
+
+    kinds = (AclResourceType.TOPIC, AclResourceType.GROUP, AclResourceType.TRANSACTIONAL_ID)
+    return [
+        AclBinding(kind, f"{user}-", f"User:{user}", AclOperation.ALL, pattern_type=PatternType.PREFIXED)
+        for kind in kinds
+    ]
 
 
 def _local(connection: Connection) -> LocalSecurity | None:

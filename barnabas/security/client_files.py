@@ -68,7 +68,7 @@ def librdkafka(access: Access) -> str:
 
 
 def python(access: Access) -> str:
-    """A program with our client that produces one record and reads it back."""
+    """A program with our client that writes one record and reads it back."""
     return f'''"""Writes a record to the cluster as {access.user}, and reads it back."""
 
 from barnabas.sync import Consumer, Producer
@@ -85,8 +85,7 @@ SECURITY = dict(
 TOPIC = "{access.user}-first"
 
 with Producer(**SECURITY) as producer:
-    print(producer.send(TOPIC, b"hello").result())
-with Consumer(**SECURITY, auto_offset_reset="earliest") as consumer:
-    consumer.assign([(TOPIC, 0)])
-    print(consumer.poll(5000))
+    print(producer.send(TOPIC, b"hello"))
+with Consumer(TOPIC, group_id="{access.user}-first", auto_offset_reset="earliest", **SECURITY) as consumer:
+    print(next(iter(consumer)).value)
 '''
