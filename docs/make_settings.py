@@ -15,9 +15,9 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from barnabas.settings.authorization import ALLOW_EVERYONE, SUPER_USERS
 from barnabas.settings.broker import BrokerSettings
 from barnabas.settings.controller import ControllerSettings
-from barnabas.settings.authorization import ALLOW_EVERYONE, SUPER_USERS
 from barnabas.settings.definitions import KeyDefinition, Scope, definitions
 from barnabas.settings.group import GROUP_KEYS
 from barnabas.settings.node import HTTP_LISTENER, LEAST_MEMORY_BYTES, MEMORY_LIMIT, acts_on

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 REMEMBERED = 10_000
 """Decisions that are remembered at most."""
 
+
 class AuthorizerNotReady(KafkaError):
     """The ACLs are not loaded yet, and the principal is no super user. The sender tries again."""
 

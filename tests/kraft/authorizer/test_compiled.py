@@ -22,7 +22,7 @@ IMPLIED = {
 }
 
 
-def acl(
+def acl(  # noqa: PLR0913 — an ACL has seven parts
     name: str = "flights",
     operation: int = READ,
     permission: int = ALLOW,
