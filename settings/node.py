@@ -157,12 +157,18 @@ class NodeSettings(BaseModel):
                 str(self.queued_max_request_bytes),
                 f"-1 or {self.socket_request_max_bytes} (socket.request.max.bytes) or more",
             )
+        warnings = []
         if self.broker_heartbeat_interval_ms * 2 > self.broker_session_timeout_ms:
-            return [
+            warnings.append(
                 f"broker.heartbeat.interval.ms ({self.broker_heartbeat_interval_ms}) is more than half of"
                 f" broker.session.timeout.ms ({self.broker_session_timeout_ms}): one lost heartbeat fences the broker"
-            ]
-        return []
+            )
+        if self.authorizer_class_name and not self.super_users:
+            warnings.append(
+                "super.users is empty: controllers need the principals of nodes there to form a quorum, because only"
+                " super users have rights before the access control lists are loaded"
+            )
+        return warnings
 
 
 def acts_on(model: type[NodeSettings], key: str) -> bool:
