@@ -25,7 +25,7 @@ NO_AUTHORIZER = "No Authorizer is configured."
 def describe_acls(image: Callable[[], MetadataImage], call: Call) -> Steps | None:
     """The ACLs that match the filter, by the patterns of their resources. Without an authorizer there is nothing to
     describe, although there may be ACLs."""
-    if not call.is_restricted:
+    if not call.has_authorizer:
         refused = f"{NO_AUTHORIZER.removesuffix('.')} on the broker"
         call.answer(DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=refused))
         return None

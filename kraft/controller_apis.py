@@ -142,7 +142,7 @@ def _decide(service: ControllerService, call: Call, refuse: Refuse | None = None
 
     `refuse` is the check that the broker of a forwarded request has made; it returns a refusal, or None.
     """
-    check = CHECKS.get(ApiKey(call.request.api_key)) if call.is_restricted else None
+    check = CHECKS.get(ApiKey(call.request.api_key)) if call.has_authorizer else None
     if check is None:
         _decide_on(service, call, Permitted(call.message), refuse)
         return None
@@ -245,7 +245,7 @@ def _describe(service: ControllerService, describe: Callable[[Described, Any], M
     def handle(call: Call) -> Steps:
         described = _described(service)
         permitted = Permitted(call.message)
-        if call.is_restricted:
+        if call.has_authorizer:
             permitted = yield from CHECKS[ApiKey(call.request.api_key)](call.message, call.may, described.image)
         if len(call.request.body) <= FEW_BYTES:
             response = describe(described, permitted.request)

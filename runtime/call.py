@@ -81,10 +81,9 @@ class Call:
     # -- rights
 
     @property
-    def is_restricted(self) -> bool:
-        """The node has an authorizer: the client may not do everything."""
-        execution = self._execution
-        return execution is not None and execution.authorizer is not None
+    def has_authorizer(self) -> bool:
+        """This node checks the rights of clients."""
+        return self._execution is not None and self._execution.authorizer is not None
 
     def may(self, operation: AclOperation, resource_type: AclResourceType, name: str, *, audited: bool = True) -> bool:
         """The client may do `operation` on the resource. `audited` as in `Authorizer.allows`."""

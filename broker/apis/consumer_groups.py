@@ -30,7 +30,7 @@ def consumer_group_heartbeat(groups: GroupShards, is_enabled: Callable[[], bool]
         refuse(ErrorCode.UNSUPPORTED_VERSION)
     elif not may_read_group(call):
         refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    elif call.is_restricted and request.subscribed_topic_names:
+    elif call.has_authorizer and request.subscribed_topic_names:
         return _heartbeat_of_subscriber(groups, call, Reply(call.answer, refuse))
     else:
         _heartbeat(groups, call, Reply(call.answer, refuse))

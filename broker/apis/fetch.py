@@ -231,7 +231,7 @@ class _Fetch(DelayedOperation):
         """False for a follower without the right of one."""
         self._may_read: Callable[[TopicKey], bool] | None = None
         """None: every topic."""
-        if call.is_restricted:
+        if call.has_authorizer:
             self._restrict()
         self._leader_only = replica_id >= 0 or call.version < RACKS_FROM_VERSION
         self._selector: Selector | None = None

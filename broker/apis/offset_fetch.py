@@ -75,7 +75,7 @@ class _Fetching:
         try:
             if not self._call.may(AclOperation.DESCRIBE, AclResourceType.GROUP, group.group_id):
                 raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-            if topics is not None and (self._by_id or self._call.is_restricted):
+            if topics is not None and (self._by_id or self._call.has_authorizer):
                 topics, refused = yield from self._checked(topics)
             shard = self._ports.groups.shard(group.group_id)
         except KafkaError as error:
@@ -144,7 +144,7 @@ class _Fetching:
         # Members are checked even if there are no offsets.
         self._take(shard, group, [], answer)
         all_topics = shard.machine.offsets.all_topics(group.group_id)
-        if self._call.is_restricted:
+        if self._call.has_authorizer:
             all_topics = yield from self._shown(all_topics)
         for piece in pieces_of(all_topics, "partition_indexes"):
             yield from self._fetch_piece(shard, group, piece, answer)

@@ -22,7 +22,7 @@ def produce(ports: ProducePorts, call: Call) -> None:
         # Its producer stopped waiting for a response, and may have sent these records again over another connection.
         call.answer_nothing()
         return
-    if call.is_restricted and not _may_write_in_transaction(call):
+    if call.has_authorizer and not _may_write_in_transaction(call):
         call.refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return
     kind = ProduceOperation if call.message.transactional_id is None else TransactionalProduce

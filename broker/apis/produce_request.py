@@ -157,7 +157,7 @@ class ProduceOperation:
         """All partitions of the request; adds each to the response."""
         request: ProduceRequest = self._call.message
         with_ids = self._call.version >= TOPIC_IDS_FROM_VERSION
-        may_write = self._may_write() if self._call.is_restricted else None
+        may_write = self._may_write() if self._call.has_authorizer else None
         for topic in request.topic_data:
             answers = self._answers.add_topic(topic.name, topic.topic_id)
             key = topic.topic_id if with_ids else topic.name

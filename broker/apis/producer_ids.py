@@ -39,7 +39,7 @@ class ProducerIdPorts:
 
 def init_producer_id(ports: ProducerIdPorts, call: Call) -> None:
     request: InitProducerIdRequest = call.message
-    if call.is_restricted and (refusal := _refusal(call)) is not ErrorCode.NONE:
+    if call.has_authorizer and (refusal := _refusal(call)) is not ErrorCode.NONE:
         call.answer(init_error(refusal))
         return
     try:

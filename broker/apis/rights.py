@@ -50,7 +50,7 @@ def parted(names: Iterable[str], may: May, meter: Meter) -> Generator[Any, Any, 
 
 
 def _may_on(call: Call, operation: AclOperation, resource_type: AclResourceType, audited: bool) -> May:
-    if not call.is_restricted:
+    if not call.has_authorizer:
         return _anything
     return cache(partial(call.may, operation, resource_type, audited=audited))
 

@@ -72,7 +72,7 @@ def asked(handler: Callable[[Call], Iterable[Any] | None], message: Message, ver
         answer=responses.append,
         spawn=lambda *task: tasks.append(task),
         is_large=False,
-        is_restricted=False,
+        has_authorizer=False,
         may=lambda *right: True,
         may_on_cluster=lambda *right, audited=True: True,
     )
