@@ -17,7 +17,7 @@ _PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 
 
 def missing() -> str | None:
-    """What this machine lacks; None: nothing."""
+    """Names what this machine lacks; None: nothing."""
     lacks = [program for program in PROGRAMS if shutil.which(program, path=_PATH) is None]
     if lacks:
         return f"no {', '.join(lacks)} (Debian: krb5-kdc krb5-admin-server krb5-user)"
