@@ -12,6 +12,7 @@ import pytest
 from barnabas import TopicPartition, errors, sync
 from barnabas.cli.main import run
 from tests.compat.client.any_cluster import AnyCluster
+from tests.eventually import eventually
 
 
 class Shell:
@@ -248,10 +249,10 @@ def test_quotas_are_set_and_removed(any_cluster: AnyCluster, shell: Shell) -> No
     name = any_cluster.new_name("who")
     shell("configs quotas set", "--user", name, "--client", "default", "producer_byte_rate=1000")
     entity = {"user": name, "client-id": None}
-    found = [each for each in shell.json("configs quotas describe") if each["entity"] == entity]
-    assert found == [{"entity": entity, "quotas": {"producer_byte_rate": 1000.0}}]
+    known = {"entity": entity, "quotas": {"producer_byte_rate": 1000.0}}
+    eventually(lambda: known in shell.json("configs quotas describe"))
     shell("configs quotas unset", "--user", name, "--client", "default", "producer_byte_rate")
-    assert name not in shell("configs quotas describe")
+    eventually(lambda: name not in shell("configs quotas describe"))
 
 
 @pytest.mark.feature("TO-06")
