@@ -25,8 +25,10 @@ from barnabas.cli import (
     storage,
     storage_backup,
     systemd,
+    tokens,
     topics,
     transactions,
+    users,
     why,
 )
 from barnabas.runtime.version import version
@@ -61,6 +63,8 @@ app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.add_typer(configs.app, name="configs")
 app.add_typer(transactions.app, name="transactions")
+app.add_typer(users.app, name="users")
+app.add_typer(tokens.app, name="tokens")
 cluster.app.command("balance")(balance.balance)
 app.add_typer(cluster.app, name="cluster")
 app.command("migrate")(migrate.migrate)
