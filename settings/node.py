@@ -37,7 +37,7 @@ class NodeSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    raw: dict[str, str] = Field(default_factory=dict)
+    raw: dict[str, str] = Field(default_factory=dict, repr=False)
     """The values of the file and the overrides, as text: DescribeConfigs distinguishes them from defaults."""
     not_acted_on: list[str] = Field(default_factory=list)
     """Kafka's keys that were set but have no effect here; logged once when the node starts."""

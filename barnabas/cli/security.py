@@ -1,4 +1,4 @@
-"""`barnabas security`: authorities and certificates, users, access control lists."""
+"""`barnabas security`: authorities and certificates, users, delegation tokens, access control lists."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
-from barnabas.cli import acls, users
+from barnabas.cli import acls, tokens, users
 from barnabas.cli.output import show_text
 from barnabas.cluster.errors import ClusterError, WrongArgument
 
-app = typer.Typer(help="Make certificates; manage users and access control lists.", rich_markup_mode=None)
+app = typer.Typer(help="Make certificates; manage users, delegation tokens and access control lists.", rich_markup_mode=None)
 app.add_typer(users.app, name="user")
+app.add_typer(tokens.app, name="token")
 app.add_typer(acls.app, name="acl")
 
 Days = Annotated[int, typer.Option("--days", min=1, help="Days until it expires.")]

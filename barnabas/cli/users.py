@@ -1,153 +1,147 @@
-"""`barnabas security user`: users with SCRAM passwords, and on a local cluster files for their clients."""
+"""`barnabas security user`: passwords of users (SCRAM)."""
 
 from __future__ import annotations
 
-import secrets
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from barnabas.cli.connection import ADMIN_SSL_CONFIG, AsJson, Connection
+from barnabas.cli.connection import AsJson, Connection
+from barnabas.cli.local_users import add
 from barnabas.cli.option_group import grouped
-from barnabas.cli.output import show_json, show_table, show_text
+from barnabas.cli.output import Account, show_json, show_table, show_text
 from barnabas.cli.session import with_admin
-from barnabas.cluster.errors import WrongArgument
-from barnabas.security.users import ADMIN, FIRST_USERS
+from barnabas.cluster.errors import ClusterError, WrongArgument
+from barnabas.protocol.sasl.scram_credentials import (
+    MAX_ITERATIONS,
+    MIN_ITERATIONS,
+    SCRAM_MECHANISMS,
+    SCRAM_MECHANISMS_BY_TYPE,
+    ScramMechanism,
+)
 
 if TYPE_CHECKING:
-    from barnabas.client.admin import Admin
-    from barnabas.client.admin.acl_values import AclBinding
-    from barnabas.client.admin.scram import ScramCredentialInfo
-    from barnabas.security.local_security import LocalSecurity
+    from barnabas.client.admin import Admin, ScramCredentialInfo
+    from barnabas.client.admin.results import Results
 
-app = typer.Typer(help="List, add and remove users with SCRAM passwords.", rich_markup_mode=None)
+app = typer.Typer(help="List users with passwords (SCRAM), set passwords and delete them.", rich_markup_mode=None)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user, without `User:`.")]
+User = Annotated[str, typer.Argument(metavar="USER")]
 
 
 @app.command("list")
 @grouped
-def list_(as_json: AsJson = False, *, connection: Connection) -> None:
-    """List users that have a SCRAM password."""
-
-    async def work(admin: Admin) -> dict[str, tuple[ScramCredentialInfo, ...]]:
-        return dict(await admin.describe_user_scram_credentials())
-
-    found = with_admin(connection, work)
-    named = {
-        user: {each.mechanism.name.replace("_", "-"): each.iterations for each in infos}
-        for user, infos in sorted(found.items())
-    }
-    if as_json:
-        show_json(named)
-    else:
-        rows = [(user, name, str(count)) for user, infos in named.items() for name, count in infos.items()]
-        show_table(("user", "mechanism", "iterations"), rows)
-
-
-@app.command()
-@grouped
-def add(
-    name: Name,
-    password_stdin: Annotated[
-        bool, typer.Option("--password-stdin", help="Read the password from standard input; default: draw one.")
-    ] = False,
+def list_(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[USER]...", help="Show only these users.")] = None,
+    as_json: AsJson = False,
     *,
     connection: Connection,
 ) -> None:
-    """Add a user, or give it another password, for SCRAM-SHA-256 and SCRAM-SHA-512."""
-    from barnabas.security.local_security import is_reserved
+    """List users and the mechanisms for which they have passwords."""
 
-    if is_reserved(name):
-        raise WrongArgument(f"{name} is the name of the cluster's nodes; choose another")
-    password = sys.stdin.readline().rstrip("\n") if password_stdin else secrets.token_urlsafe(18)
-    if not password:
-        raise WrongArgument("the password on standard input is empty")
+    async def work(admin: Admin) -> Results[str, tuple[ScramCredentialInfo, ...]]:
+        return await admin.describe_user_scram_credentials(names or None)
+
+    found = with_admin(connection, work)
+    rows = [
+        (user, SCRAM_MECHANISMS_BY_TYPE[it.mechanism].name, it.iterations)
+        for user, credentials in sorted(found.succeeded.items())
+        for it in credentials
+    ]
+    if as_json:
+        show_json([{"user": user, "mechanism": name, "iterations": count} for user, name, count in rows])
+    else:
+        show_table(("user", "mechanism", "iterations"), rows)
+    account = Account()
+    account.failures(found.errors)
+    account.close()
+
+
+@app.command("set-password")
+@grouped
+def set_password(
+    user: User,
+    mechanism: Annotated[
+        str, typer.Option("--mechanism", metavar="NAME", help=f"{' or '.join(SCRAM_MECHANISMS)}.")
+    ] = "SCRAM-SHA-512",
+    iterations: Annotated[
+        int, typer.Option("--iterations", min=MIN_ITERATIONS, max=MAX_ITERATIONS, help="Work of each guess.")
+    ] = MIN_ITERATIONS,
+    password_file: Annotated[
+        Path | None, typer.Option("--password-file", help="Its first line is the password; default: standard input.")
+    ] = None,
+    *,
+    connection: Connection,
+) -> None:
+    """Set a user's password for one mechanism. Only a salted hash is sent."""
+    chosen = _mechanism(mechanism)
+    password = _password(user, password_file)
 
     async def work(admin: Admin) -> None:
-        await set_passwords(admin, {name: password})
+        from barnabas.client.admin import ScramMechanism as Mechanism
+        from barnabas.client.admin import UserScramCredentialUpsertion
+
+        change = UserScramCredentialUpsertion(user, Mechanism(chosen.type), password, iterations)
+        await admin.alter_user_scram_credentials([change])
 
     with_admin(connection, work)
-    local = _local(connection)
-    if local is not None:
-        show_text(f"{name} may log in; client files are in {_write_files(local, connection.data, name, password)}")
-    elif password_stdin:
-        show_text(f"{name} may log in")
-    else:
-        show_text(f"{name} may log in with the password {password}")
+    show_text(f"set the {chosen.name} password of {user}")
 
 
 @app.command()
 @grouped
-def remove(name: Name, *, connection: Connection) -> None:
-    """Remove the passwords of a user. Its access control lists stay."""
-    from barnabas.client.admin.scram import UserScramCredentialDeletion
+def delete(
+    user: User,
+    mechanism: Annotated[
+        str | None, typer.Option("--mechanism", metavar="NAME", help="Delete only this one; default: all.")
+    ] = None,
+    *,
+    connection: Connection,
+) -> None:
+    """Delete a user's passwords."""
+    chosen = list(SCRAM_MECHANISMS.values()) if mechanism is None else [_mechanism(mechanism)]
 
-    async def work(admin: Admin) -> None:
-        found = await admin.describe_user_scram_credentials([name])
-        await admin.alter_user_scram_credentials(
-            [UserScramCredentialDeletion(name, info.mechanism) for info in found[name]]
-        )
+    async def work(admin: Admin) -> list[ScramMechanism]:
+        from barnabas.client.admin import ScramMechanism as Mechanism
+        from barnabas.client.admin import UserScramCredentialDeletion
+        from barnabas.client.errors import ResourceNotFoundException
 
-    with_admin(connection, work)
-    show_text(f"{name} may no longer log in by SCRAM")
+        deleted: list[ScramMechanism] = []
+        for each in chosen:  # a request changes each user once
+            change = UserScramCredentialDeletion(user, Mechanism(each.type))
+            errors = (await admin.alter_user_scram_credentials([change], raise_errors=False)).errors
+            missing = isinstance(errors.get(user), ResourceNotFoundException)
+            if errors and not (missing and (deleted or each is not chosen[-1])):
+                raise errors[user]
+            if not missing:
+                deleted.append(each)
+        return deleted
 
-
-async def set_passwords(admin: Admin, passwords: dict[str, str]) -> None:
-    """Set the passwords of users, for both mechanisms."""
-    from barnabas.client.admin.scram import ScramMechanism, UserScramCredentialUpsertion
-
-    for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-        # As in Kafka, one request alters each user once.
-        await admin.alter_user_scram_credentials(
-            UserScramCredentialUpsertion(user, mechanism, password) for user, password in passwords.items()
-        )
-
-
-def publish_users(data: Path) -> None:
-    """Give the users of a secure local cluster their passwords, unless the cluster has them. The first users may do
-    everything with topics, groups and transactional ids whose names begin with their own, and a hyphen."""
-    from barnabas.security.local_security import LocalSecurity
-
-    passwords = LocalSecurity(data.absolute() / "security").users.read()
-
-    async def work(admin: Admin) -> None:
-        known = await admin.describe_user_scram_credentials()
-        missing = {user: password for user, password in passwords.items() if user not in known}
-        if missing:
-            await set_passwords(admin, missing)
-            await admin.create_acls(
-                [right for user in missing if user in FIRST_USERS and user != ADMIN for right in rights_on_own(user)]
-            )
-
-    with_admin(Connection(data=data, client_config=data / ADMIN_SSL_CONFIG), work)
+    for each in with_admin(connection, work):
+        show_text(f"deleted the {each.name} password of {user}")
 
 
-def rights_on_own(user: str) -> list[AclBinding]:
-    """All operations on what is named after the user: `alice-flights`."""
-    from barnabas.client.admin.acl_values import AclBinding
-    from barnabas.protocol.acls import AclOperation, AclResourceType, PatternType
-
-    kinds = (AclResourceType.TOPIC, AclResourceType.GROUP, AclResourceType.TRANSACTIONAL_ID)
-    return [
-        AclBinding(kind, f"{user}-", f"User:{user}", AclOperation.ALL, pattern_type=PatternType.PREFIXED)
-        for kind in kinds
-    ]
+app.command("add")(add)
 
 
-def _local(connection: Connection) -> LocalSecurity | None:
-    """The security of the local cluster, if the command is about that."""
-    from barnabas.security.local_security import LocalSecurity
+def _mechanism(name: str) -> ScramMechanism:
+    """Raises `WrongArgument`."""
+    found = SCRAM_MECHANISMS.get(name.upper())
+    if found is None:
+        raise WrongArgument(f"--mechanism must be {' or '.join(SCRAM_MECHANISMS)}; got {name!r}")
+    return found
 
-    local = LocalSecurity(connection.data.absolute() / "security")
-    return local if connection.is_local and local.authority_file.exists() else None
 
-
-def _write_files(local: LocalSecurity, data: Path, name: str, password: str) -> Path:
-    from barnabas.cluster.layout import Layout
-
-    local.users.write(local.users.read() | {name: password})
-    local.ensure(Layout.open(data.absolute()))
-    return local.directory / name
+def _password(user: str, file: Path | None) -> str:
+    """From the file, from a person at a terminal, or from standard input. Raises `ClusterError`."""
+    if file is not None:
+        password = file.read_text("utf-8").partition("\n")[0].removesuffix("\r")
+    elif sys.stdin.isatty():
+        password = typer.prompt(f"password of {user}", hide_input=True, confirmation_prompt=True)
+    else:
+        password = sys.stdin.readline().rstrip("\r\n")
+    if not password:
+        raise ClusterError("the password must not be empty")
+    return password

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.cli.users import publish_users
+from barnabas.cli.local_users import publish_users
 from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.ports import free_base_port
 from barnabas.security.local_security import LocalSecurity
