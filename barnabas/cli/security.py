@@ -12,7 +12,9 @@ from barnabas.cli import acls, tokens, users
 from barnabas.cli.output import show_text
 from barnabas.cluster.errors import ClusterError, WrongArgument
 
-app = typer.Typer(help="Make certificates; manage users, delegation tokens and access control lists.", rich_markup_mode=None)
+app = typer.Typer(
+    help="Make certificates; manage users, delegation tokens and access control lists.", rich_markup_mode=None
+)
 app.add_typer(users.app, name="user")
 app.add_typer(tokens.app, name="token")
 app.add_typer(acls.app, name="acl")

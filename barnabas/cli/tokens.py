@@ -1,4 +1,4 @@
-"""`barnabas tokens`: delegation tokens, with which programs act for a user for a limited time."""
+"""`barnabas security token`: delegation tokens, with which programs act for a user for a limited time."""
 
 from __future__ import annotations
 

@@ -15,9 +15,9 @@ from barnabas.client.security_settings import SecuritySettings
 from barnabas.pipeline.addresses import Address
 from barnabas.pipeline.errors import ConnectionFailed, TimedOut
 from barnabas.protocol.schema import Message
+from barnabas.runtime.real import real_world
 from barnabas.runtime.sasl.authenticator import SaslAuthenticator
 from barnabas.runtime.tls.options import TlsConfigError
-from barnabas.runtime.real import real_world
 from barnabas.runtime.tls.reasons import reason_of
 
 if TYPE_CHECKING:

@@ -75,6 +75,6 @@ def test_the_commands_of_the_page_work(
 def test_every_command_of_the_client_is_on_the_page() -> None:
     page = PAGE.read_text()
     groups = command().commands
-    for group in ("topics", "groups", "configs", "transactions", "users", "perf"):
+    for group in ("topics", "groups", "configs", "transactions", "perf"):
         for name in groups[group].commands:
             assert re.search(rf"`?\b{group} {name}\b|`{name}\b", page), f"{group} {name}"
