@@ -13,7 +13,6 @@ from barnabas.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from barnabas.protocol.sasl.scram_credentials import SCRAM_MECHANISMS, ScramCredential, credential_of_password
-from barnabas.protocol.sasl.session import SessionRules
 from barnabas.runtime.call import Call
 from barnabas.runtime.dispatch import Dispatcher
 from barnabas.runtime.sasl.handlers import SASL_HANDLERS
@@ -61,8 +60,7 @@ class SaslServer:
         options = SaslOptions.of(VALUES | (values or {}))
         ports = SaslPorts(world.chance.randbytes)
         mechanisms = server_mechanisms(options, self.users.credential, self.users.tokens.get, ports)
-        rules = SessionRules(mechanisms, options.max_reauth_ms, options.max_receive_bytes)
-        self.security = SaslListener(rules, world.wall_clock, world.monotonic, failed_delay_ms=options.failed_delay_ms)
+        self.security = SaslListener.of(world, options, mechanisms)
         self.principals: list[str] = []
         """Principals of the requests for metadata."""
         self.token_authenticated: list[bool] = []

@@ -17,6 +17,7 @@ from barnabas.runtime.channel import AuthenticationFailed, Channel, ConnectionFa
 from barnabas.runtime.sasl.authenticator import SaslChannelSecurity
 from barnabas.runtime.sasl.mechanisms import SaslPorts, TokenCredential, client_mechanism
 from barnabas.runtime.sasl.options import ClientSaslOptions
+from barnabas.runtime.sasl.server import AuthenticationCounts, authentication_families
 from barnabas.runtime.world import Connection, ConnectionLost
 from tests.runtime.conftest import Story, Two
 from tests.runtime.sasl_listener import PLAIN_JAAS, SaslServer, Users
@@ -398,3 +399,19 @@ def test_requests_that_wait_for_a_renewal_were_not_sent_if_the_channel_closes(pl
 async def _expect(kind: type[Exception], call: Callable[[], Awaitable[None]]) -> None:
     with pytest.raises(kind):
         await call()
+
+
+@pytest.mark.feature("SE-03", "SE-06")
+def test_the_counts_are_metrics() -> None:
+    counts = AuthenticationCounts(1, 2, 3, 4, 5, 6)
+    families = {family.name: family for family in authentication_families({"CLIENTS": counts})}
+    assert {
+        name.removeprefix("kafka_server_socketservermetrics_"): each.samples for name, each in families.items()
+    } == {
+        "successful_authentication": [(["CLIENTS"], 1)],
+        "failed_authentication": [(["CLIENTS"], 2)],
+        "successful_reauthentication": [(["CLIENTS"], 3)],
+        "failed_reauthentication": [(["CLIENTS"], 4)],
+        "successful_authentication_no_reauth": [(["CLIENTS"], 5)],
+        "expired_connections_killed_count": [(["CLIENTS"], 6)],
+    }
