@@ -64,9 +64,16 @@ class SaslServer:
         self.principals: list[str] = []
         """Principals of the requests for metadata."""
         self.token_authenticated: list[bool] = []
+        self.produced = 0
+        """Requests to produce, which get no answer."""
         self._address = ("", 0)
         self._dispatcher = Dispatcher(
-            {ApiKey.API_VERSIONS: self._api_versions, ApiKey.METADATA: self._metadata, **SASL_HANDLERS}
+            {
+                ApiKey.API_VERSIONS: self._api_versions,
+                ApiKey.METADATA: self._metadata,
+                ApiKey.PRODUCE: self._produce,
+                **SASL_HANDLERS,
+            }
         )
         self.server = Server(world, self._dispatcher, ServerLimits())
 
@@ -74,6 +81,11 @@ class SaslServer:
         self._address = (host, listener.port)
         security: ListenerSecurity | None = self.security if secured else None
         await self.server.serve(listener, "SASL_PLAINTEXT", security)
+
+    def _produce(self, call: Call) -> None:
+        """As with acks=0."""
+        self.produced += 1
+        call.answer_nothing()
 
     def _api_versions(self, call: Call) -> None:
         call.answer(ApiVersionsResponse(api_keys=self._dispatcher.advertised()))

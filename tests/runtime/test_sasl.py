@@ -11,6 +11,7 @@ import trio
 
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from barnabas.runtime.channel import AuthenticationFailed, Channel, ConnectionFailed, NotSent
@@ -370,6 +371,24 @@ def test_a_password_that_changed_ends_the_session_at_its_renewal(play: Play) -> 
                 await ask(channel)
             assert scene.counts.failed_reauthentication == 1
             assert scene.counts.expired_connections_killed == 0
+
+    play(story)
+
+
+@pytest.mark.feature("SE-06")
+def test_requests_without_an_answer_wait_for_a_renewal(play: Play) -> None:
+    async def story(two: Two) -> None:
+        async with scene_of(two, {"connections.max.reauth.ms": "400"}) as scene:
+            channel = scene.channel_of("PLAIN")
+            for _ in range(3):
+                await ask(channel)
+                await trio.sleep(0.5)
+                for _ in range(3):
+                    await channel.send_unanswered(ProduceRequest(acks=0, timeout_ms=1), timeout_ms=5000)
+            await ask(channel)
+            assert scene.node.produced == 9
+            assert (scene.counts.successful, scene.counts.expired_connections_killed) == (1, 0)
+            assert scene.counts.successful_reauthentication >= 2
 
     play(story)
 
