@@ -54,6 +54,8 @@ from barnabas.protocol.messages import (
     offset_for_leader_epoch,
     remove_raft_voter,
     renew_delegation_token,
+    sasl_authenticate,
+    sasl_handshake,
     unregister_broker,
     update_features,
     update_raft_voter,
@@ -290,6 +292,8 @@ def simply(request: Callable[[], Message]) -> Asking:
 
 ANYWHERE: dict[ApiKey, Asking] = {
     ApiKey.API_VERSIONS: simply(lambda: ApiVersionsRequest(client_software_name="story", client_software_version="1")),
+    ApiKey.SASL_HANDSHAKE: simply(lambda: sasl_handshake.SaslHandshakeRequest(mechanism="PLAIN")),
+    ApiKey.SASL_AUTHENTICATE: simply(sasl_authenticate.SaslAuthenticateRequest),
     ApiKey.CREATE_TOPICS: new_topic,
     ApiKey.DELETE_TOPICS: old_topic,
     ApiKey.DESCRIBE_ACLS: simply(
