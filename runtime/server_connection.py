@@ -56,7 +56,7 @@ class ServerConnection:
         self._connection = connection
         self._security = security
         self._principal: Principal = ANONYMOUS
-        self._listener_name = listener_name
+        self.listener_name = listener_name
         self._connection_id = connection_id
         self._reader = FrameReader(connection, service.limits.socket_request_max_bytes, service.scratch)
         self._responses = ResponseLine(connection, service, self)
@@ -224,7 +224,7 @@ class ServerConnection:
             header.client_id,
             view[position:],
             self.peer_host,
-            self._listener_name,
+            self.listener_name,
             self._connection_id,
             self.last_active_ms,
             self._received,
