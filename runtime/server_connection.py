@@ -86,7 +86,8 @@ class ServerConnection:
         self.closed = False
         self.ended = False
         """The peer closed its side while requests waited for their turn."""
-        self.share = Share()
+        self._client_principal: Principal = ANONYMOUS
+        self.share = Share(service.turns.client(ANONYMOUS, connection.peer_host))
 
     @property
     def request_bytes(self) -> int:
@@ -148,6 +149,9 @@ class ServerConnection:
                 await self._stay_muted(frames[position:])
                 continue
             if turns.spent >= ROUND_SECONDS:
+                if self._principal is not self._client_principal:
+                    self._client_principal = self._principal
+                    self.share.client = turns.client(self._principal, self.peer_host)
                 await turns.wait(self.share)
                 if self.closed:
                     return

