@@ -91,7 +91,7 @@ from barnabas.kraft.metrics import controller_families
 from barnabas.kraft.node import ControllerNode, run_replica
 from barnabas.kraft.node_security import NodeSecurity
 from barnabas.kraft.quorum_watch import without_controllers
-from barnabas.kraft.quotas import NodeQuotas
+from barnabas.kraft.quotas import NodeQuotas, connection_families
 from barnabas.kraft.raft_metrics import raft_families
 from barnabas.kraft.replica_config import replica_config
 from barnabas.kraft.shared_listener import SharedListener
@@ -380,6 +380,7 @@ class BrokerNode:
         self._dispatcher.decisions = self.decisions
         self._server = Server(world, self._dispatcher, self._limits, self.worker)
         self._server.on_long_turn = self._dispatcher.overran
+        self._server.connection_quotas.ip_limit = self.quotas.ip_limit
         if self.controller is not None:
             self._dispatcher.count_together(self.controller.dispatcher)
         if self.telemetry is not None:
@@ -452,6 +453,7 @@ class BrokerNode:
             lambda: request_families(self._dispatcher.counters),
             partial(server_families, self._server),
             self.quotas.families,
+            partial(connection_families, self._server.connection_quotas, world.monotonic),
             partial(busy_families, busy),
             partial(process_families, world),
             lambda: space_families(world.disk, [it.path for it in self.store.directories.online]),
@@ -623,6 +625,7 @@ class BrokerNode:
                 log.warning("a dynamic config is ignored: %s", line)
             self.store.settings_changed(self.settings)
             self._set_cordons()
+            self._server.limits_changed(ServerLimits.of(self.settings, self.world.memory_bytes))
         self._set_throttles(delta)
         self.quotas.are(delta.after.others.quotas)
         if self.telemetry is not None:

@@ -119,6 +119,7 @@ class ControllerNode:
         self.dispatcher = make_dispatcher(service, execution, self.settings.listener_security_protocol_map)
         self.dispatcher.decisions = self._decisions
         self.server = Server(world, self.dispatcher, ServerLimits.of(self.settings, world.memory_bytes), worker)
+        self.server.connection_quotas.ip_limit = self.quotas.ip_limit
         self.server.on_long_turn = service.queue.on_long_step = self.dispatcher.overran
         self.server.on_connection_closed = service.watch.connection_closed
         self.state = ControllerState(self.settings.node_id, service, self._decisions, self.reason_not_ready)

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
+from itertools import islice
+from operator import attrgetter
 from typing import Any
 
+from barnabas.kraft.metadata.client_quotas import IpQuotas
 from barnabas.kraft.metadata.image import ClientQuotas, QuotaEntity
 from barnabas.runtime.decisions import Decisions
 from barnabas.runtime.metrics import Family
+from barnabas.runtime.quotas.connections import ConnectionQuotas
 from barnabas.runtime.quotas.levels import QuotaLevels
 from barnabas.runtime.quotas.rate import QuotaWindows
-from barnabas.runtime.quotas.reports import RATES, ThrottleNotes, rates, throttle_times, throttled_clients, tokens
+from barnabas.runtime.quotas.reports import (
+    MOST_REPORTED,
+    RATES,
+    ThrottleNotes,
+    rates,
+    throttle_times,
+    throttled_clients,
+    tokens,
+)
 from barnabas.runtime.quotas.requests import RequestQuotas
 from barnabas.runtime.quotas.source import QuotaType
-from barnabas.runtime.world import World
+from barnabas.runtime.world import Clock, World
 from barnabas.settings.node import NodeSettings
 
 LABELS = ("user", "client_id")
@@ -29,6 +42,7 @@ class NodeQuotas:
         windows = QuotaWindows(settings.quota_window_num, settings.quota_window_size_seconds * 1000)
         self._clock = world.monotonic
         self._levels = QuotaLevels()
+        self._addresses = IpQuotas()
         self._quotas: ClientQuotas = {}
         self.requests = RequestQuotas(windows, mutation_windows, world.monotonic, self._levels)
         self.requests.stopwatch = world.stopwatch
@@ -40,8 +54,13 @@ class NodeQuotas:
             before, self._quotas = self._quotas, quotas
             self._apply(_difference(before, quotas))
 
+    def ip_limit(self, host: str) -> float | None:
+        """Connections per second that an address may open; None: without limit."""
+        return self._addresses.ip_quota(host)
+
     def _apply(self, changed: Mapping[QuotaEntity, Mapping[str, float] | None]) -> None:
         self._levels.apply(changed)
+        self._addresses.apply(changed)
         self.requests.limits_changed()
 
     def families(self) -> Iterator[Family]:
@@ -68,3 +87,20 @@ def _difference(before: ClientQuotas, after: ClientQuotas) -> dict[QuotaEntity, 
     changed: dict[QuotaEntity, Mapping[str, float] | None] = {it: None for it in before if it not in after}
     changed |= {it: values for it, values in after.items() if before.get(it) != values}
     return changed
+
+
+def connection_families(quotas: ConnectionQuotas, clock: Clock) -> Iterator[Family]:
+    """Metrics of new connections, in Kafka's names."""
+    now_ms = clock.now_ms()
+    prefix, listeners = "kafka_server_socket_server_metrics_", list(quotas.listeners.items())
+    samples = [(("", ""), quotas.node_rate.per_second(now_ms))]
+    samples += [((name, ""), use.rate.per_second(now_ms)) for name, use in listeners]
+    samples += [(("", host), rate.per_second(now_ms)) for host, rate in islice(quotas.addresses(), MOST_REPORTED)]
+    yield Family("gauge", f"{prefix}connection_creation_rate", "new connections a second", ("listener", "ip"), samples)
+    for name, text, mean_of in (
+        ("connection_accept_throttle_time", "rates of the listener and the node", attrgetter("throttle_time")),
+        ("ip_connection_accept_throttle_time", "rates of addresses", attrgetter("ip_throttle_time")),
+    ):
+        means = [((listener,), mean_of(use).mean(now_ms)) for listener, use in listeners]
+        known = [(labels, mean) for labels, mean in means if not math.isnan(mean)]
+        yield Family("gauge", prefix + name, f"mean wait in ms because of {text}", ("listener",), known)

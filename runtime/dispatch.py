@@ -153,6 +153,7 @@ class Dispatcher:
             request, None, slot, spec, counter, execution, throttling.stopwatch, began, _throttling=throttling
         )
         slot.timed = call
+        call.arrived()
         return call
 
     def _serve_throttled(self, handler: Handler, call: Call) -> Steps | None:

@@ -59,7 +59,7 @@ class ServerConnection:
         self._principal: Principal = ANONYMOUS
         self._authentication: Authentication | None = None
         """Under way, or of a session that may expire."""
-        self._listener_name = listener_name
+        self.listener_name = listener_name
         self._connection_id = connection_id
         self._reader = FrameReader(connection, service.limits.socket_request_max_bytes, service.scratch)
         self._responses = ResponseLine(connection, service, self)
@@ -89,7 +89,8 @@ class ServerConnection:
         self.closed = False
         self.ended = False
         """The peer closed its side while requests waited for their turn."""
-        self.share = Share()
+        self._client_principal: Principal = ANONYMOUS
+        self.share = Share(service.turns.client(ANONYMOUS, connection.peer_host))
 
     @property
     def request_bytes(self) -> int:
@@ -157,6 +158,9 @@ class ServerConnection:
                 await self._stay_muted(frames[position:])
                 continue
             if turns.spent >= ROUND_SECONDS:
+                if self._principal is not self._client_principal:
+                    self._client_principal = self._principal
+                    self.share.client = turns.client(self._principal, self.peer_host)
                 await turns.wait(self.share)
                 if self.closed:
                     return
@@ -235,7 +239,7 @@ class ServerConnection:
             header.client_id,
             view[position:],
             self.peer_host,
-            self._listener_name,
+            self.listener_name,
             self._connection_id,
             self.last_active_ms,
             self._received,

@@ -25,6 +25,14 @@ class ThrottledCall(TimedCall):
     _fetch_ms: int | None = field(kw_only=True, default=None)
     """The throttle of a consumer's fetch, once it was counted."""
     _held_back_ms: int = field(kw_only=True, default=0)
+    _arrival_ms: int = field(kw_only=True, default=0)
+    """The throttle for the size of the request. The connection is muted from its arrival on, and from its answer on."""
+
+    def arrived(self) -> None:
+        """Count the request. No other one of the connection begins while it is held back."""
+        self._arrival_ms = self._throttling.arrival_throttle_ms(self.request)
+        if self._arrival_ms:
+            self.slot.mute(self._arrival_ms)
 
     # -- questions of handlers
 
@@ -75,6 +83,7 @@ class ThrottledCall(TimedCall):
         if throttle_ms is None:
             otherwise_ms = max(named_ms, self._held_back_ms)
             throttle_ms = self._throttling.throttle_ms(self.request, self.message, self._take_used(), otherwise_ms)
+            throttle_ms = max(throttle_ms, self._arrival_ms)
         self.throttle_ms = throttle_ms
         if throttle_ms:
             self.slot.mute(throttle_ms)

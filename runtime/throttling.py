@@ -25,6 +25,13 @@ class Throttling(Protocol):
         """False while no quota is set."""
         ...
 
+    def arrival_throttle_ms(self, request: Request) -> int:
+        """Count a request that arrived, if its size counts; returns the time for which its sender is held back.
+
+        Requests of one connection may be under way together, so this cannot wait until the first one is answered.
+        """
+        ...
+
     def throttle_ms(self, request: Request, message: Any, used: float, otherwise_ms: int) -> int:
         """Count a request that is about to be answered; returns the time for which its sender is held back.
 

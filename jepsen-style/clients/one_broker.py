@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import trio
-from barnabas.client.security import channel_security
 
 from barnabas.client.metadata import TopicPartition, by_topic
+from barnabas.client.security import channel_security
 from barnabas.client.security_settings import SecuritySettings
 from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
 from barnabas.protocol.messages.describe_configs import (

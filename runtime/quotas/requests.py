@@ -99,19 +99,23 @@ class RequestQuotas:
 
     # -- Throttling
 
+    def arrival_throttle_ms(self, request: Request) -> int:
+        if request.api_key != ApiKey.PRODUCE or not self._produce.is_active:
+            return 0
+        client, now_ms = _client(request), self._clock.now_ms()
+        throttle_ms = self._produce.record(client, request_bytes(request), now_ms)
+        self._note(client, ((throttle_ms, self._produce),), now_ms)
+        return throttle_ms
+
     def throttle_ms(self, request: Request, message: Any, used: float, otherwise_ms: int) -> int:
         client, now_ms = _client(request), self._clock.now_ms()
-        bandwidth_ms = request_ms = 0
-        if request.api_key == ApiKey.PRODUCE and self._produce.is_active:
-            bandwidth_ms = self._produce.record(client, request_bytes(request), now_ms)
+        request_ms = 0
         if is_exempt(request, message):
             self._count_exempt(request, used, now_ms)
         elif self._request.is_active:
             request_ms = self._request.record(client, used * 100, now_ms)
-        self._note(client, ((bandwidth_ms, self._produce), (request_ms, self._request)), now_ms)
-        if otherwise_ms > max(bandwidth_ms, request_ms):
-            self._note(client, ((otherwise_ms, self._mutations),), now_ms)
-        return max(bandwidth_ms, request_ms, otherwise_ms)
+        self._note(client, ((otherwise_ms, self._mutations), (request_ms, self._request)), now_ms)
+        return max(request_ms, otherwise_ms)
 
     def fetch_throttle_ms(self, request: Request, size_bytes: int, used: float) -> tuple[int, bool]:
         client, now_ms = _client(request), self._clock.now_ms()

@@ -53,9 +53,7 @@ def test_the_most_specific_level_wins_and_the_next_when_it_goes() -> None:
 
 def test_every_set_of_quotas_gives_what_the_lookup_in_the_image_gives() -> None:
     for chosen in product([False, True], repeat=8):
-        quotas = {
-            each: {PRODUCE.key: float(place)} for place, (each, is_set) in enumerate(zip(EIGHT, chosen, strict=True), 1) if is_set
-        }
+        quotas = {each: {PRODUCE.key: float(place)} for place, each in enumerate(EIGHT) if chosen[place]}
         levels = QuotaLevels(quotas)
         for user, client_id in product(("alice", "bob"), ("app", "other")):
             found = quota_for(quotas, user, client_id, PRODUCE.key)
