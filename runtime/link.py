@@ -17,6 +17,7 @@ from barnabas.protocol.errors import MalformedMessage
 from barnabas.runtime.frames import FrameError, FrameReader
 from barnabas.runtime.outgoing import Outgoing
 from barnabas.runtime.renewal import Renewal
+from barnabas.runtime.security import EndedByAlert
 from barnabas.runtime.world import Chunk, Connection, ConnectionLost
 
 MAX_RESPONSE_BYTES = 2**31 - 1
@@ -137,6 +138,7 @@ class Link:
         self.versions: dict[int, tuple[int, int]] = {}
         """Empty until the handshake is over."""
         self.closed = False
+        self.ended_by_alert = False
         self._renewal: Renewal | None = None
         """The session has an end, and must be renewed."""
         self._patience = trio.CancelScope()
@@ -286,6 +288,7 @@ class Link:
 
     def _lose(self, error: Exception) -> None:
         if not self.closed:
+            self.ended_by_alert = isinstance(error, EndedByAlert)
             self.close(str(error))
             self._on_lost()
 

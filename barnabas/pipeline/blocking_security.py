@@ -15,9 +15,9 @@ from barnabas.client.security_settings import SecuritySettings
 from barnabas.pipeline.addresses import Address
 from barnabas.pipeline.errors import ConnectionFailed, TimedOut
 from barnabas.protocol.schema import Message
+from barnabas.runtime.real import real_world
 from barnabas.runtime.sasl.authenticator import SaslAuthenticator
 from barnabas.runtime.tls.options import TlsConfigError
-from barnabas.runtime.real import real_world
 from barnabas.runtime.tls.reasons import reason_of
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class BlockingSecurity:
             secured = self._context.ssl.wrap_socket(connection, server_hostname=address.host)
         except TimeoutError:
             raise TimedOut(f"no TLS handshake with {address} in time") from None
-        except ssl.SSLEOFError:
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
             raise ConnectionFailed(_NO_TLS) from None
         except ssl.SSLError as error:
             raise SslAuthenticationException(f"TLS handshake with {address} failed: {reason_of(error)}") from None

@@ -6,6 +6,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from barnabas.protocol.sasl.mechanism import ClientMechanism, ClientMechanismFactory, SaslRefused
+from barnabas.runtime.sasl.prepared import NotPrepared, PreparedMechanism
 from barnabas.runtime.security import ChannelSecurity, Peer
 from barnabas.runtime.world import Connection
 
@@ -22,9 +23,11 @@ class SaslAuthenticator:
     async def authenticate(self, peer: Peer) -> int | None:
         try:
             mechanism = self._begin(peer.host)
+            if isinstance(mechanism, PreparedMechanism):
+                await mechanism.prepare()
             await _shake_hands(peer, mechanism.name)
             return await _exchange(peer, mechanism)
-        except SaslRefused as refused:
+        except (SaslRefused, NotPrepared) as refused:
             raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(refused)) from None
 
 
