@@ -298,5 +298,5 @@ def _hint(error: FrameError) -> str:
     if error.is_http:
         return "the server answers in HTTP; use the port of a Kafka listener"
     if error.is_tls:
-        return "the server speaks TLS on this port; set security.protocol to SSL or SASL_SSL"
+        return "the server speaks TLS on this port; use security.protocol=SSL or SASL_SSL"
     return f"{error}: that server does not speak the Kafka protocol, or not in plaintext"

@@ -116,7 +116,10 @@ class ServerConnection:
                     self._count_requests()
         except ConnectionLost as lost:
             self.lose(lost)
-        except (FrameError, HandshakeFailed) as error:
+        except FrameError as error:
+            is_tls = error.is_tls and self._security is None
+            self.abort("the peer speaks TLS, and this is a port without it" if is_tls else str(error))
+        except HandshakeFailed as error:
             self.abort(str(error))
         finally:
             self.close()

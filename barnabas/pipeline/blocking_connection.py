@@ -33,7 +33,7 @@ from barnabas.protocol.client_exchange import (
 from barnabas.protocol.errors import EncodeError, MalformedMessage
 from barnabas.protocol.framing import frame
 from barnabas.protocol.schema import Message
-from barnabas.runtime.frames import is_tls_record
+from barnabas.runtime.frames import TLS_SIZES
 from barnabas.runtime.tls.reasons import reason_of
 
 CLIENT_SOFTWARE_NAME = "barnabas-pipeline"
@@ -184,8 +184,8 @@ class BlockingConnection:
         assert self._pending[0] is pending, "responses are received in the order of the requests"
         try:
             size = int.from_bytes(self._receive_bytes(pending, 4), "big", signed=True)
-            if is_tls_record(size) and not self.versions:
-                raise MalformedMessage("the server speaks TLS on this port; set security.protocol to SSL or SASL_SSL")
+            if size >> 8 in TLS_SIZES and not self.versions:
+                raise MalformedMessage("the server speaks TLS on this port; use security.protocol=SSL or SASL_SSL")
             if not 4 <= size <= limit_bytes:
                 raise MalformedMessage(f"response size must be 4 to {limit_bytes} bytes; got {size}")
             received = self._receive_bytes(pending, size)

@@ -68,7 +68,7 @@ class TlsConnection:
         self._outgoing = ssl.MemoryBIO()
         try:
             self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side, server_hostname=host)
-        except ValueError as error:
+        except (ValueError, TypeError, ssl.SSLError) as error:
             raise HandshakeFailed(f"{host!r} is no name of a host: {error}") from error
         self.peer_host = connection.peer_host
         self.peer_port = connection.peer_port

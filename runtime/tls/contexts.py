@@ -135,7 +135,7 @@ def _completed(
                 ssl.Purpose.SERVER_AUTH if context.protocol == ssl.PROTOCOL_TLS_CLIENT else ssl.Purpose.CLIENT_AUTH
             )
         if keys is not None:
-            with _readable(keys.key_pem + keys.chain_pem) as path:
+            with readable(keys.key_pem + keys.chain_pem) as path:
                 context.load_cert_chain(path)
     except ssl.SSLError as error:
         raise TlsConfigError(f"OpenSSL refuses the certificates: {error.reason or error}") from error
@@ -167,7 +167,7 @@ def _choose_suites(context: ssl.SSLContext, options: TlsOptions) -> _Suites:
 
 
 @contextmanager
-def _readable(contents: bytes) -> Iterator[str]:
+def readable(contents: bytes) -> Iterator[str]:
     """A path of a file with `contents` that has no name on any disk, because OpenSSL's context wants a path."""
     if not hasattr(os, "memfd_create"):
         with tempfile.NamedTemporaryFile() as named:  # only the user may read it
@@ -185,14 +185,11 @@ def _readable(contents: bytes) -> Iterator[str]:
 
 def _check_validity(certificate: x509.Certificate, now_ms: int) -> None:
     name = certificate.subject.rfc4514_string()
-    if now_ms > _ms(certificate.not_valid_after_utc):
-        raise TlsConfigError(
-            f"the certificate of {name!r} has expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
-        )
-    if now_ms < _ms(certificate.not_valid_before_utc):
-        raise TlsConfigError(
-            f"the certificate of {name!r} is not valid before {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
-        )
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if now_ms > _ms(end):
+        raise TlsConfigError(f"the certificate of {name!r} has expired on {end:%Y-%m-%d %H:%M} UTC")
+    if now_ms < _ms(begin):
+        raise TlsConfigError(f"the certificate of {name!r} is not valid before {begin:%Y-%m-%d %H:%M} UTC")
 
 
 def _ms(moment: datetime) -> int:

@@ -103,11 +103,8 @@ def decrypt(key: JavaKey, password: str) -> bytes:
         )
     _, protected = _element(body[algorithm_end:])
     secret = password.encode("utf-16-be")
-    salt, masked, digest = (
-        protected[:_DIGEST_BYTES],
-        protected[_DIGEST_BYTES:-_DIGEST_BYTES],
-        protected[-_DIGEST_BYTES:],
-    )
+    salt, masked = protected[:_DIGEST_BYTES], protected[_DIGEST_BYTES:-_DIGEST_BYTES]
+    digest = protected[-_DIGEST_BYTES:]
     stream, block = bytearray(), salt
     while len(stream) < len(masked):
         block = hashlib.sha1(secret + block, usedforsecurity=False).digest()

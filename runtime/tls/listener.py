@@ -9,6 +9,7 @@ from barnabas.runtime.identity import ANONYMOUS, Principal
 from barnabas.runtime.security import HandshakeFailed, Secured
 from barnabas.runtime.tls.connection import SCRATCH_BYTES, TlsConnection
 from barnabas.runtime.tls.handshakes import MOST_UNDER_WAY, Handshakes
+from barnabas.runtime.tls.options import TlsConfigError
 from barnabas.runtime.tls.principals import NoMatchingRule, PrincipalRules, distinguished_name
 from barnabas.runtime.tls.reload import TlsHolder
 from barnabas.runtime.world import Connection, ConnectionLost
@@ -28,7 +29,10 @@ class TlsListenerSecurity:
     def __init__(self, holder: TlsHolder, *, most_under_way: int = MOST_UNDER_WAY) -> None:
         """Raises TlsConfigError."""
         self._holder = holder
-        self._rules = PrincipalRules(holder.options.ssl_principal_mapping_rules)
+        try:
+            self._rules = PrincipalRules(holder.options.ssl_principal_mapping_rules)
+        except ValueError as error:
+            raise TlsConfigError(str(error)) from error
         self._handshakes = Handshakes(most_under_way)
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.successful_authentications = 0

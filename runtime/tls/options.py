@@ -72,7 +72,7 @@ class TlsOptions:
                 values, "ssl.endpoint.identification.algorithm", "https", ("https", "")
             ),
             ssl_client_auth=_one_of(values, "ssl.client.auth", "none", CLIENT_AUTH),
-            ssl_principal_mapping_rules=values.get("ssl.principal.mapping.rules") or "DEFAULT",
+            ssl_principal_mapping_rules=values.get("ssl.principal.mapping.rules", "DEFAULT"),
             ssl_allow_dn_changes=_one_of(values, "ssl.allow.dn.changes", "false", ("true", "false")) == "true",
             ssl_allow_san_changes=_one_of(values, "ssl.allow.san.changes", "false", ("true", "false")) == "true",
             **secrets,
@@ -139,9 +139,8 @@ def _one_of(values: Mapping[str, str], key: str, default: str, allowed: tuple[st
 
 
 def _not_allowed(key: str, value: str, allowed: tuple[str, ...]) -> TlsConfigError:
-    return TlsConfigError(
-        f"{key}={value!r} is not supported; allowed: {', '.join(each or 'empty' for each in allowed)}"
-    )
+    choice = ", ".join(each or "empty" for each in allowed)
+    return TlsConfigError(f"{key}={value!r} is not supported; allowed: {choice}")
 
 
 def _refuse_foreign_engines(values: Mapping[str, str]) -> None:

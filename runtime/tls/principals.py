@@ -1,7 +1,7 @@
 """Core: the principal of a client certificate, as Kafka's brokers name it.
 
-The name of a subject is the one of Java's `X500Principal.getName()` (RFC 2253), byte for byte: access control lists that
-were written for Apache Kafka hold here, too. `ssl.principal.mapping.rules` may make a shorter one of it.
+The name of a subject is the one of Java's `X500Principal.getName()` (RFC 2253), byte for byte: access control lists
+that were written for Apache Kafka hold here, too. `ssl.principal.mapping.rules` may make a shorter one of it.
 """
 
 from __future__ import annotations
@@ -170,7 +170,17 @@ def _parse(text: str) -> Iterator[_Rule]:
         if parts[1] is not None:
             yield _Rule()
         elif parts[2] is not None:
-            try:
-                yield _Rule(re.compile(parts[2]), parts[4], parts[6])
-            except re.error as error:
-                raise ValueError(f"ssl.principal.mapping.rules: {parts[2]!r} is no pattern: {error}") from error
+            yield _mapping_rule(parts[2], parts[4], parts[6])
+
+
+def _mapping_rule(pattern: str, replacement: str, case: str) -> _Rule:
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"ssl.principal.mapping.rules: {pattern!r} is no pattern: {error}") from error
+    plain = re.sub(r"\\.", "", replacement)
+    if re.search(r"\$(?!\d)", plain) or (not compiled.groups and re.search(r"\$[1-9]", plain)):
+        raise ValueError(
+            f"ssl.principal.mapping.rules: {replacement!r} names no group of {pattern!r}; allowed: $1, \\$"
+        )
+    return _Rule(compiled, replacement, case)

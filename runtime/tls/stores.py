@@ -174,11 +174,12 @@ def _opened_pkcs12(
     try:
         return pkcs12.load_key_and_certificates(data, None if password is None else password.encode())
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        problem = (
-            f"the password is wrong ({key}), or the file is damaged"
-            if data[:1] == b"\x30"
-            else "it is no key store; allowed: PEM, PKCS12, JKS"
-        )
+        if data[:1] != b"\x30":
+            problem = "it is no key store; allowed: PEM, PKCS12, JKS"
+        elif password is None:
+            problem = f"it needs a password; set {key}"
+        else:
+            problem = f"the password is wrong ({key}), or the file is damaged"
         raise TlsConfigError(f"{place}: {problem}") from error
 
 

@@ -361,7 +361,7 @@ def test_no_listener_makes_a_call_hang(treat: Callable[[Connection], Any], secon
     ("first_bytes", "hint"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the server answers in HTTP; use the port of a Kafka listener"),
-        (b"\x15\x03\x03\x00\x02\x02\x16", "the server speaks TLS on this port; set security.protocol to SSL or SASL"),
+        (b"\x15\x03\x03\x00\x02\x02\x16", "the server speaks TLS on this port; use security.protocol=SSL or SASL"),
     ],
 )
 def test_another_protocol_is_recognized(first_bytes: bytes, hint: str) -> None:
