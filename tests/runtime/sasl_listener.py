@@ -54,12 +54,18 @@ class Users:
 class SaslServer:
     """One listener of one server."""
 
-    def __init__(self, world: World, values: dict[str, str] | None = None, users: Users | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        values: dict[str, str] | None = None,
+        users: Users | None = None,
+        ports: SaslPorts | None = None,
+    ) -> None:
         self.users = users or Users()
         if users is None:
             self.users.add("alice", "alice-secret")
         options = SaslOptions.of(VALUES | (values or {}))
-        ports = SaslPorts(world.chance.randbytes)
+        ports = ports or SaslPorts(world.chance.randbytes)
         mechanisms = server_mechanisms(options, self.users.credential, self.users.tokens.get, ports)
         rules = SessionRules(mechanisms, options.max_reauth_ms, options.max_receive_bytes)
         self.security = SaslListener(rules, world.wall_clock, world.monotonic, failed_delay_ms=options.failed_delay_ms)

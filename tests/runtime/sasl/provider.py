@@ -87,6 +87,7 @@ def running(provider: Provider) -> Iterator[Provider]:
 
         def _answer(self, status: int, body: bytes) -> None:
             self.send_response(status)
+            self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             try:
