@@ -9,9 +9,11 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import trio
+
 from barnabas.client.errors import ConfigException, SslAuthenticationException
 from barnabas.client.security import sasl_mechanism, tls_options
-from barnabas.client.security_settings import SecuritySettings
+from barnabas.client.security_settings import PASSWORD_MECHANISMS, SecuritySettings
 from barnabas.pipeline.addresses import Address
 from barnabas.pipeline.errors import ConnectionFailed, TimedOut
 from barnabas.protocol.schema import Message
@@ -33,15 +35,18 @@ def blocking_security(settings: SecuritySettings) -> BlockingSecurity | None:
     if not settings.encrypts and not settings.authenticates:
         return None
     authenticator = SaslAuthenticator(sasl_mechanism(settings, real_world())) if settings.authenticates else None
-    return BlockingSecurity(_context(settings) if settings.encrypts else None, authenticator)
+    waits = settings.sasl_mechanism not in PASSWORD_MECHANISMS
+    return BlockingSecurity(_context(settings) if settings.encrypts else None, authenticator, waits=waits)
 
 
 class BlockingSecurity:
     """Secures the connections of one cluster client."""
 
-    def __init__(self, context: TlsContext | None, authenticator: SaslAuthenticator | None) -> None:
+    def __init__(self, context: TlsContext | None, authenticator: SaslAuthenticator | None, *, waits: bool) -> None:
+        """`waits`: the mechanism gets its credentials by the network."""
         self._context = context
         self._authenticator = authenticator
+        self._waits = waits
 
     def secure(self, connection: socket.socket, address: Address, deadline: float) -> socket.socket:
         """The connection after its TLS handshake, if there is one; by the deadline of the monotonic clock. Raises
@@ -73,7 +78,11 @@ class BlockingSecurity:
         any. Raises KafkaError if the broker refuses."""
         if self._authenticator is None:
             return None
-        lifetime_ms = _without_waiting(self._authenticator.authenticate(_BlockingPeer(connection, deadline)))
+        peer = _BlockingPeer(connection, deadline)
+        if self._waits:
+            lifetime_ms = trio.run(self._authenticator.authenticate, peer)
+        else:
+            lifetime_ms = _without_waiting(self._authenticator.authenticate(peer))
         return None if lifetime_ms is None else time.monotonic() + lifetime_ms / 1000 * RENEW_AFTER
 
 
