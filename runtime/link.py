@@ -138,7 +138,8 @@ class Link:
         self.versions: dict[int, tuple[int, int]] = {}
         """Empty until the handshake is over."""
         self.closed = False
-        self.ended_by_alert = False
+        self.refused_by_tls = False
+        """The peer ended the handshake by an alert of TLS, or speaks TLS where we do not."""
         self._renewal: Renewal | None = None
         """The session has an end, and must be renewed."""
         self._patience = trio.CancelScope()
@@ -178,6 +179,7 @@ class Link:
                     self._patience = trio.CancelScope()
                     self.look_at(self._fail_overdue())
         except FrameError as error:
+            self.refused_by_tls = error.is_tls and not self.versions
             self._lose(error if self.versions else MalformedMessage(_hint(error)))
         except (ConnectionLost, MalformedMessage) as error:
             self._lose(error)
@@ -288,7 +290,7 @@ class Link:
 
     def _lose(self, error: Exception) -> None:
         if not self.closed:
-            self.ended_by_alert = isinstance(error, EndedByAlert)
+            self.refused_by_tls = self.refused_by_tls or isinstance(error, EndedByAlert)
             self.close(str(error))
             self._on_lost()
 

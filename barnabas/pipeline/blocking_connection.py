@@ -185,7 +185,9 @@ class BlockingConnection:
         try:
             size = int.from_bytes(self._receive_bytes(pending, 4), "big", signed=True)
             if size >> 8 in TLS_SIZES and not self.versions:
-                raise MalformedMessage("the server speaks TLS on this port; use security.protocol=SSL or SASL_SSL")
+                raise SslAuthenticationException(
+                    f"{self.address} speaks TLS on this port; use security.protocol=SSL or SASL_SSL"
+                )
             if not 4 <= size <= limit_bytes:
                 raise MalformedMessage(f"response size must be 4 to {limit_bytes} bytes; got {size}")
             received = self._receive_bytes(pending, size)
