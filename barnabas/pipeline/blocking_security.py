@@ -1,7 +1,11 @@
-"""TLS and SASL over blocking sockets, by the contexts and mechanisms of the trio client."""
+"""TLS and SASL over blocking sockets, by the contexts and mechanisms of the trio client.
+
+Loads no event loop, except to get the tokens of OAUTHBEARER.
+"""
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import time
@@ -9,16 +13,16 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import trio
-
 from barnabas.client.errors import ConfigException, SslAuthenticationException
-from barnabas.client.security import sasl_mechanism, tls_options
+from barnabas.client.security_options import sasl_options, tls_options
 from barnabas.client.security_settings import PASSWORD_MECHANISMS, SecuritySettings
 from barnabas.pipeline.addresses import Address
 from barnabas.pipeline.errors import ConnectionFailed, TimedOut
+from barnabas.protocol.sasl.mechanism import ClientMechanismFactory
 from barnabas.protocol.schema import Message
-from barnabas.runtime.real import real_world
 from barnabas.runtime.sasl.authenticator import SaslAuthenticator
+from barnabas.runtime.sasl.mechanisms import SaslPorts, client_mechanism
+from barnabas.runtime.sasl.options import SaslOptionsError
 from barnabas.runtime.tls.options import TlsConfigError
 from barnabas.runtime.tls.reasons import reason_of
 
@@ -34,7 +38,7 @@ def blocking_security(settings: SecuritySettings) -> BlockingSecurity | None:
     """None for PLAINTEXT. Reads the files that the settings name. Raises ConfigException."""
     if not settings.encrypts and not settings.authenticates:
         return None
-    authenticator = SaslAuthenticator(sasl_mechanism(settings, real_world())) if settings.authenticates else None
+    authenticator = SaslAuthenticator(_mechanism(settings)) if settings.authenticates else None
     waits = settings.sasl_mechanism not in PASSWORD_MECHANISMS
     return BlockingSecurity(_context(settings) if settings.encrypts else None, authenticator, waits=waits)
 
@@ -80,6 +84,8 @@ class BlockingSecurity:
             return None
         peer = _BlockingPeer(connection, deadline)
         if self._waits:
+            import trio
+
             lifetime_ms = trio.run(self._authenticator.authenticate, peer)
         else:
             lifetime_ms = _without_waiting(self._authenticator.authenticate(peer))
@@ -111,6 +117,18 @@ def _without_waiting(work: Coroutine[Any, Any, int | None]) -> int | None:
         return result
     work.close()
     raise AssertionError("an exchange over a blocking connection waits for an event loop")
+
+
+def _mechanism(settings: SecuritySettings) -> ClientMechanismFactory:
+    if settings.sasl_mechanism not in PASSWORD_MECHANISMS:
+        from barnabas.client.security import sasl_mechanism
+        from barnabas.runtime.real import real_world
+
+        return sasl_mechanism(settings, real_world())
+    try:
+        return client_mechanism(sasl_options(settings), SaslPorts(os.urandom))
+    except SaslOptionsError as error:
+        raise ConfigException(str(error)) from None
 
 
 def _context(settings: SecuritySettings) -> TlsContext:
