@@ -335,7 +335,8 @@ class Channel:
                 raise AuthenticationFailed(f"{self.host}:{self.port}: {error}", error) from error
             except (ConnectionFailed, MalformedMessage) as error:
                 link.close(str(error))
-                raise NotSent(f"handshake with {self.host}:{self.port} failed: {error}") from error
+                kind = TlsFailed if link.refused_by_tls else NotSent
+                raise kind(f"handshake with {self.host}:{self.port} failed: {error}") from error
             except BaseException:
                 link.close("the handshake was cancelled")
                 raise

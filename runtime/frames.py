@@ -23,11 +23,8 @@ MOST_TRUSTED_BYTES = 2 * 1024 * 1024
 HTTP_SIZE = int.from_bytes(b"HTTP")
 """Size of the frame that the first bytes of an HTTP response seem to announce."""
 
-
-def is_tls_record(size: int) -> bool:
-    """Whether this size of a frame is really the beginning of an alert or a message of TLS: its type and version."""
-    kind, major = size >> 24 & 0xFF, size >> 16 & 0xFF
-    return kind in (0x15, 0x16) and major == 0x03
+TLS_SIZES = frozenset({0x160300, 0x160301, 0x160303, 0x150300, 0x150301, 0x150303})
+"""The same, without the last byte, for the first bytes of a TLS handshake, and of a TLS alert."""
 
 
 class FrameError(Exception):
@@ -36,7 +33,7 @@ class FrameError(Exception):
     def __init__(self, size: int, most_bytes: int) -> None:
         super().__init__(f"the size of a frame must be 0 to {most_bytes} bytes; got {size}")
         self.is_http = size == HTTP_SIZE
-        self.is_tls = is_tls_record(size)
+        self.is_tls = size >> 8 in TLS_SIZES
 
 
 class FrameReader:

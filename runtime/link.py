@@ -17,6 +17,7 @@ from barnabas.protocol.errors import MalformedMessage
 from barnabas.runtime.frames import FrameError, FrameReader
 from barnabas.runtime.outgoing import Outgoing
 from barnabas.runtime.renewal import Renewal
+from barnabas.runtime.security import EndedByAlert
 from barnabas.runtime.world import Chunk, Connection, ConnectionLost
 
 MAX_RESPONSE_BYTES = 2**31 - 1
@@ -137,6 +138,8 @@ class Link:
         self.versions: dict[int, tuple[int, int]] = {}
         """Empty until the handshake is over."""
         self.closed = False
+        self.refused_by_tls = False
+        """The peer ended the handshake by an alert of TLS, or speaks TLS where we do not."""
         self._renewal: Renewal | None = None
         """The session has an end, and must be renewed."""
         self._patience = trio.CancelScope()
@@ -176,6 +179,7 @@ class Link:
                     self._patience = trio.CancelScope()
                     self.look_at(self._fail_overdue())
         except FrameError as error:
+            self.refused_by_tls = error.is_tls and not self.versions
             self._lose(error if self.versions else MalformedMessage(_hint(error)))
         except (ConnectionLost, MalformedMessage) as error:
             self._lose(error)
@@ -286,6 +290,7 @@ class Link:
 
     def _lose(self, error: Exception) -> None:
         if not self.closed:
+            self.refused_by_tls = self.refused_by_tls or isinstance(error, EndedByAlert)
             self.close(str(error))
             self._on_lost()
 
@@ -295,5 +300,5 @@ def _hint(error: FrameError) -> str:
     if error.is_http:
         return "the server answers in HTTP; use the port of a Kafka listener"
     if error.is_tls:
-        return "the server speaks TLS on this port; set security.protocol to SSL or SASL_SSL"
+        return "the server speaks TLS on this port; use security.protocol=SSL or SASL_SSL"
     return f"{error}: that server does not speak the Kafka protocol, or not in plaintext"

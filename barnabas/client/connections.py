@@ -73,6 +73,9 @@ class NodeConnection:
         """No dial before this time."""
         self._throttled_until_ms = 0
         self._established = False
+        self._answered = False
+        """Whether the connection has had a response."""
+        self._authenticates = caller.security is not None and caller.security.authenticator is not None
         self._opening = trio.Lock()
         self._failures = 0
         self._reason = ""
@@ -140,12 +143,12 @@ class NodeConnection:
         try:
             response = await self.channel.call(request, timeout_ms=timeout_ms, at_most=at_most)
         except (AuthenticationFailed, TlsFailed) as failed:
-            raise _refusal(failed) from failed
+            raise self._refusal_of(failed) from failed
         except (UnsupportedVersion, UnsupportedFieldError) as unsupported:
             self._raise_unsupported(request, unsupported)
         except (CallTimedOut, ConnectionFailed) as failed:
             self._learn_from(failed)
-            raise
+            raise self._with_hint(failed) from failed
         self._learn_from(response)
         return response
 
@@ -174,7 +177,7 @@ class NodeConnection:
         try:
             await self.channel.send_unanswered(request, timeout_ms=timeout_ms)
         except (AuthenticationFailed, TlsFailed) as failed:
-            raise _refusal(failed) from failed
+            raise self._refusal_of(failed) from failed
         except (UnsupportedVersion, UnsupportedFieldError) as unsupported:
             self._raise_unsupported(request, unsupported)
 
@@ -206,13 +209,14 @@ class NodeConnection:
             await self.channel.connect(timeout_ms=self._setup_ms)
         except (AuthenticationFailed, TlsFailed) as failed:
             self._failed(str(failed))
-            self._refusal = _refusal(failed)
+            self._refusal = self._refusal_of(failed)
             raise self._refusal from failed
         except NotSent as error:
             self._setup_ms = self._setup.next_ms()
             self._failed(str(error))
             raise
         self._established = True
+        self._answered = False
         self._reconnect.reset()
         self._setup.reset()
         self._setup_ms = self._setup.next_ms()
@@ -238,6 +242,7 @@ class NodeConnection:
             if self._established and not self.channel.connected:
                 self._failed(str(answer))
             return
+        self._answered = True
         throttle_ms = getattr(answer, "throttle_time_ms", 0)
         if throttle_ms > 0:
             self._throttled_until_ms = max(self._throttled_until_ms, self._clock.now_ms() + throttle_ms)
@@ -251,13 +256,23 @@ class NodeConnection:
             await trio.sleep(wait_ms / 1000)
         self._throttled_until_ms = 0
 
+    def _with_hint(self, failed: ChannelError) -> ChannelError:
+        """The error with its probable reason, if it is the first request that ended a connection without SASL."""
+        if self._answered or self._authenticates or self.channel.connected or not isinstance(failed, ConnectionFailed):
+            return failed
+        return ConnectionFailed(
+            f"{failed}, at the first request to {self.node}; "
+            "if that listener uses SASL, set security.protocol to SASL_PLAINTEXT or SASL_SSL"
+        )
+
+    def _refusal_of(self, failed: AuthenticationFailed | TlsFailed) -> KafkaError:
+        if isinstance(failed, TlsFailed):
+            return SslAuthenticationException(str(failed))
+        return KafkaError(failed.error.code, f"{self.node}: {failed.error.message}")
+
     def _raise_unsupported(self, request: Message, reason: Exception) -> NoReturn:
         api = API_SPECS[ApiKey(request.API_KEY)].name
         raise UnsupportedVersionException(ErrorCode.UNSUPPORTED_VERSION, f"{api} at {self.node}: {reason}") from reason
-
-
-def _refusal(failed: AuthenticationFailed | TlsFailed) -> KafkaError:
-    return SslAuthenticationException(str(failed)) if isinstance(failed, TlsFailed) else failed.error
 
 
 def in_turn(connections: Iterable[NodeConnection], start: int) -> list[NodeConnection]:

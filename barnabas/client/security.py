@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 
 from barnabas.client.errors import ConfigException
+from barnabas.client.security_options import sasl_options, tls_options
 from barnabas.client.security_settings import SecuritySettings
 from barnabas.protocol.sasl.jwt_claims import unverified
 from barnabas.protocol.sasl.mechanism import ClientMechanismFactory
-from barnabas.protocol.sasl.oauthbearer import MECHANISM as OAUTHBEARER
 from barnabas.protocol.sasl.oauthbearer import BearerToken
 from barnabas.runtime.sasl.authenticator import SaslChannelSecurity
 from barnabas.runtime.sasl.mechanisms import SaslPorts, client_mechanism
-from barnabas.runtime.sasl.options import PASSWORD_KEY, USERNAME_KEY, ClientSaslOptions, SaslOptionsError
+from barnabas.runtime.sasl.options import SaslOptionsError
+from barnabas.runtime.sasl.provider_mechanisms import ProviderMechanisms
 from barnabas.runtime.security import ChannelSecurity
 from barnabas.runtime.tls.channel import TlsChannelSecurity
-from barnabas.runtime.tls.options import TlsConfigError, TlsOptions
+from barnabas.runtime.tls.options import TlsConfigError
 from barnabas.runtime.tls.reload import TlsHolder
 from barnabas.runtime.world import World
-from barnabas.settings.errors import SettingsError
-
-OAUTH_LOGIN_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
 
 def channel_security(settings: SecuritySettings, world: World) -> ChannelSecurity | None:
@@ -41,37 +38,15 @@ def channel_security(settings: SecuritySettings, world: World) -> ChannelSecurit
     return SaslChannelSecurity(sasl_mechanism(settings, world), tls)
 
 
-def tls_options(settings: SecuritySettings) -> TlsOptions:
-    """Raises ConfigException."""
-    try:
-        return TlsOptions.of(settings.values_under("ssl."))
-    except TlsConfigError as error:
-        raise ConfigException(str(error)) from None
-
-
 def sasl_mechanism(settings: SecuritySettings, world: World) -> ClientMechanismFactory:
     """Begins the exchanges of the client's mechanism. Raises ConfigException."""
-    values = settings.values_under("sasl.")
-    if settings.sasl_plain_username is not None and settings.sasl_plain_password is not None:
-        values[USERNAME_KEY] = settings.sasl_plain_username
-        values[PASSWORD_KEY] = settings.sasl_plain_password.get_secret_value()
-    ports = SaslPorts(world.chance.randbytes, clients={OAUTHBEARER: partial(_oauth_login, settings, world)})
-    try:
-        return client_mechanism(ClientSaslOptions.of(values), ports)
-    except (SaslOptionsError, SettingsError) as error:
-        raise ConfigException(str(error)) from None
-
-
-def _oauth_login(settings: SecuritySettings, world: World, options: ClientSaslOptions) -> ClientMechanismFactory:
-    from barnabas.runtime.sasl.oauth_client import oauth_login
-
     callback = settings.sasl_login_callback_handler_class
-    if callback is None or options.login is not None:
-        login = options.module(OAUTH_LOGIN_MODULE).options
-    else:
-        login = {}
     tokens = None if callback is None else _token_callback(callback, settings)
-    return oauth_login(options.values, login, world, callback=tokens)
+    ports = SaslPorts(world.chance.randbytes, clients=ProviderMechanisms(world, token_callback=tokens).clients)
+    try:
+        return client_mechanism(sasl_options(settings), ports)
+    except SaslOptionsError as error:
+        raise ConfigException(str(error)) from None
 
 
 def _token_callback(callback: Callable[[], Any], settings: SecuritySettings) -> Callable[[], Awaitable[BearerToken]]:

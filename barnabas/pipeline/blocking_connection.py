@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from barnabas.client.errors import SslAuthenticationException
 from barnabas.pipeline.addresses import Address
 from barnabas.pipeline.blocking_security import BlockingSecurity
 from barnabas.pipeline.errors import ConnectionFailed, NotSent, TimedOut, UnsupportedVersion
@@ -32,7 +33,8 @@ from barnabas.protocol.client_exchange import (
 from barnabas.protocol.errors import EncodeError, MalformedMessage
 from barnabas.protocol.framing import frame
 from barnabas.protocol.schema import Message
-from barnabas.runtime.frames import is_tls_record
+from barnabas.runtime.frames import TLS_SIZES
+from barnabas.runtime.tls.reasons import reason_of
 
 CLIENT_SOFTWARE_NAME = "barnabas-pipeline"
 
@@ -86,6 +88,10 @@ class BlockingConnection:
                 self._renew_at = security.authenticate(self, deadline)
         except (ConnectionFailed, TimedOut, MalformedMessage) as error:
             self.close()
+            if isinstance(error.__context__, ssl.SSLError) and error.__context__.reason:
+                # After a handshake of TLS 1.3 a broker says so that it wants, or does not trust, a certificate.
+                reason = reason_of(error.__context__)
+                raise SslAuthenticationException(f"TLS handshake with {address} failed: {reason}") from None
             hint = "" if security is not None else " (is this a Kafka listener without TLS and SASL?)"
             raise NotSent(f"no handshake with {address}: {error}{hint}") from None
         except BaseException:
@@ -178,8 +184,10 @@ class BlockingConnection:
         assert self._pending[0] is pending, "responses are received in the order of the requests"
         try:
             size = int.from_bytes(self._receive_bytes(pending, 4), "big", signed=True)
-            if is_tls_record(size) and not self.versions:
-                raise MalformedMessage("the server speaks TLS on this port; set security.protocol to SSL or SASL_SSL")
+            if size >> 8 in TLS_SIZES and not self.versions:
+                raise SslAuthenticationException(
+                    f"{self.address} speaks TLS on this port; use security.protocol=SSL or SASL_SSL"
+                )
             if not 4 <= size <= limit_bytes:
                 raise MalformedMessage(f"response size must be 4 to {limit_bytes} bytes; got {size}")
             received = self._receive_bytes(pending, size)

@@ -1,7 +1,11 @@
-"""TLS and SASL over blocking sockets, by the contexts and mechanisms of the trio client."""
+"""TLS and SASL over blocking sockets, by the contexts and mechanisms of the trio client.
+
+Loads no event loop, except to get the tokens of OAUTHBEARER.
+"""
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import time
@@ -10,13 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from barnabas.client.errors import ConfigException, SslAuthenticationException
-from barnabas.client.security import sasl_mechanism, tls_options
-from barnabas.client.security_settings import SecuritySettings
+from barnabas.client.security_options import sasl_options, tls_options
+from barnabas.client.security_settings import PASSWORD_MECHANISMS, SecuritySettings
 from barnabas.pipeline.addresses import Address
 from barnabas.pipeline.errors import ConnectionFailed, TimedOut
+from barnabas.protocol.sasl.mechanism import ClientMechanismFactory
 from barnabas.protocol.schema import Message
 from barnabas.runtime.real import real_world
 from barnabas.runtime.sasl.authenticator import SaslAuthenticator
+from barnabas.runtime.sasl.mechanisms import SaslPorts, client_mechanism
+from barnabas.runtime.sasl.options import SaslOptionsError
 from barnabas.runtime.tls.options import TlsConfigError
 from barnabas.runtime.tls.reasons import reason_of
 
@@ -32,16 +39,19 @@ def blocking_security(settings: SecuritySettings) -> BlockingSecurity | None:
     """None for PLAINTEXT. Reads the files that the settings name. Raises ConfigException."""
     if not settings.encrypts and not settings.authenticates:
         return None
-    authenticator = SaslAuthenticator(sasl_mechanism(settings, real_world())) if settings.authenticates else None
-    return BlockingSecurity(_context(settings) if settings.encrypts else None, authenticator)
+    authenticator = SaslAuthenticator(_mechanism(settings)) if settings.authenticates else None
+    waits = settings.sasl_mechanism not in PASSWORD_MECHANISMS
+    return BlockingSecurity(_context(settings) if settings.encrypts else None, authenticator, waits=waits)
 
 
 class BlockingSecurity:
     """Secures the connections of one cluster client."""
 
-    def __init__(self, context: TlsContext | None, authenticator: SaslAuthenticator | None) -> None:
+    def __init__(self, context: TlsContext | None, authenticator: SaslAuthenticator | None, *, waits: bool) -> None:
+        """`waits`: the mechanism gets its credentials by the network."""
         self._context = context
         self._authenticator = authenticator
+        self._waits = waits
 
     def secure(self, connection: socket.socket, address: Address, deadline: float) -> socket.socket:
         """The connection after its TLS handshake, if there is one; by the deadline of the monotonic clock. Raises
@@ -53,7 +63,7 @@ class BlockingSecurity:
             secured = self._context.ssl.wrap_socket(connection, server_hostname=address.host)
         except TimeoutError:
             raise TimedOut(f"no TLS handshake with {address} in time") from None
-        except ssl.SSLEOFError:
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
             raise ConnectionFailed(_NO_TLS) from None
         except ssl.SSLError as error:
             raise SslAuthenticationException(f"TLS handshake with {address} failed: {reason_of(error)}") from None
@@ -73,7 +83,13 @@ class BlockingSecurity:
         any. Raises KafkaError if the broker refuses."""
         if self._authenticator is None:
             return None
-        lifetime_ms = _without_waiting(self._authenticator.authenticate(_BlockingPeer(connection, deadline)))
+        peer = _BlockingPeer(connection, deadline)
+        if self._waits:
+            import trio
+
+            lifetime_ms = trio.run(self._authenticator.authenticate, peer)
+        else:
+            lifetime_ms = _without_waiting(self._authenticator.authenticate(peer))
         return None if lifetime_ms is None else time.monotonic() + lifetime_ms / 1000 * RENEW_AFTER
 
 
@@ -102,6 +118,18 @@ def _without_waiting(work: Coroutine[Any, Any, int | None]) -> int | None:
         return result
     work.close()
     raise AssertionError("an exchange over a blocking connection waits for an event loop")
+
+
+def _mechanism(settings: SecuritySettings) -> ClientMechanismFactory:
+    if settings.sasl_mechanism not in PASSWORD_MECHANISMS:
+        from barnabas.client.security import sasl_mechanism
+        from barnabas.runtime.real import real_world
+
+        return sasl_mechanism(settings, real_world())
+    try:
+        return client_mechanism(sasl_options(settings), SaslPorts(os.urandom))
+    except SaslOptionsError as error:
+        raise ConfigException(str(error)) from None
 
 
 def _context(settings: SecuritySettings) -> TlsContext:

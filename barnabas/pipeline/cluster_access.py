@@ -68,4 +68,5 @@ def access_of(bootstrap: Bootstrap) -> ClusterAccess:
 
 
 def _with_option_names(line: str) -> str:
-    return re.sub(r"\b[a-z]+(_[a-z]+)+\b", lambda match: OPTION_OF.get(match[0], match[0]), line)
+    named = re.sub(r"\b[a-z]+(_[a-z]+)+\b", lambda match: OPTION_OF.get(match[0], match[0]), line)
+    return f"option {named}" if named.startswith(PREFIX) else named

@@ -14,7 +14,7 @@ from typing import Any
 import trio
 
 from barnabas.runtime.network import EAGER_RECEIVES
-from barnabas.runtime.security import HandshakeFailed
+from barnabas.runtime.security import EndedByAlert, HandshakeFailed
 from barnabas.runtime.tls.reasons import reason_of
 from barnabas.runtime.world import Bytes, Connection, ConnectionLost, File
 
@@ -161,7 +161,7 @@ class TlsConnection:
         except ssl.SSLWantReadError:
             self._drained = True
         except ssl.SSLError as error:
-            self._lost = ConnectionLost(f"TLS: {reason_of(error)}")
+            self._lost = EndedByAlert(f"TLS: {reason_of(error)}")
         if self._outgoing.pending:
             self._answer()
         if self._lost is not None and not filled:
