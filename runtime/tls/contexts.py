@@ -76,7 +76,7 @@ def check_names(old: CertificateNames | None, new: CertificateNames | None, opti
             what = "removed from" if new is None else "added to"
             raise TlsConfigError(f"the key store cannot be {what} a running listener or channel; restart the node")
         return
-    if not options.ssl_allow_dn_changes and old.subject != new.subject:
+    if not options.ssl_allow_dn_changes and _is_other(old.subject, new.subject):
         raise TlsConfigError(
             f"the subject of the new certificate is {new.subject.rfc4514_string()!r}, that of the old one "
             f"{old.subject.rfc4514_string()!r}; allowed: the same, unless ssl.allow.dn.changes=true"
@@ -87,6 +87,10 @@ def check_names(old: CertificateNames | None, new: CertificateNames | None, opti
             f"the new certificate lacks the alternative names {', '.join(missing)}; allowed: all that the old one has, "
             "unless ssl.allow.san.changes=true"
         )
+
+
+def _is_other(old: x509.Name, new: x509.Name) -> bool:
+    return old != new and old.rfc4514_string().lower() != new.rfc4514_string().lower()
 
 
 def _server_context(

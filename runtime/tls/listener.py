@@ -66,9 +66,7 @@ class TlsListenerSecurity:
         """The first record of the peer, whole: until it is there a connection costs next to nothing."""
         received = bytearray()
         while True:
-            room = bytearray(_MOST_RECORD_BYTES)
-            count = await connection.receive_into(memoryview(room))
-            received += room[:count]
+            received += self._scratch[: await connection.receive_into(self._scratch)]
             if received[0] != _HANDSHAKE_RECORD:
                 _refuse_plaintext(connection, received)
             if len(received) >= _HEAD_BYTES:
