@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import trio
 from cryptography import x509
 
@@ -9,10 +11,11 @@ from barnabas.runtime.identity import ANONYMOUS, Principal
 from barnabas.runtime.security import HandshakeFailed, Secured
 from barnabas.runtime.tls.connection import SCRATCH_BYTES, TlsConnection
 from barnabas.runtime.tls.handshakes import MOST_UNDER_WAY, Handshakes
-from barnabas.runtime.tls.options import TlsConfigError
+from barnabas.runtime.tls.options import TlsConfigError, TlsOptions
 from barnabas.runtime.tls.principals import NoMatchingRule, PrincipalRules, distinguished_name
 from barnabas.runtime.tls.reload import TlsHolder
 from barnabas.runtime.world import Connection, ConnectionLost
+from barnabas.settings.listener_values import PREFIX, values_of_listener
 
 _HANDSHAKE_RECORD = 0x16
 _HEAD_BYTES = 5
@@ -21,6 +24,16 @@ _HTTP = (b"GET ", b"POST", b"HEAD", b"PUT ", b"PRI ", b"OPTI")
 
 WRONG_VERSION = bytes((0x15, 3, 3, 0, 2, 2, 70))
 """A record with the fatal alert `protocol_version`: a client that speaks plaintext can recognize it."""
+
+
+def options_of_listener(raw: Mapping[str, str], listener_name: str, security_protocol: str) -> TlsOptions:
+    """The options of a listener by the values of its node. As in Kafka, `ssl.client.auth` of the node holds for
+    listeners of the protocol SSL; one of SASL_SSL asks for a certificate only by a value of its own. Raises
+    TlsConfigError."""
+    values = values_of_listener(raw, listener_name)
+    if security_protocol == "SASL_SSL" and f"{PREFIX}{listener_name.lower()}.ssl.client.auth" not in raw:
+        values.pop("ssl.client.auth", None)
+    return TlsOptions.of(values)
 
 
 class TlsListenerSecurity:
