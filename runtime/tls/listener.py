@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import trio
-from cryptography import x509
 
 from barnabas.runtime.identity import ANONYMOUS, Principal
 from barnabas.runtime.security import HandshakeFailed, Secured
 from barnabas.runtime.tls.connection import SCRATCH_BYTES, TlsConnection
 from barnabas.runtime.tls.handshakes import MOST_UNDER_WAY, Handshakes
 from barnabas.runtime.tls.options import TlsConfigError, TlsOptions
-from barnabas.runtime.tls.principals import NoMatchingRule, PrincipalRules, distinguished_name
+from barnabas.runtime.tls.principals import NoMatchingRule, PrincipalRules, distinguished_name, subject_of
 from barnabas.runtime.tls.reload import TlsHolder
 from barnabas.runtime.world import Connection, ConnectionLost
 from barnabas.settings.listener_values import PREFIX, values_of_listener
@@ -116,8 +115,7 @@ class TlsListenerSecurity:
         if der is None:
             return ANONYMOUS
         try:
-            subject = x509.load_der_x509_certificate(der).subject.public_bytes()
-            return Principal(self._rules.name_of(distinguished_name(subject)))
+            return Principal(self._rules.name_of(distinguished_name(subject_of(der))))
         except NoMatchingRule as error:
             raise HandshakeFailed(str(error)) from error
         except ValueError as error:

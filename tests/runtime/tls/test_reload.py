@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import ssl
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -195,7 +197,7 @@ def test_the_same_path_is_read_again_when_options_are_set() -> None:
     async def story(server: World, client: World) -> None:
         held = holder(server)
         put(server, KEYS, certificate(key=2).key_store_pem)
-        held.reconfigure(STORES)
+        held.adopt(await held.prepare_aside(STORES))
         assert await shown(server, held, client) == der(certificate(key=2))
         put(server, "/data/other.pem", certificate("another").key_store_pem)
         other = STORES | {"ssl.keystore.location": "/data/other.pem"}
@@ -334,3 +336,9 @@ async def shown_here(world: World, held: TlsHolder) -> bytes | None:
     tls.close()
     listener.close()
     return tls.peer_certificate
+
+
+def test_nodes_without_tls_do_not_load_cryptography() -> None:
+    modules = "barnabas.runtime.tls.listener, barnabas.runtime.tls.channel, barnabas.runtime.tls.metrics"
+    check = f"import sys, {modules}; assert 'cryptography' not in sys.modules"
+    subprocess.run([sys.executable, "-c", check], check=True)
