@@ -53,14 +53,20 @@ class Users:
 class SaslServer:
     """One listener of one server."""
 
-    def __init__(self, world: World, values: dict[str, str] | None = None, users: Users | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        values: dict[str, str] | None = None,
+        users: Users | None = None,
+        inner: ListenerSecurity | None = None,
+    ) -> None:
         self.users = users or Users()
         if users is None:
             self.users.add("alice", "alice-secret")
         options = SaslOptions.of(VALUES | (values or {}))
         ports = SaslPorts(world.chance.randbytes)
         mechanisms = server_mechanisms(options, self.users.credential, self.users.tokens.get, ports)
-        self.security = SaslListener.of(world, options, mechanisms)
+        self.security = SaslListener.of(world, options, mechanisms, inner)
         self.principals: list[str] = []
         """Principals of the requests for metadata."""
         self.token_authenticated: list[bool] = []
