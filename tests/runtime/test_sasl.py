@@ -18,7 +18,7 @@ from barnabas.runtime.channel import AuthenticationFailed, Channel, ConnectionFa
 from barnabas.runtime.sasl.authenticator import SaslChannelSecurity
 from barnabas.runtime.sasl.mechanisms import SaslPorts, TokenCredential, client_mechanism
 from barnabas.runtime.sasl.options import ClientSaslOptions
-from barnabas.runtime.sasl.server import AuthenticationCounts, authentication_families
+from barnabas.runtime.sasl.server import MAX_DELAYED, AuthenticationCounts, authentication_families
 from barnabas.runtime.world import Connection, ConnectionLost
 from tests.runtime.conftest import Story, Two
 from tests.runtime.sasl_listener import PLAIN_JAAS, SaslServer, Users
@@ -246,6 +246,19 @@ def test_a_refusal_is_answered_after_the_delay_and_then_the_connection_closes(pl
             assert answer[8:10] == struct.pack(">h", ErrorCode.UNSUPPORTED_SASL_MECHANISM)
             assert len(answer) == 4 + int.from_bytes(answer[:4], "big"), "one answer"
             assert scene.node.security.delayed == 0
+
+    play(story)
+
+
+def test_many_refusals_do_not_wait(play: Play) -> None:
+    async def story(two: Two) -> None:
+        async with scene_of(two, {"connection.failed.authentication.delay.ms": "3600000"}) as scene:
+            scene.node.security.delayed = MAX_DELAYED
+            connection = await scene.dial()
+            await send(connection, handshake_frame("GSSAPI", 1))
+            answer = await receive_all(scene, connection)
+            assert answer[8:10] == struct.pack(">h", ErrorCode.UNSUPPORTED_SASL_MECHANISM)
+            assert scene.node.security.delayed == MAX_DELAYED
 
     play(story)
 
