@@ -16,9 +16,9 @@ import trio.testing
 from barnabas.runtime.real import real_world
 from barnabas.runtime.sasl.mechanisms import SaslPorts
 from barnabas.runtime.sasl.oauth_client import CLIENT_ID, CLIENT_SECRET, HANDLERS
-from barnabas.runtime.sasl.oauth_server import JWKS_URL, UNSECURED_TOKENS
-from barnabas.runtime.sasl.oauth_values import ALLOWED_URLS
+from barnabas.runtime.sasl.oauth_server import JWKS_URL
 from barnabas.runtime.sasl.provider_mechanisms import ProviderMechanisms
+from barnabas.settings.oauth import ALLOWED_URLS, UNSECURED_TOKENS
 from tests.compat.java_login import list_topics
 from tests.runtime.sasl.provider import Provider, public_jwk, rsa_key, running, signed
 from tests.runtime.sasl_listener import TOPIC, SaslServer
