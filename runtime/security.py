@@ -13,7 +13,7 @@ from barnabas.protocol.sasl.session import Reaction
 from barnabas.protocol.schema import Message
 from barnabas.runtime.identity import ANONYMOUS, Principal
 from barnabas.runtime.request import AnswerSlot
-from barnabas.runtime.world import Connection
+from barnabas.runtime.world import Connection, ConnectionLost
 
 HANDSHAKE_SECONDS = 10
 """Longest TLS handshake, on both ends."""
@@ -43,6 +43,11 @@ class Authentication(Protocol):
 
     async def refuse(self, slot: AnswerSlot, reaction: Reaction) -> None:
         """Answer a peer that failed, or drop the slot, after a delay. The connection closes when that is done."""
+
+
+class EndedByAlert(ConnectionLost):
+    """TLS ended with an alert, or with bytes that are not TLS. After a handshake of TLS 1.3 a server says so that it
+    wants, or does not trust, the client's certificate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from barnabas.protocol.sasl.mechanism import ClientMechanism, ClientMechanismFactory, SaslRefused
 from barnabas.runtime.sasl.prepared import NotPrepared, PreparedMechanism
-from barnabas.runtime.security import ChannelSecurity, Peer
-from barnabas.runtime.world import Connection
+
+if TYPE_CHECKING:
+    # Blocking clients authenticate by this, too, and load no event loop.
+    from barnabas.runtime.security import ChannelSecurity, Peer
+    from barnabas.runtime.world import Connection
 
 HANDSHAKE_VERSION = 1
 """Tokens follow in SaslAuthenticate."""
