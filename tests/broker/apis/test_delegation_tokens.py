@@ -143,7 +143,7 @@ async def test_a_token_is_created_described_renewed_and_expired(rig: Rig) -> Non
     ],
 )
 @on_cluster(**KEY)
-async def test_who_did_not_prove_a_name_has_no_tokens(rig: Rig, principal: Principal, protocol: str) -> None:
+async def test_clients_without_a_proven_name_have_no_tokens(rig: Rig, principal: Principal, protocol: str) -> None:
     stage = Stage(rig)
     request = creating.CreateDelegationTokenRequest(max_lifetime_ms=-1)
     refused = await stage.ask(principal, request, protocol)
