@@ -169,11 +169,13 @@ def test_a_user_who_claims_to_be_a_follower_moves_no_high_watermark() -> None:
         await rig.cluster.stop("broker-2")
         partition = rig.partition(1, "t")
         await rig.until(lambda: partition.replica.isr == {1})
-        answer = await mallory.ask(fetch_request("t", 0, replica_id=2), 12)
+        fetched_at_ms = rig.broker(1).partitions._fetched_at_ms
+        before_ms = fetched_at_ms(2)
+        answer = await mallory.ask(fetch_request("t", 0, replica_id=2, session_epoch=0), 12)
         (data,) = answer.responses[0].partitions
         assert (data.error_code, bytes(data.records or b"")) == (DENIED, b"")
-        await trio.sleep(5)
-        assert partition.replica.isr == {1}
+        assert fetched_at_ms(2) == before_ms, "it would stay in every ISR"
+        assert not rig.broker(1).sessions.is_of_follower(answer.session_id)
 
     on_secured(story, brokers=3)
 
