@@ -109,7 +109,7 @@ def test_acls_are_added_listed_and_removed(guarded: RunningCluster, libs: Path) 
 
 
 @pytest.mark.feature("SE-08", "SE-09", "AD-07")
-def test_what_an_acl_denies_is_refused_and_explained(open_node: LocalCluster, libs: Path) -> None:
+def test_a_denied_request_is_refused_and_explained(open_node: LocalCluster, libs: Path) -> None:
     java = Java(libs, open_node.layout.bootstrap_servers)
     java.ask("topics", "--create", "--topic", "flights", "--partitions", "1", "--replication-factor", "1")
     java.ask("topics", "--create", "--topic", "seats", "--partitions", "1", "--replication-factor", "1")

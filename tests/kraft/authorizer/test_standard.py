@@ -56,7 +56,7 @@ def test_a_decision_holds_for_one_principal_host_operation_and_resource() -> Non
         assert not authorizer.allows(request_of("alice"), READ, TOPIC, "flight")
 
 
-def test_what_was_decided_is_forgotten_when_acls_change() -> None:
+def test_decisions_are_forgotten_when_acls_change() -> None:
     guard = Guard(acl("flights", WRITE))
     authorizer, alice = guard.authorizer, request_of("alice")
     assert authorizer.allows(alice, WRITE, TOPIC, "flights")
@@ -66,7 +66,7 @@ def test_what_was_decided_is_forgotten_when_acls_change() -> None:
     assert not authorizer.allows_any(alice, WRITE, TOPIC), "the prefix shadows the only topic that is allowed"
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_remembered_decisions_are_bounded() -> None:
     authorizer = Guard(allow_everyone=True).authorizer
     for number in range(REMEMBERED + 10):
         authorizer.allows(request_of("alice"), READ, TOPIC, f"topic-{number}")
