@@ -168,6 +168,13 @@ def acts_on(model: type[NodeSettings], key: str) -> bool:
 
 
 _READ_IN_OTHER_WAYS = frozenset(
-    ["broker.id", "log.dir", "security.inter.broker.protocol", "authorizer.class.name", "metric.reporters"]
+    [
+        "broker.id",
+        "log.dir",
+        "security.inter.broker.protocol",
+        "authorizer.class.name",
+        "metric.reporters",
+        "client.quota.callback.class",
+    ]
 )
 _TOPIC_DEFAULTS = frozenset(name for synonyms in BROKER_SYNONYMS.values() for name, _factor in synonyms)

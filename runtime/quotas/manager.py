@@ -22,7 +22,7 @@ UNLIMITED = float("inf")
 
 @dataclass(slots=True, eq=False)
 class Sensor:
-    """What the clients with the same tags used lately."""
+    """The use of the clients with the same tags, and their limit."""
 
     tags: Tags
     limit: float | None

@@ -28,7 +28,7 @@ class QuotaWindows:
 
 
 class Rate:
-    """What one client used lately. Times are milliseconds on the monotonic clock."""
+    """Amounts of one client. Times are milliseconds on the monotonic clock."""
 
     __slots__ = ("_current", "_samples", "_windows", "last_ms")
 
