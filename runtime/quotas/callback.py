@@ -51,6 +51,8 @@ class ClientQuotaCallback(Protocol):
 class CallbackLimits:
     """A callback as a `LimitSource`."""
 
+    may_reset = True
+
     def __init__(self, callback: ClientQuotaCallback) -> None:
         self._callback = callback
         self._errors = 0
