@@ -61,7 +61,7 @@ READ_IN_A_STEP = 16
 ANSWERED_IN_A_STEP = 500
 RESPONSE_BYTES = 16
 PARTITION_RESPONSE_BYTES = 48
-"""What a response takes for itself and for each partition, besides records. Quotas count it."""
+"""Size of a response for itself and for each partition, besides records. Quotas count it."""
 _LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 _LEADER_HINTS_FROM_VERSION = 16
 """Older versions name the leader, but not its address (KIP-951)."""
