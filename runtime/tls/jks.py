@@ -7,7 +7,6 @@ key stream of SHA-1, which is weak: `keytool` has written PKCS12 since Java 9, w
 from __future__ import annotations
 
 import hashlib
-import hmac
 from dataclasses import dataclass
 
 MAGICS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
@@ -110,7 +109,7 @@ def decrypt(key: JavaKey, password: str) -> bytes:
         block = hashlib.sha1(secret + block, usedforsecurity=False).digest()
         stream += block
     plain = bytes(a ^ b for a, b in zip(masked, stream, strict=False))
-    if not hmac.compare_digest(hashlib.sha1(secret + plain, usedforsecurity=False).digest(), digest):
+    if hashlib.sha1(secret + plain, usedforsecurity=False).digest() != digest:
         raise BadStore("the password of the private key is wrong (ssl.key.password)")
     return plain
 
@@ -118,7 +117,7 @@ def decrypt(key: JavaKey, password: str) -> bytes:
 def _is_intact(data: bytes, password: str) -> bool:
     body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
     salted = hashlib.sha1(password.encode("utf-16-be") + _WHITENER + body, usedforsecurity=False).digest()
-    return hmac.compare_digest(salted, digest)
+    return salted == digest
 
 
 def _element(data: bytes) -> tuple[int, bytes]:
