@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from barnabas.broker.apis.acls import describe_acls
 from barnabas.broker.apis.alter_replica_log_dirs import AlterLogDirsPorts, alter_replica_log_dirs
 from barnabas.broker.apis.api_versions import ApiVersionsPorts, api_versions
 from barnabas.broker.apis.classic_groups import heartbeat, join_group, leave_group, sync_group
+from barnabas.broker.apis.client_quotas import describe_client_quotas
 from barnabas.broker.apis.configs import ConfigPorts, describe_configs, incremental_alter_configs, list_config_resources
 from barnabas.broker.apis.consumer_groups import consumer_group_heartbeat
+from barnabas.broker.apis.delegation_tokens import TokenPorts, change_delegation_token, describe_delegation_token
 from barnabas.broker.apis.delete_records import DeleteRecordsPorts, delete_records
 from barnabas.broker.apis.describe_cluster import ClusterPorts, describe_cluster, describe_topic_partitions
 from barnabas.broker.apis.describe_producers import describe_producers
@@ -30,6 +31,7 @@ from barnabas.broker.apis.partition_lookup import PartitionLookup
 from barnabas.broker.apis.produce import produce
 from barnabas.broker.apis.produce_request import ProducePorts
 from barnabas.broker.apis.producer_ids import ProducerIdPorts, init_producer_id
+from barnabas.broker.apis.scram_users import describe_user_scram_credentials
 from barnabas.broker.apis.telemetry import get_telemetry_subscriptions, push_telemetry
 from barnabas.broker.apis.transactions import (
     AddOffsetsPorts,
@@ -43,6 +45,9 @@ from barnabas.broker.apis.transactions import (
 )
 from barnabas.broker.metadata_publisher import MetadataPublisher
 from barnabas.broker.telemetry import ClientTelemetry
+from barnabas.kraft.acl_requests import describe_acls
+from barnabas.kraft.authorizer.requirements import ON_BROKERS
+from barnabas.kraft.rights import with_rights
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.messages.produce import ProduceRequest
@@ -69,6 +74,8 @@ FORWARDED = (
     ApiKey.REMOVE_RAFT_VOTER,
     ApiKey.UPDATE_FEATURES,
     ApiKey.UNREGISTER_BROKER,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    ApiKey.ALTER_CLIENT_QUOTAS,
 )
 
 
@@ -105,18 +112,26 @@ class ClusterHandlerPorts:
     metadata: MetadataPorts
     cluster: ClusterPorts
     configs: ConfigPorts
+    tokens: TokenPorts
 
 
 def cluster_handlers(ports: ClusterHandlerPorts) -> Handlers:
     forwarded: Handlers = dict.fromkeys(FORWARDED, ports.configs.forward)
+    change_token = partial(change_delegation_token, ports.tokens)
     return forwarded | {
         ApiKey.METADATA: partial(metadata, ports.metadata),
         ApiKey.DESCRIBE_CLUSTER: partial(describe_cluster, ports.cluster),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: partial(describe_topic_partitions, ports.cluster),
-        ApiKey.DESCRIBE_ACLS: describe_acls,
+        ApiKey.DESCRIBE_ACLS: partial(describe_acls, lambda: ports.metadata.metadata.image),
         ApiKey.DESCRIBE_CONFIGS: partial(describe_configs, ports.configs),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: partial(incremental_alter_configs, ports.configs),
         ApiKey.LIST_CONFIG_RESOURCES: partial(list_config_resources, ports.configs),
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: partial(describe_user_scram_credentials, ports.configs.metadata),
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: partial(describe_client_quotas, ports.configs.metadata),
+        ApiKey.CREATE_DELEGATION_TOKEN: change_token,
+        ApiKey.RENEW_DELEGATION_TOKEN: change_token,
+        ApiKey.EXPIRE_DELEGATION_TOKEN: change_token,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN: partial(describe_delegation_token, ports.tokens),
     }
 
 
@@ -190,7 +205,7 @@ def make_dispatcher(
     def answer_versions(call: Call) -> None:
         api_versions(versions, advertised, call)
 
-    table = {**SASL_HANDLERS, **handlers, ApiKey.API_VERSIONS: answer_versions}
+    table = {**SASL_HANDLERS, **with_rights(handlers, ON_BROKERS, execution), ApiKey.API_VERSIONS: answer_versions}
     dispatcher = Dispatcher(table, stopwatch, execution, FORWARDED)
     advertised = dispatcher.advertised()
     return dispatcher

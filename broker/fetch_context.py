@@ -88,6 +88,10 @@ class FetchContext:
         """True if `finish` would return this answer."""
         return True
 
+    def throttled_error(self) -> ErrorCode:
+        """The error of a response without records that a quota causes. The session stays as it is."""
+        return self.error
+
 
 class ErrorContext(FetchContext):
     def __init__(self, error: ErrorCode) -> None:
@@ -164,6 +168,10 @@ class IncrementalContext(FetchContext):
             del partitions[key]
             partitions[key] = cached
         return True
+
+    def throttled_error(self) -> ErrorCode:
+        # Another request used the session while this one waited: this one is a duplicate.
+        return self.error if self._session.epoch == self._epoch else ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
     def has_news(self, answer: Answer) -> bool:
         cached = self._session.partitions.get((answer[0], answer[1].partition_index))

@@ -39,6 +39,8 @@ class StatePorts:
     bytes_out: BytesOut
     what_is_missing: Callable[[], str]
     """Reason why the broker is not ready, in one line; empty if it is."""
+    throttled: Callable[[], list[dict[str, Any]]] = list
+    """The clients that quotas hold back now."""
     controller: ControllerState | None = None
     """The other role of a combined node."""
 
@@ -71,6 +73,7 @@ def broker_state(ports: StatePorts, topic: str | None) -> dict[str, Any]:
         "messages_in": messages_in,
         "bytes_in": bytes_in,
         "bytes_out": ports.bytes_out.to_consumers,
+        "throttled": ports.throttled(),
         "topics": [
             {"name": name, "partitions": len(each.partitions)} for name, each in image.topics.by_name.items()
         ],

@@ -13,12 +13,13 @@ from functools import partial
 
 import trio
 
+from barnabas.kraft.authorization import Authorization
 from barnabas.kraft.broker_watch import BrokerWatch
 from barnabas.kraft.commit_feed import CommittedBatch
 from barnabas.kraft.controller.controller import QuorumController
 from barnabas.kraft.controller.partition_notes import is_alarming
 from barnabas.kraft.controller.standby_notes import note_replayed
-from barnabas.kraft.controller.state import MAX_RECORDS_PER_OPERATION, STEP_ITEMS, ControllerResult, R, Steps
+from barnabas.kraft.controller.state import MAX_RECORDS_PER_OPERATION, STEP_ITEMS, Asked, ControllerResult, R, Steps
 from barnabas.kraft.controller.unclean_elections import unclean_elections
 from barnabas.kraft.decision_queue import DecisionQueue, Job
 from barnabas.kraft.metadata.delta import MetadataDelta
@@ -26,11 +27,14 @@ from barnabas.kraft.metadata.features import obstacle, unserved
 from barnabas.kraft.metadata.image import BrokerImage, MetadataImage
 from barnabas.kraft.metadata.snapshot import image_to_records
 from barnabas.kraft.metadata_replica import MetadataReplica, NotLeader, encode_batch
+from barnabas.kraft.quotas import NodeQuotas
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.schema import Message
 from barnabas.runtime.decisions import Decisions, Note
+from barnabas.runtime.identity import ANONYMOUS, Principal
 from barnabas.runtime.process import CannotRun
 from barnabas.runtime.request_times import Spread
+from barnabas.runtime.throttling import Mutations
 from barnabas.runtime.world import Clock, World
 
 log = logging.getLogger("kraft.controller")
@@ -61,6 +65,10 @@ class Command:
     """A client sent it, and no node."""
     is_abandoned: Callable[[], bool] = lambda: False
     """True if its sender has gone."""
+    principal: Principal = ANONYMOUS
+    """Its sender."""
+    mutations: Mutations | None = None
+    """The quota for partitions that it creates and deletes."""
 
 
 class ControllerTimes:
@@ -93,8 +101,12 @@ class ControllerService:
         self._timetable_changed = trio.Event()
         self._failure: Exception | None = None
         self.times = ControllerTimes()
+        self.quotas: NodeQuotas | None = None
+        """Gets the quotas of the committed metadata."""
         self.unclean_elections = 0
         """Committed since this process started."""
+        self.authorization: Authorization | None = None
+        """Gets every step of the committed metadata."""
         self.queue = DecisionQueue(world)
         self.watch = BrokerWatch(world, nursery, self._broker_process_gone)
 
@@ -146,10 +158,16 @@ class ControllerService:
             return
         began = self.stopwatch()
         request, version = command.request, command.version
+        mutations = command.mutations
+
+        def decide(end_offset: int) -> Steps[ControllerResult[Message]]:
+            if mutations is not None:
+                mutations.again()
+            asked = Asked(command.principal, self._world.wall_clock.now_ms(), mutations)
+            return self.core.decide(request, version, end_offset, self._now_ms(), asked)
+
         try:
-            result = yield from self._decide_and_append(
-                lambda end_offset: self.core.decide(request, version, end_offset, self._now_ms())
-            )
+            result = yield from self._decide_and_append(decide)
         except NotLeader:
             command.answer(None, False)
             return
@@ -304,6 +322,10 @@ class ControllerService:
             batch.base_offset, batch.epoch, batch.append_time_ms, batch.records, continues=batch.continues
         )
         self.replica.snapshots.look_at(deltas)
+        if self.authorization is not None:
+            is_caught_up = not batch.continues and batch.last_offset + 1 >= self.replica.high_watermark
+            for delta in deltas:
+                self.authorization.put(delta, is_caught_up=is_caught_up)
         if batch.append_time_ms >= self._started_ms:
             self.unclean_elections += sum(map(unclean_elections, deltas))
         if not self.core.is_active and batch.append_time_ms >= self._started_ms:
@@ -325,7 +347,9 @@ class ControllerService:
     def handle_snapshot(
         self, records: list[Message], offset: int, epoch: int, timestamp_ms: int, *, continues: bool
     ) -> None:
-        self.core.handle_snapshot(records, offset, epoch, timestamp_ms, continues=continues)
+        delta = self.core.handle_snapshot(records, offset, epoch, timestamp_ms, continues=continues)
+        if self.authorization is not None and delta is not None:
+            self.authorization.put(delta, is_caught_up=False)
         if not continues:
             self._image_changed()
 
@@ -367,6 +391,8 @@ class ControllerService:
 
     def _image_changed(self) -> None:
         loader = self.core.loader
+        if self.quotas is not None:
+            self.quotas.are(loader.image.others.quotas)
         # A log from before a restart may be due for a snapshot before any of it was read back.
         may_snapshot = loader.image.offset >= 0 and not self._snapshotting and not loader.in_transaction
         if may_snapshot and self.replica.snapshots.is_due:
@@ -420,7 +446,11 @@ class ControllerService:
     def _run_periodic(self) -> Steps[None]:
         began = self.stopwatch()
         try:
-            yield from self._decide_and_append(lambda end_offset: self.core.run_periodic(end_offset, self._now_ms()))
+            yield from self._decide_and_append(
+                lambda end_offset: self.core.run_periodic(
+                    end_offset, self._now_ms(), self._world.wall_clock.now_ms()
+                )
+            )
         except NotLeader:
             return
         self.times.processing.took(self.stopwatch() - began)

@@ -45,6 +45,9 @@ class EnvelopeSlot:
     def grow(self, size_bytes: int) -> None:
         self._envelope.slot.grow(size_bytes)
 
+    def mute(self, throttle_ms: int) -> None:
+        """The broker that forwarded the request mutes its client; its own connection serves others, too."""
+
     def comes_from_node(self) -> None:
         self._envelope.slot.comes_from_node()
 

@@ -16,7 +16,7 @@ from barnabas.kraft.raft.history import OffsetAndEpoch
 from barnabas.kraft.raft.voter_history import QuorumRecord
 from barnabas.kraft.raft.voters import VoterSet
 from barnabas.kraft.snapshots import BOOTSTRAP_CHECKPOINT, BOOTSTRAP_SNAPSHOT, encode_snapshot, snapshot_file_name
-from barnabas.protocol.messages.metadata_log import FeatureLevelRecord
+from barnabas.protocol.schema import Message
 from barnabas.runtime.uuids import random_uuid
 from barnabas.runtime.world import Chance, Disk
 from barnabas.storage.checkpoints import write_durably
@@ -43,8 +43,9 @@ class FormatRequest:
     cluster_id: str
     node_id: int
     directories: Sequence[str]
-    records: Sequence[FeatureLevelRecord]
-    """The first metadata records of the cluster: `kraft.metadata.bootstrap.bootstrap_records`."""
+    records: Sequence[Message]
+    """The first metadata records of the cluster: `kraft.metadata.bootstrap.bootstrap_records`, then
+    `kraft.first_users.first_users`."""
     ignore_formatted: bool = False
     """Skip directories that are formatted for this very node, instead of refusing them."""
     metadata_directory: str = ""
@@ -109,6 +110,6 @@ def _write_voters(disk: Disk, directory: str, voters: VoterSet, now_ms: int) -> 
     write_durably(disk, f"{log_directory}/{snapshot_file_name(BOOTSTRAP_SNAPSHOT)}", content)
 
 
-def bootstrap_checkpoint(records: Sequence[FeatureLevelRecord]) -> bytes:
+def bootstrap_checkpoint(records: Sequence[Message]) -> bytes:
     """The first records of a cluster in the form of a snapshot of nothing (KIP-630); they have no time."""
     return b"".join(encode_snapshot(OffsetAndEpoch(offset=0, epoch=0), records, timestamp_ms=0))

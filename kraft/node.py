@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import cast
 
 import trio
 
+from barnabas.kraft.authorization import make_authorization
 from barnabas.kraft.controller.controller import QuorumController
 from barnabas.kraft.controller.state import ControllerDefaults
 from barnabas.kraft.controller_apis import make_dispatcher
@@ -16,16 +16,19 @@ from barnabas.kraft.controller_service import ControllerService
 from barnabas.kraft.metadata.bootstrap import bootstrap_records
 from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.kraft.metrics import controller_metrics
+from barnabas.kraft.node_security import NodeSecurity
+from barnabas.kraft.quotas import NodeQuotas
 from barnabas.kraft.replica_config import replica_config
 from barnabas.kraft.snapshots import read_bootstrap_records
 from barnabas.kraft.state_page import ControllerState
-from barnabas.protocol.messages.metadata_log import FeatureLevelRecord
+from barnabas.protocol.schema import Message
 from barnabas.runtime.background import Background
 from barnabas.runtime.decision_pages import decision_pages
 from barnabas.runtime.decisions import Decisions
 from barnabas.runtime.dispatch import Execution
 from barnabas.runtime.metrics import metrics_page
 from barnabas.runtime.observatory import Observatory, Page
+from barnabas.runtime.quotas.rate import QuotaWindows
 from barnabas.runtime.server import Server, ServerLimits
 from barnabas.runtime.worker import Worker
 from barnabas.runtime.world import World
@@ -59,7 +62,7 @@ async def run_controller(
     try:
         async with trio.open_nursery() as nursery:
             node = ControllerNode(settings, world, nursery, decisions, cluster_id)
-            config = replica_config(settings, cluster_id, directory_id, directory)
+            config = replica_config(settings, cluster_id, directory_id, directory, node.security.to_controllers)
             replica = MetadataReplica(config, world, node.service, decisions)
             node.attach(replica)
             observatory = Observatory(node.reason_not_ready)
@@ -94,9 +97,15 @@ class ControllerNode:
         self._nursery = nursery
         self._decisions = decisions
         self._cluster_id = cluster_id
+        self.security = NodeSecurity(settings, world)
         bootstrap = _bootstrap(world, settings.metadata_directory)
         core = QuorumController(controller_defaults(settings, cluster_id), world.chance, bootstrap)
         self.service = ControllerService(core, world, nursery, decisions)
+        self.authorization = self.service.authorization = make_authorization(settings, world, nursery, decisions)
+        window_ms = settings.controller_quota_window_size_seconds * 1000
+        windows = QuotaWindows(settings.controller_quota_window_num, window_ms)
+        self.quotas = NodeQuotas(settings, windows, world, decisions, f"controller {settings.node_id}")
+        self.service.quotas = self.quotas
 
     def attach(self, replica: MetadataReplica) -> None:
         """The replica whose listener `service` is; before anything starts."""
@@ -104,9 +113,13 @@ class ControllerNode:
         self.replica = replica
         service.attach(replica)
         worker = Worker(world.run_blocking)
-        self.dispatcher = make_dispatcher(service, Execution(Background(self._nursery), worker, world.count_work))
+        authorizer = None if self.authorization is None else self.authorization.authorizer
+        background = Background(self._nursery)
+        execution = Execution(background, worker, world.count_work, authorizer, throttling=self.quotas.requests)
+        self.dispatcher = make_dispatcher(service, execution, self.settings.listener_security_protocol_map)
         self.dispatcher.decisions = self._decisions
         self.server = Server(world, self.dispatcher, ServerLimits.of(self.settings, world.memory_bytes), worker)
+        self.server.connection_quotas.ip_limit = self.quotas.ip_limit
         self.server.on_long_turn = service.queue.on_long_step = self.dispatcher.overran
         self.server.on_connection_closed = service.watch.connection_closed
         self.state = ControllerState(self.settings.node_id, service, self._decisions, self.reason_not_ready)
@@ -123,7 +136,10 @@ class ControllerNode:
         settings, world = self.settings, self._world
         for listener in settings.listeners:
             bound = await world.network.listen(listener.host, listener.port)
-            self._nursery.start_soon(self.server.serve, bound, listener.name)
+            self._nursery.start_soon(
+                self.server.serve, bound, listener.name, self.security.of_listener(listener)
+            )
+        self._nursery.start_soon(self.security.run)
         self._nursery.start_soon(self.service.run)
         self._nursery.start_soon(keep_registered, self.service, settings, world)
         log.info(
@@ -165,6 +181,10 @@ def controller_defaults(settings: ControllerSettings, cluster_id: str) -> Contro
         leader_imbalance_check_interval_ms=settings.leader_imbalance_check_interval_seconds * 1000,
         unclean_leader_election_interval_ms=settings.unclean_leader_election_interval_ms,
         metadata_max_idle_interval_ms=settings.metadata_max_idle_interval_ms,
+        delegation_token_secret_key=settings.delegation_token_secret_key or "",
+        delegation_token_max_lifetime_ms=settings.delegation_token_max_lifetime_ms,
+        delegation_token_expiry_time_ms=settings.delegation_token_expiry_time_ms,
+        delegation_token_expiry_check_interval_ms=settings.delegation_token_expiry_check_interval_ms,
         raw=settings.raw,
     )
 
@@ -192,7 +212,7 @@ def _lock(world: World, directory: str) -> Callable[[], None]:
         raise SettingsError("another process is using it", "metadata.log.dir", directory) from None
 
 
-def _bootstrap(world: World, directory: str) -> Sequence[FeatureLevelRecord]:
+def _bootstrap(world: World, directory: str) -> Sequence[Message]:
     """The first records of a new cluster's log: those that `format` wrote, else the highest levels."""
     found = read_bootstrap_records(world.disk, directory)
-    return cast(list[FeatureLevelRecord], found) or bootstrap_records()
+    return found or bootstrap_records()

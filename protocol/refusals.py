@@ -45,10 +45,17 @@ DETAILS = frozenset(["forgotten_topics_data", "configs", "assignments", "ops"])
 """Arrays of requests whose items are not answered one by one."""
 
 
+AT_THE_TOP_ONLY = frozenset([ApiKey.DESCRIBE_QUORUM])
+"""Requests whose items are not repeated in a refusal, though the answer has places for their errors."""
+
+
 def refusal_of(request: Message, version: int, code: ErrorCode, message: str | None = None) -> Message:
     """The answer to `request` with `code` in every place for an error."""
     response: Message = API_SPECS[ApiKey(request.API_KEY)].response_type()()
-    _fill(response, request, version, code, message)
+    if request.API_KEY in AT_THE_TOP_ONLY:
+        response.error_code = code  # type: ignore[attr-defined]
+    else:
+        _fill(response, request, version, code, message)
     return response
 
 
@@ -80,6 +87,8 @@ def _item(spec: FieldSpec, asked: Any, version: int, code: ErrorCode, message: s
             source = _source(type(asked), field.name, version)
             if source is not None and getattr(asked, source) is not None:
                 setattr(item, field.name, getattr(asked, source))
+        for name in _shared_arrays(type(item), type(asked)):
+            setattr(item, name, getattr(asked, name))
         _fill(item, asked, version, code, message)
     else:
         identity = next(field for field in fields if field.type.name not in ("bool", "struct"))
@@ -108,6 +117,19 @@ def _source(asked: type[Struct], name: str, version: int) -> str | None:
     names = [spec.name for spec in _carried(asked, version) if spec.type.element is None]
     same = next((each for each in SAME if name in each), frozenset([name]))
     return name if name in names else next((each for each in names if each in same), None)
+
+
+@cache
+def _shared_arrays(kind: type[Struct], asked: type[Struct]) -> tuple[str, ...]:
+    """Arrays that an item and its answer have in common: together they identify the item (the entity of a quota)."""
+    structs = {spec.name: spec.type.element.struct for spec in asked.FIELDS if spec.type.element is not None}
+    return tuple(
+        spec.name
+        for spec in kind.FIELDS
+        if spec.type.element is not None
+        and spec.type.element.struct is not None
+        and structs.get(spec.name) is spec.type.element.struct
+    )
 
 
 def _is_error_code(spec: FieldSpec) -> bool:

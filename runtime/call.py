@@ -8,7 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from barnabas.protocol.acls import CLUSTER_NAME, AclOperation, AclResourceType
+from barnabas.protocol.acls import (
+    CLUSTER_NAME,
+    SUPPORTED_OPERATIONS,
+    AclOperation,
+    AclResourceType,
+    allowed_bits,
+)
 from barnabas.protocol.api_keys import ApiSpec
 from barnabas.protocol.errors import EncodeError, ErrorCode, KafkaError
 from barnabas.protocol.framing import response_prefix
@@ -22,6 +28,7 @@ from barnabas.runtime.freeing import free_in_steps
 from barnabas.runtime.request import AnswerSlot, Request
 from barnabas.runtime.request_times import ApiCounter, error_codes, error_codes_in_steps, request_log
 from barnabas.runtime.steps import Steps, counted
+from barnabas.runtime.throttling import NO_LIMIT_BYTES, Mutations, Throttling
 from barnabas.runtime.worker import Worker
 from barnabas.runtime.world import Chunk, CountWork
 
@@ -40,6 +47,8 @@ class Execution:
     count_work: CountWork | None = None
     authorizer: Authorizer | None = None
     """None: everybody may do everything."""
+    throttling: Throttling | None = None
+    """None: nobody is held back."""
 
 
 @dataclass(slots=True)
@@ -71,6 +80,11 @@ class Call:
 
     # -- rights
 
+    @property
+    def has_authorizer(self) -> bool:
+        """This node checks the rights of clients."""
+        return self._execution is not None and self._execution.authorizer is not None
+
     def may(self, operation: AclOperation, resource_type: AclResourceType, name: str, *, audited: bool = True) -> bool:
         """The client may do `operation` on the resource. `audited` as in `Authorizer.allows`."""
         execution = self._execution
@@ -88,6 +102,31 @@ class Call:
         if execution is None or execution.authorizer is None:
             return True
         return execution.authorizer.allows_any(self.request, operation, resource_type)
+
+    def authorized_operations(self, resource_type: AclResourceType, name: str) -> int:
+        """The field of authorized operations for a resource (KIP-430)."""
+        execution = self._execution
+        if execution is None or execution.authorizer is None:
+            return allowed_bits(SUPPORTED_OPERATIONS[resource_type])
+        return execution.authorizer.authorized_operations(self.request, resource_type, name)
+
+    # -- quotas: `ThrottledCall` has other answers
+
+    def fetch_throttle(self, size_bytes: int) -> tuple[int, bool]:
+        """Count what a consumer is about to get. Returns the time for which it is held back, and whether it may have
+        records nevertheless."""
+        return 0, True
+
+    def most_fetch_bytes(self) -> int:
+        """The most that a consumer can fetch without being held back."""
+        return NO_LIMIT_BYTES
+
+    def mutations(self, *, strict: bool) -> Mutations | None:
+        """The quota of a request that creates or deletes partitions; None: without limit."""
+        return None
+
+    def hold_back(self, throttle_ms: int) -> None:
+        """Hold the client back for at least this long, once this request is answered."""
 
     # -- answers
 
@@ -250,6 +289,8 @@ class TimedCall(Call):
     handled: float = 0.0
     """End of the handler, if the call was not answered by then."""
     answered: float = 0.0
+    throttle_ms: int = 0
+    """The time for which a quota holds the client back."""
 
     # `super()` does not know a class that was made again for its slots.
 
@@ -278,6 +319,7 @@ class TimedCall(Call):
         counter.remote += answered - handled
         counter.response_queue += began - answered
         counter.send += ended - began
+        counter.throttle += self.throttle_ms / 1000
         counter.total.took(ended - received)
         if request_log.isEnabledFor(logging.DEBUG):
             self._log(size_bytes, began, ended)
@@ -303,7 +345,7 @@ class TimedCall(Call):
             (self._began - received) * 1000,
             (handled - self._began) * 1000,
             (answered - handled) * 1000,
-            0.0,  # no quota holds anybody back
+            float(self.throttle_ms),
             (began - answered) * 1000,
             (ended - began) * 1000,
         )

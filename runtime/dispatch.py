@@ -21,6 +21,7 @@ from barnabas.runtime.decisions import DecisionKind, Decisions
 from barnabas.runtime.request import AnswerSlot, Request
 from barnabas.runtime.request_times import ApiCounter
 from barnabas.runtime.steps import Steps
+from barnabas.runtime.throttled_call import ThrottledCall
 from barnabas.runtime.turns import BUDGET_SECONDS
 
 __all__ = ["Call", "Dispatcher", "Execution", "Handler"]
@@ -61,6 +62,7 @@ class Dispatcher:
         """Takes notes of requests that held the event loop for too long."""
         self._stopwatch = stopwatch
         self._execution = execution
+        self._throttling = None if execution is None else execution.throttling
         self._passed_on = frozenset(map(int, passed_on))
         self._handlers = {
             int(key): (API_SPECS[key], handler, self.counters[API_SPECS[key].name]) for key, handler in handlers.items()
@@ -116,7 +118,8 @@ class Dispatcher:
             message, _ = decode_prefix(spec.request_type(), request.body, 0, request.api_version, most)
         except TooManyElements as error:
             if most is not None:
-                call = Call(request, None, slot, spec, counter, self._execution, is_large=True)
+                call = self._call(request, slot, spec, counter)
+                call.is_large = True
                 is_decoded = request.api_key not in self._passed_on
                 return _guarded(_serve_large(call, spec, handler, is_decoded=is_decoded), call)
             slot.abort(f"malformed {spec.name} v{request.api_version}: {error}")
@@ -124,6 +127,10 @@ class Dispatcher:
         except MalformedMessage as error:
             slot.abort(f"malformed {spec.name} v{request.api_version}: {error}")
             return None
+        if self._throttling is not None and self._throttling.is_active:
+            call = self._call(request, slot, spec, counter)
+            call.message = message
+            return self._serve_throttled(handler, call)
         stopwatch = self._stopwatch
         if stopwatch is None or counter.requests < counter.next_timed:
             return self._serve(handler, Call(request, message, slot, spec, counter, self._execution))
@@ -134,6 +141,29 @@ class Dispatcher:
         steps = self._serve(handler, timed)
         if steps is None:
             timed.handler_ended()
+        return steps
+
+    def _call(self, request: Request, slot: AnswerSlot, spec: ApiSpec, counter: ApiCounter) -> Call:
+        """A call without its message, measured for quotas if there are any."""
+        throttling, execution = self._throttling, self._execution
+        if throttling is None or not throttling.is_active:
+            return Call(request, None, slot, spec, counter, execution)
+        began = throttling.stopwatch()
+        call = ThrottledCall(
+            request, None, slot, spec, counter, execution, throttling.stopwatch, began, _throttling=throttling
+        )
+        slot.timed = call
+        call.arrived()
+        return call
+
+    def _serve_throttled(self, handler: Handler, call: Call) -> Steps | None:
+        assert isinstance(call, ThrottledCall)
+        call.begin()
+        steps = self._serve(handler, call)
+        if steps is None:
+            call.handler_ended()
+        else:
+            call.pause()
         return steps
 
     def _serve(self, handler: Handler, call: Call) -> Steps | None:

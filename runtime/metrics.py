@@ -129,7 +129,7 @@ PHASES: tuple[tuple[str, str, Callable[[ApiCounter], float]], ...] = (
     ("requestqueuetimems", "until the handler began", lambda each: each.queue),
     ("localtimems", "in the handler", lambda each: each.local),
     ("remotetimems", "waiting for others: replicas, brokers, a deadline", lambda each: each.remote),
-    ("throttletimems", "held back by a quota", lambda each: 0.0),
+    ("throttletimems", "held back by a quota", lambda each: each.throttle),
     ("responsequeuetimems", "waiting for its turn to be sent", lambda each: each.response_queue),
     ("responsesendtimems", "in the system call that sent it", lambda each: each.send),
 )

@@ -69,6 +69,9 @@ class AnswerSlot(Protocol):
         """The request takes this much more memory, until its answer leaves: what it was decoded to, or an answer that
         is being built. May close the connection."""
 
+    def mute(self, throttle_ms: int) -> None:
+        """Take nothing more from the connection for this long (KIP-219); the answer itself does not wait."""
+
     def comes_from_node(self) -> None:
         """The peer is a broker or a controller of this cluster: its requests do not wait for clients."""
 

@@ -5,7 +5,7 @@ The phases are Kafka's. One thread does all work here, so they mean:
     queue            from the arrival of its burst until the handler begins
     local            in the handler
     remote           until the answer is filled: waiting for replicas, other brokers, a deadline, more bytes for a fetch
-    throttle         held back by a quota
+    throttle         held back by a quota, after the answer: not a part of the total
     response queue   until earlier answers, and those of the rest of the burst, are filled, too
     send             in the system call that takes it
 
@@ -74,6 +74,7 @@ class ApiCounter:
         "requests",
         "response_queue",
         "send",
+        "throttle",
         "timed_at",
         "total",
     )
@@ -95,6 +96,7 @@ class ApiCounter:
         self.remote = 0.0
         self.response_queue = 0.0
         self.send = 0.0
+        self.throttle = 0.0
         self.total = Spread()
         self.next_timed = 0
         """The number, as `requests` counts, of the next request that is timed."""

@@ -37,6 +37,9 @@ class Owner(Protocol):
     def answers_taken(self) -> None:
         """The peer took some of its answers."""
 
+    def mute(self, throttle_ms: int) -> None:
+        """Begin no other request for this long."""
+
     def abort(self, reason: str) -> None: ...
 
     def lose(self, lost: ConnectionLost) -> None: ...
@@ -99,6 +102,9 @@ class ResponseSlot:
         if not self.done:
             self.request_bytes += size_bytes
             self._line.request_grew(size_bytes)
+
+    def mute(self, throttle_ms: int) -> None:
+        self._connection.mute(throttle_ms)
 
     def comes_from_node(self) -> None:
         self._connection.share.is_node = True

@@ -7,7 +7,6 @@ on one listener which completes others on another needs no wake-up.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable
 
 import trio
@@ -16,6 +15,7 @@ from barnabas.runtime.descriptors import DescriptorBudget
 from barnabas.runtime.flusher import Flusher
 from barnabas.runtime.frames import SCRATCH_BYTES
 from barnabas.runtime.memory import MemoryBudget
+from barnabas.runtime.quotas.connections import ConnectionQuotas
 from barnabas.runtime.request import AnswerSlot, Request, Timed
 from barnabas.runtime.response_slot import ResponseSlot
 from barnabas.runtime.security import ListenerSecurity
@@ -25,7 +25,7 @@ from barnabas.runtime.service import Handle, Service
 from barnabas.runtime.steps import Steps
 from barnabas.runtime.turns import Turns
 from barnabas.runtime.worker import Worker
-from barnabas.runtime.world import ConnectionLost, Listener, World
+from barnabas.runtime.world import Connection, ConnectionLost, Listener, World
 
 __all__ = [
     "AnswerSlot",
@@ -43,6 +43,9 @@ log = logging.getLogger(__name__)
 
 FULL_SECONDS = 2
 """Time for which requests may fill the memory that they are allowed, before the largest connection is closed."""
+
+MOST_HELD = 1_000
+"""Connections above the rate of their address that are held for a while; others are closed at once."""
 
 ACCEPT_RETRY_SECONDS = 0.1
 """Pause after the machine refused an accept (no descriptors left); without one the retries would only spin."""
@@ -78,14 +81,15 @@ class Server:
         """Called with the id of each connection that ended, whichever side ended it."""
         self._listeners: list[Listener] = []
         self._connections: dict[int, ServerConnection] = {}
-        self._per_host: Counter[str] = Counter()
         self._descriptors = DescriptorBudget(world.count_descriptors)
         self._next_id = 0
         self._stopping = False
+        self._stopped = trio.Event()
         self._vacancy = trio.lowlevel.ParkingLot()
         """Tasks that wait for a connection to end."""
-        self._creation_tokens = float(limits.max_connection_creation_rate)
-        self._creation_counted_ms = world.monotonic.now_ms()
+        self.connection_quotas = ConnectionQuotas(limits, world.monotonic)
+        self._held = 0
+        """Connections that are held before they are closed."""
 
     @property
     def connections(self) -> int:
@@ -95,6 +99,7 @@ class Server:
     async def serve(self, listener: Listener, listener_name: str, security: ListenerSecurity | None = None) -> None:
         """Serve `listener` until cancelled, or until `stop`; then it returns when its last connection has ended."""
         self._listeners.append(listener)
+        self.connection_quotas.add_listener(listener_name)
         try:
             async with trio.open_nursery() as helpers:
                 helpers.start_soon(self._flusher.run)
@@ -112,6 +117,7 @@ class Server:
     async def stop(self) -> None:
         """Stop accepting and reading, answer the requests under way, and close. The caller bounds the time."""
         self._stopping = True
+        self._stopped.set()
         for listener in self._listeners:
             listener.close()
         for connection in list(self._connections.values()):
@@ -133,10 +139,9 @@ class Server:
         self, listener: Listener, listener_name: str, security: ListenerSecurity | None, nursery: trio.Nursery
     ) -> None:
         while not self._stopping:
-            if len(self._connections) >= self._limits.max_connections:
+            if not self.connection_quotas.has_room(listener_name):
                 await self._vacancy.park()
                 continue
-            await self._await_creation_token()
             try:
                 connection = await listener.accept()
             except ConnectionLost:
@@ -145,13 +150,57 @@ class Server:
                 log.error("cannot accept on listener %s: %s", listener_name, error)
                 await trio.sleep(ACCEPT_RETRY_SECONDS)
                 continue
-            if self._stopping or not self._has_descriptors() or self._too_many_from(connection.peer_host):
-                connection.close()
+            if not await self._is_admitted(connection, listener_name, nursery):
                 continue
             serving = ServerConnection(self._service, connection, listener_name, self._next_id, security)
             self._connections[self._next_id] = serving
             nursery.start_soon(self._serve_connection, serving, self._next_id, nursery)
             self._next_id += 1
+            if self.connection_quotas.is_crowded():
+                self._close_one()
+
+    async def _is_admitted(self, connection: Connection, listener_name: str, nursery: trio.Nursery) -> bool:
+        """True if a new connection is to be served. It may have to wait first, and those behind it."""
+        quotas = self.connection_quotas
+        if not self._has_descriptors():
+            connection.close()
+            return False
+        throttle_ms = quotas.throttle_ms(listener_name)
+        if throttle_ms:
+            with trio.move_on_after(throttle_ms / 1000):
+                await self._stopped.wait()
+        held_ms = quotas.ip_throttle_ms(listener_name, connection.peer_host)
+        if held_ms and self._held < MOST_HELD:
+            nursery.start_soon(self._hold, connection, held_ms)
+            return False
+        if held_ms or self._stopping or self._too_many_from(listener_name, connection.peer_host):
+            connection.close()
+            return False
+        return True
+
+    async def _hold(self, connection: Connection, held_ms: int) -> None:
+        """Keep a connection that is not served, so that its client does not try again at once."""
+        self._held += 1
+        try:
+            with trio.move_on_after(held_ms / 1000):
+                await self._stopped.wait()
+        finally:
+            self._held -= 1
+            connection.close()
+
+    def _close_one(self) -> None:
+        """Make room for a connection between brokers: close the one of a client that was idle for longest."""
+        may_go = self.connection_quotas.may_go
+        clients = [it for it in self._connections.values() if may_go(it.listener_name) and not it.closed]
+        if clients:
+            idle = min(clients, key=lambda it: it.last_active_ms)
+            log.info("closing the connection from %s: brokers need a place", idle.peer_host)
+            idle.close()
+
+    def limits_changed(self, limits: ServerLimits) -> None:
+        """Use other limits of connections from now on; memory and sizes of requests stay as they are."""
+        self.connection_quotas.limits = limits
+        self._vacancy.unpark_all()
 
     def _overran(self, api_key: int, seconds: float) -> None:
         if self.on_long_turn is not None:
@@ -174,12 +223,10 @@ class Server:
         connections = self._connections
         return self._descriptors.admits(connections.values(), len(connections), self._world.monotonic.now_ms())
 
-    def _too_many_from(self, host: str) -> bool:
-        limits = self._limits
-        limit = limits.max_connections_per_ip_overrides.get(host, limits.max_connections_per_ip)
-        if self._per_host[host] < limit:
-            self._per_host[host] += 1
+    def _too_many_from(self, listener_name: str, host: str) -> bool:
+        if self.connection_quotas.opened(listener_name, host):
             return False
+        limit = self.connection_quotas.limit_of(host)
         log.info("refusing a connection from %s: it has reached its limit of %d connections", host, limit)
         return True
 
@@ -191,24 +238,10 @@ class Server:
         finally:
             serving.close()
             del self._connections[connection_id]
-            self._per_host[serving.peer_host] -= 1
-            if not self._per_host[serving.peer_host]:
-                del self._per_host[serving.peer_host]
+            self.connection_quotas.closed(serving.listener_name, serving.peer_host)
             self._vacancy.unpark_all()
             if self.on_connection_closed is not None:
                 self.on_connection_closed(connection_id)
-
-    async def _await_creation_token(self) -> None:
-        rate = self._limits.max_connection_creation_rate
-        while True:
-            now_ms = self._world.monotonic.now_ms()
-            gained = (now_ms - self._creation_counted_ms) * rate / 1000
-            self._creation_tokens = min(float(rate), self._creation_tokens + gained)
-            self._creation_counted_ms = now_ms
-            if self._creation_tokens >= 1:
-                self._creation_tokens -= 1
-                return
-            await trio.sleep(1 / max(rate, 1))
 
     async def _close_idle(self) -> None:
         idle_ms = self._limits.connections_max_idle_ms

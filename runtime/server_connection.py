@@ -9,6 +9,7 @@ turn leave with one send; the `Flusher` sends those that are filled later. Knows
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import trio
 
@@ -58,7 +59,7 @@ class ServerConnection:
         self._principal: Principal = ANONYMOUS
         self._authentication: Authentication | None = None
         """Under way, or of a session that may expire."""
-        self._listener_name = listener_name
+        self.listener_name = listener_name
         self._connection_id = connection_id
         self._reader = FrameReader(connection, service.limits.socket_request_max_bytes, service.scratch)
         self._responses = ResponseLine(connection, service, self)
@@ -76,18 +77,25 @@ class ServerConnection:
         self._was_held_up = False
         """Others may have had turns since the burst arrived."""
         self._finishing = False
+        self._muted_until_ms = 0
+        """On the monotonic clock: until then no request begins, because of a quota."""
+        self._unmuted: trio.Event | None = None
+        """Set to end the wait of a muted connection."""
+        self._unbegun_bytes = 0
+        """Memory of requests that arrived and wait until the connection is not muted."""
         self.peer_host = connection.peer_host
         self.last_active_ms = service.monotonic.now_ms()
         """Last time that the peer sent something or took some of its answers."""
         self.closed = False
         self.ended = False
         """The peer closed its side while requests waited for their turn."""
-        self.share = Share()
+        self._client_principal: Principal = ANONYMOUS
+        self.share = Share(service.turns.client(ANONYMOUS, connection.peer_host))
 
     @property
     def request_bytes(self) -> int:
         """Memory of requests that are not answered, and of the one that is still arriving."""
-        return self._responses.request_bytes + self._reader.held_bytes
+        return self._responses.request_bytes + self._reader.held_bytes + self._unbegun_bytes
 
     @property
     def answer_bytes(self) -> int:
@@ -104,6 +112,9 @@ class ServerConnection:
             if self._security is not None:
                 await self._secure(self._security)
             while not self.closed:
+                if self._muted_until_ms:
+                    await self._stay_muted([])
+                    continue
                 if memory.is_full and not self.share.is_node and not self._reader.held_bytes:
                     await self._wait_for_room()
                     continue
@@ -143,7 +154,13 @@ class ServerConnection:
         turns = self._service.turns
         position = 0
         while position < len(frames) and not self._finishing and not self.closed:
+            if self._muted_until_ms:
+                await self._stay_muted(frames[position:])
+                continue
             if turns.spent >= ROUND_SECONDS:
+                if self._principal is not self._client_principal:
+                    self._client_principal = self._principal
+                    self.share.client = turns.client(self._principal, self.peer_host)
                 await turns.wait(self.share)
                 if self.closed:
                     return
@@ -196,6 +213,7 @@ class ServerConnection:
                     or cost >= BURST_BYTES
                     or before - began > TURN_SECONDS
                     or self.closed
+                    or self._muted_until_ms
                     or self._responses.is_full
                 ):
                     break
@@ -221,7 +239,7 @@ class ServerConnection:
             header.client_id,
             view[position:],
             self.peer_host,
-            self._listener_name,
+            self.listener_name,
             self._connection_id,
             self.last_active_ms,
             self._received,
@@ -279,6 +297,24 @@ class ServerConnection:
 
     # -- limits and ends
 
+    def mute(self, throttle_ms: int) -> None:
+        """Begin no other request for this long. The longest of several mutes counts."""
+        if throttle_ms > 0:
+            self._muted_until_ms = max(self._muted_until_ms, self._service.monotonic.now_ms() + throttle_ms)
+
+    async def _stay_muted(self, waiting: Sequence[bytearray]) -> None:
+        """Return when the connection is not muted any longer, or is closed. `waiting`: requests that arrived."""
+        self._unbegun_bytes = sum(map(len, waiting))
+        self._count_requests()
+        while not self.closed and (left_ms := self._muted_until_ms - self._service.monotonic.now_ms()) > 0:
+            self._unmuted = trio.Event()
+            with trio.move_on_after(left_ms / 1000):
+                await self._unmuted.wait()
+        self._unmuted = None
+        self._muted_until_ms = self._unbegun_bytes = 0
+        self._count_requests()
+        self._was_held_up = True
+
     def request_grew(self) -> None:
         """A request under way takes more memory."""
         self._count_requests()
@@ -326,7 +362,10 @@ class ServerConnection:
             self._connection.close()
             self._responses.clear()
             self._reader.forget()
+            self._unbegun_bytes = 0
             self._count_requests()
+            if self._unmuted is not None:
+                self._unmuted.set()
             if self._room is not None:
                 self._room.set()
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from barnabas.settings.listener_values import PREFIX
+
 if TYPE_CHECKING:
     from barnabas.settings.node import NodeSettings
 
@@ -27,7 +29,14 @@ class ServerLimits:
     """Further connections of the address are closed at once."""
     max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
     max_connection_creation_rate: int = NO_LIMIT
-    """New connections per second; others wait in the backlog."""
+    """New connections per second; others wait."""
+    listener_max_connections: Mapping[str, int] = field(default_factory=dict)
+    """`max_connections` of single listeners, by name."""
+    listener_max_creation_rates: Mapping[str, int] = field(default_factory=dict)
+    """`max_connection_creation_rate` of single listeners."""
+    inter_broker_listener_name: str = ""
+    quota_window_num: int = 11
+    quota_window_ms: int = 1_000
 
     max_pending_requests: int = 64
     """Unanswered requests of one connection. At this number the server stops reading from it."""
@@ -41,6 +50,14 @@ class ServerLimits:
     queued_max_request_bytes: int = -1
     """Unanswered requests of all connections; -1: a part of the memory limit."""
 
+    def max_connections_of(self, listener: str) -> int:
+        """The most connections of one listener."""
+        return self.listener_max_connections.get(listener, self.max_connections)
+
+    def max_creation_rate_of(self, listener: str) -> int:
+        """The most new connections per second of one listener."""
+        return self.listener_max_creation_rates.get(listener, self.max_connection_creation_rate)
+
     @classmethod
     def of(cls, settings: NodeSettings, machine_memory_bytes: int) -> ServerLimits:
         """Each role of a combined node has a server with half of the memory."""
@@ -52,6 +69,21 @@ class ServerLimits:
             max_connections_per_ip=settings.max_connections_per_ip,
             max_connections_per_ip_overrides=settings.max_connections_per_ip_overrides,
             max_connection_creation_rate=settings.max_connection_creation_rate,
+            listener_max_connections=_of_listeners(settings, "max.connections"),
+            listener_max_creation_rates=_of_listeners(settings, "max.connection.creation.rate"),
+            inter_broker_listener_name=getattr(settings, "inter_broker_listener_name", ""),
+            quota_window_num=settings.quota_window_num,
+            quota_window_ms=settings.quota_window_size_seconds * 1000,
             memory_limit_bytes=memory_bytes // len(settings.process_roles),
             queued_max_request_bytes=settings.queued_max_request_bytes,
         )
+
+
+def _of_listeners(settings: NodeSettings, key: str) -> dict[str, int]:
+    """`listener.name.<name>.<key>` of each listener that has it. A value that is no positive number is ignored."""
+    found = {}
+    for listener in settings.listeners:
+        text = settings.raw.get(f"{PREFIX}{listener.name.lower()}.{key}", "").strip()
+        if text.isdecimal() and int(text) > 0:
+            found[listener.name] = int(text)
+    return found

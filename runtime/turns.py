@@ -2,8 +2,10 @@
 
 One thread serves all connections. A turn is the work that one connection does before it lets others run: some requests,
 or some steps of an expensive one. Turns are free until those since the last round took `ROUND_SECONDS`; then
-connections wait in a line, and each round lets in as many as fit into the next `ROUND_SECONDS`. Connections that used
-little time lately stand further ahead in the line, nodes of the cluster stand first. A round is one pass of the loop
+connections wait in a line, and each round lets in as many as fit into the next `ROUND_SECONDS`. Clients that used
+little time lately stand further ahead in the line, nodes of the cluster stand first. A client has one place for all its
+connections (its principal at its address): a thousand of them get no more turns than one. Among the connections of one
+client, those that used little stand ahead. A round is one pass of the loop
 over all its tasks, so timers, replication and the node's own requests run between any two rounds.
 
 In simulation the stopwatch stands still within a turn: there all turns are free.
@@ -12,7 +14,7 @@ In simulation the stopwatch stands still within a turn: there all turns are free
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from itertools import count
 
 import trio
@@ -39,28 +41,72 @@ LONGEST_PENALTY_SECONDS = 1.0
 """The most by which a connection is moved back."""
 
 
-class Share:
-    """The time that one connection used lately. Times are seconds on the stopwatch."""
+MOST_CLIENTS = 4_096
+"""Clients above which those that used nothing lately are forgotten."""
 
-    __slots__ = ("_counted_at", "expected", "is_node", "used")
+REMEMBERED_SECONDS = 20.0
+"""The time for which a client without connections is remembered at least."""
+
+
+class Use:
+    """The time that somebody used lately. Times are seconds on the stopwatch."""
+
+    __slots__ = ("_counted_at", "used")
 
     def __init__(self) -> None:
         self.used = 0.0
-        self.expected = 0.0
-        """The time of its last turn."""
-        self.is_node = False
-        """The peer is a broker or a controller, by its own account."""
         self._counted_at = 0.0
 
     def charge(self, seconds: float, now: float) -> None:
         self.used = max(0.0, self.used - (now - self._counted_at) * FORGOTTEN_PER_SECOND) + seconds
-        self.expected = seconds
         self._counted_at = now
 
     def place(self, now: float) -> float:
         """Its place in a line that it enters now; the lowest is first."""
-        ahead = 2 * LONGEST_PENALTY_SECONDS if self.is_node else 0.0
-        return now + min(PENALTY * self.used, LONGEST_PENALTY_SECONDS) - ahead
+        return now + min(PENALTY * self.used, LONGEST_PENALTY_SECONDS)
+
+    def is_forgotten(self, now: float) -> bool:
+        """True if it used nothing for so long that nobody has to remember it."""
+        return now - self._counted_at > REMEMBERED_SECONDS
+
+
+class ClientShare(Use):
+    """The time that all connections of one client used. A client is a principal at one address."""
+
+    __slots__ = ("_line", "is_in_line")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._line: list[tuple[float, int, Share, trio.Event]] = []
+        """Its connections that wait for a turn."""
+        self.is_in_line = False
+        """It waits in the line of all clients."""
+
+    @property
+    def waiting(self) -> int:
+        return len(self._line)
+
+    def enter(self, place: float, number: int, share: Share, admitted: trio.Event) -> None:
+        heapq.heappush(self._line, (place, number, share, admitted))
+
+    def leave(self) -> tuple[Share, trio.Event]:
+        """Take the connection whose turn is next."""
+        _, _, share, admitted = heapq.heappop(self._line)
+        return share, admitted
+
+
+class Share(Use):
+    """The time that one connection used lately."""
+
+    __slots__ = ("client", "expected", "is_node")
+
+    def __init__(self, client: ClientShare | None = None) -> None:
+        super().__init__()
+        self.client = client or ClientShare()
+        self.expected = 0.0
+        """The time of its last turn."""
+        self.is_node = False
+        """The peer is a broker or a controller, by its own account."""
 
 
 class Turns:
@@ -70,28 +116,57 @@ class Turns:
         self.stopwatch = stopwatch
         self.spent = 0.0
         """The time of all turns since the last round began. Turns are free while it is below `ROUND_SECONDS`."""
-        self._line: list[tuple[float, int, Share, trio.Event]] = []
+        self._nodes: list[tuple[float, int, Share, trio.Event]] = []
+        """Connections of nodes that wait."""
+        self._line: list[tuple[float, int, ClientShare]] = []
+        """Clients with connections that wait: each has one place, however many they are."""
+        self._clients: dict[tuple[Hashable, str], ClientShare] = {}
         self._arrivals = count()
         self._bell = trio.Event()
 
     @property
     def waiting(self) -> int:
         """Connections in the line."""
-        return len(self._line)
+        return len(self._nodes) + sum(client.waiting for _, _, client in self._line)
+
+    def client(self, principal: Hashable, host: str) -> ClientShare:
+        """The share of all connections of a principal at an address."""
+        found = self._clients.get((principal, host))
+        if found is None:
+            if len(self._clients) >= MOST_CLIENTS:
+                self._forget()
+            found = self._clients[principal, host] = ClientShare()
+        return found
+
+    def _forget(self) -> None:
+        now = self.stopwatch()
+        kept = {key: it for key, it in self._clients.items() if it.is_in_line or not it.is_forgotten(now)}
+        self._clients = kept if len(kept) < MOST_CLIENTS else {}
 
     def charge(self, share: Share, began: float, ended: float) -> None:
         """Add a turn of `share` to the round."""
         seconds = ended - began
         self.spent += seconds
+        share.expected = seconds
         share.charge(seconds, ended)
+        share.client.charge(seconds, ended)
 
     async def wait(self, share: Share) -> None:
         """Return when `share` may have a turn."""
         admitted = trio.Event()
-        place = share.place(self.stopwatch())
-        heapq.heappush(self._line, (place, next(self._arrivals), share, admitted))
+        now, client = self.stopwatch(), share.client
+        if share.is_node:
+            heapq.heappush(self._nodes, (share.place(now), next(self._arrivals), share, admitted))
+        else:
+            client.enter(share.place(now), next(self._arrivals), share, admitted)
+            self._line_up(client, now)
         self._bell.set()
         await admitted.wait()
+
+    def _line_up(self, client: ClientShare, now: float) -> None:
+        if not client.is_in_line:
+            client.is_in_line = True
+            heapq.heappush(self._line, (client.place(now), next(self._arrivals), client))
 
     async def run(self) -> None:
         """Begin rounds while a connection waits, until cancelled."""
@@ -99,13 +174,32 @@ class Turns:
             await self._bell.wait()
             await trio.lowlevel.checkpoint()
             self._begin_round()
-            if not self._line:
+            if not self._nodes and not self._line:
                 self._bell = trio.Event()
 
     def _begin_round(self) -> None:
         self.spent = 0.0
         expected = 0.0
-        while self._line and expected < ROUND_SECONDS:
-            _, _, share, admitted = heapq.heappop(self._line)
+        again: list[ClientShare] = []
+        """Clients that have more connections in line: they line up again behind those that wait already."""
+        while self._nodes and expected < ROUND_SECONDS:
+            _, _, share, admitted = heapq.heappop(self._nodes)
             expected += share.expected
             admitted.set()
+        while (self._line or again) and expected < ROUND_SECONDS:
+            if not self._line:
+                self._line_up_again(again)
+            _, _, client = heapq.heappop(self._line)
+            client.is_in_line = False
+            share, admitted = client.leave()
+            if client.waiting:
+                again.append(client)
+            expected += share.expected
+            admitted.set()
+        self._line_up_again(again)
+
+    def _line_up_again(self, clients: list[ClientShare]) -> None:
+        now = self.stopwatch()
+        for client in clients:
+            self._line_up(client, now)
+        clients.clear()

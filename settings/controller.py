@@ -8,6 +8,8 @@ from barnabas.settings.errors import SettingsError
 from barnabas.settings.loading import Source, load_node
 from barnabas.settings.node import NodeSettings
 
+_DAY_MS = 24 * 3600 * 1000
+
 
 class ControllerSettings(NodeSettings):
     """Every key that a controller acts on."""
@@ -18,6 +20,9 @@ class ControllerSettings(NodeSettings):
     controller_performance_always_log_threshold_ms: int = 2000
     controller_performance_sample_period_ms: int = 60000
     controller_quorum_auto_join_enable: bool = False
+    delegation_token_max_lifetime_ms: int = 7 * _DAY_MS
+    delegation_token_expiry_time_ms: int = _DAY_MS
+    delegation_token_expiry_check_interval_ms: int = 3600 * 1000
     controller_quota_window_num: int = 11
     controller_quota_window_size_seconds: int = 1
 

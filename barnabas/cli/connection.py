@@ -37,6 +37,11 @@ Timeout = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", "-J", help="Print JSON.")]
 
 
+ADMIN_CONFIG = Path("security/admin/client.properties")
+ADMIN_SSL_CONFIG = Path("security/admin/client-ssl.properties")
+"""In the directory of a secure local cluster. The second works before there are users with passwords."""
+
+
 @dataclass(frozen=True)
 class Connection:
     """Bootstrap servers and client settings of one command."""
@@ -54,7 +59,17 @@ class Connection:
     @property
     def is_local(self) -> bool:
         """Whether the bootstrap servers are those of the local cluster in `data`."""
-        return self.bootstrap is None and "bootstrap_servers" not in self._of_file()
+        return self.bootstrap is None and (
+            self.client_config is None or "bootstrap_servers" not in self._of_file()
+        )
+
+    @property
+    def config_file(self) -> Path | None:
+        """The file with client settings: the given one, or that of the administrator of a secure local cluster."""
+        if self.client_config is not None or self.bootstrap is not None:
+            return self.client_config
+        own = self.data / ADMIN_CONFIG
+        return own if own.exists() else None
 
     def bootstrap_addresses(self) -> list[tuple[str, int]]:
         """Raises `WrongArgument`."""
@@ -95,17 +110,18 @@ class Connection:
             raise WrongArgument(str(error.message)) from None
 
     def _of_file(self) -> dict[str, str]:
-        if self.client_config is None:
+        file = self.config_file
+        if file is None:
             return {}
         from barnabas.settings.errors import SettingsError
         from barnabas.settings.properties import parse_properties
 
         try:
-            found = parse_properties(self.client_config.read_text(), str(self.client_config))
+            found = parse_properties(file.read_text(), str(file))
         except OSError as error:
-            raise WrongArgument(f"--command-config {self.client_config}: {error.strerror}") from None
+            raise WrongArgument(f"--command-config {file}: {error.strerror}") from None
         except (SettingsError, UnicodeDecodeError) as error:
-            raise WrongArgument(f"--command-config {self.client_config}: {error}") from None
+            raise WrongArgument(f"--command-config {file}: {error}") from None
         return {_snake(name): value for name, (value, _line) in found.items()}
 
 

@@ -50,8 +50,18 @@ def format_(  # noqa: PLR0913, PLR0917 - each is an option
     no_initial_controllers: Annotated[
         bool, typer.Option("--no-initial-controllers", "-N", help="This controller joins a quorum that exists.")
     ] = False,
+    add_scram: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--add-scram",
+            "-S",
+            metavar="MECHANISM=[…]",
+            help="First user: SCRAM-SHA-256=[name=alice,password=…]; the same on every controller; repeatable.",
+        ),
+    ] = None,
 ) -> None:
     """Format the log directories of a node."""
+    from barnabas.kraft.first_users import WrongUser, first_users
     from barnabas.kraft.format import FormatError, FormatRequest, format_directories
     from barnabas.kraft.metadata.bootstrap import UnknownLevel, bootstrap_records
     from barnabas.runtime.disk import RealDisk
@@ -63,12 +73,13 @@ def format_(  # noqa: PLR0913, PLR0917 - each is an option
         levels = _levels(release_version, feature)
         voters = _first_voters(settings, standalone, initial_controllers, no_initial_controllers)
         _check_kraft_version(levels, settings)
-        records = bootstrap_records(levels)
+        features = bootstrap_records(levels)
+        users = first_users(add_scram or (), features[0].feature_level, random.SystemRandom())
         request = FormatRequest(
             cluster_id,
             settings.node_id,
             settings.all_log_dirs,
-            records,
+            [*features, *users],
             ignore_formatted,
             settings.metadata_directory,
             voters,
@@ -77,6 +88,8 @@ def format_(  # noqa: PLR0913, PLR0917 - each is an option
         formatted = format_directories(RealDisk(), request, random.SystemRandom(), now_ms)
     except UnknownLevel as error:
         raise WrongArgument(str(error)) from None
+    except WrongUser as error:
+        raise WrongArgument(f"--add-scram: {error}") from None
     except FormatError as error:
         raise ClusterError(str(error)) from None
     for directory in formatted:

@@ -9,17 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+from barnabas.runtime.quotas.rate import QuotaWindows
 
 EVERY_PARTITION = "*"
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaWindows:
-    """`replication.quota.window.num` and `replication.quota.window.size.seconds`."""
-
-    samples: int = 11
-    window_ms: int = 1_000
 
 
 class ReplicationQuota:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from barnabas.broker.replication.quota import QuotaWindows, ReplicationQuota, ThrottledReplicas
+from barnabas.broker.replication.quota import ReplicationQuota, ThrottledReplicas
+from barnabas.runtime.quotas.rate import QuotaWindows
 from barnabas.settings.topic import TopicConfig
 
 UNLIMITED = (1 << 63) - 1

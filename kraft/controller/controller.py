@@ -16,13 +16,17 @@ from collections.abc import Generator, Iterable, Sequence
 from functools import partial
 
 from barnabas.kraft.controller import (
+    acls,
     brokers,
+    client_quotas,
     configs,
+    delegation_tokens,
     features,
     leader_elections,
     partitions,
     producer_ids,
     reassignment,
+    scram,
     topic_deletion,
     topics,
 )
@@ -31,6 +35,8 @@ from barnabas.kraft.controller.refused_registrations import RefusedRegistrations
 from barnabas.kraft.controller.request_limits import count_named
 from barnabas.kraft.controller.sessions import BrokerSessions
 from barnabas.kraft.controller.state import (
+    BY_NOBODY,
+    Asked,
     Command,
     ControllerDefaults,
     ControllerResult,
@@ -41,25 +47,33 @@ from barnabas.kraft.controller.state import (
     Steps,
     replayed,
 )
+from barnabas.kraft.controller.token_index import TokenIndex
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.features import ELR_VERSION, METADATA_VERSION
 from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.kraft.metadata.loader import MetadataLoader
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from barnabas.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from barnabas.protocol.messages.alter_configs import AlterConfigsRequest
 from barnabas.protocol.messages.alter_partition import AlterPartitionRequest
 from barnabas.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from barnabas.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from barnabas.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest
 from barnabas.protocol.messages.controller_registration import ControllerRegistrationRequest
+from barnabas.protocol.messages.create_acls import CreateAclsRequest
+from barnabas.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest
 from barnabas.protocol.messages.create_topics import CreateTopicsRequest
+from barnabas.protocol.messages.delete_acls import DeleteAclsRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest
+from barnabas.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from barnabas.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from barnabas.protocol.messages.metadata_log import AbortTransactionRecord, FeatureLevelRecord
+from barnabas.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from barnabas.protocol.messages.update_features import UpdateFeaturesRequest
 from barnabas.protocol.refusals import refusal_of
@@ -87,6 +101,13 @@ COMMANDS: dict[type[Message], Command] = {
     BrokerHeartbeatRequest: brokers.broker_heartbeat,
     UnregisterBrokerRequest: brokers.unregister_broker,
     ControllerRegistrationRequest: brokers.register_controller,
+    AlterUserScramCredentialsRequest: scram.alter_user_scram_credentials,
+    AlterClientQuotasRequest: client_quotas.alter_client_quotas,
+    CreateDelegationTokenRequest: delegation_tokens.create_delegation_token,
+    RenewDelegationTokenRequest: delegation_tokens.renew_delegation_token,
+    ExpireDelegationTokenRequest: delegation_tokens.expire_delegation_token,
+    CreateAclsRequest: acls.create_acls,
+    DeleteAclsRequest: acls.delete_acls,
 }
 """The decision of the active controller for each request."""
 
@@ -95,7 +116,7 @@ class QuorumController:
     """Owns the loader of the committed log, the pending image, the sessions and the timetable."""
 
     def __init__(
-        self, defaults: ControllerDefaults, chance: Chance, bootstrap_records: Sequence[FeatureLevelRecord]
+        self, defaults: ControllerDefaults, chance: Chance, bootstrap_records: Sequence[Message]
     ) -> None:
         """`bootstrap_records` begin the log of a cluster that has none yet."""
         self.defaults = defaults
@@ -108,6 +129,7 @@ class QuorumController:
         self._epoch = -1
         self.quorum: Quorum = FixedQuorum()
         self._periodic: PeriodicWork | None = None
+        self._token_index = TokenIndex()
 
     @property
     def is_active(self) -> bool:
@@ -172,8 +194,14 @@ class QuorumController:
             log.warning("the open metadata transaction %s is aborted", self.loader.transaction_name)
             records.append(AbortTransactionRecord(reason="Controller failover"))
         if self.loader.is_empty:
-            levels = {it.name: it.feature_level for it in self._bootstrap_records}
-            log.info("the metadata log is empty, its first records are %s", levels)
+            features = [it for it in self._bootstrap_records if isinstance(it, FeatureLevelRecord)]
+            levels = {it.name: it.feature_level for it in features}
+            more = f" and {len(self._bootstrap_records) - len(features)} more"
+            log.info(
+                "the metadata log is empty, its first records are %s%s",
+                levels,
+                more if len(self._bootstrap_records) > len(features) else "",
+            )
             assert METADATA_VERSION in levels, "a cluster begins with a metadata.version"
             records += self._bootstrap_records
             if levels.get(ELR_VERSION, 0) > 0:
@@ -190,11 +218,13 @@ class QuorumController:
 
     # Deciding
 
-    def decide(self, request: Message, version: int, next_offset: int, now_ms: int) -> Steps[ControllerResult[Message]]:
+    def decide(
+        self, request: Message, version: int, next_offset: int, now_ms: int, asked: Asked = BY_NOBODY
+    ) -> Steps[ControllerResult[Message]]:
         """The answer to a request, and the records that must be committed before the answer may leave."""
         if not self.is_active:
             return self.refuse(request, version, ErrorCode.NOT_CONTROLLER)
-        state = self._state(next_offset, now_ms)
+        state = self._state(next_offset, now_ms, asked)
         is_large = True
         try:
             is_large = (yield from count_named(request, state.pace)) > LARGE
@@ -235,11 +265,11 @@ class QuorumController:
             return None
         return self._periodic.next_run_ms(self._state(0, now_ms))
 
-    def run_periodic(self, next_offset: int, now_ms: int) -> Steps[ControllerResult[bool]]:
+    def run_periodic(self, next_offset: int, now_ms: int, wall_ms: int = 0) -> Steps[ControllerResult[bool]]:
         """Periodic work that is due; the answer is True if there may be more."""
         if self._periodic is None:
             return ControllerResult(False)
-        state = self._state(next_offset, now_ms)
+        state = self._state(next_offset, now_ms, Asked(at_ms=wall_ms))
         return _finished(state, (yield from self._periodic.run(state)))
 
     def preview(self, records: Sequence[Message], last_offset: int, now_ms: int) -> Steps[MetadataImage]:
@@ -262,9 +292,17 @@ class QuorumController:
         assert self._pending is not None, "not the active controller"
         return self._pending
 
-    def _state(self, next_offset: int, now_ms: int) -> ControllerState:
+    def _state(self, next_offset: int, now_ms: int, asked: Asked = BY_NOBODY) -> ControllerState:
         return ControllerState(
-            self.defaults, self._chance, self.sessions, self.pending, next_offset, now_ms, quorum=self.quorum
+            self.defaults,
+            self._chance,
+            self.sessions,
+            self.pending,
+            next_offset,
+            now_ms,
+            quorum=self.quorum,
+            asked=asked,
+            token_index=self._token_index,
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from barnabas.kraft.controller.brokers import fence_stale_brokers, next_session_check_ms
+from barnabas.kraft.controller.delegation_tokens import MAX_SWEPT_AT_ONCE, sweep_expired_tokens
 from barnabas.kraft.controller.effective_configs import unclean_leader_election
 from barnabas.kraft.controller.leader_elections import elect_leader
 from barnabas.kraft.controller.partition_change import Election
@@ -29,6 +30,7 @@ class PeriodicWork:
     next_balance_ms: int
     next_unclean_check_ms: int
     next_no_op_ms: int
+    next_token_sweep_ms: int
 
     @classmethod
     def starting(cls, state: ControllerState) -> PeriodicWork:
@@ -38,6 +40,7 @@ class PeriodicWork:
             now_ms + defaults.leader_imbalance_check_interval_ms,
             now_ms + defaults.unclean_leader_election_interval_ms,
             now_ms + defaults.metadata_max_idle_interval_ms,
+            now_ms + defaults.delegation_token_expiry_check_interval_ms,
         )
 
     def appended(self, state: ControllerState) -> None:
@@ -46,7 +49,7 @@ class PeriodicWork:
 
     def next_run_ms(self, state: ControllerState) -> int:
         """Time at which `run` has something to do."""
-        times = [self.next_unclean_check_ms]
+        times = [self.next_unclean_check_ms, self.next_token_sweep_ms]
         if state.defaults.auto_leader_rebalance_enable:
             times.append(self.next_balance_ms)
         if state.defaults.metadata_max_idle_interval_ms > 0:
@@ -71,6 +74,11 @@ class PeriodicWork:
             records = yield from unclean_elections(state, MAX_ELECTIONS_AT_ONCE)
             if len(records) < MAX_ELECTIONS_AT_ONCE:
                 self.next_unclean_check_ms = now_ms + defaults.unclean_leader_election_interval_ms
+            return ControllerResult(True, records)
+        if now_ms >= self.next_token_sweep_ms:
+            records = yield from sweep_expired_tokens(state)
+            if len(records) < MAX_SWEPT_AT_ONCE:
+                self.next_token_sweep_ms = now_ms + defaults.delegation_token_expiry_check_interval_ms
             return ControllerResult(True, records)
         if defaults.metadata_max_idle_interval_ms > 0 and now_ms >= self.next_no_op_ms:
             # Moves the end of the log, so that followers in an idle cluster can see that they are up to date.

@@ -7,12 +7,17 @@ from typing import Any
 
 from barnabas.kraft.controller.state import MAX_RECORDS_PER_OPERATION, Pace, Steps
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from barnabas.protocol.messages.alter_configs import AlterConfigsRequest
 from barnabas.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from barnabas.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest
 from barnabas.protocol.messages.controller_registration import ControllerRegistrationRequest
+from barnabas.protocol.messages.create_acls import CreateAclsRequest
+from barnabas.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest
 from barnabas.protocol.messages.create_topics import CreateTopicsRequest
+from barnabas.protocol.messages.delete_acls import DeleteAclsRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest
 from barnabas.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -38,10 +43,22 @@ _COUNTS: dict[type[Message], Callable[[Any], Iterator[int]]] = {
     CreatePartitionsRequest: lambda request: iter((len(request.topics),)),
     ElectLeadersRequest: lambda request: _partitions(request.topic_partitions),
     AlterPartitionReassignmentsRequest: lambda request: _partitions(request.topics),
+    CreateAclsRequest: lambda request: iter((len(request.creations),)),
+    DeleteAclsRequest: lambda request: iter((len(request.filters),)),
     AlterConfigsRequest: _configs,
     IncrementalAlterConfigsRequest: _configs,
+    AlterUserScramCredentialsRequest: lambda request: iter((len(request.deletions), len(request.upsertions))),
+    AlterClientQuotasRequest: lambda request: (max(1, len(it.ops), len(it.entity)) for it in request.entries),
+    CreateDelegationTokenRequest: lambda request: iter((len(request.renewers),)),
 }
-"""The topics, partitions or configs that a request of a client names; the sum is their number."""
+"""The topics, partitions, configs, users or quotas that a request of a client names; the sum is their number."""
+
+_OTHERS = "topics, partitions or configs"
+_NOUNS: dict[type[Message], str] = {
+    AlterUserScramCredentialsRequest: "credentials",
+    AlterClientQuotasRequest: "quotas",
+    CreateDelegationTokenRequest: "renewers",
+}
 
 
 def count_named(request: Message, pace: Pace) -> Steps[int]:
@@ -54,7 +71,7 @@ def count_named(request: Message, pace: Pace) -> Steps[int]:
         if named > MAX_RECORDS_PER_OPERATION:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
-                f"the request names more than {MAX_RECORDS_PER_OPERATION} topics, partitions or configs",
+                f"the request names more than {MAX_RECORDS_PER_OPERATION} {_NOUNS.get(type(request), _OTHERS)}",
             )
         if index % COUNTED_PER_ITEM == 0 and pace.is_full():
             yield None

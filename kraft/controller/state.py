@@ -11,11 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from barnabas.kraft.controller.sessions import BrokerSessions
+from barnabas.kraft.controller.token_index import TokenIndex
 from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.kraft.metadata.replay import ImageReplay
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.schema import Message
 from barnabas.runtime.decisions import Notes
+from barnabas.runtime.identity import ANONYMOUS, Principal
+from barnabas.runtime.throttling import Mutations
 from barnabas.runtime.world import Chance
 
 R = TypeVar("R")
@@ -70,8 +73,27 @@ class ControllerDefaults:
     leader_imbalance_check_interval_ms: int = 300_000
     unclean_leader_election_interval_ms: int = 300_000
     metadata_max_idle_interval_ms: int = 500
-    raw: Mapping[str, str] = field(default_factory=dict)
+    delegation_token_secret_key: str = field(default="", repr=False)
+    """Empty: the cluster has no delegation tokens."""
+    delegation_token_max_lifetime_ms: int = 604_800_000
+    delegation_token_expiry_time_ms: int = 86_400_000
+    delegation_token_expiry_check_interval_ms: int = 3_600_000
+    raw: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Keys and values of the configuration file, under broker keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The sender of a request, its time, and its quota."""
+
+    by: Principal = ANONYMOUS
+    at_ms: int = 0
+    """On the wall clock; decisions about everything else use the monotonic one."""
+    mutations: Mutations | None = None
+    """The quota for partitions that are created and deleted; None: without limit."""
+
+
+BY_NOBODY = Asked()
 
 
 class Quorum(Protocol):
@@ -113,6 +135,13 @@ class ControllerState:
     effects: list[Callable[[], None]] = field(default_factory=list)
     """Changes of broker sessions, made once the records are appended."""
     quorum: Quorum = field(default_factory=FixedQuorum)
+    asked: Asked = BY_NOBODY
+    token_index: TokenIndex = field(default_factory=TokenIndex)
+
+    def spend(self, partitions: int) -> None:
+        """Count partitions that are created or deleted. Raises KafkaError THROTTLING_QUOTA_EXCEEDED."""
+        if self.asked.mutations is not None:
+            self.asked.mutations.spend(partitions)
 
     def after(self, records: Sequence[Message]) -> Steps[ControllerState]:
         """This state as if `records` were appended, for decisions that build on each other."""

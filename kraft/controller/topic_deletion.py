@@ -86,6 +86,13 @@ def delete_topics(
     for topic_id, deleted_name in deleted.items():
         if state.pace.is_full():
             yield None
+        try:
+            state.spend(len(by_id[topic_id].partitions))
+        except KafkaError as error:
+            result = _not_deleted(deleted_name, topic_id, error.message or "")
+            result.error_code = error.code
+            refused.append(result)
+            continue
         state.notes.note(
             DecisionKind.LIFECYCLE,
             f"topic {deleted_name}",

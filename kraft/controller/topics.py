@@ -163,6 +163,7 @@ def _create_topic(
         partitions = yield from _assigned_partitions(state, topic)
     else:
         partitions = yield from _placed_partitions(state, topic)
+    state.spend(len(partitions))
     topic_id = random_uuid(state.chance)
     result = CreatableTopicResult(
         name=topic.name,
@@ -388,6 +389,7 @@ def _grow(state: ControllerState, wanted: CreatePartitionsTopic, others: int) ->
         )
     refuse_if_excessive(others + additional)
     partitions = yield from _additional_partitions(state, topic, wanted, additional)
+    state.spend(additional)
     state.notes.note(
         DecisionKind.LIFECYCLE,
         f"topic {topic.name}",

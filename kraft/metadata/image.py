@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from barnabas.protocol.messages.metadata_log import (
         AccessControlEntryRecord,
-        ClientQuotaRecord,
         DelegationTokenRecord,
         UserScramCredentialRecord,
     )
@@ -207,16 +206,38 @@ class ProducerIdsImage:
 QuotaEntity = tuple[tuple[str, str | None], ...]
 """Sorted (type, name) pairs; the name None is the default entity of its type."""
 
+ClientQuotas = dict[QuotaEntity, dict[str, float]]
+"""Quotas by entity and key."""
+
+
+AclKey = tuple[int, int, str, str, str, int, int]
+"""All of an ACL but its id: resource type, pattern type, name, principal, host, operation, permission type."""
+
+
+def acl_key(record: AccessControlEntryRecord) -> AclKey:
+    return (
+        record.resource_type,
+        record.pattern_type,
+        record.resource_name,
+        record.principal,
+        record.host,
+        record.operation,
+        record.permission_type,
+    )
+
 
 @dataclass(frozen=True, slots=True)
 class OthersImage:
-    """State that no decision reads: the records themselves, by the key that replaces them."""
+    """Access rights, users and quotas: mostly the records themselves, by the key that replaces them."""
 
     acls: dict[bytes, AccessControlEntryRecord] = field(default_factory=dict)
+    """By id."""
+    acl_ids: dict[AclKey, bytes] = field(default_factory=dict)
+    """The ids of the same ACLs."""
     scram: dict[tuple[str, int], UserScramCredentialRecord] = field(default_factory=dict)
     """By (user, mechanism)."""
-    quotas: dict[tuple[QuotaEntity, str], ClientQuotaRecord] = field(default_factory=dict)
-    """By (entity, quota key)."""
+    quotas: ClientQuotas = field(default_factory=dict)
+    """Values by entity and quota key; `client_quotas.py` looks them up. An entity has at least one."""
     delegation_tokens: dict[str, DelegationTokenRecord] = field(default_factory=dict)
     """By token id."""
 

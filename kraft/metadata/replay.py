@@ -35,6 +35,7 @@ from barnabas.kraft.metadata.image import (
     QuotaEntity,
     TopicImage,
     TopicsImage,
+    acl_key,
 )
 from barnabas.protocol.messages import metadata_log as log
 
@@ -79,6 +80,7 @@ class ImageReplay:
         self._configs = _Shared(before.configs)
         self._next_producer_id = before.producer_ids.next_producer_id
         self._acls = _Shared(before.others.acls)
+        self._acl_ids = _Shared(before.others.acl_ids)
         self._scram = _Shared(before.others.scram)
         self._quotas = _Shared(before.others.quotas)
         self._delegation_tokens = _Shared(before.others.delegation_tokens)
@@ -106,7 +108,11 @@ class ImageReplay:
             producer_ids = ProducerIdsImage(self._next_producer_id)
         if delta.others_changed:
             others = OthersImage(
-                self._acls.current, self._scram.current, self._quotas.current, self._delegation_tokens.current
+                self._acls.current,
+                self._acl_ids.current,
+                self._scram.current,
+                self._quotas.current,
+                self._delegation_tokens.current,
             )
         delta.after = MetadataImage(
             offset,
@@ -304,14 +310,18 @@ class ImageReplay:
         self._next_producer_id = record.next_producer_id
         self._delta.producer_ids_changed = True
 
-    # State that no decision reads
+    # Access rights, users, quotas
 
     def _access_control_entry(self, record: log.AccessControlEntryRecord) -> None:
-        self._acls.writable()[record.id] = record
+        self._acls.writable()[record.id] = self._delta.changed_acls[record.id] = record
+        self._acl_ids.writable()[acl_key(record)] = record.id
         self._delta.others_changed = True
 
     def _remove_access_control_entry(self, record: log.RemoveAccessControlEntryRecord) -> None:
-        self._acls.writable().pop(record.id, None)
+        removed = self._acls.writable().pop(record.id, None)
+        if removed is not None and self._acl_ids.current.get(acl_key(removed)) == record.id:
+            del self._acl_ids.writable()[acl_key(removed)]
+        self._delta.changed_acls[record.id] = None
         self._delta.others_changed = True
 
     def _user_scram_credential(self, record: log.UserScramCredentialRecord) -> None:
@@ -323,11 +333,17 @@ class ImageReplay:
         self._delta.others_changed = True
 
     def _client_quota(self, record: log.ClientQuotaRecord) -> None:
-        key = (quota_entity(record), record.key)
+        entity = quota_entity(record)
+        values = dict(self._quotas.current.get(entity, {}))
         if record.remove:
-            self._quotas.writable().pop(key, None)
+            values.pop(record.key, None)
         else:
-            self._quotas.writable()[key] = record
+            values[record.key] = record.value
+        if values:
+            self._quotas.writable()[entity] = values
+        else:
+            self._quotas.writable().pop(entity, None)
+        self._delta.changed_quotas[entity] = values or None
         self._delta.others_changed = True
 
     def _delegation_token(self, record: log.DelegationTokenRecord) -> None:
@@ -395,7 +411,12 @@ def _feature_ranges(
 def quota_entity(record: log.ClientQuotaRecord) -> QuotaEntity:
     """The entity of a quota as a key: its parts in a fixed order."""
     parts = [(it.entity_type, it.entity_name) for it in record.entity]
-    return tuple(sorted(parts, key=lambda part: (part[0], part[1] is not None, part[1] or "")))
+    return tuple(sorted(parts, key=quota_part_order))
+
+
+def quota_part_order(part: tuple[str, str | None]) -> tuple[str, bool, str]:
+    """Sort key of one part of a quota's entity: the default entity comes before those with a name."""
+    return part[0], part[1] is not None, part[1] or ""
 
 
 _HANDLERS: dict[type, Callable[[ImageReplay, Any], None]] = {

@@ -18,15 +18,18 @@ from barnabas.kraft.metadata.image import (
     FeatureRange,
     MetadataImage,
     PartitionImage,
+    QuotaEntity,
     TopicImage,
     TopicsImage,
 )
 from barnabas.protocol.messages.metadata_log import (
     BrokerEndpoint,
     BrokerFeature,
+    ClientQuotaRecord,
     ConfigRecord,
     ControllerEndpoint,
     ControllerFeature,
+    EntityData,
     FeatureLevelRecord,
     PartitionRecord,
     ProducerIdsRecord,
@@ -36,6 +39,7 @@ from barnabas.protocol.messages.metadata_log import (
 )
 from barnabas.protocol.schema import Message
 
+K = TypeVar("K")
 V = TypeVar("V")
 
 
@@ -56,12 +60,20 @@ def image_to_records(image: MetadataImage) -> Iterator[Message]:
         for key, value in sorted(overrides.items()):
             yield ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=key, value=value)
     others = image.others
-    yield from (quota for _, quota in sorted(others.quotas.items(), key=lambda item: repr(item[0])))
+    for entity in sorted(others.quotas, key=repr):
+        for key, quota in sorted(others.quotas[entity].items()):
+            yield quota_record(entity, key, quota)
     if image.producer_ids.next_producer_id > 0:
         yield ProducerIdsRecord(broker_id=-1, next_producer_id=image.producer_ids.next_producer_id)
     yield from (acl for _, acl in sorted(others.acls.items()))
     yield from (credential for _, credential in sorted(others.scram.items()))
     yield from (token for _, token in sorted(others.delegation_tokens.items()))
+
+
+def quota_record(entity: QuotaEntity, key: str, value: float | None) -> ClientQuotaRecord:
+    """The record that sets one quota of an entity, or removes it (None)."""
+    parts = [EntityData(entity_type=kind, entity_name=name) for kind, name in entity]
+    return ClientQuotaRecord(entity=parts, key=key, value=value or 0.0, remove=value is None)
 
 
 def broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
@@ -152,6 +164,11 @@ def difference(before: MetadataImage, loaded: MetadataImage) -> MetadataDelta:
         if before.features.level(name) != loaded.features.level(name):
             delta.changed_features[name] = loaded.features.level(name)
     delta.producer_ids_changed = before.producer_ids != loaded.producer_ids
+    delta.changed_acls = _changed(before.others.acls, loaded.others.acls)
+    old_quotas, new_quotas = before.others.quotas, loaded.others.quotas
+    for entity in dict.fromkeys([*old_quotas, *new_quotas]):
+        if old_quotas.get(entity) != new_quotas.get(entity):
+            delta.changed_quotas[entity] = new_quotas.get(entity)
     delta.others_changed = before.others != loaded.others
     delta.after = MetadataImage(
         offset=loaded.offset,
@@ -167,7 +184,7 @@ def difference(before: MetadataImage, loaded: MetadataImage) -> MetadataDelta:
     return delta
 
 
-def _changed(before: dict[int, V], after: dict[int, V]) -> dict[int, V | None]:
+def _changed(before: dict[K, V], after: dict[K, V]) -> dict[K, V | None]:
     """Entries that are new or different, and None for those that are gone."""
     return {key: after.get(key) for key in dict.fromkeys([*before, *after]) if before.get(key) != after.get(key)}
 

@@ -88,7 +88,8 @@ def check_claims(claims: Mapping[str, Any], rules: ClaimRules, now_ms: int) -> B
     _check_audience(claims.get("aud"), rules.expected_audience)
     if rules.expected_issuer is not None and claims.get("iss") != rules.expected_issuer:
         raise TokenRefused("'iss' is not the expected issuer")
-    return BearerToken("", _name(claims, rules.sub_claim).strip(), expires_ms, issued_ms, _scope(claims, rules.scope_claim))
+    subject = _name(claims, rules.sub_claim).strip()
+    return BearerToken("", subject, expires_ms, issued_ms, _scope(claims, rules.scope_claim))
 
 
 def check_unsecured(jwt: Jwt, rules: UnsecuredRules, now_ms: int) -> BearerToken:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 MIN_ITERATIONS = 4096
 MAX_ITERATIONS = 16384
+SALT_BYTES = 24
+"""A new salt has so many."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import trio
 
+from barnabas.protocol.sasl.gssapi import MECHANISM as GSSAPI
 from barnabas.protocol.sasl.jaas import LoginModule
 from barnabas.protocol.sasl.mechanism import ClientMechanismFactory, ServerMechanism
 from barnabas.protocol.sasl.oauthbearer import MECHANISM as OAUTHBEARER
 from barnabas.runtime.background import Background
+from barnabas.runtime.sasl.kerberos import LOGIN_MODULE as KERBEROS_LOGIN_MODULE
+from barnabas.runtime.sasl.kerberos import kerberos_listener, kerberos_login
 from barnabas.runtime.sasl.mechanisms import ClientFactory, ServerFactory
 from barnabas.runtime.sasl.oauth_client import TokenCallback, oauth_login
 from barnabas.runtime.sasl.oauth_server import oauth_listener
@@ -33,8 +36,8 @@ class ProviderMechanisms:
         self._allowed_urls = allowed_urls
         self._token_callback = token_callback
         self._begun, self._runs = trio.open_memory_channel[Callable[[], Awaitable[None]]](math.inf)
-        self.servers: Mapping[str, ServerFactory] = {OAUTHBEARER: self._oauth_server}
-        self.clients: Mapping[str, ClientFactory] = {OAUTHBEARER: self._oauth_client}
+        self.servers: Mapping[str, ServerFactory] = {OAUTHBEARER: self._oauth_server, GSSAPI: _kerberos_server}
+        self.clients: Mapping[str, ClientFactory] = {OAUTHBEARER: self._oauth_client, GSSAPI: self._kerberos_client}
 
     async def run(self) -> None:
         """Run what the mechanisms need, also of those that are made later, until cancelled."""
@@ -66,6 +69,21 @@ class ProviderMechanisms:
             raise SaslOptionsError(str(error)) from None
         self._begun.send_nowait(login.run)
         return login
+
+    def _kerberos_client(self, options: ClientSaslOptions) -> ClientMechanismFactory:
+        module = None if options.login is None else options.module(KERBEROS_LOGIN_MODULE)
+        try:
+            return kerberos_login(options.values, _options(module), self._world.run_blocking)
+        except SettingsError as error:
+            raise SaslOptionsError(str(error)) from None
+
+
+def _kerberos_server(options: SaslOptions) -> Callable[[], ServerMechanism]:
+    module = options.module(GSSAPI, KERBEROS_LOGIN_MODULE)
+    try:
+        return kerberos_listener(options.values, module.options).mechanism
+    except SettingsError as error:
+        raise SaslOptionsError(str(error)) from None
 
 
 def _options(module: LoginModule | None) -> Mapping[str, str]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import trio
 
-from barnabas.protocol.sasl.mechanism import Authenticated
+from barnabas.protocol.sasl.mechanism import Authenticated, ServerMechanisms
 from barnabas.protocol.sasl.session import Action, Now, Reaction, SaslSession, SessionRules
 from barnabas.runtime.identity import ANONYMOUS, Principal
+from barnabas.runtime.metrics import Family
 from barnabas.runtime.request import AnswerSlot
+from barnabas.runtime.sasl.options import SaslOptions
 from barnabas.runtime.security import ListenerSecurity, Secured
-from barnabas.runtime.world import Clock, Connection
+from barnabas.runtime.world import Clock, Connection, World
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +25,7 @@ MAX_DELAYED = 1000
 
 @dataclass(slots=True)
 class AuthenticationCounts:
-    """Authentications of one listener since its start, named as Kafka names its metrics."""
+    """Authentications of one listener since its start."""
 
     successful: int = 0
     failed: int = 0
@@ -31,6 +34,23 @@ class AuthenticationCounts:
     successful_no_reauth: int = 0
     """By clients that do not know sessions with an end (KIP-368)."""
     expired_connections_killed: int = 0
+
+
+def authentication_families(by_listener: Mapping[str, AuthenticationCounts]) -> Iterator[Family]:
+    """The counts as metrics, with Kafka's names."""
+
+    def family(name: str, text: str, field: str) -> Family:
+        samples = [([listener], getattr(counts, field)) for listener, counts in by_listener.items()]
+        return Family("counter", f"kafka_server_socketservermetrics_{name}", text, ["listener"], samples)
+
+    yield family("successful_authentication", "Connections that authenticated.", "successful")
+    yield family("failed_authentication", "Connections that failed to authenticate.", "failed")
+    yield family("successful_reauthentication", "Sessions that were renewed.", "successful_reauthentication")
+    yield family("failed_reauthentication", "Sessions whose renewal failed.", "failed_reauthentication")
+    text = "Connections of clients that do not renew sessions."
+    yield family("successful_authentication_no_reauth", text, "successful_no_reauth")
+    text = "Connections that were closed because their session had expired."
+    yield family("expired_connections_killed_count", text, "expired_connections_killed")
 
 
 class SaslListener:
@@ -54,6 +74,15 @@ class SaslListener:
         self._wall_clock = wall_clock
         self._monotonic = monotonic
         self._inner = inner
+
+    @classmethod
+    def of(
+        cls, world: World, options: SaslOptions, mechanisms: ServerMechanisms, inner: ListenerSecurity | None = None
+    ) -> SaslListener:
+        """The security of a listener with these settings; `mechanisms` are those of `server_mechanisms`."""
+        rules = SessionRules(mechanisms, options.max_reauth_ms, options.max_receive_bytes)
+        delay_ms = options.failed_delay_ms
+        return cls(rules, world.wall_clock, world.monotonic, failed_delay_ms=delay_ms, inner=inner)
 
     async def secure(self, connection: Connection) -> Secured:
         """As `ListenerSecurity.secure`."""

@@ -13,7 +13,6 @@ from barnabas.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from barnabas.protocol.sasl.scram_credentials import SCRAM_MECHANISMS, ScramCredential, credential_of_password
-from barnabas.protocol.sasl.session import SessionRules
 from barnabas.runtime.call import Call
 from barnabas.runtime.dispatch import Dispatcher
 from barnabas.runtime.sasl.handlers import SASL_HANDLERS
@@ -67,14 +66,20 @@ class SaslServer:
         options = SaslOptions.of(VALUES | (values or {}))
         ports = ports or SaslPorts(world.chance.randbytes)
         mechanisms = server_mechanisms(options, self.users.credential, self.users.tokens.get, ports)
-        rules = SessionRules(mechanisms, options.max_reauth_ms, options.max_receive_bytes)
-        self.security = SaslListener(rules, world.wall_clock, world.monotonic, failed_delay_ms=options.failed_delay_ms)
+        self.security = SaslListener.of(world, options, mechanisms)
         self.principals: list[str] = []
         """Principals of the requests for metadata."""
         self.token_authenticated: list[bool] = []
+        self.produced = 0
+        """Requests to produce, which get no answer."""
         self._address = ("", 0)
         self._dispatcher = Dispatcher(
-            {ApiKey.API_VERSIONS: self._api_versions, ApiKey.METADATA: self._metadata, **SASL_HANDLERS}
+            {
+                ApiKey.API_VERSIONS: self._api_versions,
+                ApiKey.METADATA: self._metadata,
+                ApiKey.PRODUCE: self._produce,
+                **SASL_HANDLERS,
+            }
         )
         self.server = Server(world, self._dispatcher, ServerLimits())
 
@@ -82,6 +87,11 @@ class SaslServer:
         self._address = (host, listener.port)
         security: ListenerSecurity | None = self.security if secured else None
         await self.server.serve(listener, "SASL_PLAINTEXT", security)
+
+    def _produce(self, call: Call) -> None:
+        """As with acks=0."""
+        self.produced += 1
+        call.answer_nothing()
 
     def _api_versions(self, call: Call) -> None:
         call.answer(ApiVersionsResponse(api_keys=self._dispatcher.advertised()))

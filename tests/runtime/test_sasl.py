@@ -11,12 +11,14 @@ import trio
 
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from barnabas.runtime.channel import AuthenticationFailed, Channel, ConnectionFailed, NotSent
 from barnabas.runtime.sasl.authenticator import SaslChannelSecurity
 from barnabas.runtime.sasl.mechanisms import SaslPorts, TokenCredential, client_mechanism
 from barnabas.runtime.sasl.options import ClientSaslOptions
+from barnabas.runtime.sasl.server import AuthenticationCounts, authentication_families
 from barnabas.runtime.world import Connection, ConnectionLost
 from tests.runtime.conftest import Story, Two
 from tests.runtime.sasl_listener import PLAIN_JAAS, SaslServer, Users
@@ -373,6 +375,24 @@ def test_a_password_that_changed_ends_the_session_at_its_renewal(play: Play) -> 
     play(story)
 
 
+@pytest.mark.feature("SE-06")
+def test_requests_without_an_answer_wait_for_a_renewal(play: Play) -> None:
+    async def story(two: Two) -> None:
+        async with scene_of(two, {"connections.max.reauth.ms": "400"}) as scene:
+            channel = scene.channel_of("PLAIN")
+            for _ in range(3):
+                await ask(channel)
+                await trio.sleep(0.5)
+                for _ in range(3):
+                    await channel.send_unanswered(ProduceRequest(acks=0, timeout_ms=1), timeout_ms=5000)
+            await ask(channel)
+            assert scene.node.produced == 9
+            assert (scene.counts.successful, scene.counts.expired_connections_killed) == (1, 0)
+            assert scene.counts.successful_reauthentication >= 2
+
+    play(story)
+
+
 def test_requests_that_wait_for_a_renewal_were_not_sent_if_the_channel_closes(play: Play) -> None:
     async def story(two: Two) -> None:
         async with scene_of(two, {"connections.max.reauth.ms": "100"}) as scene:
@@ -398,3 +418,19 @@ def test_requests_that_wait_for_a_renewal_were_not_sent_if_the_channel_closes(pl
 async def _expect(kind: type[Exception], call: Callable[[], Awaitable[None]]) -> None:
     with pytest.raises(kind):
         await call()
+
+
+@pytest.mark.feature("SE-03", "SE-06")
+def test_the_counts_are_metrics() -> None:
+    counts = AuthenticationCounts(1, 2, 3, 4, 5, 6)
+    families = {family.name: family for family in authentication_families({"CLIENTS": counts})}
+    assert {
+        name.removeprefix("kafka_server_socketservermetrics_"): each.samples for name, each in families.items()
+    } == {
+        "successful_authentication": [(["CLIENTS"], 1)],
+        "failed_authentication": [(["CLIENTS"], 2)],
+        "successful_reauthentication": [(["CLIENTS"], 3)],
+        "failed_reauthentication": [(["CLIENTS"], 4)],
+        "successful_authentication_no_reauth": [(["CLIENTS"], 5)],
+        "expired_connections_killed_count": [(["CLIENTS"], 6)],
+    }

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 import trio
 import trio.testing
 from trio.testing import MockClock
 
-from barnabas.runtime.turns import LONGEST_PENALTY_SECONDS, ROUND_SECONDS, Share, Turns
+from barnabas.runtime.turns import (
+    LONGEST_PENALTY_SECONDS,
+    MOST_CLIENTS,
+    REMEMBERED_SECONDS,
+    ROUND_SECONDS,
+    Share,
+    Turns,
+)
 
 
 class Stopwatch:
@@ -106,3 +115,94 @@ async def test_a_round_lets_in_as_many_as_fit(autojump_clock: MockClock) -> None
         nursery.cancel_scope.cancel()
     assert len(crowd.order) == 100
     assert passes < 10
+
+
+async def hungry_turns(crowd: Crowd, hungry: dict[str, tuple[list[Share], float]], rounds: int) -> Counter[str]:
+    """The turns of clients whose connections always want another one. `hungry`: connections and seconds of a turn."""
+    turns: Counter[str] = Counter()
+
+    async def want_more(name: str, share: Share, seconds: float) -> None:
+        while True:
+            await crowd.turns.wait(share)
+            turns[name] += 1
+            crowd.spend(share, seconds)
+
+    async with trio.open_nursery() as nursery:
+        for name, (shares, seconds) in hungry.items():
+            for share in shares:
+                share.expected = seconds
+                nursery.start_soon(want_more, name, share, seconds)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(crowd.turns.run)
+        while turns.total() < rounds:
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    return turns
+
+
+def connections(crowd: Crowd, principal: str, host: str, number: int = 1) -> list[Share]:
+    return [Share(crowd.turns.client(principal, host)) for _ in range(number)]
+
+
+async def test_a_thousand_connections_of_one_client_get_no_more_turns_than_one_connection() -> None:
+    crowd = Crowd()
+    hungry = {
+        "many": (connections(crowd, "User:ANONYMOUS", "10.0.0.1", 1_000), 0.004),
+        "one": (connections(crowd, "User:ANONYMOUS", "10.0.0.2"), 0.004),
+    }
+    turns = await hungry_turns(crowd, hungry, 2_000)
+    assert turns["one"] >= 0.45 * turns.total()
+
+
+async def test_a_producer_of_small_requests_gets_its_turn_beside_clients_of_expensive_ones() -> None:
+    """Its turns are short, so it has no more time, but more turns than each of the others."""
+    crowd = Crowd()
+    hungry = {f"expensive {n}": (connections(crowd, "User:x", f"10.0.0.{n}", 50), 0.004) for n in range(4)}
+    hungry["producer"] = (connections(crowd, "User:p", "10.0.0.9"), 0.0001)
+    turns = await hungry_turns(crowd, hungry, 1_000)
+    assert turns["producer"] >= max(turns.values()) - 1
+
+
+async def test_two_principals_at_one_address_are_two_clients() -> None:
+    crowd = Crowd()
+    hungry = {
+        "alice": (connections(crowd, "User:alice", "10.0.0.1", 100), 0.004),
+        "bob": (connections(crowd, "User:bob", "10.0.0.1"), 0.004),
+    }
+    turns = await hungry_turns(crowd, hungry, 400)
+    assert turns["bob"] >= 0.45 * turns.total()
+
+
+async def test_all_connections_of_a_client_get_turns() -> None:
+    crowd = Crowd()
+    many = {str(n): ([share], 0.004) for n, share in enumerate(connections(crowd, "User:x", "10.0.0.1", 20))}
+    turns = await hungry_turns(crowd, many, 400)
+    assert min(turns.values()) >= 15 and len(turns) == 20
+
+
+async def test_nodes_go_before_clients_however_many_those_are() -> None:
+    crowd = Crowd()
+    (node,) = connections(crowd, "User:x", "10.0.0.1")
+    node.is_node = True
+    hungry = {
+        "clients": (connections(crowd, "User:x", "10.0.0.1", 200), 0.004),
+        "node": ([node], 0.004),
+    }
+    turns = await hungry_turns(crowd, hungry, 200)
+    assert turns["node"] >= turns["clients"]
+
+
+def test_clients_that_used_nothing_lately_are_forgotten() -> None:
+    stopwatch = Stopwatch()
+    turns = Turns(stopwatch)
+    first = turns.client("User:x", "10.0.0.1")
+    first.charge(0.5, stopwatch.now)
+    for n in range(MOST_CLIENTS - 1):
+        turns.client("User:x", f"host-{n}")
+    stopwatch.now += REMEMBERED_SECONDS / 2
+    turns.client("User:x", "another")
+    assert turns.client("User:x", "10.0.0.1") is first, "it used much a moment ago"
+    stopwatch.now += REMEMBERED_SECONDS
+    for n in range(2 * MOST_CLIENTS):
+        turns.client("User:x", f"late-{n}")
+    assert turns.client("User:x", "10.0.0.1") is not first

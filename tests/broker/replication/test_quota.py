@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker.replication.quota import QuotaWindows, ReplicationQuota, ThrottledReplicas
+from barnabas.broker.replication.quota import ReplicationQuota, ThrottledReplicas
 from barnabas.broker.replication.throttles import ReplicationThrottles
+from barnabas.runtime.quotas.rate import QuotaWindows
 
 pytestmark = pytest.mark.feature("RE-20")
 

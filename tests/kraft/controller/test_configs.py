@@ -11,6 +11,11 @@ from barnabas.kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import alter_configs as legacy
+from barnabas.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, RequestEntryData
+from barnabas.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+)
 from barnabas.protocol.messages.broker_registration import Feature
 from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -254,6 +259,8 @@ FILLED: dict[str, Any] = {
     "IncrementalAlterConfigsRequest": IncrementalAlterConfigsRequest(
         resources=[AlterConfigsResource(resource_type=2, resource_name="t")]
     ),
+    "AlterUserScramCredentialsRequest": AlterUserScramCredentialsRequest(deletions=[ScramCredentialDeletion(name="u")]),
+    "AlterClientQuotasRequest": AlterClientQuotasRequest(entries=[RequestEntryData()]),
     "ElectLeadersRequest": ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="t", partitions=[0])]),
 }
 """Requests whose answers have an error for each item and none for the whole."""

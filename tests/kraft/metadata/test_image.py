@@ -231,7 +231,7 @@ def test_which_directories_count_as_online() -> None:
     assert not directory_is_reserved((100).to_bytes(16, "big"))
 
 
-def test_state_that_no_decision_reads_is_kept_and_removed(image: MetadataImage) -> None:
+def test_acls_users_quotas_and_tokens_are_kept_and_removed(image: MetadataImage) -> None:
     acl = AccessControlEntryRecord(id=b"A" * 16, principal="User:a", host="*")
     quota = ClientQuotaRecord(
         entity=[
@@ -251,7 +251,7 @@ def test_state_that_no_decision_reads_is_kept_and_removed(image: MetadataImage) 
         ZkMigrationStateRecord(),
     )
     assert later.others.acls == {b"A" * 16: acl}
-    assert list(later.others.quotas) == [((("ip", "x"), ("user", None)), "producer_byte_rate")]
+    assert later.others.quotas == {(("ip", "x"), ("user", None)): {"producer_byte_rate": 10.0}}
     assert list(later.others.scram) == [("u", 1)]
     quota_gone = ClientQuotaRecord(entity=quota.entity[::-1], key="producer_byte_rate", remove=True)
     gone = applied(later, RemoveAccessControlEntryRecord(id=b"A" * 16), quota_gone)

@@ -229,7 +229,7 @@ def test_first_messages_that_are_refused(first: bytes) -> None:
     assert refuses(server_of(SCRAM_SHA_256, "alice", "right"), first) == ""
 
 
-def test_another_authorization_id_is_refused_whoever_asks() -> None:
+def test_another_authorization_id_is_refused_for_every_user() -> None:
     texts = {
         refuses(server_of(SCRAM_SHA_256, "alice", "right"), f"n,a=root,n={user},r=abc".encode())
         for user in ("alice", "mallory")

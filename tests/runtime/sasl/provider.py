@@ -50,7 +50,7 @@ class Provider:
     responses: list[tuple[int, bytes]] = field(default_factory=list)
     """The next responses at `/token`."""
     failures: int = 0
-    """So many requests for `/jwks` fail."""
+    """Requests for `/jwks` that are still to fail."""
     key_requests: int = 0
     token_requests: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
     silent: threading.Event = field(default_factory=threading.Event)

@@ -14,11 +14,11 @@ from barnabas.protocol.sasl.oauthbearer import BearerToken
 from barnabas.runtime.channel import AuthenticationFailed, Channel, ConnectionFailed
 from barnabas.runtime.sasl.authenticator import SaslChannelSecurity
 from barnabas.runtime.sasl.mechanisms import SaslPorts, client_mechanism
-from barnabas.runtime.sasl.oauth_server import UNSECURED_TOKENS
 from barnabas.runtime.sasl.options import ClientSaslOptions
 from barnabas.runtime.sasl.prepared import NotPrepared
 from barnabas.runtime.sasl.provider_mechanisms import ProviderMechanisms
 from barnabas.runtime.world import World
+from barnabas.settings.oauth import UNSECURED_TOKENS
 from tests.runtime.conftest import Story, Two
 from tests.runtime.sasl_listener import TOPIC, SaslServer
 

@@ -1,0 +1,106 @@
+"""The quotas of one node: limits from the metadata, counts of its requests, metrics and state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from operator import attrgetter
+from typing import Any
+
+from barnabas.kraft.metadata.client_quotas import IpQuotas
+from barnabas.kraft.metadata.image import ClientQuotas, QuotaEntity
+from barnabas.runtime.decisions import Decisions
+from barnabas.runtime.metrics import Family
+from barnabas.runtime.quotas.connections import ConnectionQuotas
+from barnabas.runtime.quotas.levels import QuotaLevels
+from barnabas.runtime.quotas.rate import QuotaWindows
+from barnabas.runtime.quotas.reports import (
+    MOST_REPORTED,
+    RATES,
+    ThrottleNotes,
+    rates,
+    throttle_times,
+    throttled_clients,
+    tokens,
+)
+from barnabas.runtime.quotas.requests import RequestQuotas
+from barnabas.runtime.quotas.source import QuotaType
+from barnabas.runtime.world import Clock, World
+from barnabas.settings.node import NodeSettings
+
+LABELS = ("user", "client_id")
+
+
+class NodeQuotas:
+    """One for each role of a node."""
+
+    def __init__(
+        self, settings: NodeSettings, mutation_windows: QuotaWindows, world: World, decisions: Decisions, node: str
+    ) -> None:
+        """`node`: its name in notes."""
+        windows = QuotaWindows(settings.quota_window_num, settings.quota_window_size_seconds * 1000)
+        self._clock = world.monotonic
+        self._levels = QuotaLevels()
+        self._addresses = IpQuotas()
+        self._quotas: ClientQuotas = {}
+        self.requests = RequestQuotas(windows, mutation_windows, world.monotonic, self._levels)
+        self.requests.stopwatch = world.stopwatch
+        self.requests.on_throttled = ThrottleNotes(decisions, world.monotonic, node)
+
+    def are(self, quotas: ClientQuotas) -> None:
+        """The quotas of the image that holds now."""
+        if quotas is not self._quotas:
+            before, self._quotas = self._quotas, quotas
+            self._apply(_difference(before, quotas))
+
+    def ip_limit(self, host: str) -> float | None:
+        """Connections per second that an address may open; None: without limit."""
+        return self._addresses.ip_quota(host)
+
+    def _apply(self, changed: Mapping[QuotaEntity, Mapping[str, float] | None]) -> None:
+        self._levels.apply(changed)
+        self._addresses.apply(changed)
+        self.requests.limits_changed()
+
+    def families(self) -> Iterator[Family]:
+        """Metrics, in Kafka's names."""
+        requests, now_ms = self.requests, self._clock.now_ms()
+        for quota, (name, unit) in RATES.items():
+            prefix = f"kafka_server_{quota.lower()}_"
+            text = f"{unit} of the clients that used it last, while such quotas are set"
+            yield Family("gauge", prefix + name, text, LABELS, rates(requests, quota, now_ms))
+            text = "mean of the last times in ms for which clients were held back"
+            yield Family("gauge", f"{prefix}throttle_time", text, LABELS, throttle_times(requests, quota, now_ms))
+        mutation = f"kafka_server_{QuotaType.CONTROLLER_MUTATION.lower()}_tokens"
+        yield Family("gauge", mutation, "partitions that may be created or deleted", LABELS, tokens(requests, now_ms))
+        exempt = requests.exempt.per_second(now_ms)
+        name = "kafka_server_request_exempt_request_time"
+        yield Family.of("gauge", name, "percent of the event loop for requests of nodes, while quotas are set", exempt)
+
+    def state(self) -> list[dict[str, Any]]:
+        """The clients that are held back now."""
+        return throttled_clients(self.requests, self._clock.now_ms())
+
+
+def _difference(before: ClientQuotas, after: ClientQuotas) -> dict[QuotaEntity, Mapping[str, float] | None]:
+    changed: dict[QuotaEntity, Mapping[str, float] | None] = {it: None for it in before if it not in after}
+    changed |= {it: values for it, values in after.items() if before.get(it) != values}
+    return changed
+
+
+def connection_families(quotas: ConnectionQuotas, clock: Clock) -> Iterator[Family]:
+    """Metrics of new connections, in Kafka's names."""
+    now_ms = clock.now_ms()
+    prefix, listeners = "kafka_server_socket_server_metrics_", list(quotas.listeners.items())
+    samples = [(("", ""), quotas.node_rate.per_second(now_ms))]
+    samples += [((name, ""), use.rate.per_second(now_ms)) for name, use in listeners]
+    samples += [(("", host), rate.per_second(now_ms)) for host, rate in islice(quotas.addresses(), MOST_REPORTED)]
+    yield Family("gauge", f"{prefix}connection_creation_rate", "new connections a second", ("listener", "ip"), samples)
+    for name, text, mean_of in (
+        ("connection_accept_throttle_time", "rates of the listener and the node", attrgetter("throttle_time")),
+        ("ip_connection_accept_throttle_time", "rates of addresses", attrgetter("ip_throttle_time")),
+    ):
+        means = [((listener,), mean_of(use).mean(now_ms)) for listener, use in listeners]
+        known = [(labels, mean) for labels, mean in means if not math.isnan(mean)]
+        yield Family("gauge", prefix + name, f"mean wait in ms because of {text}", ("listener",), known)
