@@ -259,6 +259,12 @@ def test_suites_of_java_are_understood_and_enforced(play: Play) -> None:
             tls = await channel.secure(await scene.dial(), two.host)
             assert (tls.version, tls.cipher_suite) == ("TLSv1.2", "ECDHE-RSA-AES256-GCM-SHA384")  # type: ignore[attr-defined]
             tls.close()
+        async with served(two, ssl_cipher_suites=f"TLS_AES_256_GCM_SHA384,{suite}") as scene:
+            assert await scene.ask() == b"?"
+            assert await scene.ask(ssl_protocol="TLSv1.2") == b"?"
+            assert scene.security is not None
+            options = scene.security._holder.server_context().ssl.options
+            assert options & ssl.OP_CIPHER_SERVER_PREFERENCE
         async with served(two, ssl_cipher_suites="TLS_AES_128_GCM_SHA256") as scene:
             with pytest.raises((ConnectionLost, HandshakeFailed)):
                 await scene.ask()
