@@ -1,4 +1,4 @@
-"""Certificates of a test: an authority, and what it signs. RSA with small lifetimes; made anew in each run."""
+"""Certificates of a test: an authority, and what it signs. RSA keys, new in each run."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_the_blocking_client_takes_the_same_settings(kafka: SecuredKafka) -> Non
         assert next(iter(consumer)).value == b"hello"
 
 
-# Who does not get in
+# Refusals
 
 
 @pytest.mark.feature("CL-01")
@@ -259,7 +259,7 @@ async def test_a_session_that_ends_every_second_is_renewed(kafka: SecuredKafka) 
                     break
 
 
-# What only somebody who is known may ask
+# Requests for which the cluster must know the user
 
 
 @pytest.mark.feature("CL-04")

@@ -68,6 +68,9 @@ def test_a_client_says_what_the_rfc_says() -> None:
     assert not client.complete
     assert client.receive(RFC_SERVER_FINAL) is None
     assert client.complete
+    assert client.name == "SCRAM-SHA-256"
+    with pytest.raises(SaslRefused, match="after the end"):
+        client.receive(RFC_SERVER_FINAL)
 
 
 @pytest.mark.feature("SE-04")

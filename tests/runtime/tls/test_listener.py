@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -13,12 +14,14 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from barnabas.runtime.channel import Channel, NotSent
+from barnabas.runtime.metrics import render
 from barnabas.runtime.real import real_world
 from barnabas.runtime.security import HANDSHAKE_SECONDS, HandshakeFailed
 from barnabas.runtime.simulated import make_world, run_simulation
 from barnabas.runtime.tls.connection import TlsConnection
 from barnabas.runtime.tls.contexts import readable
-from barnabas.runtime.tls.listener import TlsListenerSecurity
+from barnabas.runtime.tls.listener import TlsListenerSecurity, options_of_listener
+from barnabas.runtime.tls.metrics import certificate_families, listener_families
 from barnabas.runtime.tls.options import TlsConfigError
 from barnabas.runtime.world import Connection, ConnectionLost
 from barnabas.security.certificates import Purpose, make_certificate
@@ -399,3 +402,42 @@ def test_handshakes_take_turns_with_other_tasks() -> None:
             assert all(later > earlier for earlier, later in zip(steps, steps[2:], strict=False))
 
     trio.run(story, here())
+
+
+@pytest.mark.parametrize(
+    ("protocol", "own", "expected"),
+    [("SSL", None, "required"), ("SASL_SSL", None, "none"), ("SASL_SSL", "requested", "requested")],
+)
+def test_client_auth_of_a_node_holds_for_listeners_without_sasl(protocol: str, own: str | None, expected: str) -> None:
+    raw = {"ssl.client.auth": "required", "ssl.keystore.location": "/node", "ssl.truststore.location": "/all"}
+    raw["listener.name.internal.ssl.keystore.location"] = "/internal"
+    if own is not None:
+        raw["listener.name.internal.ssl.client.auth"] = own
+    options = options_of_listener(raw, "INTERNAL", protocol)
+    assert options.ssl_client_auth == expected
+    assert (options.ssl_keystore_location, options.ssl_truststore_location) == ("/internal", "/all")
+
+
+def test_handshakes_and_certificates_are_measured(play: Play) -> None:
+    async def story(two: Two) -> None:
+        async with served(two) as scene:
+            await scene.ask()
+            with pytest.raises(HandshakeFailed):
+                await scene.ask(trusted=authority("another authority"))
+            while scene.server.connections:
+                await trio.sleep(0.001)
+            assert scene.security is not None
+            families = [
+                *listener_families({"SSL": scene.security}),
+                *certificate_families({"SSL": scene.security._holder}),
+            ]
+            page = b"".join(stretch for family in families for stretch in render(family)).decode()
+            prefix = "kafka_server_socket_server_metrics_"
+            assert f'{prefix}successful_authentication_total{{listener="SSL"}} 1.0' in page
+            assert f'{prefix}failed_authentication_total{{listener="SSL"}} 1.0' in page
+            assert 'barnabas_tls_handshakes{listener="SSL"} 0.0' in page
+            found = re.search(r'^barnabas_tls_certificate_expiry_seconds{name="SSL"} (\S+)$', page, re.MULTILINE)
+            assert found is not None
+            assert float(found[1]) == 946_684_800 + 36_500 * 86_400
+
+    play(story)
