@@ -41,7 +41,7 @@ def list_(
 
     found = with_admin(connection, work)
     rows = [
-        (user, ScramMechanism(it.mechanism).sasl_name, it.iterations)
+        (user, it.mechanism.sasl_name, it.iterations)
         for user, credentials in sorted(found.succeeded.items())
         for it in credentials
     ]
@@ -75,10 +75,9 @@ def set_password(
     password = _password(user, password_file)
 
     async def work(admin: Admin) -> None:
-        from barnabas.client.admin import ScramMechanism as Mechanism
         from barnabas.client.admin import UserScramCredentialUpsertion
 
-        change = UserScramCredentialUpsertion(user, Mechanism(chosen), password, iterations)
+        change = UserScramCredentialUpsertion(user, chosen, password, iterations)
         await admin.alter_user_scram_credentials([change])
 
     with_admin(connection, work)
@@ -99,13 +98,12 @@ def delete(
     chosen = list(MECHANISMS.values()) if mechanism is None else [_mechanism(mechanism)]
 
     async def work(admin: Admin) -> list[ScramMechanism]:
-        from barnabas.client.admin import ScramMechanism as Mechanism
         from barnabas.client.admin import UserScramCredentialDeletion
         from barnabas.client.errors import ResourceNotFoundException
 
         deleted: list[ScramMechanism] = []
         for each in chosen:  # a request changes each user once
-            change = UserScramCredentialDeletion(user, Mechanism(each))
+            change = UserScramCredentialDeletion(user, each)
             errors = (await admin.alter_user_scram_credentials([change], raise_errors=False)).errors
             missing = isinstance(errors.get(user), ResourceNotFoundException)
             if errors and not (missing and (deleted or each is not chosen[-1])):

@@ -61,7 +61,6 @@ from barnabas.client.admin.quotas import ClientQuotaEntity, ClientQuotaFilter, M
 from barnabas.client.admin.results import Results
 from barnabas.client.admin.scram import (
     ScramCredentialInfo,
-    ScramMechanism,
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
@@ -91,6 +90,7 @@ from barnabas.client.admin.transactions import (
     TransactionListing,
     TransactionState,
 )
+from barnabas.protocol.sasl.scram_credentials import ScramMechanism
 
 __all__ = [
     "AbortTransactionSpec",
