@@ -9,7 +9,7 @@ from itertools import islice
 from barnabas.broker.controller_channel import ControllerCalls
 from barnabas.broker.current_settings import CurrentSettings
 from barnabas.broker.internal_topics import internal_topic
-from barnabas.kraft.principals import LOOPBACK, written_principal
+from barnabas.kraft.principals import written_host, written_principal
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from barnabas.protocol.headers import RequestHeader, ResponseHeader
@@ -18,7 +18,7 @@ from barnabas.protocol.messages.envelope import EnvelopeRequest, EnvelopeRespons
 from barnabas.protocol.schema import decode, decode_prefix, encode
 from barnabas.runtime.background import Background
 from barnabas.runtime.backoff import doubled_ms
-from barnabas.runtime.identity import ANONYMOUS
+from barnabas.runtime.request import Request
 from barnabas.runtime.world import Clock
 
 log = logging.getLogger(__name__)
@@ -46,23 +46,27 @@ class AutoTopics:
         self._failed: dict[str, tuple[int, int]] = {}
         """Topics that could not be created: failures in a row, and the end of the backoff in milliseconds."""
 
-    def create(self, names: Sequence[str]) -> None:
-        """Begin to create the topics, at most MAX_UNDER_WAY of them; returns at once. The client's next Metadata
-        request finds them, or asks for the rest."""
-        if self._settings().auto_create_topics_enable:
-            self._begin(names)
+    @property
+    def is_enabled(self) -> bool:
+        return self._settings().auto_create_topics_enable
+
+    def create(self, names: Sequence[str], client: Request) -> None:
+        """Begin to create topics for the client that asked for them, at most MAX_UNDER_WAY; returns at once. Its next
+        Metadata request finds them, or asks for the rest."""
+        if self.is_enabled:
+            self._begin(names, client)
 
     def create_internal(self, name: str) -> None:
         """Begin to create an internal topic, also with auto.create.topics.enable=false; returns at once."""
         fresh = list(self._may_create([name]))
         if fresh:
-            self._begin_now(fresh)
+            self._begin_now(fresh, None)
 
-    def _begin(self, names: Sequence[str]) -> None:
+    def _begin(self, names: Sequence[str], client: Request) -> None:
         room = MAX_UNDER_WAY - len(self._under_way)
         fresh = list(islice(self._may_create(names), max(room, 0)))
         if fresh:
-            self._begin_now(fresh)
+            self._begin_now(fresh, client)
 
     def _may_create(self, names: Sequence[str]) -> Iterator[str]:
         """Topics that are neither being created nor in backoff."""
@@ -71,24 +75,19 @@ class AutoTopics:
             if name not in self._under_way and self._failed.get(name, (0, now_ms))[1] <= now_ms:
                 yield name
 
-    def _begin_now(self, fresh: Sequence[str]) -> None:
+    def _begin_now(self, fresh: Sequence[str], client: Request | None) -> None:
         self._under_way.update(dict.fromkeys(fresh))
-        self._background.spawn(self._create, list(fresh))
+        self._background.spawn(self._create, list(fresh), client)
 
-    async def _create(self, names: list[str]) -> None:
-        spec = API_SPECS[ApiKey.CREATE_TOPICS]
-        version = spec.max_version
+    async def _create(self, names: list[str], client: Request | None) -> None:
+        """`client`: the request that asked for the topics; None for this broker itself."""
         request = CreateTopicsRequest(topics=[self._topic(name) for name in names], timeout_ms=CREATE_TIMEOUT_MS)
-        header = RequestHeader(
-            request_api_key=ApiKey.CREATE_TOPICS, request_api_version=version, client_id="auto-create"
-        )
-        data = encode(header, spec.request_header_version(version)) + encode(request, version)
-        envelope = EnvelopeRequest(
-            request_data=data, request_principal=written_principal(ANONYMOUS), client_host_address=LOOPBACK
-        )
         try:
-            response: EnvelopeResponse = await self._controller.call(envelope, timeout_ms=CREATE_TIMEOUT_MS)
-            failed = _log_failures(response, version)
+            if client is None:
+                response: CreateTopicsResponse = await self._controller.call(request, timeout_ms=CREATE_TIMEOUT_MS)
+            else:
+                response = await self._create_for(client, request)
+            failed = _log_failures(response)
         except (KafkaError, MalformedMessage) as error:
             log.warning("topics %s could not be created: %s", ", ".join(names), error)
             failed = frozenset(names)
@@ -100,6 +99,28 @@ class AutoTopics:
                 self._back_off(name)
             else:
                 self._failed.pop(name, None)
+
+    async def _create_for(self, client: Request, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        """Create topics with the rights of a client. Raises KafkaError or MalformedMessage."""
+        spec = API_SPECS[ApiKey.CREATE_TOPICS]
+        version = spec.max_version
+        header = RequestHeader(
+            request_api_key=ApiKey.CREATE_TOPICS,
+            request_api_version=version,
+            correlation_id=client.correlation_id,
+            client_id=client.client_id,
+        )
+        envelope = EnvelopeRequest(
+            request_data=encode(header, spec.request_header_version(version)) + encode(request, version),
+            request_principal=written_principal(client.principal),
+            client_host_address=written_host(client.peer_host),
+        )
+        answer: EnvelopeResponse = await self._controller.call(envelope, timeout_ms=CREATE_TIMEOUT_MS)
+        if answer.error_code or answer.response_data is None:
+            raise KafkaError(ErrorCode(answer.error_code))
+        data = memoryview(answer.response_data)
+        _, position = decode_prefix(ResponseHeader, data, 0, spec.response_header_version(version))
+        return decode(CreateTopicsResponse, data[position:], version)
 
     def _back_off(self, name: str) -> None:
         """Clients retry at once; a backoff here spares the controller and the log."""
@@ -119,17 +140,10 @@ class AutoTopics:
         )
 
 
-def _log_failures(response: EnvelopeResponse, version: int) -> frozenset[str]:
+def _log_failures(response: CreateTopicsResponse) -> frozenset[str]:
     """The topics that could not be created. No client waits for them, so only the log has the reason."""
-    if response.error_code or response.response_data is None:
-        raise KafkaError(ErrorCode(response.error_code))
-    header_version = API_SPECS[ApiKey.CREATE_TOPICS].response_header_version(version)
-    data = memoryview(response.response_data)
-    _, position = decode_prefix(ResponseHeader, data, 0, header_version)
     failed = [
-        topic
-        for topic in decode(CreateTopicsResponse, data[position:], version).topics
-        if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+        topic for topic in response.topics if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
     ]
     for topic in failed:
         log.warning("topic %s could not be created: %s", topic.name, topic.error_message)

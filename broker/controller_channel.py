@@ -15,6 +15,7 @@ from barnabas.kraft.node_address import NodeAddress
 from barnabas.kraft.quorum_endpoints import QuorumEndpointsSource
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.runtime.channel import Channel, ChannelError, UnsupportedVersion
+from barnabas.runtime.security import ChannelSecurity
 from barnabas.runtime.world import World
 
 log = logging.getLogger(__name__)
@@ -32,7 +33,15 @@ class ControllerCalls(Protocol):
 class ControllerChannel:
     """At most one connection at a time, to the active controller."""
 
-    def __init__(self, world: World, nursery: trio.Nursery, quorum: QuorumEndpointsSource, client_id: str) -> None:
+    def __init__(
+        self,
+        world: World,
+        nursery: trio.Nursery,
+        quorum: QuorumEndpointsSource,
+        client_id: str,
+        security: ChannelSecurity | None = None,
+    ) -> None:
+        self._security = security
         self._world = world
         self._nursery = nursery
         self._quorum = quorum
@@ -91,7 +100,14 @@ class ControllerChannel:
     def _channel_to(self, leader_id: int, address: NodeAddress) -> Channel:
         if self._channel is None or (self._channel_leader_id, self._channel_address) != (leader_id, address):
             self._close_channel()
-            self._channel = Channel(self._world, self._nursery, address.host, address.port, client_id=self._client_id)
+            self._channel = Channel(
+                self._world,
+                self._nursery,
+                address.host,
+                address.port,
+                client_id=self._client_id,
+                security=self._security,
+            )
             self._channel_leader_id, self._channel_address = leader_id, address
         return self._channel
 

@@ -16,6 +16,7 @@ from barnabas.broker.apis.markers import MarkerPorts, write_markers
 from barnabas.broker.apis.producer_ids import ProducerIdPorts
 from barnabas.broker.apis.transactions import AddOffsetsPorts, AddPartitionsPorts, add_partitions_here
 from barnabas.broker.auto_topics import AutoTopics
+from barnabas.broker.broker_channels import BrokerChannels
 from barnabas.broker.controller_channel import ControllerChannel
 from barnabas.broker.coordinator.coordinator import Coordinator
 from barnabas.broker.coordinator_metrics import group_families, transaction_families
@@ -56,6 +57,7 @@ class CoordinationPorts:
     settings: Callable[[], BrokerSettings]
     decisions: Decisions
     broker_epoch: Callable[[], int]
+    channels: BrokerChannels
 
 
 class Coordination:
@@ -77,6 +79,7 @@ class Coordination:
             ports.decisions,
             self.producer_ids,
             ports.broker_epoch,
+            ports.channels,
         )
         self.groups = group_coordinator(group_ports)
         self._marker_ports = MarkerPorts(
@@ -88,7 +91,7 @@ class Coordination:
         """All that follow which partitions this broker leads."""
         self._add_partitions_ports = AddPartitionsPorts(self.transactions, ports.metadata)
         self.verifier = TransactionVerifier(
-            world, ports.nursery, ports.metadata, settings, partial(add_partitions_here, self._add_partitions_ports)
+            world, ports.nursery, ports.channels, settings, partial(add_partitions_here, self._add_partitions_ports)
         )
 
     def handlers(self) -> Handlers:

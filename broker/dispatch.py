@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from barnabas.broker.apis.acls import describe_acls
 from barnabas.broker.apis.alter_replica_log_dirs import AlterLogDirsPorts, alter_replica_log_dirs
 from barnabas.broker.apis.api_versions import ApiVersionsPorts, api_versions
 from barnabas.broker.apis.classic_groups import heartbeat, join_group, leave_group, sync_group
@@ -46,11 +45,15 @@ from barnabas.broker.apis.transactions import (
 )
 from barnabas.broker.metadata_publisher import MetadataPublisher
 from barnabas.broker.telemetry import ClientTelemetry
+from barnabas.kraft.acl_requests import describe_acls
+from barnabas.kraft.authorizer.requirements import ON_BROKERS
+from barnabas.kraft.rights import with_rights
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.runtime.call import Call, Execution, Stopwatch
 from barnabas.runtime.dispatch import Dispatcher, Handler
+from barnabas.runtime.sasl.handlers import SASL_HANDLERS
 from barnabas.runtime.server import Steps
 from barnabas.runtime.world import Clock
 
@@ -119,7 +122,7 @@ def cluster_handlers(ports: ClusterHandlerPorts) -> Handlers:
         ApiKey.METADATA: partial(metadata, ports.metadata),
         ApiKey.DESCRIBE_CLUSTER: partial(describe_cluster, ports.cluster),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: partial(describe_topic_partitions, ports.cluster),
-        ApiKey.DESCRIBE_ACLS: describe_acls,
+        ApiKey.DESCRIBE_ACLS: partial(describe_acls, lambda: ports.metadata.metadata.image),
         ApiKey.DESCRIBE_CONFIGS: partial(describe_configs, ports.configs),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: partial(incremental_alter_configs, ports.configs),
         ApiKey.LIST_CONFIG_RESOURCES: partial(list_config_resources, ports.configs),
@@ -202,7 +205,8 @@ def make_dispatcher(
     def answer_versions(call: Call) -> None:
         api_versions(versions, advertised, call)
 
-    dispatcher = Dispatcher({**handlers, ApiKey.API_VERSIONS: answer_versions}, stopwatch, execution, FORWARDED)
+    table = {**SASL_HANDLERS, **with_rights(handlers, ON_BROKERS, execution), ApiKey.API_VERSIONS: answer_versions}
+    dispatcher = Dispatcher(table, stopwatch, execution, FORWARDED)
     advertised = dispatcher.advertised()
     return dispatcher
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import trio
 
+from barnabas.broker.broker_channels import BrokerChannels
 from barnabas.broker.coordinator.coordinator import Coordinator
 from barnabas.broker.coordinator.shard import ShardState
 from barnabas.broker.current_settings import CurrentSettings
@@ -37,7 +38,7 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from barnabas.protocol.primitives import ZERO_UUID
-from barnabas.runtime.channel import Channel, ChannelError
+from barnabas.runtime.channel import ChannelError
 from barnabas.runtime.world import World
 
 log = logging.getLogger(__name__)
@@ -94,6 +95,7 @@ class GroupLagPorts:
     metadata: MetadataCache
     partitions: Partitions
     settings: CurrentSettings
+    channels: BrokerChannels
 
 
 class GroupLags:
@@ -173,14 +175,11 @@ class GroupLags:
     async def _ask(self, leader: int, asked: Offsets, ends: dict[TopicPartition, PartitionEnds]) -> None:
         """Adds the leader's answers to `ends`."""
         ports = self._ports
-        settings = ports.settings()
-        node = ports.metadata.alive_nodes(settings.inter_broker_listener_name).get(leader)
+        node = ports.channels.alive_node(leader)
         if node is None:
             return
         async with trio.open_nursery() as nursery:
-            channel = Channel(
-                ports.world, nursery, node.host, node.port, client_id=f"broker-{settings.node_id}-lag-{leader}"
-            )
+            channel = ports.channels.open(node, nursery, "lag")
             try:
                 for some in _portions(asked):
                     response: ListOffsetsResponse = await channel.call(_request(some), timeout_ms=REQUEST_TIMEOUT_MS)

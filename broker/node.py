@@ -22,6 +22,7 @@ from barnabas.broker.apis.log_dirs import LogDirPorts
 from barnabas.broker.apis.metadata import MetadataPorts
 from barnabas.broker.apis.partition_lookup import PartitionLookup
 from barnabas.broker.apis.produce_request import ProducePorts
+from barnabas.broker.broker_channels import BrokerChannels
 from barnabas.broker.controller_channel import ControllerChannel
 from barnabas.broker.coordination import Coordination, CoordinationPorts
 from barnabas.broker.cordoned_directories import cordoned_paths
@@ -73,6 +74,7 @@ from barnabas.broker.telemetry import REPORTER, ClientTelemetry
 from barnabas.broker.timers import run_timers
 from barnabas.broker.timing_wheel import TimingWheel
 from barnabas.broker.traffic import BytesOut, CleanerWork, Conversions
+from barnabas.kraft.authorization import make_authorization
 from barnabas.kraft.commit_feed import MetadataListener
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.features import (
@@ -87,6 +89,7 @@ from barnabas.kraft.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RE
 from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.kraft.metrics import controller_families
 from barnabas.kraft.node import ControllerNode, run_replica
+from barnabas.kraft.node_security import NodeSecurity
 from barnabas.kraft.quorum_watch import without_controllers
 from barnabas.kraft.quotas import NodeQuotas, connection_families
 from barnabas.kraft.raft_metrics import raft_families
@@ -204,6 +207,9 @@ class BrokerNode:
         self.background = Background(nursery)
         self.worker = Worker(world.run_blocking)
         """For long work of requests."""
+        self.authorization = controller.authorization if controller is not None else None
+        if controller is None:
+            self.authorization = make_authorization(settings, world, nursery, decisions)
         self._wire_metadata()
         self._wire_replication()
         self._wire_coordinators()
@@ -232,13 +238,17 @@ class BrokerNode:
         if self.controller is not None:
             listener = SharedListener(self.controller.service, self.metadata_log)
         owner = settings if self.controller is None else self.controller.settings
-        config = replica_config(owner, cluster_id, store.id_of(directory), directory)
+        self._security = NodeSecurity(settings, world, lambda: self.metadata.image)
+        to_controllers = self._security.to_controllers
+        config = replica_config(owner, cluster_id, store.id_of(directory), directory, to_controllers)
         replica = MetadataReplica(config, world, listener, self.decisions)
         self.metadata_log.attach(replica)
         if self.controller is not None:
             self.controller.attach(replica)
         self._controller_channels = [
-            ControllerChannel(world, self._nursery, replica, f"broker-{settings.node_id}-{purpose}")
+            ControllerChannel(
+                world, self._nursery, replica, f"broker-{settings.node_id}-{purpose}", to_controllers
+            )
             for purpose in ("requests", "heartbeats", "isr")
         ]
         self._controller, heartbeats, self._isr_channel = self._controller_channels
@@ -257,6 +267,7 @@ class BrokerNode:
             cordoned_directories=self._reported_cordons,
         )
         self.metadata = MetadataCache(EMPTY_IMAGE, cluster_id)
+        self._channels = BrokerChannels(world, self.metadata, self.current_settings, self._security.between_brokers)
 
     def _wire_replication(self) -> None:
         """Partitions, the fetchers that follow leaders, and the requests that wait for partitions."""
@@ -320,6 +331,7 @@ class BrokerNode:
             settings=self.current_settings,
             decisions=self.decisions,
             broker_epoch=self._broker_epoch,
+            channels=self._channels,
         )
         self.coordination = Coordination(ports)
         self.groups, self.transactions = self.coordination.groups, self.coordination.transactions
@@ -358,11 +370,12 @@ class BrokerNode:
             self.telemetry = ClientTelemetry(world.chance, self._static.telemetry_max_bytes)
         handlers = self._data_handlers() | self._cluster_handlers() | self.coordination.handlers()
         handlers |= telemetry_handlers(self.telemetry, world.monotonic)
+        authorizer = None if self.authorization is None else self.authorization.authorizer
         self._dispatcher = make_dispatcher(
             handlers,
             ApiVersionsPorts(self.metadata, self.telemetry, lambda: self.metadata_log.replica.kraft_version),
             world.stopwatch,
-            Execution(self.background, self.worker, world.count_work, throttling=self.quotas.requests),
+            Execution(self.background, self.worker, world.count_work, authorizer, throttling=self.quotas.requests),
         )
         self._dispatcher.decisions = self.decisions
         self._server = Server(world, self._dispatcher, self._limits, self.worker)
@@ -411,7 +424,7 @@ class BrokerNode:
     def _cluster_handlers(self) -> Handlers:
         node_id, settings = self._static.node_id, self.current_settings
         self.forwarding = Forwarding(ForwardingPorts(self._controller, self.background, settings))
-        metadata = MetadataPorts(node_id, self.metadata, self.coordination.auto_topics.create, self.world.monotonic)
+        metadata = MetadataPorts(node_id, self.metadata, self.coordination.auto_topics, self.world.monotonic)
         configs = ConfigPorts(
             node_id, self._static.raw, self.metadata, self.forwarding.forward, tuple(self._static.log_dirs)
         )
@@ -448,10 +461,14 @@ class BrokerNode:
         controller = self.controller
         if controller is not None:
             families.append(lambda: controller_families(controller.service, world))
+        if self.authorization is not None:
+            families.append(self.authorization.families)
         if self.telemetry is not None:
             telemetry = self.telemetry
             families.append(lambda: telemetry.families(world.monotonic.now_ms()))
-        lags = GroupLags(GroupLagPorts(world, self.groups, self.metadata, partitions, self.current_settings))
+        lags = GroupLags(
+            GroupLagPorts(world, self.groups, self.metadata, partitions, self.current_settings, self._channels)
+        )
         state = StatePorts(
             node_id=self._static.node_id,
             lifecycle=self.lifecycle,
@@ -477,6 +494,7 @@ class BrokerNode:
         await self._nursery.start(run_replica, self.metadata_log.replica)
         if self.controller is not None:
             await self.controller.start()
+        self._nursery.start_soon(self._security.run)
         self._nursery.start_soon(self.lifecycle.run)
         self._nursery.start_soon(self._isr_changes.run)
         self._nursery.start_soon(self._disk_space.run)
@@ -496,8 +514,11 @@ class BrokerNode:
         self._nursery.start_soon(self._assignments.run)
         self._nursery.start_soon(self._periodic_work().run)
         for listener in self._static.listeners:
+            if self.authorization is not None:
+                await self.authorization.ready_for(listener.name)
             bound = await self.world.network.listen(listener.host, listener.port)
-            self._nursery.start_soon(self._server.serve, bound, listener.name)
+            security = self._security.of_listener(listener)
+            self._nursery.start_soon(self._server.serve, bound, listener.name, security)
         log.info("serving on %s", ", ".join(map(str, self._static.listeners)))
         self.lifecycle.ready_to_unfence()
         await self.lifecycle.unfenced_once.wait()
@@ -591,6 +612,8 @@ class BrokerNode:
         for line in coordinator_topic_differences(delta, self._static):
             log.warning("%s", line)
         self.metadata.update(delta.after)
+        if self.authorization is not None and self.controller is None:
+            self.authorization.put(delta, is_caught_up=True)
         session_ends_ms = self.world.monotonic.now_ms() + self._static.broker_session_timeout_ms
         self.metadata.keep_listed(delta.fenced_on_evidence, session_ends_ms)
 
@@ -651,11 +674,8 @@ class BrokerNode:
         return self.lifecycle.broker_epoch
 
     def _channel_to(self, broker_id: int) -> Channel | None:
-        node = self.metadata.node(broker_id, self._static.inter_broker_listener_name)
-        if node is None:
-            return None
-        client_id = f"broker-{self._static.node_id}-fetcher-{broker_id}"
-        return Channel(self.world, self._nursery, node.host, node.port, client_id=client_id)
+        node = self._channels.node(broker_id)
+        return None if node is None else self._channels.open(node, self._nursery, "fetcher")
 
     async def _alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         response: AlterPartitionResponse = await self._isr_channel.call(request, timeout_ms=ALTER_PARTITION_TIMEOUT_MS)

@@ -9,8 +9,7 @@ from barnabas.protocol.messages.broker_registration import BrokerRegistrationReq
 from barnabas.runtime.uuids import random_uuid
 from barnabas.runtime.world import World
 from barnabas.settings.broker import BrokerSettings
-
-_PLAINTEXT = 0
+from barnabas.settings.listeners import protocol_code
 
 
 def registration(settings: BrokerSettings, world: World, store: LogStore) -> BrokerRegistrationRequest:
@@ -20,7 +19,7 @@ def registration(settings: BrokerSettings, world: World, store: LogStore) -> Bro
         cluster_id=store.directories.cluster_id,
         incarnation_id=random_uuid(world.chance),
         listeners=[
-            Listener(name=each.name, host=each.host, port=each.port, security_protocol=_PLAINTEXT)
+            Listener(name=each.name, host=each.host, port=each.port, security_protocol=protocol_code(each))
             for each in settings.advertised_listeners
         ],
         features=registered_features(SUPPORTED_FEATURES),

@@ -15,6 +15,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from barnabas.settings.authorization import ALLOW_EVERYONE, SUPER_USERS
 from barnabas.settings.broker import BrokerSettings
 from barnabas.settings.controller import ControllerSettings
 from barnabas.settings.definitions import KeyDefinition, Scope, definitions
@@ -55,6 +56,16 @@ while it runs, and this broker only the value of its file.
 | `{HTTP_LISTENER}` | not served | host:port | Address of health, metrics and decisions over HTTP. |
 | `{MEMORY_LIMIT}` | a quarter of the machine's memory, at most 1 GiB | {LEAST_MEMORY_BYTES} or more | \
 Bytes of memory that clients may make the node use. |
+
+## Keys of the authorizer
+
+Kafka passes these keys to the class of `authorizer.class.name`.
+
+| key | default | allowed | effect |
+| --- | --- | --- | --- |
+| `{SUPER_USERS}` | none | `Type:name`, separated by `;` | Principals that may do everything. |
+| `{ALLOW_EVERYONE}` | false | true or false | \
+Everybody may do everything with a resource that has no access control list. |
 
 The topic config `barnabas.validate.records` is below.
 """

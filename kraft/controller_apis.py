@@ -8,20 +8,29 @@ from functools import partial
 from typing import Any
 
 from barnabas.kraft import descriptions
+from barnabas.kraft.acl_requests import NO_AUTHORIZER, describe_acls
+from barnabas.kraft.authorizer.permitted import CHECKS, Checking, May, Permitted
+from barnabas.kraft.authorizer.requirements import ON_CONTROLLERS
 from barnabas.kraft.controller.partitions import list_partition_reassignments
 from barnabas.kraft.controller_service import Command, ControllerService
 from barnabas.kraft.cordoned_configs import refused_cordons
 from barnabas.kraft.descriptions import Described
 from barnabas.kraft.envelope import EnvelopeSlot, envelope_handler
+from barnabas.kraft.metadata.image import MetadataImage
+from barnabas.kraft.rights import refuse, with_rights
 from barnabas.kraft.token_requests import PLAINTEXT, refused_token_request
-from barnabas.protocol.acls import AclOperation
+from barnabas.protocol.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from barnabas.protocol.refusals import refusal_of
 from barnabas.protocol.schema import Message
 from barnabas.runtime.dispatch import Call, Dispatcher, Execution, Handler
+from barnabas.runtime.sasl.handlers import SASL_HANDLERS
 from barnabas.runtime.server import Steps
+
+Refuse = Callable[[MetadataImage, Any], Message | None]
+Check = Callable[[Any, May, MetadataImage], Checking]
 
 DECIDED = (
     ApiKey.ALTER_PARTITION,
@@ -48,6 +57,8 @@ DECIDED_FOR_CLIENTS = (
     ApiKey.CREATE_DELEGATION_TOKEN,
     ApiKey.RENEW_DELEGATION_TOKEN,
     ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.CREATE_ACLS,
+    ApiKey.DELETE_ACLS,
 )
 """Requests of clients to it: sent directly, or to a broker that forwards them."""
 
@@ -83,20 +94,20 @@ def make_dispatcher(
     for_clients |= {
         ApiKey.LIST_PARTITION_REASSIGNMENTS: partial(_list_partition_reassignments, service),
         **{key: of_quorum[key] for key in OF_QUORUM_FOR_CLIENTS},
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: partial(_decide_if_allowed, service, AclOperation.ALTER),
-        ApiKey.ALTER_CLIENT_QUOTAS: partial(_decide_if_allowed, service, AclOperation.ALTER_CONFIGS),
         **dict.fromkeys(TOKEN_APIS, partial(_decide_on_token, service, protocols or {})),
         ApiKey.DESCRIBE_CONFIGS: _describe(service, descriptions.describe_configs),
-        ApiKey.DESCRIBE_ACLS: lambda call: call.answer(descriptions.refuse_describe_acls()),
-        ApiKey.CREATE_ACLS: lambda call: call.answer(descriptions.refuse_create_acls(call.message)),
-        ApiKey.DELETE_ACLS: lambda call: call.answer(descriptions.refuse_delete_acls(call.message)),
+        ApiKey.DESCRIBE_ACLS: partial(describe_acls, lambda: service.committed),
     }
+    if execution.authorizer is None:
+        for_clients |= {ApiKey.CREATE_ACLS: _refuse_acls, ApiKey.DELETE_ACLS: _refuse_acls}
+    envelope = envelope_handler(with_rights(for_clients, ON_CONTROLLERS, execution), execution)
     handlers: dict[ApiKey, Handler] = dict.fromkeys(DECIDED, decide)
+    handlers |= SASL_HANDLERS
     handlers |= for_clients
     handlers |= of_quorum
     handlers |= {
         ApiKey.BROKER_HEARTBEAT: partial(_heartbeat, service),
-        ApiKey.ENVELOPE: envelope_handler(for_clients, execution),
+        ApiKey.ENVELOPE: envelope,
         ApiKey.DESCRIBE_CLUSTER: partial(_describe_cluster, service),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: partial(_alter_configs, service),
     }
@@ -107,7 +118,7 @@ def make_dispatcher(
 
     handlers[ApiKey.API_VERSIONS] = answer_versions
     handlers = {key: _for_node(handle) if key in NODE_APIS else handle for key, handle in handlers.items()}
-    dispatcher = Dispatcher(handlers, service.stopwatch, execution)
+    dispatcher = Dispatcher(with_rights(handlers, ON_CONTROLLERS, execution), service.stopwatch, execution)
     served = dispatcher.advertised()
     return dispatcher
 
@@ -125,8 +136,30 @@ STRICT_SINCE = {ApiKey.CREATE_TOPICS: 6, ApiKey.CREATE_PARTITIONS: 3, ApiKey.DEL
 back."""
 
 
-def _decide(service: ControllerService, call: Call) -> None:
-    """Decide on a request; it is answered when the decision is committed."""
+def _decide(service: ControllerService, call: Call, refuse: Refuse | None = None) -> Steps | None:
+    """Decide on a request; it is answered when the decision is committed. Items that the client has no right to are
+    taken out before.
+
+    `refuse` is the check that the broker of a forwarded request has made; it returns a refusal, or None.
+    """
+    check = CHECKS.get(ApiKey(call.request.api_key)) if call.has_authorizer else None
+    if check is None:
+        _decide_on(service, call, Permitted(call.message), refuse)
+        return None
+    return _check_and_decide(service, call, check, refuse)
+
+
+def _check_and_decide(service: ControllerService, call: Call, check: Check, refuse: Refuse | None) -> Steps:
+    image = service.core.pending if service.core.is_active else service.committed
+    permitted = yield from check(call.message, call.may, image)
+    _decide_on(service, call, permitted, refuse)
+
+
+def _decide_on(service: ControllerService, call: Call, permitted: Permitted, refuse: Refuse | None) -> None:
+    refused = None if refuse is None else refuse(service.committed, permitted.request)
+    if refused is not None and service.core.is_active:
+        call.answer(permitted.complete(refused))
+        return
     strict_since = STRICT_SINCE.get(ApiKey(call.request.api_key))
     mutations = None if strict_since is None else call.mutations(strict=call.version >= strict_since)
 
@@ -135,13 +168,13 @@ def _decide(service: ControllerService, call: Call) -> None:
             if mutations is not None:
                 call.hold_back(mutations.throttle_ms())
             call.is_large = call.is_large or is_long
-            call.answer(response)
+            call.answer(permitted.complete(response))
         else:
             _not_active(service, call)
 
     service.execute(
         Command(
-            call.message,
+            permitted.request,
             call.version,
             answer,
             call.failed,
@@ -154,33 +187,25 @@ def _decide(service: ControllerService, call: Call) -> None:
     )
 
 
-def _decide_if_allowed(service: ControllerService, operation: AclOperation, call: Call) -> None:
-    """Decide for a client that may do `operation` on the cluster."""
-    if call.may_on_cluster(operation):
-        _decide(service, call)
-    else:
-        message = "Cluster authorization failed."
-        call.answer(refusal_of(call.message, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, message))
-
-
 def _decide_on_token(service: ControllerService, protocols: Mapping[str, str], call: Call) -> None:
     # A broker that forwards a request has checked the protocol of its client.
     is_forwarded = isinstance(call.slot, EnvelopeSlot)
     protocol = None if is_forwarded else protocols.get(call.request.listener_name, PLAINTEXT)
     refused = refused_token_request(call, protocol)
     if refused is None:
-        _decide(service, call)
+        _decide_on(service, call, Permitted(call.message), None)
     else:
         call.answer(refused)
 
 
-def _alter_configs(service: ControllerService, call: Call) -> None:
+def _alter_configs(service: ControllerService, call: Call) -> Steps | None:
     """A change of configs that no broker has checked."""
-    refused = refused_cordons(service.committed, call.message)
-    if refused is not None and service.core.is_active:
-        call.answer(refused)
-    else:
-        _decide(service, call)
+    return _decide(service, call, refused_cordons)
+
+
+def _refuse_acls(call: Call) -> Steps | None:
+    """CreateAcls and DeleteAcls without an authorizer."""
+    return refuse(call, ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
 
 
 def _heartbeat(service: ControllerService, call: Call) -> None:
@@ -219,18 +244,27 @@ def _list_partition_reassignments(service: ControllerService, call: Call) -> Ste
 def _describe(service: ControllerService, describe: Callable[[Described, Any], Message]) -> Handler:
     def handle(call: Call) -> Steps:
         described = _described(service)
+        permitted = Permitted(call.message)
+        if call.has_authorizer:
+            permitted = yield from CHECKS[ApiKey(call.request.api_key)](call.message, call.may, described.image)
         if len(call.request.body) <= FEW_BYTES:
-            call.answer(describe(described, call.message))
+            response = describe(described, permitted.request)
         else:
             call.is_large = True
-            call.answer((yield partial(describe, described, call.message)))
+            response = yield partial(describe, described, permitted.request)
+        call.answer(permitted.complete(response))
 
     return handle
 
 
 def _describe_cluster(service: ControllerService, call: Call) -> None:
     listener_name = call.request.listener_name
-    call.answer(descriptions.describe_cluster(_described(service), call.message, call.version, listener_name))
+    response = descriptions.describe_cluster(_described(service), call.message, call.version, listener_name)
+    if call.message.include_cluster_authorized_operations and not response.error_code:
+        may_ask = call.may_on_cluster(AclOperation.DESCRIBE)
+        operations = call.authorized_operations(AclResourceType.CLUSTER, CLUSTER_NAME) if may_ask else 0
+        response.cluster_authorized_operations = operations
+    call.answer(response)
 
 
 def _described(service: ControllerService) -> Described:

@@ -20,14 +20,13 @@ from barnabas.runtime.channel import Channel, ChannelError
 from barnabas.runtime.uuids import random_uuid
 from barnabas.runtime.world import World
 from barnabas.settings.controller import ControllerSettings
+from barnabas.settings.listeners import protocol_code
 
 log = logging.getLogger("kraft.controller")
 
 RETRY_PAUSE_MS = 200
 ARRIVAL_MS = 5000
 """Time for a committed registration to come back by the log."""
-
-PLAINTEXT = 0
 
 
 def registration_request(settings: ControllerSettings, incarnation_id: bytes) -> ControllerRegistrationRequest:
@@ -37,7 +36,7 @@ def registration_request(settings: ControllerSettings, incarnation_id: bytes) ->
         incarnation_id=incarnation_id,
         zk_migration_ready=False,
         listeners=[
-            Listener(name=it.name, host=it.host, port=it.port, security_protocol=PLAINTEXT)
+            Listener(name=it.name, host=it.host, port=it.port, security_protocol=protocol_code(it))
             for it in settings.advertised_listeners or settings.listeners
         ],
         features=[
@@ -84,7 +83,14 @@ async def _register(
     if known.leader is None:
         return False
     client_id = f"controller-{settings.node_id}-registration"
-    channel = Channel(world, nursery, known.leader.host, known.leader.port, client_id=client_id)
+    channel = Channel(
+        world,
+        nursery,
+        known.leader.host,
+        known.leader.port,
+        client_id=client_id,
+        security=service.replica.config.security,
+    )
     try:
         response: ControllerRegistrationResponse = await channel.call(
             request, timeout_ms=settings.controller_quorum_request_timeout_ms

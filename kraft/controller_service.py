@@ -13,6 +13,7 @@ from functools import partial
 
 import trio
 
+from barnabas.kraft.authorization import Authorization
 from barnabas.kraft.broker_watch import BrokerWatch
 from barnabas.kraft.commit_feed import CommittedBatch
 from barnabas.kraft.controller.controller import QuorumController
@@ -104,6 +105,8 @@ class ControllerService:
         """Gets the quotas of the committed metadata."""
         self.unclean_elections = 0
         """Committed since this process started."""
+        self.authorization: Authorization | None = None
+        """Gets every step of the committed metadata."""
         self.queue = DecisionQueue(world)
         self.watch = BrokerWatch(world, nursery, self._broker_process_gone)
 
@@ -319,6 +322,10 @@ class ControllerService:
             batch.base_offset, batch.epoch, batch.append_time_ms, batch.records, continues=batch.continues
         )
         self.replica.snapshots.look_at(deltas)
+        if self.authorization is not None:
+            is_caught_up = not batch.continues and batch.last_offset + 1 >= self.replica.high_watermark
+            for delta in deltas:
+                self.authorization.put(delta, is_caught_up=is_caught_up)
         if batch.append_time_ms >= self._started_ms:
             self.unclean_elections += sum(map(unclean_elections, deltas))
         if not self.core.is_active and batch.append_time_ms >= self._started_ms:
@@ -340,7 +347,9 @@ class ControllerService:
     def handle_snapshot(
         self, records: list[Message], offset: int, epoch: int, timestamp_ms: int, *, continues: bool
     ) -> None:
-        self.core.handle_snapshot(records, offset, epoch, timestamp_ms, continues=continues)
+        delta = self.core.handle_snapshot(records, offset, epoch, timestamp_ms, continues=continues)
+        if self.authorization is not None and delta is not None:
+            self.authorization.put(delta, is_caught_up=False)
         if not continues:
             self._image_changed()
 

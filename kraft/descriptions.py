@@ -1,7 +1,6 @@
 """Descriptions of a controller and the cluster, from the committed image alone.
 
-ApiVersions (18), DescribeCluster (60, KIP-919), DescribeConfigs (32) and the ACL requests (29 to 31), which
-find no authorizer. Pure functions: request in, response out.
+ApiVersions (18), DescribeCluster (60, KIP-919) and DescribeConfigs (32). Pure functions: request in, response out.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from barnabas.kraft.controller.state import ControllerDefaults
 from barnabas.kraft.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
 from barnabas.kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.messages import create_acls, delete_acls, describe_acls
 from barnabas.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -47,11 +45,6 @@ _SINCE_MINIMUM_ZERO = 4
 """Older clients fail on a feature whose lowest level is 0, so their responses omit it (KAFKA-17492)."""
 
 CONTROLLER_ENDPOINTS = 2
-ALL_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-"""Create, alter, describe, cluster action, describe and alter configs, idempotent write: all are allowed to
-everybody."""
-
-NO_AUTHORIZER = "no authorizer is configured"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +105,6 @@ def describe_cluster(
             response.brokers.append(
                 DescribeClusterBroker(broker_id=controller_id, host=endpoint.host, port=endpoint.port)
             )
-    if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
     return response
 
 
@@ -171,17 +162,3 @@ def config_result(entry: ConfigEntry, include_synonyms: bool) -> DescribeConfigs
         documentation=None,
         synonyms=[DescribeConfigsSynonym(name=it.name, value=it.value, source=it.source) for it in synonyms],
     )
-
-
-def refuse_describe_acls() -> describe_acls.DescribeAclsResponse:
-    return describe_acls.DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-
-
-def refuse_create_acls(request: create_acls.CreateAclsRequest) -> create_acls.CreateAclsResponse:
-    result = create_acls.AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-    return create_acls.CreateAclsResponse(results=[result] * len(request.creations))
-
-
-def refuse_delete_acls(request: delete_acls.DeleteAclsRequest) -> delete_acls.DeleteAclsResponse:
-    result = delete_acls.DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-    return delete_acls.DeleteAclsResponse(filter_results=[result] * len(request.filters))

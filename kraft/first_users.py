@@ -16,14 +16,13 @@ from barnabas.protocol.sasl.scram_credentials import (
     MAX_ITERATIONS,
     MIN_ITERATIONS,
     SALT_BYTES,
-    ScramMechanism,
+    SCRAM_MECHANISMS,
     salted_password,
 )
 from barnabas.runtime.world import Chance
 
 KEYS = ("name", "password", "saltedpassword", "iterations", "salt")
 FORM = "SCRAM-SHA-256=[name=…,password=…] or SCRAM-SHA-512=[name=…,saltedpassword=…,salt=…,iterations=…]"
-_MECHANISMS = {it.sasl_name: it for it in ScramMechanism if it}
 
 
 class WrongUser(ValueError):
@@ -44,9 +43,9 @@ def _first_user(text: str, chance: Chance) -> UserScramCredentialRecord:
     name, equals, rest = text.partition("=")
     if not equals or not rest.startswith("[") or not rest.endswith("]"):
         raise WrongUser(f"must have the form {FORM}")
-    mechanism = _MECHANISMS.get(name)
+    mechanism = SCRAM_MECHANISMS.get(name)
     if mechanism is None:
-        raise WrongUser(f"the mechanism must be {' or '.join(_MECHANISMS)}; got {name!r}")
+        raise WrongUser(f"the mechanism must be {' or '.join(SCRAM_MECHANISMS)}; got {name!r}")
     given = _pairs(rest[1:-1])
     iterations = _iterations(given.get("iterations", str(MIN_ITERATIONS)))
     user = given.get("name")

@@ -33,6 +33,8 @@ def controller_metrics(
     def gather() -> Iterator[Family]:
         yield from controller_families(service, world)
         yield from raft_families(service.replica)
+        if service.authorization is not None:
+            yield from service.authorization.families()
         yield from request_families(dispatcher.counters)
         help_text = "Connections that are open."
         yield Family.of("gauge", "kafka_server_socketservermetrics_connection_count", help_text, server.connections)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import trio
 
+from barnabas.kraft.authorization import make_authorization
 from barnabas.kraft.controller.controller import QuorumController
 from barnabas.kraft.controller.state import ControllerDefaults
 from barnabas.kraft.controller_apis import make_dispatcher
@@ -15,6 +16,7 @@ from barnabas.kraft.controller_service import ControllerService
 from barnabas.kraft.metadata.bootstrap import bootstrap_records
 from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.kraft.metrics import controller_metrics
+from barnabas.kraft.node_security import NodeSecurity
 from barnabas.kraft.quotas import NodeQuotas
 from barnabas.kraft.replica_config import replica_config
 from barnabas.kraft.snapshots import read_bootstrap_records
@@ -60,7 +62,7 @@ async def run_controller(
     try:
         async with trio.open_nursery() as nursery:
             node = ControllerNode(settings, world, nursery, decisions, cluster_id)
-            config = replica_config(settings, cluster_id, directory_id, directory)
+            config = replica_config(settings, cluster_id, directory_id, directory, node.security.to_controllers)
             replica = MetadataReplica(config, world, node.service, decisions)
             node.attach(replica)
             observatory = Observatory(node.reason_not_ready)
@@ -95,9 +97,11 @@ class ControllerNode:
         self._nursery = nursery
         self._decisions = decisions
         self._cluster_id = cluster_id
+        self.security = NodeSecurity(settings, world)
         bootstrap = _bootstrap(world, settings.metadata_directory)
         core = QuorumController(controller_defaults(settings, cluster_id), world.chance, bootstrap)
         self.service = ControllerService(core, world, nursery, decisions)
+        self.authorization = self.service.authorization = make_authorization(settings, world, nursery, decisions)
         window_ms = settings.controller_quota_window_size_seconds * 1000
         windows = QuotaWindows(settings.controller_quota_window_num, window_ms)
         self.quotas = NodeQuotas(settings, windows, world, decisions, f"controller {settings.node_id}")
@@ -109,8 +113,9 @@ class ControllerNode:
         self.replica = replica
         service.attach(replica)
         worker = Worker(world.run_blocking)
+        authorizer = None if self.authorization is None else self.authorization.authorizer
         background = Background(self._nursery)
-        execution = Execution(background, worker, world.count_work, throttling=self.quotas.requests)
+        execution = Execution(background, worker, world.count_work, authorizer, throttling=self.quotas.requests)
         self.dispatcher = make_dispatcher(service, execution, self.settings.listener_security_protocol_map)
         self.dispatcher.decisions = self._decisions
         self.server = Server(world, self.dispatcher, ServerLimits.of(self.settings, world.memory_bytes), worker)
@@ -131,7 +136,10 @@ class ControllerNode:
         settings, world = self.settings, self._world
         for listener in settings.listeners:
             bound = await world.network.listen(listener.host, listener.port)
-            self._nursery.start_soon(self.server.serve, bound, listener.name)
+            self._nursery.start_soon(
+                self.server.serve, bound, listener.name, self.security.of_listener(listener)
+            )
+        self._nursery.start_soon(self.security.run)
         self._nursery.start_soon(self.service.run)
         self._nursery.start_soon(keep_registered, self.service, settings, world)
         log.info(

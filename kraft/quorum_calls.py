@@ -39,7 +39,9 @@ class QuorumCalls:
         """Connections live in this nursery."""
         config = self._replica.config
         client_id = f"raft-client-{config.node_id}"
-        self._peers = QuorumPeers(self._world, nursery, config.addresses, client_id, self._connection_changed)
+        self._peers = QuorumPeers(
+            self._world, nursery, config.addresses, client_id, self._connection_changed, config.security
+        )
 
     def ask(self, send: Send) -> None:
         """One request to a peer. Its outcome is the input of a later step."""

@@ -17,6 +17,7 @@ from barnabas.kraft.raft.messages import Fetch, FetchSnapshot, Request
 from barnabas.protocol.schema import Message
 from barnabas.runtime.channel import Channel
 from barnabas.runtime.liveness import process_is_gone
+from barnabas.runtime.security import ChannelSecurity
 from barnabas.runtime.world import World
 
 PROBE_TIMEOUT_MS = 200
@@ -36,7 +37,9 @@ class QuorumPeers:
         addresses: Mapping[int, NodeAddress],
         client_id: str,
         on_news: ConnectionNews,
+        security: ChannelSecurity | None = None,
     ) -> None:
+        self._security = security
         self._world = world
         self._nursery = nursery
         self._configured = dict(addresses)
@@ -100,7 +103,14 @@ class QuorumPeers:
         if channel is None:
             address = self.address(peer_id)
             assert address is not None, f"no address of {peer_id} is known"
-            channel = Channel(self._world, self._nursery, address.host, address.port, client_id=self._client_id)
+            channel = Channel(
+                self._world,
+                self._nursery,
+                address.host,
+                address.port,
+                client_id=self._client_id,
+                security=self._security,
+            )
             channel.on_closed = lambda refused: self._on_news(peer_id, refused)
             self._channels[peer_id, fetches] = channel
         return channel

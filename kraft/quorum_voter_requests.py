@@ -105,7 +105,12 @@ class VoterRequests:
         error, versions = ErrorCode.NONE, None
         async with trio.open_nursery() as nursery:
             channel = Channel(
-                self._world, nursery, endpoint.host, endpoint.port, client_id=f"raft-client-{config.node_id}"
+                self._world,
+                nursery,
+                endpoint.host,
+                endpoint.port,
+                client_id=f"raft-client-{config.node_id}",
+                security=config.security,
             )
             request = ApiVersionsRequest(
                 client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=CLIENT_SOFTWARE_VERSION

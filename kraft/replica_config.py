@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.kraft.node_address import NodeAddress
 from barnabas.kraft.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
+from barnabas.runtime.security import ChannelSecurity
 from barnabas.settings.controller import ControllerSettings
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class ReplicaConfig:
     segment_ms: int = 7 * 24 * 3600 * 1000
     snapshot_after_bytes: int = 20971520
     snapshot_interval_ms: int = 3600000
+    security: ChannelSecurity | None = None
+    """Security of connections to other replicas; None: PLAINTEXT."""
 
     @property
     def address(self) -> NodeAddress | None:
@@ -81,7 +84,13 @@ class ReplicaConfig:
         return dict(self.voters) | dict(zip(self.bootstrap_ids, self.bootstrap_servers, strict=False))
 
 
-def replica_config(settings: NodeSettings, cluster_id: str, directory_id: bytes, log_directory: str) -> ReplicaConfig:
+def replica_config(
+    settings: NodeSettings,
+    cluster_id: str,
+    directory_id: bytes,
+    log_directory: str,
+    security: ChannelSecurity | None,
+) -> ReplicaConfig:
     """From the settings of a broker or a controller."""
     is_controller = isinstance(settings, ControllerSettings)
     listeners = (settings.advertised_listeners or settings.listeners) if is_controller else []
@@ -109,4 +118,5 @@ def replica_config(settings: NodeSettings, cluster_id: str, directory_id: bytes,
         segment_ms=settings.metadata_log_segment_ms,
         snapshot_after_bytes=settings.metadata_log_max_record_bytes_between_snapshots,
         snapshot_interval_ms=settings.metadata_log_max_snapshot_interval_ms,
+        security=security,
     )

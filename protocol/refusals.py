@@ -45,10 +45,17 @@ DETAILS = frozenset(["forgotten_topics_data", "configs", "assignments", "ops"])
 """Arrays of requests whose items are not answered one by one."""
 
 
+AT_THE_TOP_ONLY = frozenset([ApiKey.DESCRIBE_QUORUM])
+"""Requests whose items are not repeated in a refusal, though the answer has places for their errors."""
+
+
 def refusal_of(request: Message, version: int, code: ErrorCode, message: str | None = None) -> Message:
     """The answer to `request` with `code` in every place for an error."""
     response: Message = API_SPECS[ApiKey(request.API_KEY)].response_type()()
-    _fill(response, request, version, code, message)
+    if request.API_KEY in AT_THE_TOP_ONLY:
+        response.error_code = code  # type: ignore[attr-defined]
+    else:
+        _fill(response, request, version, code, message)
     return response
 
 

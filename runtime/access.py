@@ -25,3 +25,6 @@ class Authorizer(Protocol):
 
     def allows_any(self, request: Request, operation: AclOperation, resource_type: AclResourceType) -> bool:
         """True if the principal may do `operation` on at least one resource of the type (KIP-679)."""
+
+    def authorized_operations(self, request: Request, resource_type: AclResourceType, name: str) -> int:
+        """The operations that the principal may do on the resource, each a bit (KIP-430). Not audited."""

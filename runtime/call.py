@@ -8,7 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from barnabas.protocol.acls import CLUSTER_NAME, AclOperation, AclResourceType
+from barnabas.protocol.acls import (
+    CLUSTER_NAME,
+    SUPPORTED_OPERATIONS,
+    AclOperation,
+    AclResourceType,
+    allowed_bits,
+)
 from barnabas.protocol.api_keys import ApiSpec
 from barnabas.protocol.errors import EncodeError, ErrorCode, KafkaError
 from barnabas.protocol.framing import response_prefix
@@ -74,6 +80,11 @@ class Call:
 
     # -- rights
 
+    @property
+    def has_authorizer(self) -> bool:
+        """This node checks the rights of clients."""
+        return self._execution is not None and self._execution.authorizer is not None
+
     def may(self, operation: AclOperation, resource_type: AclResourceType, name: str, *, audited: bool = True) -> bool:
         """The client may do `operation` on the resource. `audited` as in `Authorizer.allows`."""
         execution = self._execution
@@ -91,6 +102,13 @@ class Call:
         if execution is None or execution.authorizer is None:
             return True
         return execution.authorizer.allows_any(self.request, operation, resource_type)
+
+    def authorized_operations(self, resource_type: AclResourceType, name: str) -> int:
+        """The field of authorized operations for a resource (KIP-430)."""
+        execution = self._execution
+        if execution is None or execution.authorizer is None:
+            return allowed_bits(SUPPORTED_OPERATIONS[resource_type])
+        return execution.authorizer.authorized_operations(self.request, resource_type, name)
 
     # -- quotas: `ThrottledCall` has other answers
 

@@ -26,6 +26,7 @@ from barnabas.protocol.client_exchange import (
 from barnabas.protocol.errors import KafkaError, MalformedMessage
 from barnabas.protocol.schema import Message
 from barnabas.runtime.link import CallTimedOut, ChannelError, ConnectionFailed, Link, NotSent, PendingCall, Talk, Waiter
+from barnabas.runtime.renewal import MIN_INTERVAL_SECONDS, RENEWAL_SECONDS, Renewal
 from barnabas.runtime.security import Authenticator, ChannelSecurity, HandshakeFailed, Peer
 from barnabas.runtime.world import Connection, ConnectionLost, DialFailed, DialRefused, World
 
@@ -41,6 +42,7 @@ __all__ = [
     "Features",
     "NotSent",
     "Peer",
+    "TlsFailed",
     "UnsupportedVersion",
 ]
 
@@ -61,6 +63,10 @@ class AuthenticationFailed(NotSent):
     def __init__(self, reason: str, error: KafkaError) -> None:
         super().__init__(reason)
         self.error = error
+
+
+class TlsFailed(NotSent):
+    """The TLS handshake failed for a reason that a retry does not change, such as a certificate that is not trusted."""
 
 
 class Features(NamedTuple):
@@ -321,14 +327,16 @@ class Channel:
                 self._nursery.start_soon(link.run)
                 versions = await self._learn_versions(link)
                 if self.authenticator is not None:
-                    await self.authenticator.authenticate(_HandshakePeer(self, link, versions))
+                    peer = _HandshakePeer(self, link, versions)
+                    self._renew_after(await self.authenticator.authenticate(peer), peer, link, 0.0)
                 link.settle(versions)
             except KafkaError as error:
                 link.close(str(error))
                 raise AuthenticationFailed(f"{self.host}:{self.port}: {error}", error) from error
             except (ConnectionFailed, MalformedMessage) as error:
                 link.close(str(error))
-                raise NotSent(f"handshake with {self.host}:{self.port} failed: {error}") from error
+                kind = TlsFailed if link.refused_by_tls else NotSent
+                raise kind(f"handshake with {self.host}:{self.port} failed: {error}") from error
             except BaseException:
                 link.close("the handshake was cancelled")
                 raise
@@ -343,8 +351,38 @@ class Channel:
         """A call during the handshake, before other calls are allowed."""
         spec = API_SPECS[ApiKey(request.API_KEY)]
         chosen = self._choose(versions, spec, version, None)
-        frame = await self._wait(self._post(link, spec, chosen, request, Waiter()))
+        waiter = Waiter()
+        link.post_now(*self._requests.encode(spec, chosen, request), waiter)
+        frame = await self._wait(waiter)
         return decode_response(frame, spec, chosen)
+
+    def _renew_after(self, lifetime_ms: int | None, peer: _HandshakePeer, link: Link, not_before: float) -> None:
+        """Renew the session of the link before its lifetime is over, but not before a time by trio's clock."""
+        if lifetime_ms is None:
+            link.renew_by(None)
+            return
+
+        def begin(renewal: Renewal) -> None:
+            self._nursery.start_soon(self._renew, peer, link, renewal)
+
+        link.renew_by(Renewal(begin, lifetime_ms, not_before, self._world.chance))
+
+    async def _renew(self, peer: _HandshakePeer, link: Link, renewal: Renewal) -> None:
+        """Authenticate again over the same connection. If that fails, the connection closes, and the next call opens
+        another, which reports why."""
+        assert self.authenticator is not None
+        try:
+            await trio.sleep_until(renewal.not_before)
+            not_before = trio.current_time() + MIN_INTERVAL_SECONDS
+            with trio.move_on_after(RENEWAL_SECONDS):
+                lifetime_ms = await self.authenticator.authenticate(peer)
+                if not link.closed:
+                    self._renew_after(lifetime_ms, peer, link, not_before)
+                return
+            link.close(f"the re-authentication at {self.host}:{self.port} took longer than {RENEWAL_SECONDS} s")
+        except (KafkaError, ChannelError, MalformedMessage) as error:
+            log.info("the re-authentication at %s:%d failed: %s", self.host, self.port, error)
+            link.close(f"the re-authentication at {self.host}:{self.port} failed: {error}")
 
     async def _dial(self) -> Connection:
         try:
@@ -362,7 +400,8 @@ class Channel:
             return await security.secure(connection, self.host)
         except (HandshakeFailed, ConnectionLost) as error:
             connection.close()
-            raise NotSent(f"TLS handshake with {self.host}:{self.port} failed: {error}") from error
+            kind = TlsFailed if isinstance(error, HandshakeFailed) else NotSent
+            raise kind(f"TLS handshake with {self.host}:{self.port} failed: {error}") from error
         except BaseException:
             connection.close()
             raise

@@ -64,6 +64,8 @@ class DecisionKind(StrEnum):
     """Leadership of the metadata log."""
     LIFECYCLE = "lifecycle"
     """Nodes, topics and groups are created and removed."""
+    ACCESS = "access"
+    """A client is refused what access control lists do not allow."""
     LOG = "log"
     """Events of a log or its directory on a disk."""
     QUOTA = "quota"

@@ -23,6 +23,9 @@ MOST_TRUSTED_BYTES = 2 * 1024 * 1024
 HTTP_SIZE = int.from_bytes(b"HTTP")
 """Size of the frame that the first bytes of an HTTP response seem to announce."""
 
+TLS_SIZES = frozenset({0x160300, 0x160301, 0x160303, 0x150300, 0x150301, 0x150303})
+"""The same, without the last byte, for the first bytes of a TLS handshake, and of a TLS alert."""
+
 
 class FrameError(Exception):
     """The peer announced a frame with a negative or too large size; its further bytes mean nothing."""
@@ -30,6 +33,7 @@ class FrameError(Exception):
     def __init__(self, size: int, most_bytes: int) -> None:
         super().__init__(f"the size of a frame must be 0 to {most_bytes} bytes; got {size}")
         self.is_http = size == HTTP_SIZE
+        self.is_tls = size >> 8 in TLS_SIZES
 
 
 class FrameReader:

@@ -16,6 +16,8 @@ from barnabas.protocol.client_exchange import MAX_HANDSHAKE_BYTES
 from barnabas.protocol.errors import MalformedMessage
 from barnabas.runtime.frames import FrameError, FrameReader
 from barnabas.runtime.outgoing import Outgoing
+from barnabas.runtime.renewal import Renewal
+from barnabas.runtime.security import EndedByAlert
 from barnabas.runtime.world import Chunk, Connection, ConnectionLost
 
 MAX_RESPONSE_BYTES = 2**31 - 1
@@ -136,6 +138,10 @@ class Link:
         self.versions: dict[int, tuple[int, int]] = {}
         """Empty until the handshake is over."""
         self.closed = False
+        self.refused_by_tls = False
+        """The peer ended the handshake by an alert of TLS, or speaks TLS where we do not."""
+        self._renewal: Renewal | None = None
+        """The session has an end, and must be renewed."""
         self._patience = trio.CancelScope()
         """Receiving is interrupted at its deadline to look for overdue calls."""
 
@@ -148,6 +154,21 @@ class Link:
         self._reader.max_frame_bytes = MAX_RESPONSE_BYTES
         self.versions = versions
 
+    def renew_by(self, renewal: Renewal | None) -> None:
+        """A session has begun that must be renewed, or has no end. Send the requests that were held back."""
+        before, self._renewal = self._renewal, renewal
+        if before is None:
+            return
+        for correlation_id, chunks in before.held:
+            waiter = self._waiters.pop(correlation_id, None)
+            if waiter is None:
+                continue
+            try:
+                self.post_now(correlation_id, chunks, waiter)
+            except NotSent as error:
+                waiter.fail(error)
+        before.over.set()
+
     async def run(self) -> None:
         """Receive answers until the connection ends."""
         try:
@@ -158,6 +179,7 @@ class Link:
                     self._patience = trio.CancelScope()
                     self.look_at(self._fail_overdue())
         except FrameError as error:
+            self.refused_by_tls = error.is_tls and not self.versions
             self._lose(error if self.versions else MalformedMessage(_hint(error)))
         except (ConnectionLost, MalformedMessage) as error:
             self._lose(error)
@@ -170,7 +192,17 @@ class Link:
             self._patience.deadline = deadline
 
     def post(self, correlation_id: int, chunks: list[Chunk], waiter: PendingCall) -> None:
-        """Send one request and register `waiter` for its answer. Raises NotSent if it was certainly not sent."""
+        """Send one request and register `waiter` for its answer; during a re-authentication the request waits for its
+        end. Raises NotSent if it was certainly not sent."""
+        renewal = self._renewal
+        if renewal is None or self.closed or not renewal.holds():
+            self.post_now(correlation_id, chunks, waiter)
+        else:
+            self._waiters[correlation_id] = waiter
+            renewal.held.append((correlation_id, chunks))
+
+    def post_now(self, correlation_id: int, chunks: list[Chunk], waiter: PendingCall) -> None:
+        """As `post`, but of a re-authentication itself."""
         if self.closed:
             raise NotSent("the connection just closed")
         size_bytes = sum(map(len, chunks))
@@ -191,8 +223,14 @@ class Link:
         """Send one request that gets no answer, and wait until the system has all of it. Raises NotSent, or
         ConnectionFailed if the connection ends before.
         """
-        self.post(correlation_id, chunks, Waiter())
-        del self._waiters[correlation_id]
+        renewal = self._renewal
+        waiter = Waiter()
+        self.post(correlation_id, chunks, waiter)
+        if renewal is not None and renewal.under_way:
+            await renewal.over.wait()
+            if waiter.error is not None:
+                raise waiter.error
+        self._waiters.pop(correlation_id, None)
         if self._outgoing.draining:
             await self._emptied.wait()
             if self.closed:
@@ -205,6 +243,12 @@ class Link:
             self._connection.close()
             self._outgoing.clear()
             waiters, self._waiters = self._waiters, {}
+            renewal, self._renewal = self._renewal, None
+            if renewal is not None:
+                for correlation_id, _ in renewal.held:
+                    if (held := waiters.pop(correlation_id, None)) is not None:
+                        held.fail(NotSent(reason))
+                renewal.over.set()
             for waiter in waiters.values():
                 waiter.fail(ConnectionFailed(reason))
 
@@ -246,6 +290,7 @@ class Link:
 
     def _lose(self, error: Exception) -> None:
         if not self.closed:
+            self.refused_by_tls = self.refused_by_tls or isinstance(error, EndedByAlert)
             self.close(str(error))
             self._on_lost()
 
@@ -254,4 +299,6 @@ def _hint(error: FrameError) -> str:
     """The probable reason why the first response is not one of Kafka."""
     if error.is_http:
         return "the server answers in HTTP; use the port of a Kafka listener"
+    if error.is_tls:
+        return "the server speaks TLS on this port; use security.protocol=SSL or SASL_SSL"
     return f"{error}: that server does not speak the Kafka protocol, or not in plaintext"

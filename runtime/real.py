@@ -33,13 +33,13 @@ class _Threads:
 
 
 def real_world(seed: int | None = None) -> World:
-    """The world of this machine; `seed` fixes only its random numbers."""
+    """The world of this machine; `seed` fixes only its random numbers, which are fit for secrets without one."""
     return World(
         network=RealNetwork(),
         disk=RealDisk(),
         wall_clock=WallClock(),
         monotonic=MonotonicClock(),
-        chance=random.Random(seed),
+        chance=random.SystemRandom() if seed is None else random.Random(seed),
         run_blocking=_Threads(),
         stopwatch=time.monotonic,
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),

@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from barnabas.protocol.sasl.session import Reaction
 from barnabas.protocol.schema import Message
 from barnabas.runtime.identity import ANONYMOUS, Principal
-from barnabas.runtime.world import Connection
+from barnabas.runtime.request import AnswerSlot
+from barnabas.runtime.world import Connection, ConnectionLost
 
 HANDSHAKE_SECONDS = 10
 """Longest TLS handshake, on both ends."""
@@ -19,6 +21,33 @@ HANDSHAKE_SECONDS = 10
 
 class HandshakeFailed(Exception):
     """The TLS handshake failed. The text names the reason in one line, and contains no secret."""
+
+
+class Authentication(Protocol):
+    """The authentication of one incoming connection by its requests: SASL."""
+
+    @property
+    def max_frame_bytes(self) -> int:
+        """Limit of a frame before the peer is authenticated."""
+
+    @property
+    def principal(self) -> Principal:
+        """The peer, once it is authenticated."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Later frames must be shown, too: the session may expire."""
+
+    def receive(self, frame: bytearray) -> Reaction:
+        """React to a frame, before any handler sees it."""
+
+    async def refuse(self, slot: AnswerSlot, reaction: Reaction) -> None:
+        """Answer a peer that failed, or drop the slot, after a delay. The connection closes when that is done."""
+
+
+class EndedByAlert(ConnectionLost):
+    """TLS ended with an alert, or with bytes that are not TLS. After a handshake of TLS 1.3 a server says so that it
+    wants, or does not trust, the client's certificate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +58,8 @@ class Secured:
     """The one to read and write from now on."""
     principal: Principal = ANONYMOUS
     """By the peer's certificate; SASL replaces it."""
+    authentication: Authentication | None = None
+    """Sees each frame before its handler does."""
 
 
 class ListenerSecurity(Protocol):
@@ -56,8 +87,10 @@ class Peer(Protocol):
 class Authenticator(Protocol):
     """Proves who is calling, on each new connection: after its versions are known and before any other request."""
 
-    async def authenticate(self, peer: Peer) -> None:
-        """Raises KafkaError (SASL_AUTHENTICATION_FAILED, UNSUPPORTED_SASL_MECHANISM, …) if the peer refuses."""
+    async def authenticate(self, peer: Peer) -> int | None:
+        """Return the lifetime of the session in ms, after which the peer wants a new proof; None if it has no end.
+
+        Raises KafkaError (SASL_AUTHENTICATION_FAILED, UNSUPPORTED_SASL_MECHANISM, …) if the peer refuses."""
 
 
 class ChannelSecurity(Protocol):

@@ -15,12 +15,13 @@ import trio
 
 from barnabas.protocol.errors import MalformedMessage
 from barnabas.protocol.framing import parse_request_header
+from barnabas.protocol.sasl.session import Action
 from barnabas.runtime.frames import FrameError, FrameReader
 from barnabas.runtime.identity import ANONYMOUS, Principal
 from barnabas.runtime.memory import Counted
 from barnabas.runtime.request import Request
 from barnabas.runtime.responses import ResponseLine
-from barnabas.runtime.security import HANDSHAKE_SECONDS, HandshakeFailed, ListenerSecurity
+from barnabas.runtime.security import HANDSHAKE_SECONDS, Authentication, HandshakeFailed, ListenerSecurity
 from barnabas.runtime.service import Service
 from barnabas.runtime.step_driver import StepDriver
 from barnabas.runtime.steps import RunningSteps
@@ -56,6 +57,8 @@ class ServerConnection:
         self._connection = connection
         self._security = security
         self._principal: Principal = ANONYMOUS
+        self._authentication: Authentication | None = None
+        """Under way, or of a session that may expire."""
         self.listener_name = listener_name
         self._connection_id = connection_id
         self._reader = FrameReader(connection, service.limits.socket_request_max_bytes, service.scratch)
@@ -124,7 +127,10 @@ class ServerConnection:
                     self._count_requests()
         except ConnectionLost as lost:
             self.lose(lost)
-        except (FrameError, HandshakeFailed) as error:
+        except FrameError as error:
+            is_tls = error.is_tls and self._security is None
+            self.abort("the peer speaks TLS, and this is a port without it" if is_tls else str(error))
+        except HandshakeFailed as error:
             self.abort(str(error))
         finally:
             self.close()
@@ -137,6 +143,9 @@ class ServerConnection:
             self._connection = secured.connection
             self._reader.connection = secured.connection
             self._responses.connection_is(secured.connection)
+            if secured.authentication is not None:
+                self._authentication = secured.authentication
+                self._reader.max_frame_bytes = secured.authentication.max_frame_bytes
             return
         raise HandshakeFailed(f"the TLS handshake took longer than {HANDSHAKE_SECONDS} s")
 
@@ -214,6 +223,8 @@ class ServerConnection:
         return taken
 
     def _hand_over(self, frame: bytearray) -> None:
+        if self._authentication is not None and self._authenticates(self._authentication, frame):
+            return
         view = memoryview(frame)
         try:
             header, position = parse_request_header(view)
@@ -243,6 +254,28 @@ class ServerConnection:
         else:
             if steps is not None:
                 self._steps = RunningSteps(steps, request.api_key)
+
+    def _authenticates(self, authentication: Authentication, frame: bytearray) -> bool:
+        """The frame is no request for a handler."""
+        reaction = authentication.receive(frame)
+        match reaction.action:
+            case Action.PASS:
+                return False
+            case Action.CLOSE:
+                self.abort(reaction.reason)
+            case Action.FAIL:
+                slot = self._responses.add(int.from_bytes(frame[:2], "big"), len(frame))
+                assert self._responses.nursery is not None
+                self._responses.nursery.start_soon(authentication.refuse, slot, reaction)
+                self._finishing = True
+            case Action.ANSWER:
+                assert reaction.answer is not None
+                self._responses.add(int.from_bytes(frame[:2], "big"), len(frame)).fill(reaction.answer)
+                if reaction.authenticated is not None:
+                    self._principal = authentication.principal
+                    self._reader.max_frame_bytes = self._service.limits.socket_request_max_bytes
+                    self._authentication = authentication if authentication.goes_on else None
+        return True
 
     def begin_turn(self) -> None:
         self._service.flusher.begin_turn(self._responses)

@@ -190,9 +190,13 @@ def _read_row(line: str) -> KeyDefinition:
 
 def find_broker_key(name: str) -> KeyDefinition | None:
     """The definition of a key of a node's file, also of one for a single listener (`listener.name.x.ssl.…`)."""
-    known = definitions("broker")
+    return definitions("broker").get(without_listener(name))
+
+
+def without_listener(name: str) -> str:
+    """The key of `listener.name.x.<key>` and of `listener.name.x.<mechanism>.<key>`; other keys as they are."""
     listener = _LISTENER_PREFIX.match(name)
-    return known.get(name[listener.end() :] if listener else name)
+    return name[listener.end() :] if listener else name
 
 
 def is_plugin_key(name: str) -> bool:

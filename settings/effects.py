@@ -31,3 +31,17 @@ WITHOUT_EFFECT_YET = frozenset(
         "unstable.feature.versions.enable",
     ]
 )
+
+WITHOUT_EFFECT_IN_SECURITY = frozenset(
+    [
+        "sasl.client.callback.handler.class",
+        "sasl.login.callback.handler.class",
+        "sasl.login.class",
+        "ssl.engine.factory.class",
+        "ssl.keymanager.algorithm",
+        "ssl.provider",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
+    ]
+)
+"""Keys of TLS and SASL that name parts of a Java virtual machine."""

@@ -15,7 +15,6 @@ _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_\-]+)://(?P<host>\[[0-9a-fA-F:.%]+\
 _ENDPOINT = re.compile(r"(?P<host>\[[0-9a-fA-F:.%]+\]|[^\[\]:/@]+):(?P<port>\d{1,5})")
 _VOTER = re.compile(r"(?P<id>\d{1,10})@(?P<rest>.+)")
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_SERVED_PROTOCOLS = ("PLAINTEXT",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +71,16 @@ def parse_listeners(key: str, texts: Sequence[str], protocols: Mapping[str, str]
                 key,
                 text,
             )
-        if protocols[name] not in _SERVED_PROTOCOLS:
-            raise SettingsError(
-                f"listener {name} has protocol {protocols[name]}, which is not supported",
-                key,
-                text,
-                "listeners of protocol " + ", ".join(_SERVED_PROTOCOLS),
-            )
         listeners.append(
             Listener(name, found["host"].strip("[]"), int(found["port"]), protocols[name]),
         )
     _refuse_twice(key, [listener.name for listener in listeners], "listener name")
     return listeners
+
+
+def protocol_code(listener: Listener) -> int:
+    """The security protocol of a listener as registrations have it."""
+    return SECURITY_PROTOCOLS.index(listener.security_protocol)
 
 
 def refuse_shared_ports(key: str, listeners: Sequence[Listener]) -> None:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from barnabas.settings.authorization import KEYS_OF_AUTHORIZER, authorization_fields
 from barnabas.settings.definitions import closest_key, find_broker_key, is_plugin_key
 from barnabas.settings.errors import SettingsError
 from barnabas.settings.listeners import (
@@ -85,7 +86,7 @@ def _read(source: Source) -> _Keys:
     for key, text in source.overrides.items():
         keys.raw[key], keys.places[key] = text, (OVERRIDE, 0)
     for key, text in keys.raw.items():
-        if key in (HTTP_LISTENER, MEMORY_LIMIT):
+        if key in (HTTP_LISTENER, MEMORY_LIMIT) or key in KEYS_OF_AUTHORIZER:
             continue
         definition = find_broker_key(key)
         if definition is None:
@@ -130,8 +131,15 @@ def _fields(model: type[NodeSettings], keys: _Keys, role: str, combined: bool) -
     fields["node_id"] = _node_id(keys)
     fields["process_roles"] = _roles(keys, BOTH_ROLES if combined else (role,))
     fields["log_dirs"] = _log_dirs(keys)
-    _refuse_unguarded(keys)
     fields |= _listener_fields(keys, role)
+    names = [listener.name for listener in fields["listeners"]]
+    fields |= authorization_fields(
+        keys.get("authorizer.class.name"),
+        keys.raw,
+        keys.get("early.start.listeners"),
+        names,
+        fields["controller_listener_names"],
+    )
     if combined:
         fields |= _listeners_of_role(fields, role, keys.source.hostname)
     if role == "broker":
@@ -184,16 +192,6 @@ def _log_dirs(keys: _Keys) -> list[str]:
         if not directory or directories.count(directory) > 1:
             raise SettingsError("empty or repeated directory", key, ",".join(directories), "different directories")
     return directories
-
-
-def _refuse_unguarded(keys: _Keys) -> None:
-    """Refuse to start without access control if the file asks for it."""
-    if keys.get("authorizer.class.name"):
-        raise SettingsError(
-            "authorizers are not supported; remove the key to run without access control",
-            "authorizer.class.name",
-            keys.raw["authorizer.class.name"],
-        )
 
 
 def _listener_fields(keys: _Keys, role: str) -> dict[str, Any]:

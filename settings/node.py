@@ -11,7 +11,8 @@ from functools import cached_property
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from barnabas.settings.effects import WITHOUT_EFFECT_YET
+from barnabas.settings.definitions import without_listener
+from barnabas.settings.effects import WITHOUT_EFFECT_IN_SECURITY, WITHOUT_EFFECT_YET
 from barnabas.settings.errors import SettingsError
 from barnabas.settings.listeners import Endpoint, Listener, Voter
 from barnabas.settings.topic import BROKER_SYNONYMS, TopicConfig
@@ -36,7 +37,7 @@ class NodeSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    raw: dict[str, str] = Field(default_factory=dict)
+    raw: dict[str, str] = Field(default_factory=dict, repr=False)
     """The values of the file and the overrides, as text: DescribeConfigs distinguishes them from defaults."""
     not_acted_on: list[str] = Field(default_factory=list)
     """Kafka's keys that were set but have no effect here; logged once when the node starts."""
@@ -93,6 +94,13 @@ class NodeSettings(BaseModel):
     metadata_max_retention_bytes: int = 104857600
     metadata_max_retention_ms: int = 7 * 24 * _HOUR_MS
     metadata_max_idle_interval_ms: int = 500
+
+    authorizer_class_name: str = ""
+    """Empty: everybody may do everything."""
+    super_users: list[str] = []
+    """Principals as `Type:name`."""
+    allow_everyone_if_no_acl_found: bool = False
+    early_start_listeners: list[str] = []
 
     broker_session_timeout_ms: int = 9000
     broker_heartbeat_interval_ms: int = 2000
@@ -152,29 +160,39 @@ class NodeSettings(BaseModel):
                 str(self.queued_max_request_bytes),
                 f"-1 or {self.socket_request_max_bytes} (socket.request.max.bytes) or more",
             )
+        warnings = []
         if self.broker_heartbeat_interval_ms * 2 > self.broker_session_timeout_ms:
-            return [
+            warnings.append(
                 f"broker.heartbeat.interval.ms ({self.broker_heartbeat_interval_ms}) is more than half of"
                 f" broker.session.timeout.ms ({self.broker_session_timeout_ms}): one lost heartbeat fences the broker"
-            ]
-        return []
+            )
+        if self.authorizer_class_name and not self.super_users:
+            warnings.append(
+                "super.users is empty: controllers need the principals of nodes there to form a quorum, because only"
+                " super users have rights before the access control lists are loaded"
+            )
+        return warnings
 
 
 def acts_on(model: type[NodeSettings], key: str) -> bool:
     """True if a key has an effect in a node of this kind."""
+    key = without_listener(key)
     if key in WITHOUT_EFFECT_YET:
         return False
+    if key.startswith(("ssl.", "sasl.")):
+        return key not in WITHOUT_EFFECT_IN_SECURITY
     return key.replace(".", "_") in model.model_fields or key in _READ_IN_OTHER_WAYS or key in _TOPIC_DEFAULTS
 
 
 _READ_IN_OTHER_WAYS = frozenset(
     [
         "broker.id",
-        "log.dir",
-        "security.inter.broker.protocol",
-        "authorizer.class.name",
-        "metric.reporters",
         "client.quota.callback.class",
+        "connection.failed.authentication.delay.ms",
+        "connections.max.reauth.ms",
+        "log.dir",
+        "metric.reporters",
+        "security.inter.broker.protocol",
     ]
 )
 _TOPIC_DEFAULTS = frozenset(name for synonyms in BROKER_SYNONYMS.values() for name, _factor in synonyms)

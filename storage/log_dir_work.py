@@ -99,6 +99,8 @@ class OpenLog:
         log.set_high_watermark(directory.high_watermarks.get(key, 0))
         log.cleaned_to = directory.cleaned_offsets.get(key)
         log.topic_id = self._topic_id(directory.new_topic_ids.get(key))
+        # There may be more logs than descriptors; a log opens its files when it needs them.
+        log.close_files()
         return log
 
     def _topic_id(self, noted: bytes | None) -> bytes | None:
@@ -155,6 +157,7 @@ class MakeLogs:
             producer_state=self.producer_state,
         )
         log.topic_id = new.topic_id
+        log.close_files()
         return log
 
 

@@ -22,6 +22,7 @@ from barnabas.cli import (
     perf,
     pipeline,
     produce,
+    security,
     storage,
     storage_backup,
     systemd,
@@ -63,6 +64,7 @@ app.add_typer(configs.app, name="configs")
 app.add_typer(transactions.app, name="transactions")
 cluster.app.command("balance")(balance.balance)
 app.add_typer(cluster.app, name="cluster")
+app.add_typer(security.app, name="security")
 app.command("migrate")(migrate.migrate)
 app.command("why")(why.why)
 app.add_typer(perf.app, name="perf")

@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from barnabas.cli import draining, inspection, membership, replica_move
-from barnabas.cli.options import DEFAULT_DATA, BasePort, Data, Settings, overrides_from, program
+from barnabas.cli.local_users import publish_users
+from barnabas.cli.option_group import grouped
+from barnabas.cli.options import DEFAULT_DATA, Data, LocalOptions, overrides_from, program
+from barnabas.security.node_files import SASL_PLAINTEXT_ABOVE, SASL_SSL_ABOVE, SSL_ABOVE
+from barnabas.security.users import ADMIN, FIRST_USERS
 
 if TYPE_CHECKING:
     from barnabas.cluster.local import LocalCluster
@@ -35,25 +39,35 @@ def _cluster(
 
 
 @app.command()
+@grouped
 def up(
-    data: Data = DEFAULT_DATA,
-    base_port: BasePort = None,
-    settings: Settings = None,
     timeout: Timeout = 60.0,
     wait: Annotated[bool, typer.Option(help="Return when the cluster accepts writes.")] = True,
     restarts: Restarts = True,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="Add TLS, users and ACLs; files for clients go to DIR/security.")
+    ] = False,
+    *,
+    local: LocalOptions,
 ) -> None:
     """Start the nodes that are not running. Existing data is kept."""
     began = time.monotonic()
-    cluster = _cluster(data, base_port, settings, restarts=restarts)
+    data = local.data
+    cluster = _cluster(data, local.base_port, local.settings, restarts=restarts)
+    if secure:
+        cluster.make_secure()
     _warn_of_ports(cluster)
     started = cluster.up()
     if not started:
         typer.echo(f"all {len(cluster.nodes)} nodes are running already: {cluster.bootstrap_servers}")
     if wait:
         cluster.wait_ready(timeout)
+        if cluster.security is not None:
+            publish_users(data)
         seconds = time.monotonic() - began
         typer.echo(f"ready after {seconds:.1f} s: bootstrap.servers={cluster.bootstrap_servers}")
+        if cluster.security is not None:
+            typer.echo(_secure_steps(data, cluster.layout.base_port))
         typer.echo(_first_steps(data))
     elif started:
         typer.echo(f"started {', '.join(started)}")
@@ -176,6 +190,19 @@ def _first_steps(data: Path) -> str:
         f"{program()} cluster kill broker-1{where}; {program()} cluster status{where}",
     )
     return "\n".join(["try:", *(f"  {step}" for step in steps), f"logs are in {data / 'logs'}"])
+
+
+def _secure_steps(data: Path, port: int) -> str:
+    """The listeners of a secure cluster, and where its users are."""
+    lines = [
+        f"SASL_PLAINTEXT from port {port + SASL_PLAINTEXT_ABOVE}, SASL_SSL from {port + SASL_SSL_ABOVE},"
+        f" SSL with client certificates from {port + SSL_ABOVE}; users are {', '.join(FIRST_USERS)}",
+        f"client files are in {data / 'security'}/USER: client.properties, client-ssl.properties, librdkafka.conf,"
+        " kcat.conf, first_record.py",
+        f"{ADMIN} may do everything, alice and bob what is named after them (alice-…); more rights:"
+        f" {program()} security acl add alice read write --topic events",
+    ]
+    return "\n".join(lines)
 
 
 def _print_status(found: ClusterStatus) -> None:

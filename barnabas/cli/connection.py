@@ -6,21 +6,25 @@ import difflib
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from barnabas.cli.options import DEFAULT_DATA, Bootstrap, Data, bootstrap_from
 from barnabas.cluster.errors import WrongArgument
 
+if TYPE_CHECKING:
+    from barnabas.client.security_settings import SecuritySettings
+
 ClientConfig = Annotated[
     Path | None,
     typer.Option(
+        "--command-config",
         "--client-config",
         metavar="FILE",
         envvar="BARNABAS_CLIENT_CONFIG",
         show_envvar=False,
-        help="Properties file with client settings, under Kafka's names.",
+        help="Properties file with client settings under Kafka's names, e.g. security.protocol.",
     ),
 ]
 Properties = Annotated[
@@ -31,6 +35,11 @@ Timeout = Annotated[
     float, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="Time limit for the cluster to answer.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", "-J", help="Print JSON.")]
+
+
+ADMIN_CONFIG = Path("security/admin/client.properties")
+ADMIN_SSL_CONFIG = Path("security/admin/client-ssl.properties")
+"""In the directory of a secure local cluster. The second works before there are users with passwords."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +59,17 @@ class Connection:
     @property
     def is_local(self) -> bool:
         """Whether the bootstrap servers are those of the local cluster in `data`."""
-        return self.bootstrap is None and "bootstrap_servers" not in self._of_file()
+        return self.bootstrap is None and (
+            self.client_config is None or "bootstrap_servers" not in self._of_file()
+        )
+
+    @property
+    def config_file(self) -> Path | None:
+        """The file with client settings: the given one, or that of the administrator of a secure local cluster."""
+        if self.client_config is not None or self.bootstrap is not None:
+            return self.client_config
+        own = self.data / ADMIN_CONFIG
+        return own if own.exists() else None
 
     def bootstrap_addresses(self) -> list[tuple[str, int]]:
         """Raises `WrongArgument`."""
@@ -79,18 +98,30 @@ class Connection:
         settings.setdefault("client_id", "barnabas-cli")
         return settings
 
+    def security(self) -> SecuritySettings:
+        """How connections are secured, for what is no client of its own. Raises `WrongArgument`."""
+        from barnabas.client.errors import ConfigException
+        from barnabas.client.security_settings import SecuritySettings
+
+        given = self.settings(SecuritySettings.model_fields)
+        try:
+            return SecuritySettings.of({name: given[name] for name in SecuritySettings.model_fields if name in given})
+        except ConfigException as error:
+            raise WrongArgument(str(error.message)) from None
+
     def _of_file(self) -> dict[str, str]:
-        if self.client_config is None:
+        file = self.config_file
+        if file is None:
             return {}
         from barnabas.settings.errors import SettingsError
         from barnabas.settings.properties import parse_properties
 
         try:
-            found = parse_properties(self.client_config.read_text(), str(self.client_config))
+            found = parse_properties(file.read_text(), str(file))
         except OSError as error:
-            raise WrongArgument(f"--client-config {self.client_config}: {error.strerror}") from None
+            raise WrongArgument(f"--command-config {file}: {error.strerror}") from None
         except (SettingsError, UnicodeDecodeError) as error:
-            raise WrongArgument(f"--client-config {self.client_config}: {error}") from None
+            raise WrongArgument(f"--command-config {file}: {error}") from None
         return {_snake(name): value for name, (value, _line) in found.items()}
 
 

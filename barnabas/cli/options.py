@@ -58,6 +58,7 @@ def program() -> str:
 
 def overrides_from(texts: Sequence[str] | None) -> Mapping[str, str]:
     """Parses `KEY=VALUE` texts; warns on standard error about keys unknown to Kafka. Raises `WrongArgument`."""
+    from barnabas.settings.authorization import KEYS_OF_AUTHORIZER
     from barnabas.settings.definitions import closest_key, find_broker_key, is_plugin_key
 
     overrides = {}
@@ -65,7 +66,7 @@ def overrides_from(texts: Sequence[str] | None) -> Mapping[str, str]:
         key, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not key:
             raise WrongArgument(f"--set must be KEY=VALUE, e.g. --set num.partitions=3; got {text!r}")
-        if find_broker_key(key) is None and not is_plugin_key(key):
+        if find_broker_key(key) is None and not is_plugin_key(key) and key not in KEYS_OF_AUTHORIZER:
             near = closest_key(key)
             warning = f"warning: {key} is not a setting of Kafka 4.3" + (f"; did you mean {near}?" if near else "")
             typer.echo(warning, err=True)

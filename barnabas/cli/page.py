@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from barnabas.cli.connection import ClientConfig, Connection
 from barnabas.cli.option_group import grouped
 from barnabas.cli.options import LocalOptions, bootstrap_from, overrides_from
 from barnabas.cli.session import run_until_done
@@ -52,7 +53,14 @@ class Actions:
 
 
 @grouped
-def page(bootstrap: Bootstrap = None, *, local: LocalOptions, serving: Serving, actions: Actions) -> None:
+def page(
+    bootstrap: Bootstrap = None,
+    client_config: ClientConfig = None,
+    *,
+    local: LocalOptions,
+    serving: Serving,
+    actions: Actions,
+) -> None:
     """Show the cluster live on a page, until Ctrl-C."""
     if (actions.allow_faults or actions.load or actions.tour) and bootstrap is not None:
         raise WrongArgument("--allow-faults, --load and --tour need the local cluster; leave out --bootstrap")
@@ -76,6 +84,7 @@ def page(bootstrap: Bootstrap = None, *, local: LocalOptions, serving: Serving, 
     options.note = _note
     if bootstrap is not None:
         options.bootstrap = bootstrap_from(bootstrap, local.data)
+        options.security = Connection(bootstrap, local.data, client_config).security()
     else:
         from barnabas.page.local_side import open_for_faults, open_read_only
 

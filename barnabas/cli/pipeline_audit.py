@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
+from barnabas.cli.connection import ClientConfig
 from barnabas.cli.option_group import grouped
 from barnabas.cli.output import show_json, show_table
 from barnabas.cli.pipeline_options import SparkOptions
-from barnabas.cli.pipeline_segments import Directories, LogBootstrap, Topics
+from barnabas.cli.pipeline_segments import Directories, LogBootstrap, Topics, log_access
 from barnabas.cli.pipeline_session import show_account, spark_session
 
 COLUMNS = (
@@ -24,6 +25,7 @@ def command(
     directories: Directories,
     topic: Topics = None,
     bootstrap: LogBootstrap = None,
+    client_config: ClientConfig = None,
     acks: Annotated[
         str | None,
         typer.Option(
@@ -46,7 +48,8 @@ def command(
         from barnabas.pipeline.segment_plan import SegmentOptions
 
         began = time.monotonic()
-        options = SegmentOptions(tuple(directories), subscribe=topic or "", bootstrap=bootstrap or "")
+        access = log_access(bootstrap, client_config)
+        options = SegmentOptions(tuple(directories), subscribe=topic or "", bootstrap=access)
         found = jobs.audit(session, options, acks)
     account = {**found.to_json(), "seconds": round(time.monotonic() - began, 2)}
     if spark.as_json:

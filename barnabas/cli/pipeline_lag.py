@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,9 @@ from barnabas.cli.option_group import grouped
 from barnabas.cli.output import show_json, show_table, show_text
 from barnabas.cli.pipeline_options import ClusterOptions, SparkOptions
 from barnabas.cli.pipeline_session import errors_in_one_line, spark_session
+
+if TYPE_CHECKING:
+    from barnabas.pipeline.cluster_access import ClusterAccess
 
 
 @grouped
@@ -59,7 +62,7 @@ def command(
             show_text(f"group {name} has no committed offsets, or does not exist")
 
 
-def _lags(servers: str, groups: list[str], places: Any, topics: list[str]) -> Any:
+def _lags(servers: ClusterAccess, groups: list[str], places: Any, topics: list[str]) -> Any:
     from barnabas.pipeline.blocking_cluster import BlockingCluster
     from barnabas.pipeline.jobs.lag import lags
 

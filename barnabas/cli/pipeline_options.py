@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from barnabas.cli import completion
-from barnabas.cli.connection import AsJson
-from barnabas.cli.options import DEFAULT_DATA, Data, bootstrap_from, pairs_from
+from barnabas.cli.connection import AsJson, ClientConfig, Connection
+from barnabas.cli.options import DEFAULT_DATA, Data, pairs_from
 from barnabas.cli.times import parse_time
+
+if TYPE_CHECKING:
+    from barnabas.pipeline.cluster_access import ClusterAccess
 
 Bootstrap = Annotated[
     str | None,
@@ -68,13 +71,12 @@ RecordsPerFile = Annotated[
 class ClusterOptions:
     bootstrap: Bootstrap = None
     data: Data = DEFAULT_DATA
+    client_config: ClientConfig = None
 
     @property
-    def servers(self) -> str:
-        """HOST:PORT,… Raises `WrongArgument`."""
-        if self.bootstrap is not None:
-            return self.bootstrap
-        return ",".join(f"{host}:{port}" for host, port in bootstrap_from(None, self.data))
+    def servers(self) -> ClusterAccess:
+        """Servers and security settings. Raises `WrongArgument`."""
+        return cluster_access(Connection(self.bootstrap, self.data, self.client_config))
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,14 @@ class SparkOptions:
     def settings(self) -> dict[str, str]:
         """Raises `WrongArgument`."""
         return pairs_from("--conf", self.conf)
+
+
+def cluster_access(connection: Connection) -> ClusterAccess:
+    """The cluster of these options. Raises `WrongArgument`."""
+    from barnabas.pipeline.cluster_access import ClusterAccess
+
+    servers = connection.settings(["bootstrap_servers"])["bootstrap_servers"]
+    return ClusterAccess(servers if isinstance(servers, str) else ",".join(servers), connection.security())
 
 
 def optional_time(option: str, text: str | None) -> int | None:

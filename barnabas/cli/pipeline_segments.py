@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from barnabas.cli.connection import ClientConfig, Connection
 from barnabas.cli.option_group import grouped
 from barnabas.cli.output import show_json, show_table
-from barnabas.cli.pipeline_options import SparkOptions
+from barnabas.cli.pipeline_options import SparkOptions, cluster_access
 from barnabas.cli.pipeline_session import show_account, spark_session
+
+if TYPE_CHECKING:
+    from barnabas.pipeline.cluster_access import Bootstrap
 
 Directories = Annotated[
     list[str],
@@ -30,6 +35,7 @@ LogBootstrap = Annotated[
         help="Bootstrap servers. If set, high watermarks are asked of the cluster, not read from checkpoint files.",
     ),
 ]
+
 COLUMNS = ("topic", "partition", "node", "from", "until", "records", "aborted", "markers", "batches", "bytes", "tasks")
 
 
@@ -51,6 +57,7 @@ def command(
     directories: Directories,
     topic: Topics = None,
     bootstrap: LogBootstrap = None,
+    client_config: ClientConfig = None,
     to: Annotated[str | None, typer.Option("--to", metavar="DIR", help="Write the records as Parquet.")] = None,
     *,
     reading: ReadingOptions,
@@ -70,7 +77,7 @@ def command(
         options = SegmentOptions(
             tuple(directories),
             subscribe=topic or "",
-            bootstrap=bootstrap or "",
+            bootstrap=log_access(bootstrap, client_config),
             isolation=Isolation.READ_UNCOMMITTED if reading.uncommitted else Isolation.READ_COMMITTED,
             split_bytes=reading.split_bytes,
             skip_corrupt=reading.skip_corrupt,
@@ -89,3 +96,7 @@ def command(
             typer.echo(fault, err=True)
     if account["faults"]:
         raise typer.Exit(1)
+
+def log_access(bootstrap: str | None, client_config: Path | None) -> Bootstrap:
+    """The cluster to ask for high watermarks; empty without `--bootstrap`."""
+    return cluster_access(Connection(bootstrap, client_config=client_config)) if bootstrap else ""

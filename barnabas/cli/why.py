@@ -126,7 +126,7 @@ def _addresses(http: str | None, connection: Connection) -> tuple[list[NodeAddre
 
     if http is not None:
         return [NodeAddress(f"{host}:{port}", host, port) for host, port in _parse_addresses(http)], {}
-    if connection.bootstrap is not None:
+    if not connection.is_local:
         return with_admin(connection, _found_by_listeners), {}
     layout = Layout.open(connection.data)
     addresses = [NodeAddress(it.name, "127.0.0.1", it.http_port) for it in layout.nodes if it.http_port is not None]

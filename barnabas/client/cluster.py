@@ -32,7 +32,8 @@ from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas.protocol.schema import Message
 from barnabas.runtime.backoff import Backoff
-from barnabas.runtime.channel import Authenticator, ChannelError, NotSent
+from barnabas.runtime.channel import ChannelError, NotSent
+from barnabas.runtime.security import ChannelSecurity
 from barnabas.runtime.world import World
 
 __all__ = [
@@ -73,7 +74,7 @@ class Cluster:
         *,
         client_id: str = "barnabas",
         settings: ClusterSettings | None = None,
-        authenticator: Authenticator | None = None,
+        security: ChannelSecurity | None = None,
     ) -> None:
         """`nursery` runs the connections; cancelling it ends them."""
         self.world = world
@@ -82,7 +83,7 @@ class Cluster:
         self.nodes = self.metadata.nodes
         self.topics = self.metadata.topics
         self._nursery = nursery
-        self._caller = Caller(world, nursery, client_id, self.settings, authenticator)
+        self._caller = Caller(world, nursery, client_id, self.settings, security)
         self._connections: dict[tuple[int, str], NodeConnection] = {}
         # As in Kafka: the broker behind a bootstrap address is unknown, so the address gets a negative node id.
         self._bootstrap = [

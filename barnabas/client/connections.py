@@ -14,22 +14,23 @@ from typing import Any, NoReturn
 import trio
 
 from barnabas.client.cluster_settings import ClusterSettings
-from barnabas.client.errors import UnsupportedVersionException
+from barnabas.client.errors import SslAuthenticationException, UnsupportedVersionException
 from barnabas.client.metadata import Node
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
-from barnabas.protocol.errors import ErrorCode, UnsupportedFieldError
+from barnabas.protocol.errors import ErrorCode, KafkaError, UnsupportedFieldError
 from barnabas.protocol.schema import Message
 from barnabas.runtime.backoff import Backoff
 from barnabas.runtime.channel import (
     AuthenticationFailed,
-    Authenticator,
     CallTimedOut,
     Channel,
     ChannelError,
     ConnectionFailed,
     NotSent,
+    TlsFailed,
     UnsupportedVersion,
 )
+from barnabas.runtime.security import ChannelSecurity
 from barnabas.runtime.world import World
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ class Caller:
     """Runs the receiving tasks; cancelling it ends the connections."""
     client_id: str
     settings: ClusterSettings
-    authenticator: Authenticator | None = None
+    security: ChannelSecurity | None = None
 
 
 class NodeConnection:
@@ -56,8 +57,9 @@ class NodeConnection:
     def __init__(self, caller: Caller, node: Node) -> None:
         settings, chance = caller.settings, caller.world.chance
         self.node = node
-        self.channel = Channel(caller.world, caller.nursery, node.host, node.port, client_id=caller.client_id)
-        self.channel.authenticator = caller.authenticator
+        self.channel = Channel(
+            caller.world, caller.nursery, node.host, node.port, client_id=caller.client_id, security=caller.security
+        )
         self.channel.on_closed = self._closed
         self.tried_ms = 0
         """Time of the last dial or loss."""
@@ -71,9 +73,14 @@ class NodeConnection:
         """No dial before this time."""
         self._throttled_until_ms = 0
         self._established = False
+        self._answered = False
+        """Whether the connection has had a response."""
+        self._authenticates = caller.security is not None and caller.security.authenticator is not None
         self._opening = trio.Lock()
         self._failures = 0
         self._reason = ""
+        self._refusal: KafkaError | None = None
+        """Set if the last dial failed for good: by the credentials or the certificates."""
         self._looks: list[int] = []
         """Number of requests sent before each of the last idle checks."""
 
@@ -112,7 +119,7 @@ class NodeConnection:
                 if self.channel.ready:
                     return
                 if self._failures > failures:
-                    raise NotSent(self._reason)
+                    raise self._refusal or NotSent(self._reason)
                 reason = "the connection was lost just now"
                 if wait_ms := self.wait_ms():
                     await trio.sleep(wait_ms / 1000)
@@ -135,13 +142,13 @@ class NodeConnection:
             await self.connect(timeout_ms)
         try:
             response = await self.channel.call(request, timeout_ms=timeout_ms, at_most=at_most)
-        except AuthenticationFailed as failed:
-            raise failed.error from failed
+        except (AuthenticationFailed, TlsFailed) as failed:
+            raise self._refusal_of(failed) from failed
         except (UnsupportedVersion, UnsupportedFieldError) as unsupported:
             self._raise_unsupported(request, unsupported)
         except (CallTimedOut, ConnectionFailed) as failed:
             self._learn_from(failed)
-            raise
+            raise self._with_hint(failed) from failed
         self._learn_from(response)
         return response
 
@@ -169,8 +176,8 @@ class NodeConnection:
             await self.connect(timeout_ms)
         try:
             await self.channel.send_unanswered(request, timeout_ms=timeout_ms)
-        except AuthenticationFailed as failed:
-            raise failed.error from failed
+        except (AuthenticationFailed, TlsFailed) as failed:
+            raise self._refusal_of(failed) from failed
         except (UnsupportedVersion, UnsupportedFieldError) as unsupported:
             self._raise_unsupported(request, unsupported)
 
@@ -200,14 +207,16 @@ class NodeConnection:
         self.tried_ms = self._clock.now_ms()
         try:
             await self.channel.connect(timeout_ms=self._setup_ms)
-        except AuthenticationFailed as failed:
+        except (AuthenticationFailed, TlsFailed) as failed:
             self._failed(str(failed))
-            raise failed.error from failed
+            self._refusal = self._refusal_of(failed)
+            raise self._refusal from failed
         except NotSent as error:
             self._setup_ms = self._setup.next_ms()
             self._failed(str(error))
             raise
         self._established = True
+        self._answered = False
         self._reconnect.reset()
         self._setup.reset()
         self._setup_ms = self._setup.next_ms()
@@ -216,6 +225,7 @@ class NodeConnection:
     def _failed(self, reason: str) -> None:
         self._failures += 1
         self._reason = reason
+        self._refusal = None
         self._established = False
         self.tried_ms = self._clock.now_ms()
         self._free_ms = self.tried_ms + self._reconnect.next_ms()
@@ -232,6 +242,7 @@ class NodeConnection:
             if self._established and not self.channel.connected:
                 self._failed(str(answer))
             return
+        self._answered = True
         throttle_ms = getattr(answer, "throttle_time_ms", 0)
         if throttle_ms > 0:
             self._throttled_until_ms = max(self._throttled_until_ms, self._clock.now_ms() + throttle_ms)
@@ -244,6 +255,20 @@ class NodeConnection:
         if wait_ms > 0:
             await trio.sleep(wait_ms / 1000)
         self._throttled_until_ms = 0
+
+    def _with_hint(self, failed: ChannelError) -> ChannelError:
+        """The error with its probable reason, if it is the first request that ended a connection without SASL."""
+        if self._answered or self._authenticates or self.channel.connected or not isinstance(failed, ConnectionFailed):
+            return failed
+        return ConnectionFailed(
+            f"{failed}, at the first request to {self.node}; "
+            "if that listener uses SASL, set security.protocol to SASL_PLAINTEXT or SASL_SSL"
+        )
+
+    def _refusal_of(self, failed: AuthenticationFailed | TlsFailed) -> KafkaError:
+        if isinstance(failed, TlsFailed):
+            return SslAuthenticationException(str(failed))
+        return KafkaError(failed.error.code, f"{self.node}: {failed.error.message}")
 
     def _raise_unsupported(self, request: Message, reason: Exception) -> NoReturn:
         api = API_SPECS[ApiKey(request.API_KEY)].name

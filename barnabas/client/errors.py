@@ -463,6 +463,16 @@ class ConfigException(InvalidConfigurationException):
         super().__init__(ErrorCode.INVALID_CONFIG, message)
 
 
+class SslAuthenticationException(AuthenticationException):
+    """The TLS handshake with a broker failed: one side does not trust the other's certificate, or its name is wrong."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+
+    def __str__(self) -> str:
+        return str(self.message)
+
+
 class IllegalStateException(KafkaError):
     """A call at the wrong time: the client is closed or not open yet, or no transaction is open."""
 

@@ -13,8 +13,8 @@ import trio
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.cluster_settings import ClusterSettings
+from barnabas.client.security import channel_security
 from barnabas.client.settings import ClientSettings
-from barnabas.runtime.channel import Authenticator
 from barnabas.runtime.network import canonical_names
 from barnabas.runtime.real import real_world
 from barnabas.runtime.world import World
@@ -28,13 +28,14 @@ async def open_cluster(
     world: World | None = None,
     *,
     metadata_max_idle_ms: int | None = None,
-    authenticator: Authenticator | None = None,
 ) -> AsyncIterator[Cluster]:
     """One client's view of a cluster for the length of the block; nothing is dialled yet. None means the real world.
+    ConfigException for a security setting whose file cannot be used.
 
     `metadata_max_idle_ms`: topics that were not used for this long are no longer refreshed; None: all topics are.
     """
     addresses = settings.addresses
+    security = channel_security(settings, world or real_world())
     if settings.client_dns_lookup == CANONICAL and world is None:
         addresses = [(name, port) for host, port in addresses for name in await canonical_names(host)]
     thrown: BaseException | None = None
@@ -46,7 +47,7 @@ async def open_cluster(
                 addresses,
                 client_id=settings.client_id,
                 settings=cluster_settings_of(settings, metadata_max_idle_ms),
-                authenticator=authenticator,
+                security=security,
             )
             try:
                 yield cluster

@@ -5,22 +5,17 @@ Names are Kafka's in snake_case, defaults are Kafka's; an unknown setting or an 
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Self, TypedDict
+from collections.abc import Sequence
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
-from barnabas.client.errors import ConfigException
+from barnabas.client.security_settings import SecurityOptions, SecuritySettings
 
 DEFAULT_PORT = 9092
 
 
-class ClientSettings(BaseModel):
+class ClientSettings(SecuritySettings):
     """Settings of producers, consumers and administrators alike."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     bootstrap_servers: tuple[str, ...]
     """`host:port`, as one comma-separated string or a sequence; every address of a host name is tried."""
@@ -60,33 +55,8 @@ class ClientSettings(BaseModel):
         """(host, port) of each of the bootstrap servers."""
         return [parse_address(address) for address in self.bootstrap_servers]
 
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Self:
-        """The settings from keyword arguments. ConfigException: the setting, what is allowed, and the value."""
-        try:
-            return cls(**options)
-        except ValidationError as error:
-            raise ConfigException("; ".join(cls._describe(each) for each in error.errors())) from None
 
-    @classmethod
-    def _describe(cls, error: Any) -> str:
-        name = ".".join(str(part) for part in error["loc"]) or "settings"
-        if error["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(name.replace(".", "_"), cls.model_fields, n=1)
-            return f"unknown setting {name}" + (f"; did you mean {near[0]}?" if near else "")
-        if error["type"] == "missing":
-            return f"{name} is missing"
-        reason = str(error["msg"]).removeprefix("Value error, ")
-        if name == "settings":
-            return reason
-        if error["type"] == "string_pattern_mismatch":
-            *others, last = error["ctx"]["pattern"].strip("^()$").split("|")
-            reason = f"must be {', '.join(others)} or {last}"
-        reason = re.sub("^(Input|String) should", "must", reason)
-        return f"{name} {reason}" + ("" if "; got " in reason else f"; got {error['input']!r}")
-
-
-class ClientOptions(TypedDict, total=False):
+class ClientOptions(SecurityOptions, total=False):
     """Keyword arguments of every client; `ClientSettings` has their meanings."""
 
     bootstrap_servers: str | Sequence[str]

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from barnabas.cluster.errors import ClusterError, WrongArgument
 from barnabas.cluster.membership import Members
+from barnabas.cluster.private_files import write_private
 from barnabas.protocol.primitives import uuid_to_string
 from barnabas.runtime.uuids import random_uuid
 from barnabas.settings.errors import SettingsError
@@ -67,24 +68,30 @@ class Layout:
     base_port: int
     nodes: tuple[Node, ...]
     """Brokers first, each kind by id."""
+    is_secure: bool = False
+    """It has certificates, users and ACLs (`cluster up --secure`)."""
 
     @classmethod
     def open(cls, data: Path, base_port: int | None = None, shape: Path = LOCAL_SHAPE) -> Layout:
         """The layout of a cluster that is in `data`, or of a new one; writes nothing.
 
-        Without `base_port` it is the one that the cluster had before. Raises `ClusterError`.
+        Without `base_port` it is the one that the cluster had before; once secure, it stays secure. Raises
+        `ClusterError`.
         """
         saved = _read_saved(data / "cluster.json")
         port = base_port or saved.get("base_port") or DEFAULT_BASE_PORT
         if not isinstance(port, int) or not 0 < port < 65536 - PORTS_NEEDED:
             raise WrongArgument(f"--base-port {port}: 1 to {65535 - PORTS_NEEDED}, nodes need ports above it")
         cluster_id = str(saved.get("cluster_id") or _new_cluster_id())
-        return cls(data, cluster_id, port, tuple(_with_members(list(_nodes(shape, port)), Members.read(data))))
+        nodes = tuple(_with_members(list(_nodes(shape, port)), Members.read(data)))
+        return cls(data, cluster_id, port, nodes, bool(saved.get("secure")))
 
     def save(self) -> None:
         """Remembers the cluster's id and ports."""
         self.data.mkdir(parents=True, exist_ok=True)
-        saved = {"cluster_id": self.cluster_id, "base_port": self.base_port}
+        saved: dict[str, object] = {"cluster_id": self.cluster_id, "base_port": self.base_port}
+        if self.is_secure:
+            saved["secure"] = True
         (self.data / "cluster.json").write_text(json.dumps(saved) + "\n")
 
     def node(self, name: str) -> Node:
@@ -108,8 +115,13 @@ class Layout:
         return self.controllers or self.brokers
 
     @property
+    def security_directory(self) -> Path:
+        """Certificates, users and client configurations of a secure cluster."""
+        return self.data / "security"
+
+    @property
     def bootstrap_servers(self) -> str:
-        """Bootstrap servers for clients."""
+        """Bootstrap servers for clients, over PLAINTEXT."""
         return ",".join(f"127.0.0.1:{node.port}" for node in self.brokers)
 
     def log_directory(self, node: Node) -> Path:
@@ -126,7 +138,7 @@ class Layout:
 
     def render_config(self, node: Node, overrides: Mapping[str, str], shape: Path = LOCAL_SHAPE) -> None:
         """Writes the node's configuration: the shape's, at this cluster's ports and directory, then
-        `overrides`.
+        `overrides`. Only its owner may read it, since it may have passwords.
         """
         source = shape / f"{node.name}.properties"
         added = not source.exists()
@@ -144,9 +156,8 @@ class Layout:
         values["log.dirs"] = str(self.log_directory(node))
         values |= overrides
         target = self.config_file(node)
-        target.parent.mkdir(parents=True, exist_ok=True)
         heading = f"# Made from {source} each time `cluster up` starts the node.\n"
-        target.write_text(heading + render_properties(values))
+        write_private(target, heading + render_properties(values))
 
     def log_directories(self, node: Node) -> list[str]:
         """The directories that the node's configuration names."""

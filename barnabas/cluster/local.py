@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from barnabas.cluster.errors import ClusterError, WrongArgument
@@ -18,16 +19,19 @@ from barnabas.cluster.layout import LOCAL_SHAPE, Layout, Node
 from barnabas.cluster.linked import what_joins
 from barnabas.cluster.plan import LAUNCHER_REFUSES, Plan, Programs, Start
 from barnabas.cluster.ports import is_free
-from barnabas.cluster.probe import NoAnswer
+from barnabas.cluster.probe import Key, NoAnswer
 from barnabas.cluster.processes import ProcessId, State, state_of
 from barnabas.cluster.status import (
     ClusterStatus,
     NodeStatus,
     broker_view,
+    quorum_answerers,
     quorum_status,
     read_processes,
     read_status,
 )
+from barnabas.security.local_security import LocalSecurity
+from barnabas.security.node_files import LISTENERS
 
 STOP_SECONDS = 30.0
 """Maximum time for a clean shutdown; then the node is killed."""
@@ -59,6 +63,12 @@ class LocalCluster:
         self._programs = programs or Programs()
         self._restarts = restarts
         self.layout = Layout.open(Path(data_dir).absolute(), base_port, self._shape)
+        self.security = LocalSecurity(self.layout.security_directory) if self.layout.is_secure else None
+
+    def make_secure(self) -> None:
+        """Give the cluster certificates, users and listeners for them, from its next start on. It stays secure."""
+        self.layout = replace(self.layout, is_secure=True)
+        self.security = LocalSecurity(self.layout.security_directory)
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -75,8 +85,10 @@ class LocalCluster:
             self._refuse_to_part([node.name for node in self.nodes if node not in missing])
             self._refuse_taken_ports(missing)
             self.layout.save()
+            if self.security is not None:
+                self.security.ensure(self.layout)
             for node in missing:
-                self.layout.render_config(node, self._overrides, self._shape)
+                self._render_config(node)
             self._launch(missing)
             return [node.name for node in missing]
 
@@ -98,7 +110,9 @@ class LocalCluster:
                     raise ClusterError(f"{node.name} runs already")
                 if not self.layout.config_file(node).exists():
                     self.layout.save()
-                    self.layout.render_config(node, self._overrides, self._shape)
+                    if self.security is not None:
+                        self.security.ensure(self.layout)
+                    self._render_config(node)
             self._refuse_taken_ports(nodes)
             self._launch(nodes)
 
@@ -133,7 +147,7 @@ class LocalCluster:
 
     def status(self, topics: Sequence[str] | None = None) -> ClusterStatus:
         """Processes, quorum and the partitions of `topics` (all if None); asks the nodes that run."""
-        return read_status(self.layout, topics)
+        return read_status(self.layout, topics, self._key)
 
     def wait_ready(self, timeout_seconds: float = READY_SECONDS) -> float:
         """Waits until writes with acks=all succeed through any broker; gives the seconds it took.
@@ -167,7 +181,7 @@ class LocalCluster:
         expected = {node.id for node in self.layout.brokers}
         for broker in self.layout.brokers:
             try:
-                view = broker_view(broker.port)
+                view = broker_view(broker.port, self._key)
             except NoAnswer as error:
                 return f"{broker.name} does not answer ({error})"
             if view.cluster_id != self.layout.cluster_id:
@@ -176,7 +190,16 @@ class LocalCluster:
                 return f"{broker.name} does not see brokers {sorted(expected - view.brokers)} yet"
             if view.leaderless:
                 return f"nobody leads {view.leaderless[0]}"
-        return "" if quorum_status(self.layout.quorum_answerers) else "there is no active controller"
+        answered = quorum_status(quorum_answerers(self.layout, self._key), self._key)
+        return "" if answered else "there is no active controller"
+
+    @property
+    def _key(self) -> Key | None:
+        return None if self.security is None else self.security.admin_key
+
+    def _render_config(self, node: Node) -> None:
+        own = {} if self.security is None else self.security.settings_of(node)
+        self.layout.render_config(node, own | self._overrides, self._shape)
 
     def _refuse_to_part(self, running: Sequence[str]) -> None:
         """Nodes that run where they were started would not find those that come up elsewhere."""
@@ -189,12 +212,16 @@ class LocalCluster:
 
     def _refuse_taken_ports(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
-            for port in (node.port, node.http_port):
+            for port in (*self._ports_of(node), node.http_port):
                 if port is not None and not is_free(port):
                     raise ClusterError(
                         f"port {port}, which {node.name} needs, is taken by another process; "
                         "--base-port and --data make another cluster"
                     )
+
+    def _ports_of(self, node: Node) -> list[int]:
+        above = LISTENERS.values() if self.security is not None and node.is_broker else (0,)
+        return [node.port + each for each in above]
 
     def _launch(self, nodes: Sequence[Node]) -> None:
         if not nodes:

@@ -6,7 +6,10 @@ For questions between people and their own cluster; programs use `barnabas.clien
 from __future__ import annotations
 
 import socket
+import ssl
+from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import Any, TypeVar
 
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
@@ -16,6 +19,7 @@ from barnabas.protocol.schema import Message, decode, decode_prefix, encode
 
 Response = TypeVar("Response", bound=Message)
 
+LOOPBACK = "127.0.0.1"
 _MOST_BYTES = 64 << 20
 _correlation_ids = count(1)
 
@@ -24,8 +28,30 @@ class NoAnswer(Exception):
     """The node does not listen, does not answer in time, or answers nonsense."""
 
 
-def ask(port: int, request: Message, response_type: type[Response], timeout_seconds: float = 2.0) -> Response:
-    """The answer of the node that listens on this machine's `port`. Raises `NoAnswer`."""
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Opens the listener for client certificates of a secure cluster, `ports_above` that of PLAINTEXT."""
+
+    key_file: Path
+    """PEM file with a key and its certificate."""
+    authority_file: Path
+    ports_above: int
+
+    def context(self) -> ssl.SSLContext:
+        """Raises OSError."""
+        context = ssl.create_default_context(cafile=self.authority_file)
+        context.load_cert_chain(self.key_file)
+        return context
+
+
+def ask(
+    port: int,
+    request: Message,
+    response_type: type[Response],
+    timeout_seconds: float = 2.0,
+    key: Key | None = None,
+) -> Response:
+    """The answer of the node whose PLAINTEXT listener has this machine's `port`. Raises `NoAnswer`."""
     spec = API_SPECS[ApiKey(request.API_KEY)]
     version = spec.max_version
     correlation_id = next(_correlation_ids)
@@ -37,7 +63,7 @@ def ask(port: int, request: Message, response_type: type[Response], timeout_seco
     )
     message = encode(header, spec.request_header_version(version)) + encode(request, version)
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout_seconds) as connection:
+        with _connected(port, timeout_seconds, key) as connection:
             connection.sendall(len(message).to_bytes(4, "big") + message)
             size = int.from_bytes(_receive(connection, 4), "big")
             if size > _MOST_BYTES:
@@ -52,6 +78,17 @@ def ask(port: int, request: Message, response_type: type[Response], timeout_seco
         raise NoAnswer(f"port {port}: {error}") from None
     except MalformedMessage as error:
         raise NoAnswer(f"port {port} answers what is no {response_type.__name__}: {error}") from None
+
+
+def _connected(port: int, timeout_seconds: float, key: Key | None) -> socket.socket:
+    if key is None:
+        return socket.create_connection((LOOPBACK, port), timeout_seconds)
+    connection = socket.create_connection((LOOPBACK, port + key.ports_above), timeout_seconds)
+    try:
+        return key.context().wrap_socket(connection, server_hostname=LOOPBACK)
+    except OSError:
+        connection.close()
+        raise
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:

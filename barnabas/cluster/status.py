@@ -8,7 +8,7 @@ from typing import Any
 
 from barnabas.cluster.keeping import KeepFile
 from barnabas.cluster.layout import Layout, Node
-from barnabas.cluster.probe import NoAnswer, ask
+from barnabas.cluster.probe import Key, NoAnswer, ask
 from barnabas.cluster.processes import ProcessId, State, state_of
 
 _METADATA_TOPIC = "__cluster_metadata"
@@ -84,18 +84,23 @@ def read_processes(layout: Layout) -> list[NodeStatus]:
     return statuses
 
 
-def read_status(layout: Layout, topics: Sequence[str] | None = None) -> ClusterStatus:
+def read_status(layout: Layout, topics: Sequence[str] | None = None, key: Key | None = None) -> ClusterStatus:
     """Asks the nodes that run, for the partitions of `topics` (all if None); never fails because one does not
     answer.
     """
     nodes = read_processes(layout)
     running = {status.name for status in nodes if status.state == State.RUNNING.value}
-    quorum = quorum_status(node for node in layout.quorum_answerers if node.name in running)
-    brokers, partitions = _partitions([node for node in layout.brokers if node.name in running], topics)
+    quorum = quorum_status((node for node in quorum_answerers(layout, key) if node.name in running), key)
+    brokers, partitions = _partitions([node for node in layout.brokers if node.name in running], topics, key)
     return ClusterStatus(layout.cluster_id, layout.bootstrap_servers, nodes, quorum, brokers, partitions)
 
 
-def quorum_status(nodes: Iterable[Node]) -> QuorumStatus | None:
+def quorum_answerers(layout: Layout, key: Key | None) -> tuple[Node, ...]:
+    """The nodes to ask about the quorum. Controllers of a secure cluster answer nodes only."""
+    return layout.quorum_answerers if key is None else layout.brokers
+
+
+def quorum_status(nodes: Iterable[Node], key: Key | None = None) -> QuorumStatus | None:
     """The quorum, as the active controller reports it; None while there is none, or it does not know its high
     watermark yet.
     """
@@ -111,7 +116,7 @@ def quorum_status(nodes: Iterable[Node]) -> QuorumStatus | None:
     )
     for node in nodes:
         try:
-            response = ask(node.port, request, DescribeQuorumResponse, _PROBE_SECONDS)
+            response = ask(node.port, request, DescribeQuorumResponse, _PROBE_SECONDS, key)
         except NoAnswer:
             continue
         for topic in response.topics:
@@ -133,12 +138,12 @@ class BrokerView:
     """Partitions that nobody leads, `topic-0`."""
 
 
-def broker_view(port: int) -> BrokerView:
+def broker_view(port: int, key: Key | None = None) -> BrokerView:
     """The metadata that the broker at `port` returns to clients. Raises `NoAnswer`."""
     from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
-    alive = frozenset(_alive(port))
-    response = ask(port, MetadataRequest(topics=None), MetadataResponse, _PROBE_SECONDS)
+    alive = frozenset(_alive(port, key))
+    response = ask(port, MetadataRequest(topics=None), MetadataResponse, _PROBE_SECONDS, key)
     leaderless = [
         f"{topic.name}-{partition.partition_index}"
         for topic in response.topics
@@ -148,23 +153,25 @@ def broker_view(port: int) -> BrokerView:
     return BrokerView(response.cluster_id, alive, leaderless)
 
 
-def _alive(port: int) -> list[int]:
+def _alive(port: int, key: Key | None) -> list[int]:
     """Metadata lists a broker that was killed for some seconds more."""
     from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
-    response = ask(port, DescribeClusterRequest(endpoint_type=1), DescribeClusterResponse, _PROBE_SECONDS)
+    response = ask(port, DescribeClusterRequest(endpoint_type=1), DescribeClusterResponse, _PROBE_SECONDS, key)
     return sorted(each.broker_id for each in response.brokers)
 
 
-def _partitions(brokers: list[Node], topics: Sequence[str] | None) -> tuple[list[int], list[PartitionStatus]]:
+def _partitions(
+    brokers: list[Node], topics: Sequence[str] | None, key: Key | None
+) -> tuple[list[int], list[PartitionStatus]]:
     from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
     wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
     for broker in brokers:
         try:
             request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-            response = ask(broker.port, request, MetadataResponse, _PROBE_SECONDS)
-            alive = _alive(broker.port)
+            response = ask(broker.port, request, MetadataResponse, _PROBE_SECONDS, key)
+            alive = _alive(broker.port, key)
         except NoAnswer:
             continue
         leaders = {
@@ -172,7 +179,7 @@ def _partitions(brokers: list[Node], topics: Sequence[str] | None) -> tuple[list
             for topic in response.topics
             for partition in topic.partitions
         }
-        watermarks = _high_watermarks({node.id: node.port for node in brokers}, leaders)
+        watermarks = _high_watermarks({node.id: node.port for node in brokers}, leaders, key)
         partitions = [
             PartitionStatus(
                 topic.name or "",
@@ -190,7 +197,9 @@ def _partitions(brokers: list[Node], topics: Sequence[str] | None) -> tuple[list
     return [], []
 
 
-def _high_watermarks(ports: dict[int, int], leaders: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+def _high_watermarks(
+    ports: dict[int, int], leaders: dict[tuple[str, int], int], key: Key | None
+) -> dict[tuple[str, int], int]:
     """One question to each leader for all its partitions."""
     from barnabas.protocol.messages.list_offsets import (
         ListOffsetsPartition,
@@ -212,7 +221,7 @@ def _high_watermarks(ports: dict[int, int], leaders: dict[tuple[str, int], int])
             topics=[ListOffsetsTopic(name=name, partitions=parts) for name, parts in led.items()],
         )
         try:
-            response = ask(port, request, ListOffsetsResponse, _PROBE_SECONDS)
+            response = ask(port, request, ListOffsetsResponse, _PROBE_SECONDS, key)
         except NoAnswer:
             continue
         for found in response.topics:

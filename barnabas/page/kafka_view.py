@@ -26,6 +26,7 @@ from barnabas.page.node_state import (
 )
 from barnabas.page.watch import Address, Watch
 from barnabas.protocol.errors import KafkaError
+from barnabas.runtime.security import ChannelSecurity
 from barnabas.runtime.world import World
 from barnabas.why.node_addresses import NodeAddress, NodeListener, candidates, probe
 
@@ -50,9 +51,12 @@ NO_FETCH = "it has not fetched from the quorum's leader for seconds"
 class KafkaView:
     """View of the cluster of the bootstrap servers."""
 
-    def __init__(self, world: World, bootstrap: Sequence[tuple[str, int]]) -> None:
+    def __init__(
+        self, world: World, bootstrap: Sequence[tuple[str, int]], security: ChannelSecurity | None = None
+    ) -> None:
         self._world = world
         self._bootstrap = bootstrap
+        self._security = security
         self._found: dict[str, Address] = {}
         """Nodes with an HTTP listener."""
         self._discovered_ms: int | None = None
@@ -84,7 +88,14 @@ class KafkaView:
     @asynccontextmanager
     async def _admin(self) -> AsyncIterator[Admin]:
         async with trio.open_nursery() as nursery:
-            cluster = Cluster(self._world, nursery, self._bootstrap, client_id="barnabas-page", settings=SETTINGS)
+            cluster = Cluster(
+                self._world,
+                nursery,
+                self._bootstrap,
+                client_id="barnabas-page",
+                settings=SETTINGS,
+                security=self._security,
+            )
             yield Admin.over(cluster, default_api_timeout_ms=int(ANSWER_SECONDS * 1000))
             cluster.close()
             nursery.cancel_scope.cancel()

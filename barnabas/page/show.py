@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import trio
 
+from barnabas.client.security import channel_security
+from barnabas.client.security_settings import NO_SECURITY, SecuritySettings
 from barnabas.cluster.layout import Layout
 from barnabas.page.control import Faults, buttons
 from barnabas.page.feed import Feed
@@ -34,6 +36,8 @@ class Show:
     token: str
     bootstrap: Sequence[tuple[str, int]] = ()
     """Bootstrap servers of a cluster that is not local."""
+    security: SecuritySettings = field(default=NO_SECURITY)
+    """Of that cluster."""
     open_side: Callable[[], LocalSide] | None = None
     """Opens a local cluster; blocking."""
     allow_faults: bool = False
@@ -71,7 +75,9 @@ async def _show(options: Show, side: LocalSide | None, ready: Callable[[str], No
         addresses_of(side.cluster.layout) if side is not None else [],
         processes=side.processes if side is not None else dict,
         cut=(lambda: side.cut) if side is not None else list,
-        discovery=KafkaView(world, options.bootstrap) if side is None else None,
+        discovery=None
+        if side is not None
+        else KafkaView(world, options.bootstrap, channel_security(options.security, world)),
     )
     control, load, tour = None, None, None
     if options.allow_faults:

@@ -18,6 +18,8 @@ from barnabas.client.metadata import Leadership, Metadata, Node, TopicPartition,
 from barnabas.client.offset_lookup import FoundOffset, Isolation, answers_of, request_for
 from barnabas.pipeline.addresses import Address, parse_bootstrap
 from barnabas.pipeline.blocking_connection import BlockingConnection
+from barnabas.pipeline.blocking_security import blocking_security
+from barnabas.pipeline.cluster_access import Bootstrap, access_of
 from barnabas.pipeline.errors import BlockingError, ConnectionFailed, NotSent
 from barnabas.pipeline.fetch_ahead import (
     AheadConnection,
@@ -63,23 +65,26 @@ class BlockingCluster:
 
     def __init__(
         self,
-        bootstrap: str,
+        bootstrap: Bootstrap,
         *,
         client_id: str = "barnabas-pipeline",
         request_timeout_ms: int = 30_000,
         retry_timeout_ms: int = 60_000,
     ) -> None:
-        """Opens no connection yet. PipelineError unless `bootstrap` is HOST:PORT,…"""
-        self.bootstrap = bootstrap
+        """Opens no connection yet. PipelineError unless `bootstrap` is HOST:PORT,…, or for a security setting whose
+        file cannot be used."""
+        access = access_of(bootstrap)
+        self.bootstrap = access.servers
         self.client_id = client_id
         self.request_timeout_ms = request_timeout_ms
         self.retry_timeout_ms = retry_timeout_ms
         self.chance = random.Random()
-        self._retry_policy = RetryPolicy(bootstrap, retry_timeout_ms, self.chance)
-        self._addresses = parse_bootstrap(bootstrap)
+        self._retry_policy = RetryPolicy(access.servers, retry_timeout_ms, self.chance)
+        self._addresses = parse_bootstrap(access.servers)
         self._metadata = Metadata()
         self._connections: dict[Address, BlockingConnection] = {}
-        self._ahead = AheadConnection(client_id, request_timeout_ms)
+        self._security = blocking_security(access.security)
+        self._ahead = AheadConnection(client_id, request_timeout_ms, self._security)
         self._failed_at: dict[Address, float] = {}
         """Time of the last failure of an address; such addresses are tried last."""
 
@@ -347,7 +352,9 @@ class BlockingCluster:
         if connection is not None:
             connection.close()
             del self._connections[address]
-        opened = self._connections[address] = BlockingConnection(address, self.client_id, timeout_ms)
+        opened = self._connections[address] = BlockingConnection(
+            address, self.client_id, timeout_ms, self._security
+        )
         return opened
 
     def _call_address(self, address: Address, request: Message, timeout_ms: int, version: int | None = None) -> Any:

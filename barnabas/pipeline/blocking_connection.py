@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
 import time
 from collections import deque
 from typing import Any, NoReturn
 
 import numpy as np
 
+from barnabas.client.errors import SslAuthenticationException
 from barnabas.pipeline.addresses import Address
+from barnabas.pipeline.blocking_security import BlockingSecurity
 from barnabas.pipeline.errors import ConnectionFailed, NotSent, TimedOut, UnsupportedVersion
 from barnabas.protocol.api_keys import API_SPECS, ApiKey, ApiSpec
 from barnabas.protocol.client_exchange import (
@@ -30,6 +33,8 @@ from barnabas.protocol.client_exchange import (
 from barnabas.protocol.errors import EncodeError, MalformedMessage
 from barnabas.protocol.framing import frame
 from barnabas.protocol.schema import Message
+from barnabas.runtime.frames import TLS_SIZES
+from barnabas.runtime.tls.reasons import reason_of
 
 CLIENT_SOFTWARE_NAME = "barnabas-pipeline"
 
@@ -57,13 +62,18 @@ class PendingRequest:
 class BlockingConnection:
     """For use by one thread. After an error it is closed, and the caller opens another."""
 
-    def __init__(self, address: Address, client_id: str, timeout_ms: int) -> None:
-        """Connects and performs the handshake within `timeout_ms`. Raises NotSent."""
+    def __init__(
+        self, address: Address, client_id: str, timeout_ms: int, security: BlockingSecurity | None = None
+    ) -> None:
+        """Connects, secures the connection and performs the handshake within `timeout_ms`. Raises NotSent, and
+        KafkaError if the broker does not accept the credentials."""
         self.address = address
         self.closed = False
         self._requests = RequestEncoder(client_id)
         self._pending: deque[PendingRequest] = deque()
         self.versions: Versions = {}
+        self._renew_at: float | None = None
+        """Time after which the session ends."""
         deadline = time.monotonic() + timeout_ms / 1000
         try:
             self._socket = socket.create_connection(address, min(timeout_ms, CONNECT_TIMEOUT_MS) / 1000)
@@ -71,27 +81,36 @@ class BlockingConnection:
             raise NotSent(f"no connection to {address}: {_reason(error)}") from None
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if security is not None:
+                self._socket = security.secure(self._socket, address, deadline)
             self.versions = self._handshake(deadline)
+            if security is not None:
+                self._renew_at = security.authenticate(self, deadline)
         except (ConnectionFailed, TimedOut, MalformedMessage) as error:
             self.close()
-            raise NotSent(
-                f"no handshake with {address}: {error} (is this a Kafka listener without TLS and SASL?)"
-            ) from None
+            if isinstance(error.__context__, ssl.SSLError) and error.__context__.reason:
+                # After a handshake of TLS 1.3 a broker says so that it wants, or does not trust, a certificate.
+                reason = reason_of(error.__context__)
+                raise SslAuthenticationException(f"TLS handshake with {address} failed: {reason}") from None
+            hint = "" if security is not None else " (is this a Kafka listener without TLS and SASL?)"
+            raise NotSent(f"no handshake with {address}: {error}{hint}") from None
         except BaseException:
             self.close()
             raise
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is closed, by this side or, as far as is known, by the broker."""
+        """Whether it is closed, by this side or, as far as is known, by the broker, or its session is about to end."""
         if self.closed:
             return True
         if self._pending:
             return False
+        if self._renew_at is not None and time.monotonic() > self._renew_at:
+            return True
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
-        # No response is pending, so the only thing to read is the end of the stream.
-        return bool(poll.poll(0))
+        # No response is pending, so the only thing to read is the end of the stream, or a message of TLS itself.
+        return bool(poll.poll(0)) and (not isinstance(self._socket, ssl.SSLSocket) or _has_ended(self._socket))
 
     def close(self) -> None:
         self.closed = True
@@ -165,6 +184,10 @@ class BlockingConnection:
         assert self._pending[0] is pending, "responses are received in the order of the requests"
         try:
             size = int.from_bytes(self._receive_bytes(pending, 4), "big", signed=True)
+            if size >> 8 in TLS_SIZES and not self.versions:
+                raise SslAuthenticationException(
+                    f"{self.address} speaks TLS on this port; use security.protocol=SSL or SASL_SSL"
+                )
             if not 4 <= size <= limit_bytes:
                 raise MalformedMessage(f"response size must be 4 to {limit_bytes} bytes; got {size}")
             received = self._receive_bytes(pending, size)
@@ -205,6 +228,17 @@ class BlockingConnection:
         self.close()
         timeout_ms = pending.timeout_ms
         raise TimedOut(f"{self.address} did not answer {pending.spec.name} in {timeout_ms} ms") from None
+
+
+def _has_ended(connection: ssl.SSLSocket) -> bool:
+    connection.settimeout(0)
+    try:
+        connection.recv(1)
+    except ssl.SSLWantReadError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _reason(error: OSError) -> str:

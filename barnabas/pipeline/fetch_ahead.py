@@ -9,6 +9,7 @@ from barnabas.client.metadata import TopicPartition
 from barnabas.client.offset_lookup import Isolation
 from barnabas.pipeline.addresses import Address
 from barnabas.pipeline.blocking_connection import BlockingConnection, PendingRequest
+from barnabas.pipeline.blocking_security import BlockingSecurity
 from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
@@ -63,8 +64,9 @@ class AheadConnection:
     """A connection for fetches ahead, separate so that a waiting fetch does not delay other calls. One fetch at a
     time."""
 
-    def __init__(self, client_id: str, timeout_ms: int) -> None:
+    def __init__(self, client_id: str, timeout_ms: int, security: BlockingSecurity | None = None) -> None:
         self._client_id = client_id
+        self._security = security
         self._timeout_ms = timeout_ms
         self._connection: BlockingConnection | None = None
 
@@ -73,7 +75,9 @@ class AheadConnection:
         connection = self._connection
         if connection is None or connection.is_lost or connection.address != address:
             self.close()
-            connection = self._connection = BlockingConnection(address, self._client_id, self._timeout_ms)
+            connection = self._connection = BlockingConnection(
+                address, self._client_id, self._timeout_ms, self._security
+            )
         pending = connection.send(request, self._timeout_ms)
         return FetchAhead(parameters.partition, parameters.offset, connection, pending)
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from barnabas.client.transaction_requests import ProducerId
 from barnabas.pipeline.blocking_cluster import BlockingCluster
+from barnabas.pipeline.cluster_access import Bootstrap
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.response_errors import partition_error
 from barnabas.pipeline.routing import HEADERS, KEY, TIMESTAMP, VALUE
@@ -43,7 +44,7 @@ RETRY_TIMEOUT_MS = 120_000
 class ProducingSettings:
     """Settings of all tasks of a query."""
 
-    bootstrap: str
+    bootstrap: Bootstrap
     compression: Compression = Compression.NONE
     batch_bytes: int = BATCH_BYTES
     """Maximum size of a batch before compression; a larger record is a batch of its own."""

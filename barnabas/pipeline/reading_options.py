@@ -16,7 +16,7 @@ from typing import Any
 
 from barnabas.client.metadata import TopicPartition
 from barnabas.client.offset_lookup import EARLIEST, LATEST, Isolation
-from barnabas.pipeline.addresses import parse_bootstrap
+from barnabas.pipeline.cluster_access import SECURITY_OPTIONS, ClusterAccess
 from barnabas.pipeline.errors import WrongUse
 
 BOOTSTRAP = "kafka.bootstrap.servers"
@@ -46,6 +46,7 @@ KNOWN = (
     "kafka.request.timeout.ms",
     "kafka.default.api.timeout.ms",
     "kafka.max.partition.fetch.bytes",
+    *SECURITY_OPTIONS,
 )
 
 DEFAULT_FETCH_BYTES = 8 * 1024 * 1024
@@ -107,7 +108,7 @@ class Subscription:
 class ReadingOptions:
     """All options."""
 
-    bootstrap: str
+    bootstrap: ClusterAccess
     subscription: Subscription
     starting: Position
     ending: Position
@@ -138,7 +139,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadingOptio
     bootstrap = given.text(BOOTSTRAP) or given.text("bootstrap")
     if bootstrap is None:
         raise WrongUse(f"option {BOOTSTRAP} is missing; it must be HOST:PORT,…, e.g. 127.0.0.1:9092")
-    parse_bootstrap(bootstrap)
+    access = ClusterAccess.of_options(bootstrap, options)
     if streaming:
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
             if given.text(name) is not None:
@@ -166,7 +167,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadingOptio
     if isolation not in ("read_uncommitted", "read_committed"):
         raise WrongUse(f"option kafka.isolation.level must be read_committed or read_uncommitted; got {isolation!r}")
     return ReadingOptions(
-        bootstrap,
+        access,
         subscription,
         starting,
         ending,

@@ -14,6 +14,7 @@ from typing import Any
 from barnabas.client.offset_lookup import Isolation
 from barnabas.pipeline.batch_rows import LogIdentity, batch_rows
 from barnabas.pipeline.blocking_cluster import BlockingCluster
+from barnabas.pipeline.cluster_access import SECURITY_OPTIONS, Bootstrap, ClusterAccess
 from barnabas.pipeline.columns import Window, decode_columns
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.log_files import BrokenLog, Chunk, Fault, read_batches
@@ -41,7 +42,7 @@ class SegmentOptions:
     directories: tuple[str, ...]
     subscribe: str = ""
     pattern: str = ""
-    bootstrap: str = ""
+    bootstrap: Bootstrap = ""
     isolation: Isolation = Isolation.READ_COMMITTED
     include_headers: bool = False
     split_bytes: int = SPLIT_BYTES
@@ -57,6 +58,7 @@ class SegmentOptions:
         if not path:
             raise PipelineError("option path is missing; it must be the log directories, separated by commas")
         level = _one_of(options, "kafka.isolation.level", "read_committed", "read_uncommitted")
+        bootstrap = options.get("kafka.bootstrap.servers", "") or options.get("bootstrap", "")
         split = options.get("splitBytes", str(SPLIT_BYTES))
         if not split.isdigit() or int(split) < 1:
             raise PipelineError(f"option splitBytes must be a number of bytes; got {split!r}")
@@ -64,7 +66,7 @@ class SegmentOptions:
             tuple(each for each in path.split(",") if each),
             options.get("subscribe", ""),
             options.get("subscribePattern", ""),
-            options.get("kafka.bootstrap.servers", "") or options.get("bootstrap", ""),
+            ClusterAccess.of_options(bootstrap, options) if bootstrap else "",
             Isolation.READ_COMMITTED if level == "read_committed" else Isolation.READ_UNCOMMITTED,
             _one_of(options, "includeHeaders", "false", "true") == "true",
             int(split),
@@ -77,6 +79,7 @@ class SegmentOptions:
 KNOWN = (
     *("path", "paths", "subscribe", "subscribePattern", "kafka.bootstrap.servers", "bootstrap"),
     *("kafka.isolation.level", "includeHeaders", "splitBytes", "onCorrupt", "failOnDataLoss", "rows"),
+    *SECURITY_OPTIONS,
 )
 
 

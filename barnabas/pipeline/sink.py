@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 from barnabas.client.transaction_requests import ProducerId
 from barnabas.pipeline.arrow_functions import map_in_arrow
 from barnabas.pipeline.blocking_cluster import BlockingCluster
+from barnabas.pipeline.cluster_access import Bootstrap
 from barnabas.pipeline.errors import (
     BlockingError,
     Fenced,
@@ -275,7 +276,7 @@ class Sink:
 
 
 def exactly_once_sink(
-    bootstrap: str, topic: str | None, query_id: str, **options: Unpack[SinkOptions]
+    bootstrap: Bootstrap, topic: str | None, query_id: str, **options: Unpack[SinkOptions]
 ) -> Callable[[Any, int], None]:
     """A function for `foreachBatch`. `topic` is the topic of all rows; None: rows have a column `topic`.
 
@@ -285,7 +286,9 @@ def exactly_once_sink(
     return Sink(sink_settings(bootstrap, topic, query_id, **options))
 
 
-def sink_settings(bootstrap: str, topic: str | None, query_id: str, **options: Unpack[SinkOptions]) -> SinkSettings:
+def sink_settings(
+    bootstrap: Bootstrap, topic: str | None, query_id: str, **options: Unpack[SinkOptions]
+) -> SinkSettings:
     """WrongUse for an invalid or unknown option."""
     unknown = [name for name in options if name not in SinkOptions.__annotations__]
     if unknown:

@@ -30,6 +30,7 @@ from pyspark.sql.datasource import (
 
 from barnabas.client.transaction_requests import ProducerId
 from barnabas.pipeline.arrow_functions import map_in_arrow
+from barnabas.pipeline.cluster_access import SECURITY_OPTIONS, Bootstrap, ClusterAccess
 from barnabas.pipeline.errors import BlockingError, PipelineError, TransactionError, Untrusted, WrongUse
 from barnabas.pipeline.ledger import Ledger, LedgerEntry, Verdict, decide, digest_of, entries_at, group_of
 from barnabas.pipeline.producing import ProduceTask, open_cluster
@@ -295,7 +296,7 @@ def _settings_of(schema: Any, options: Mapping[str, str], name: str) -> tuple[Si
         if value is not None:
             given[ours] = _parsed(option, value, SinkOptions.__annotations__[ours])
     topic = options.get("topic")
-    settings = sink_settings(bootstrap, topic, name, **given)
+    settings = sink_settings(ClusterAccess.of_options(bootstrap, options), topic, name, **given)
     if topic is None and settings.delivery != AT_LEAST_ONCE:
         raise WrongUse(
             "option topic is missing; for rows of several topics use foreachBatch, or delivery=at-least-once"
@@ -304,7 +305,7 @@ def _settings_of(schema: Any, options: Mapping[str, str], name: str) -> tuple[Si
 
 
 def _refuse_unknown(options: Mapping[str, str]) -> None:
-    known = {name.lower(): name for name in (*OPTIONS, *BESIDES, *OF_SPARK)}
+    known = {name.lower(): name for name in (*OPTIONS, *BESIDES, *SECURITY_OPTIONS, *OF_SPARK)}
     for name in options:
         if name.lower() not in known:
             close = get_close_matches(name.lower(), known, 1)
@@ -326,7 +327,7 @@ def _parsed(option: str, value: str, kind: Any) -> Any:
     return value
 
 
-def by_target_partition(frame: DataFrame, bootstrap: str, topic: str) -> DataFrame:
+def by_target_partition(frame: DataFrame, bootstrap: Bootstrap, topic: str) -> DataFrame:
     """The rows with their partitions, distributed so that no two tasks share a partition; other columns are left out.
 
     Partitions are chosen as in Kafka's producer: the row's own partition, or by key.

@@ -17,7 +17,7 @@ Json = Mapping[str, Any]
 MAX_NEAR = 5
 _NODE = re.compile(r"(broker|controller)-(\d+)")
 _PARTITION = re.compile(r"(.+)-(\d+)")
-_KINDS = ("group", "transaction", "topic")
+_KINDS = ("group", "transaction", "topic", "principal")
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from barnabas.broker.apis.partition_lookup import LocalPartitions
 from barnabas.broker.log_store import LogStore
 from barnabas.broker.replication.log_dir_moves import LogDirMoves
 from barnabas.broker.replication.partition import Partition
+from barnabas.protocol.acls import AclOperation
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -53,8 +54,11 @@ def alter_replica_log_dirs(ports: AlterLogDirsPorts, call: Call) -> Steps:
                 if meter.step_ends():
                     yield None
     results: dict[str, AlterReplicaLogDirTopicResult] = {}
+    is_allowed = call.may_on_cluster(AclOperation.ALTER)
     for (name, index), path in wanted.items():
-        code = yield from _alter(ports, (name, index), path)
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        if is_allowed:
+            code = yield from _alter(ports, (name, index), path)
         result = results.setdefault(name, AlterReplicaLogDirTopicResult(topic_name=name))
         result.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
         meter.answer_grows()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from barnabas.broker.apis.group_calls import GroupShards, client_of, run_on_group
+from barnabas.broker.apis.group_calls import GroupShards, client_of, may_read_group, run_on_group
 from barnabas.broker.apis.request_pieces import copy_with
 from barnabas.broker.apis.response_parts import ResponseParts
 from barnabas.broker.coordinator.outcome import Now, Outcome, Reply
@@ -42,6 +42,9 @@ def join_group(groups: GroupShards, call: Call) -> None:
     def refuse(code: ErrorCode) -> None:
         call.answer(JoinGroupResponse(member_id=request.member_id, error_code=code))
 
+    if not may_read_group(call):
+        answer(JoinGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return
     metadata_bytes = sum(len(protocol.metadata) for protocol in request.protocols)
     if len(request.protocols) > MOST_PROTOCOLS or metadata_bytes > MOST_METADATA_BYTES:
         refuse(ErrorCode.INVALID_REQUEST)
@@ -54,6 +57,9 @@ def sync_group(groups: GroupShards, call: Call) -> None:
     def refuse(code: ErrorCode) -> None:
         call.answer(SyncGroupResponse(error_code=code))
 
+    if not may_read_group(call):
+        refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return
     if len(call.message.assignments) > MOST_ASSIGNMENTS:
         refuse(ErrorCode.INVALID_REQUEST)
         return
@@ -67,6 +73,9 @@ def heartbeat(groups: GroupShards, call: Call) -> None:
         is_loading = code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         call.answer(HeartbeatResponse(error_code=ErrorCode.NONE if is_loading else code))
 
+    if not may_read_group(call):
+        refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return
     reply = Reply(call.answer, refuse)
     _run(groups, call, reply, lambda classic: classic.heartbeat)
 
@@ -75,6 +84,9 @@ def leave_group(groups: GroupShards, call: Call) -> Steps:
     """Very many members leave in several commands, MEMBERS_AT_ONCE each."""
     request: LeaveGroupRequest = call.message
     members = request.members
+    if not may_read_group(call):
+        call.answer(LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return
 
     def finish(parts: list[LeaveGroupResponse]) -> None:
         refused = [part for part in parts if part.error_code != ErrorCode.NONE]

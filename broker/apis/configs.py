@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from barnabas.broker.apis.metadata import topic_name_is_legal
+from barnabas.broker.apis.rights import CLUSTER_REFUSED, GROUP_REFUSED, TOPIC_REFUSED
 from barnabas.broker.cordoned_directories import CORDONED_LOG_DIRS, refusal
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.kraft.descriptions import config_result
@@ -21,6 +22,7 @@ from barnabas.kraft.metadata.image import (
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
 )
+from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -86,12 +88,15 @@ def describe_configs(ports: ConfigPorts, call: Call) -> Steps:
     request: DescribeConfigsRequest = call.message
     response = DescribeConfigsResponse()
     meter = Meter(call)
+    refused: list[DescribeConfigsResult] = []
+    """Resources whose configs the client may not see come behind the others."""
     # A resource named twice is answered once: the response is much longer than the request.
     for resource in {(each.resource_type, each.resource_name): each for each in request.resources}.values():
         result = DescribeConfigsResult(
             resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
         )
         try:
+            _check_right(call, resource)
             if meter.is_full:
                 raise KafkaError(ANSWER_TOO_LARGE, "the answer would be too large; ask for fewer resources at a time")
             entries = _entries(ports, resource)
@@ -110,10 +115,36 @@ def describe_configs(ports: ConfigPorts, call: Call) -> Steps:
             synonyms = sum(len(it.synonyms) for it in result.configs)
             meter.answer_grows(1 + len(result.configs) + synonyms, sum(len(it.value or "") for it in result.configs))
             ends = meter.step_ends(STEP_ITEMS)
-        response.results.append(result)
+        (refused if result.error_code in _REFUSALS else response.results).append(result)
         if ends:
             yield None
+    response.results += refused
     call.answer(response)
+
+
+_REFUSALS = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+
+
+_OF_THE_CLUSTER = (BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE)
+
+
+def _check_right(call: Call, resource: DescribeConfigsResource) -> None:
+    """Raises KafkaError if the client may not see the configs of the resource."""
+    kind, name = resource.resource_type, resource.resource_name
+    if kind == TOPIC_RESOURCE:
+        if not call.may(AclOperation.DESCRIBE_CONFIGS, AclResourceType.TOPIC, name):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, TOPIC_REFUSED)
+    elif kind == GROUP_RESOURCE:
+        if not call.may(AclOperation.DESCRIBE_CONFIGS, AclResourceType.GROUP, name):
+            raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED, GROUP_REFUSED)
+    elif kind in _OF_THE_CLUSTER and not call.may_on_cluster(AclOperation.DESCRIBE_CONFIGS):
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, CLUSTER_REFUSED)
 
 
 def _entries(ports: ConfigPorts, resource: DescribeConfigsResource) -> list[ConfigEntry]:
@@ -176,6 +207,9 @@ def _logger_entry(logger: logging.Logger) -> ConfigEntry:
 def list_config_resources(ports: ConfigPorts, call: Call) -> Steps:
     """Every resource that may have configs; v0 lists client metrics only (KIP-1142)."""
     request: ListConfigResourcesRequest = call.message
+    if not call.may_on_cluster(AclOperation.DESCRIBE_CONFIGS):
+        call.answer(ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        return
     image = ports.metadata.image
     types = list(dict.fromkeys(request.resource_types)) if call.version > 0 else [CLIENT_METRICS_RESOURCE]
     brokers = [str(broker_id) for broker_id in sorted(image.cluster.brokers)]
@@ -214,11 +248,14 @@ def incremental_alter_configs(ports: ConfigPorts, call: Call) -> Steps:
             call.answer(response)
         return
     meter = Meter(call)
+    is_allowed = call.may_on_cluster(AclOperation.ALTER_CONFIGS)
     for resource in request.resources:
         result = AlterConfigsResourceResponse(
             resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
         )
         try:
+            if not is_allowed:
+                raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, CLUSTER_REFUSED)
             _check_own_id(ports, resource.resource_name)
             levels = _checked_levels(resource)
         except KafkaError as error:

@@ -6,10 +6,12 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from barnabas.broker.apis.partition_lookup import PartitionLookup
+from barnabas.broker.apis.rights import may_on_topics
 from barnabas.broker.fetch_session import PartitionKey
 from barnabas.broker.metadata_cache import INTERNAL_TOPICS
 from barnabas.broker.purgatory import DelayedOperation, Purgatory
 from barnabas.broker.replication.partition import Partition
+from barnabas.protocol.acls import AclOperation
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -36,14 +38,18 @@ def delete_records(ports: DeleteRecordsPorts, call: Call) -> Steps:
     response = DeleteRecordsResponse()
     deletion = _Deletion(call, response)
     meter = Meter(call)
+    may_delete = may_on_topics(call, AclOperation.DELETE)
     # A partition named twice is answered once, for the last offset named.
     for name, offsets in wanted_offsets(request).items():
         results = DeleteRecordsTopicResult(name=name)
         response.topics.append(results)
+        is_allowed = may_delete(name)
         for index, offset in offsets.items():
             result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1)
             results.partitions.append(result)
             try:
+                if not is_allowed:
+                    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 if name in INTERNAL_TOPICS:
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "internal topics keep their records")
                 partition = ports.lookup.find_leader(name, index)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from barnabas.broker.apis.metadata import CLUSTER_OPERATIONS, PARTITION_ITEMS, TOPIC_OPERATIONS, topic_name_is_legal
+from barnabas.broker.apis.metadata import PARTITION_ITEMS, topic_name_is_legal
+from barnabas.broker.apis.rights import may_on_topics, parted
+from barnabas.broker.authorized_operations import cluster_operations, topic_operations
 from barnabas.broker.current_settings import CurrentSettings
 from barnabas.broker.metadata_cache import INTERNAL_TOPICS, NO_LEADER, MetadataCache, node_of
 from barnabas.kraft.metadata.image import TopicImage
+from barnabas.protocol.acls import AclOperation
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -62,7 +65,7 @@ def describe_cluster(ports: ClusterPorts, call: Call) -> None:
     own_id = ports.settings().node_id
     response.controller_id = own_id if own_id in alive else next(iter(alive), NO_LEADER)
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = cluster_operations(call)
     call.answer(response)
 
 
@@ -75,7 +78,6 @@ def describe_topic_partitions(ports: ClusterPorts, call: Call) -> Steps:
     meter = Meter(call)
     asked = {topic.name for topic in request.topics}
     names = sorted(asked or by_name)
-    first_partition = 0
     if request.cursor is not None:
         cursor = request.cursor
         names = [name for name in names if name >= cursor.topic_name]
@@ -83,7 +85,11 @@ def describe_topic_partitions(ports: ClusterPorts, call: Call) -> Steps:
             response.topics = [_failed_topic(name, ErrorCode.INVALID_REQUEST) for name in sorted(asked)]
             call.answer(response)
             return
-        first_partition = cursor.partition_index if names[:1] == [cursor.topic_name] else 0
+    # Whether a topic exists that the client may not describe is not disclosed.
+    names, hidden = yield from parted(names, may_on_topics(call, AclOperation.DESCRIBE), meter)
+    first_partition = 0
+    if request.cursor is not None and names[:1] == [request.cursor.topic_name]:
+        first_partition = request.cursor.partition_index
     room = max(1, min(request.response_partition_limit, ports.settings().max_request_partition_size_limit))
     for name in names:
         if room == 0:
@@ -93,14 +99,16 @@ def describe_topic_partitions(ports: ClusterPorts, call: Call) -> Steps:
         if topic is None:
             legal = topic_name_is_legal(name)
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
-            response.topics.append(_failed_topic(name, error))
+            failed = _failed_topic(name, error)
+            failed.topic_authorized_operations = topic_operations(call, name)
+            response.topics.append(failed)
             meter.answer_grows()
             if meter.step_ends():
                 yield None
             first_partition = 0
             continue
         indexes = [index for index in sorted(topic.partitions) if index >= first_partition]
-        described = _describe(topic)
+        described = _describe(topic, call)
         response.topics.append(described)
         for index in indexes[:room]:
             described.partitions.append(_describe_partition(cache, topic, index, call.request.listener_name))
@@ -115,6 +123,14 @@ def describe_topic_partitions(ports: ClusterPorts, call: Call) -> Steps:
             break
         room -= len(indexes)
         first_partition = 0
+    if asked:
+        for name in hidden:
+            refused = DescribeTopicPartitionsResponseTopic(name=name, topic_id=ZERO_UUID)
+            refused.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            response.topics.append(refused)
+            meter.answer_grows()
+            if meter.step_ends():
+                yield None
     call.answer(response)
 
 
@@ -127,12 +143,12 @@ def _failed_topic(name: str, error: ErrorCode) -> DescribeTopicPartitionsRespons
     )
 
 
-def _describe(topic: TopicImage) -> DescribeTopicPartitionsResponseTopic:
+def _describe(topic: TopicImage, call: Call) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=topic_operations(call, topic.name),
     )
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from barnabas.broker.apis.metadata import topic_name_is_legal
 from barnabas.broker.apis.partition_lookup import PartitionLookup
+from barnabas.broker.apis.rights import TOPIC_REFUSED, May, may_on_topics
 from barnabas.broker.replication.partition import Partition
-from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.acls import AclOperation
+from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -23,16 +26,20 @@ def describe_producers(lookup: PartitionLookup, call: Call) -> Steps:
     meter = Meter(call)
     # A partition named twice is described once: the response is much longer than the request.
     seen: set[tuple[str, int]] = set()
+    may_read = may_on_topics(call, AclOperation.READ)
     for topic in request.topics:
         answers = TopicResponse(name=topic.name)
         response.topics.append(answers)
         meter.answer_grows(1, len(topic.name))
+        refusal = _refusal(topic.name, may_read)
         for index in topic.partition_indexes:
             if (topic.name, index) not in seen:
                 seen.add((topic.name, index))
                 answer = PartitionResponse(partition_index=index)
                 answers.partitions.append(answer)
                 try:
+                    if refusal is not None:
+                        raise refusal
                     yield from _describe(meter, lookup.find(topic.name, index), answer)
                 except KafkaError as error:
                     answer.error_code = error.code
@@ -43,6 +50,12 @@ def describe_producers(lookup: PartitionLookup, call: Call) -> Steps:
         if meter.step_ends():
             yield None
     call.answer(response)
+
+
+def _refusal(topic: str, may_read: May) -> KafkaError | None:
+    if not topic_name_is_legal(topic):
+        return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic!r} is not a legal topic name")
+    return None if may_read(topic) else KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, TOPIC_REFUSED)
 
 
 def _describe(meter: Meter, partition: Partition, answer: PartitionResponse) -> Steps:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import trio
 
 from barnabas.broker.apis.partition_lookup import PartitionLookup
+from barnabas.broker.apis.rights import may_on_topics
 from barnabas.broker.current_settings import CurrentSettings
 from barnabas.broker.fetch_context import FetchContext, InSteps, at_once, by_topic
 from barnabas.broker.fetch_session import Answer, PartitionKey, TopicKey, session_key
@@ -27,6 +28,7 @@ from barnabas.broker.replication.replica import FollowerFetch
 from barnabas.broker.replication.replica_selection import SELECTORS, ReplicaView, Selector
 from barnabas.broker.replication.throttles import Throttle
 from barnabas.broker.traffic import BytesOut
+from barnabas.protocol.acls import AclOperation
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import (
     AbortedTransaction,
@@ -46,6 +48,7 @@ from barnabas.runtime.world import Clock
 CONSUMER = -1
 READ_COMMITTED = 1
 UNKNOWN_EPOCH = -1
+NO_KNOWN_LEADER = (-1, UNKNOWN_EPOCH)
 FOLLOWER_DEADLINE_GRID_MS = 50
 """Deadlines of waiting followers are rounded down to this grid, so that an idle leader wakes once for all of them."""
 RACKS_FROM_VERSION = 11
@@ -116,7 +119,7 @@ def _opened(ports: FetchPorts, call: Call, context: FetchContext, replica: tuple
     if context.error != ErrorCode.NONE:
         attempt.answer()
         return None
-    if replica[0] >= 0:
+    if replica[0] >= 0 and attempt.is_trusted:
         call.slot.comes_from_node()
         ports.report_follower(replica[0])
     attempt.check_length()
@@ -200,6 +203,7 @@ class _Fetch(DelayedOperation):
         "_leader_only",
         "_left_open",
         "_max_bytes",
+        "_may_read",
         "_min_bytes",
         "_partitions",
         "_selector",
@@ -208,6 +212,7 @@ class _Fetch(DelayedOperation):
         "call",
         "context",
         "is_long",
+        "is_trusted",
         "ports",
         "replica_id",
     )
@@ -222,6 +227,12 @@ class _Fetch(DelayedOperation):
         self.context = context
         self.replica_id = replica_id
         self._broker_epoch = broker_epoch
+        self.is_trusted = True
+        """False for a follower without the right of one."""
+        self._may_read: Callable[[TopicKey], bool] | None = None
+        """None: every topic."""
+        if call.has_authorizer:
+            self._restrict()
         self._leader_only = replica_id >= 0 or call.version < RACKS_FROM_VERSION
         self._selector: Selector | None = None
         if not self._leader_only and request.rack_id:
@@ -252,6 +263,23 @@ class _Fetch(DelayedOperation):
         self._fresh = False
         """True if nothing has run since the last read."""
 
+    # -- rights
+
+    def _restrict(self) -> None:
+        """A follower has to be a node of the cluster; a consumer may read each topic or not."""
+        call, metadata = self.call, self.ports.metadata
+        if self.replica_id >= 0:
+            if not call.may_on_cluster(AclOperation.CLUSTER_ACTION):
+                self.is_trusted, self._may_read = False, lambda _: False
+            return
+        may_read = may_on_topics(call, AclOperation.READ)
+
+        def may_read_topic(topic: TopicKey) -> bool:
+            name = topic if isinstance(topic, str) else metadata.topic_name(topic)
+            return name is None or may_read(name)
+
+        self._may_read = may_read_topic
+
     # -- reading
 
     def read(self, *, again: bool = False) -> None:
@@ -281,6 +309,8 @@ class _Fetch(DelayedOperation):
 
     def _read_one(self, key: TopicKey, wanted: FetchPartition, left: int, again: bool) -> PartitionData:
         index = wanted.partition
+        if self._may_read is not None and not self._may_read(key):
+            return self._failure(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED, NO_KNOWN_LEADER)
         lookup = self.ports.lookup
         partition = lookup.partitions.find(key, index)
         if partition is None:

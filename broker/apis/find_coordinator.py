@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from barnabas.broker.apis.rights import GROUP_REFUSED, TRANSACTIONAL_ID_REFUSED
 from barnabas.broker.coordinator.coordinator import LONGEST_KEY, partition_for, work_of_key
 from barnabas.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.broker.metadata_cache import MetadataCache, Node
+from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas.runtime.dispatch import Call
@@ -20,7 +22,10 @@ from barnabas.runtime.server import Steps
 
 BATCHED_FROM_VERSION = 4
 
-_TOPICS = {0: GROUP_TOPIC, 1: TRANSACTION_TOPIC}
+GROUP, TRANSACTION = 0, 1
+"""Key types."""
+
+_TOPICS = {GROUP: GROUP_TOPIC, TRANSACTION: TRANSACTION_TOPIC}
 """Internal topic by key type."""
 
 
@@ -35,18 +40,17 @@ class FindCoordinatorPorts:
 
 def find_coordinator(ports: FindCoordinatorPorts, call: Call) -> Steps:
     request: FindCoordinatorRequest = call.message
-    listener_name = call.request.listener_name
     if call.version >= BATCHED_FROM_VERSION:
         found, meter = [], Meter(call)
         # A key named twice is answered once.
         for key in dict.fromkeys(request.coordinator_keys):
-            found.append(_answer(ports, listener_name, request.key_type, key))
+            found.append(_answer(ports, call, key))
             meter.answer_grows(1, len(key))
             if meter.step_ends(1 + work_of_key(key)):
                 yield None
         call.answer(FindCoordinatorResponse(coordinators=found))
         return
-    one = _answer(ports, listener_name, request.key_type, request.key)
+    one = _answer(ports, call, request.key)
     call.answer(
         FindCoordinatorResponse(
             error_code=one.error_code,
@@ -58,14 +62,24 @@ def find_coordinator(ports: FindCoordinatorPorts, call: Call) -> Steps:
     )
 
 
-def _answer(ports: FindCoordinatorPorts, listener_name: str, key_type: int, key: str) -> Coordinator:
+def _answer(ports: FindCoordinatorPorts, call: Call, key: str) -> Coordinator:
+    key_type = call.message.key_type
     try:
-        node = _coordinator(ports, listener_name, key_type, key)
+        _check_right(call, key_type, key)
+        node = _coordinator(ports, call.request.listener_name, key_type, key)
     except KafkaError as error:
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message
         )
     return Coordinator(key=key, node_id=node.node_id, host=node.host, port=node.port)
+
+
+def _check_right(call: Call, key_type: int, key: str) -> None:
+    """Raises KafkaError if the client may not describe what it asks for."""
+    if key_type == GROUP and not call.may(AclOperation.DESCRIBE, AclResourceType.GROUP, key):
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED, GROUP_REFUSED)
+    if key_type == TRANSACTION and not call.may(AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, key):
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_REFUSED)
 
 
 def _coordinator(ports: FindCoordinatorPorts, listener_name: str, key_type: int, key: str) -> Node:

@@ -8,12 +8,15 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from barnabas.broker.apis.coordinator_reads import CoordinatorReads
-from barnabas.broker.apis.group_calls import GROUP_OPERATIONS, GroupShards
+from barnabas.broker.apis.group_calls import GroupShards
+from barnabas.broker.apis.rights import May, may_on_groups, may_on_topics, parted
+from barnabas.broker.authorized_operations import group_operations
 from barnabas.broker.coordinator.coordinator import work_of_key
 from barnabas.broker.coordinator.outcome import NOBODY
 from barnabas.broker.coordinator.shard import ShardState
 from barnabas.broker.groups.description import Description
 from barnabas.broker.groups.machine import ClassicDescription, ConsumerDescription
+from barnabas.protocol.acls import AclOperation
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import consumer_group_describe as consumer
 from barnabas.protocol.messages import describe_groups as classic
@@ -38,11 +41,12 @@ def list_groups(groups: GroupShards, call: Call) -> Steps:
         call.answer(ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         return
     meter = Meter(call)
+    may_describe = _may_list(call)
     reads: CoordinatorReads[list[ListedGroup] | ErrorCode] = CoordinatorReads(call, lambda _, code: code)
     for shard in shards:
         found = []
         for listed in shard.machine.listed(request):
-            if listed is not None:
+            if listed is not None and may_describe(listed.group_id):
                 found.append(listed)
                 meter.answer_grows()
             if meter.step_ends():
@@ -54,6 +58,13 @@ def list_groups(groups: GroupShards, call: Call) -> Steps:
         call.answer(_listed(parts))
 
     reads.settle(finish)
+
+
+def _may_list(call: Call) -> May:
+    """True for a group that the client gets to see. All of them, if it may describe the cluster."""
+    if call.may_on_cluster(AclOperation.DESCRIBE, audited=False):
+        return lambda _: True
+    return may_on_groups(call, AclOperation.DESCRIBE, audited=False)
 
 
 def _listed(parts: Sequence[list[ListedGroup] | ErrorCode]) -> ListGroupsResponse:
@@ -80,7 +91,12 @@ def describe_groups(groups: GroupShards, call: Call) -> Steps:
     def finish(described: Sequence[classic.DescribedGroup]) -> None:
         call.answer(classic.DescribeGroupsResponse(groups=list(described)))
 
-    yield from _describe_all(call, _Describing(request.groups, read, error, _size_of_classic, finish))
+    yield from _describe_all(call, _Describing(request.groups, read, error, _size_of_classic, finish, _shows))
+
+
+def _shows(_: classic.DescribedGroupMember) -> bool:
+    """Members of classic groups name no topics that the coordinator knows of."""
+    return True
 
 
 def _size_of_classic(member: classic.DescribedGroupMember) -> tuple[int, int]:
@@ -107,7 +123,14 @@ def consumer_group_describe(groups: GroupShards, is_enabled: Callable[[], bool],
     def finish(described: Sequence[consumer.DescribedGroup]) -> None:
         call.answer(consumer.ConsumerGroupDescribeResponse(groups=list(described)))
 
-    yield from _describe_all(call, _Describing(request.group_ids, read, error, _size_of_consumer, finish))
+    may_describe = may_on_topics(call, AclOperation.DESCRIBE)
+
+    def shows(member: consumer.Member) -> bool:
+        partitions = [*member.assignment.topic_partitions, *member.target_assignment.topic_partitions]
+        return all(may_describe(it.topic_name) for it in partitions)
+
+    asked = _Describing(request.group_ids, read, error, _size_of_consumer, finish, shows, is_checked=enabled)
+    yield from _describe_all(call, asked)
 
 
 def _size_of_consumer(member: consumer.Member) -> tuple[int, int]:
@@ -128,17 +151,30 @@ class _Describing(Generic[Group, Member]):
     size: Callable[[Member], tuple[int, int]]
     """Elements of a member, and bytes of its strings."""
     finish: Callable[[Sequence[Group]], None]
+    shows: Callable[[Member], bool]
+    """The client may describe every topic that the description of this member names."""
+    is_checked: bool = True
+    """False: all groups have an error that anybody may see."""
 
 
 def _describe_all(call: Call, asked: _Describing[Group, Member]) -> Steps:
     """Describes one group and one member at a time. A group named twice is described once: the response is much longer
-    than the request."""
+    than the request. Groups that the client may not describe come first."""
     group_ids = list(dict.fromkeys(asked.group_ids))
     authorizes = call.message.include_authorized_operations
     meter = Meter(call)
+    refused: list[str] = []
+    if asked.is_checked:
+        group_ids, refused = yield from parted(group_ids, may_on_groups(call, AclOperation.DESCRIBE), meter)
+        group_ids[:0] = refused
     reads: CoordinatorReads[Group] = CoordinatorReads(call, lambda place, code: asked.error(group_ids[place], code))
-    for group_id in group_ids:
+    for place, group_id in enumerate(group_ids):
         meter.answer_grows(1, len(group_id))
+        if place < len(refused):
+            reads.refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            if meter.step_ends():
+                yield None
+            continue
         if meter.step_ends(2 + work_of_key(group_id)):
             yield None
         try:
@@ -148,9 +184,12 @@ def _describe_all(call: Call, asked: _Describing[Group, Member]) -> Steps:
             continue
         reads.put(group)
         if authorizes and group.error_code == ErrorCode.NONE:
-            group.authorized_operations = GROUP_OPERATIONS
+            group.authorized_operations = group_operations(call, group_id)
         described: list[Any] = group.members
         for member in members:
+            if not asked.shows(member):
+                reads.parts[-1] = _hidden(asked.error(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                break
             described.append(member)
             elements, size_bytes = asked.size(member)
             meter.answer_grows(elements, size_bytes)
@@ -163,11 +202,18 @@ def _describe_all(call: Call, asked: _Describing[Group, Member]) -> Steps:
     reads.settle(asked.finish)
 
 
+def _hidden(group: Group) -> Group:
+    if isinstance(group, consumer.DescribedGroup):
+        group.error_message = "The group has described topic(s) that the client is not authorized to describe."
+    return group
+
+
 def delete_groups(groups: GroupShards, call: Call) -> Steps:
     """Deletes the offsets of a group first, a bounded number with each batch; the last batch deletes the group."""
     request: DeleteGroupsRequest = call.message
-    group_ids = list(dict.fromkeys(request.groups_names))
     meter = Meter(call)
+    may_delete = may_on_groups(call, AclOperation.DELETE)
+    group_ids, refused = yield from parted(dict.fromkeys(request.groups_names), may_delete, meter)
 
     def error(place: int, code: ErrorCode) -> DeletableGroupResult:
         return DeletableGroupResult(group_id=group_ids[place], error_code=code)
@@ -185,6 +231,13 @@ def delete_groups(groups: GroupShards, call: Call) -> Steps:
             reads.refuse(refusal.code)
         meter.answer_grows(1, len(group_id))
         if meter.step_ends(1 + work_of_key(group_id)):
+            yield None
+
+    group_ids += refused
+    for group_id in refused:
+        reads.refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        meter.answer_grows(1, len(group_id))
+        if meter.step_ends():
             yield None
 
     def finish(results: Sequence[DeletableGroupResult]) -> None:

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from barnabas.broker.apis.rights import may_on_topics
 from barnabas.broker.coordinator.outcome import Operation, Reply
 from barnabas.broker.coordinator.shard import Shard
-from barnabas.broker.groups.group import Client
+from barnabas.broker.groups.group import Client, describes_all
 from barnabas.broker.groups.machine import GroupMachine
 from barnabas.kraft.metadata.features import GROUP_VERSION
 from barnabas.kraft.metadata.image import MetadataImage
+from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.errors import KafkaError
 from barnabas.runtime.dispatch import Call
 from barnabas.settings.broker import BrokerSettings
-
-GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
-"""Every AclOperation that groups know, as a bit field: all are allowed without an authorizer (KIP-430)."""
 
 
 class GroupShards(Protocol):
@@ -31,6 +30,11 @@ class GroupShards(Protocol):
     def shard(self, key: str) -> Shard[GroupMachine]: ...
 
     def partition_of(self, key: str) -> int | None: ...
+
+
+def may_read_group(call: Call) -> bool:
+    """The client may be a member of the group that its request names."""
+    return call.may(AclOperation.READ, AclResourceType.GROUP, call.message.group_id)
 
 
 def run_on_group(
@@ -54,4 +58,5 @@ def consumer_protocol_is_enabled(settings: BrokerSettings, image: MetadataImage)
 
 def client_of(call: Call) -> Client:
     """The client of a request, as group descriptions show it."""
-    return Client(call.request.client_id or "", f"/{call.request.peer_host}")
+    may_describe = may_on_topics(call, AclOperation.DESCRIBE, audited=False) if call.has_authorizer else describes_all
+    return Client(call.request.client_id or "", f"/{call.request.peer_host}", may_describe)

@@ -12,14 +12,16 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from barnabas.broker.apis.coordinator_reads import CoordinatorReads
-from barnabas.broker.apis.group_calls import GroupShards
+from barnabas.broker.apis.group_calls import GroupShards, may_read_group
 from barnabas.broker.apis.request_pieces import copy_with, pieces_of
+from barnabas.broker.apis.rights import may_on_topics
 from barnabas.broker.coordinator.outcome import NOBODY, Now, Outcome, ProducerStamp
 from barnabas.broker.current_settings import CurrentSettings
 from barnabas.broker.groups.machine import GroupMachine
 from barnabas.broker.internal_topics import GROUP_TOPIC
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.transactions.verification import TransactionVerifier
+from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -91,8 +93,15 @@ def offset_commit(ports: GroupOffsetPorts, call: Call) -> Steps:
     def finish(parts: Sequence[list[OffsetCommitResponseTopic]]) -> None:
         call.answer(OffsetCommitResponse(topics=list(chain.from_iterable(parts))))
 
-    pieces = yield from _split(ports.metadata, call, _commit_error, by_id=call.version >= TOPIC_IDS_FROM_VERSION)
-    yield from _carry_out(ports.groups, call, pieces, _Committing(commit, _commit_error, finish))
+    committing = _Committing(commit, _commit_error, finish)
+    if not may_read_group(call):
+        pieces = yield from _unchecked(call)
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    else:
+        by_id = call.version >= TOPIC_IDS_FROM_VERSION
+        pieces = yield from _split(ports.metadata, call, _commit_error, by_id=by_id)
+        code = ErrorCode.NONE
+    yield from _carry_out(ports.groups, call, pieces, committing, code=code)
 
 
 def _commit_error(
@@ -104,8 +113,12 @@ def _commit_error(
 
 def txn_offset_commit(ports: TransactionalOffsetPorts, call: Call) -> Steps:
     request: TxnOffsetCommitRequest = call.message
+    code, verification = _txn_commit_refusal(call), None
+    if code is not ErrorCode.NONE:
+        pieces = yield from _unchecked(call)
+        yield from _commit_in_transaction(ports.offsets.groups, call, pieces, code=code)
+        return
     pieces = yield from _split(ports.offsets.metadata, call, _txn_commit_error)
-    code, verification = ErrorCode.NONE, None
     if any(piece.topics for piece in pieces):
         try:
             if not request.group_id:
@@ -117,6 +130,14 @@ def txn_offset_commit(ports: TransactionalOffsetPorts, call: Call) -> Steps:
         yield from _commit_in_transaction(ports.offsets.groups, call, pieces, code=code)
     else:
         call.spawn(_verify_and_commit, ports, call, pieces, verification)
+
+
+def _txn_commit_refusal(call: Call) -> ErrorCode:
+    """The error if the client may use neither the transactional id nor the group; NONE if it may use both."""
+    request: TxnOffsetCommitRequest = call.message
+    if not call.may(AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return ErrorCode.NONE if may_read_group(call) else ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
 def _begin_verification(
@@ -196,6 +217,9 @@ def _txn_commit_error(
 
 def offset_delete(ports: GroupOffsetPorts, call: Call) -> Steps:
     request: OffsetDeleteRequest = call.message
+    if not call.may(AclOperation.DELETE, AclResourceType.GROUP, request.group_id):
+        call.answer(OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return
     if not request.group_id:
         call.answer(OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID))
         return
@@ -261,6 +285,7 @@ def _split(
     """The partitions of a request in pieces."""
     pieces: list[_Piece] = []
     meter = Meter(call)
+    may_read = may_on_topics(call, AclOperation.READ)
     for topics in pieces_of(call.message.topics):
         refused: list[Any] = []
         if by_id:
@@ -268,7 +293,13 @@ def _split(
                 topic.name = metadata.topic_name(topic.topic_id) or ""
             refused = [error(it, it.partitions, ErrorCode.UNKNOWN_TOPIC_ID) for it in topics if not it.name]
         named = [topic for topic in topics if topic.name] if by_id else topics
-        known = _known(metadata, named, error, refused)
+        allowed = []
+        for topic in named:
+            if may_read(topic.name):
+                allowed.append(topic)
+            else:
+                refused.append(error(topic, topic.partitions, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        known = _known(metadata, allowed, error, refused)
         if by_id or isinstance(call.message, OffsetCommitRequest):
             for topic in known:
                 topic.topic_id = metadata.image.topics.by_name[topic.name].id
@@ -276,6 +307,18 @@ def _split(
         partitions = sum(len(topic.partitions) for topic in topics)
         meter.answer_grows(len(topics) + partitions)
         if meter.step_ends((len(topics) + partitions) // 4):
+            yield None
+    return pieces
+
+
+def _unchecked(call: Call) -> Generator[Any, Any, list[_Piece]]:
+    """The partitions of a request that is refused as a whole, in pieces."""
+    pieces: list[_Piece] = []
+    meter = Meter(call)
+    for topics in pieces_of(call.message.topics):
+        pieces.append(_Piece(topics, []))
+        meter.answer_grows(len(topics) + sum(len(topic.partitions) for topic in topics))
+        if meter.step_ends(len(topics)):
             yield None
     return pieces
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from barnabas.broker.apis.partition_lookup import PartitionLookup
+from barnabas.broker.apis.rights import May, may_on_topics
 from barnabas.broker.record_times import TIMES_AT_ONCE, TIMES_TAG, encode_times
 from barnabas.broker.replication.partition import Partition
+from barnabas.protocol.acls import AclOperation
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -62,15 +64,21 @@ def list_offsets(lookup: PartitionLookup, call: Call) -> Steps:
                 yield None
         if meter.step_ends():
             yield None
+    may_describe = may_on_topics(call, AclOperation.DESCRIBE)
+    refused: list[ListOffsetsTopicResponse] = []
+    """Topics that the client may not describe come behind the others."""
     for topic in request.topics:
         answers = ListOffsetsTopicResponse(name=topic.name)
-        response.topics.append(answers)
+        is_allowed = may_describe(topic.name)
+        (response.topics if is_allowed else refused).append(answers)
         meter.answer_grows(1, len(topic.name))
         for asked in topic.partitions:
             answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
             answers.partitions.append(answer)
             meter.answer_grows()
             try:
+                if not is_allowed:
+                    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 if (topic.name, asked.partition_index) in twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 find = lookup.find_replica if request.replica_id == DEBUGGER else lookup.find_leader
@@ -90,6 +98,7 @@ def list_offsets(lookup: PartitionLookup, call: Call) -> Steps:
                 yield None
         if meter.step_ends():
             yield None
+    response.topics += refused
     call.answer(response)
 
 
@@ -139,13 +148,18 @@ def offset_for_leader_epoch(lookup: PartitionLookup, call: Call) -> Steps:
     request: OffsetForLeaderEpochRequest = call.message
     response = OffsetForLeaderEpochResponse()
     meter = Meter(call)
+    may_ask = _may_ask_for_epochs(call)
+    refused: list[OffsetForLeaderTopicResult] = []
     for topic in request.topics:
         results = OffsetForLeaderTopicResult(topic=topic.topic)
-        response.topics.append(results)
+        is_allowed = may_ask(topic.topic)
+        (response.topics if is_allowed else refused).append(results)
         for asked in topic.partitions:
             result = EpochEndOffset(partition=asked.partition)
             results.partitions.append(result)
             try:
+                if not is_allowed:
+                    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 partition = lookup.find_leader(topic.topic, asked.partition, asked.current_leader_epoch)
                 result.leader_epoch, result.end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)
             except KafkaError as error:
@@ -155,4 +169,12 @@ def offset_for_leader_epoch(lookup: PartitionLookup, call: Call) -> Steps:
                 yield None
         if meter.step_ends():
             yield None
+    response.topics += refused
     call.answer(response)
+
+
+def _may_ask_for_epochs(call: Call) -> May:
+    """Brokers ask for every topic, consumers for those that they may describe (KIP-320)."""
+    if call.may_on_cluster(AclOperation.CLUSTER_ACTION, audited=False):
+        return lambda _: True
+    return may_on_topics(call, AclOperation.DESCRIBE)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from barnabas.broker.apis.partition_lookup import LocalPartitions
 from barnabas.broker.replication.partition import Partition
+from barnabas.protocol.acls import AclOperation
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -39,6 +40,9 @@ class LogDirPorts:
 
 def describe_log_dirs(ports: LogDirPorts, call: Call) -> Steps:
     request: DescribeLogDirsRequest = call.message
+    if not call.may_on_cluster(AclOperation.DESCRIBE):
+        call.answer(DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        return
     meter = Meter(call)
     asked = None
     if request.topics is not None:

@@ -7,12 +7,17 @@ finds it when it retries.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache as cached
+from functools import partial
+from typing import Any, Protocol
 
+from barnabas.broker.apis.rights import May, may_on_topics
+from barnabas.broker.authorized_operations import cluster_operations, topic_operations
 from barnabas.broker.metadata_cache import INTERNAL_TOPICS, NO_LEADER, MetadataCache, Node
 from barnabas.kraft.metadata.image import PartitionImage
+from barnabas.protocol.acls import AclOperation
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.metadata import (
     MetadataRequest,
@@ -25,13 +30,9 @@ from barnabas.protocol.messages.metadata import (
 from barnabas.protocol.primitives import ZERO_UUID
 from barnabas.runtime.dispatch import Call
 from barnabas.runtime.meter import Meter
+from barnabas.runtime.request import Request
 from barnabas.runtime.server import Steps
 from barnabas.runtime.world import Clock
-
-TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-"""Every AclOperation that topics know, as a bit field: all are allowed without an authorizer (KIP-430)."""
-
-CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
 TOPIC_IDS_FROM_VERSION = 12
 
@@ -43,12 +44,21 @@ PARTITION_ITEMS = 2
 _LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
+class TopicCreation(Protocol):
+    """The part of `AutoTopics` that is used here."""
+
+    @property
+    def is_enabled(self) -> bool: ...
+
+    def create(self, names: Sequence[str], client: Request) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class MetadataPorts:
     node_id: int
     metadata: MetadataCache
-    create_topics: Callable[[Sequence[str]], None]
-    """Begins to create missing topics."""
+    creation: TopicCreation
+    """Creates missing topics."""
     monotonic: Clock
 
 
@@ -81,10 +91,21 @@ def metadata(ports: MetadataPorts, call: Call) -> Steps:
         controller_id=_controller_for_clients(ports.node_id, nodes),
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
-    missing = yield from _describe_all(cache, call, response)
-    ports.create_topics(missing)
+        response.cluster_authorized_operations = cluster_operations(call)
+    missing = yield from _describe_all(cache, call, response, _may_create(ports, call))
+    if missing:
+        ports.creation.create(missing, call.request)
     call.answer(response)
+
+
+def _may_create(ports: MetadataPorts, call: Call) -> May | None:
+    """True for a missing topic that the client may create; None if none is to be created."""
+    request: MetadataRequest = call.message
+    if not ports.creation.is_enabled or not (request.allow_auto_topic_creation or call.version < 4):
+        return None
+    may_create_topic = may_on_topics(call, AclOperation.CREATE)
+    may_create_any = cached(partial(call.may_on_cluster, AclOperation.CREATE, audited=False))
+    return lambda name: may_create_any() or may_create_topic(name)
 
 
 def _names_all(request: MetadataRequest) -> Generator[Any, Any, bool]:
@@ -104,17 +125,21 @@ def _controller_for_clients(own_id: int, nodes: dict[int, Node]) -> int:
 
 
 def _describe_all(
-    cache: MetadataCache, call: Call, response: MetadataResponse
+    cache: MetadataCache, call: Call, response: MetadataResponse, may_create: May | None
 ) -> Generator[Any, Any, Sequence[str]]:
-    """Add the requested topics, one at a time. Returns the missing ones that are to be created."""
+    """Add the requested topics, one at a time, and those that are refused behind the others. Returns the missing ones
+    that are to be created."""
     request: MetadataRequest = call.message
     meter = Meter(call)
     topics = cache.image.topics
     # Version 0 has no null array: there an empty one asks for all.
-    if request.topics is None or (call.version == 0 and not request.topics):
+    every = request.topics is None or (call.version == 0 and not request.topics)
+    may_describe = may_on_topics(call, AclOperation.DESCRIBE, audited=not every)
+    refused: list[MetadataResponseTopic] = []
+    if every:
         asked: Iterable[MetadataRequestTopic] = (MetadataRequestTopic(name=name) for name in sorted(topics.by_name))
     else:
-        asked = request.topics
+        asked = request.topics or ()
     to_create: list[str] = []
     answered: set[str | bytes] = set()
     for topic in asked:
@@ -126,6 +151,13 @@ def _describe_all(
             continue  # A topic named twice is answered once: the response is much longer than the request.
         answered.add(key)
         image = topics.by_id.get(topic.topic_id) if by_id else topics.by_name.get(topic.name or "")
+        name = topic.name or "" if image is None else image.name
+        if not (by_id and image is None) and not may_describe(name):
+            # Whether the topic exists is not disclosed.
+            if not every:
+                refused.append(_refused(None if by_id else name, topic.topic_id if by_id else ZERO_UUID))
+                meter.answer_grows()
+            continue
         if image is not None:
             described = MetadataResponseTopic(
                 name=image.name, topic_id=image.id, is_internal=image.name in INTERNAL_TOPICS
@@ -137,19 +169,28 @@ def _describe_all(
                     yield None
         elif by_id:
             described = _failed(ErrorCode.UNKNOWN_TOPIC_ID, None, topic.topic_id)
+        elif may_create is not None and not may_create(name):
+            refused.append(_failed(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name, ZERO_UUID))
+            meter.answer_grows()
+            continue
         else:
-            name = topic.name or ""
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if not topic_name_is_legal(name):
                 error = ErrorCode.INVALID_TOPIC_EXCEPTION
-            elif request.allow_auto_topic_creation or call.version < 4:
+            elif may_create is not None:
                 to_create.append(name)
             described = _failed(error, name, ZERO_UUID)
-        if request.include_topic_authorized_operations:
-            described.topic_authorized_operations = TOPIC_OPERATIONS
+        if request.include_topic_authorized_operations and described.name is not None:
+            described.topic_authorized_operations = topic_operations(call, described.name)
         response.topics.append(described)
         meter.answer_grows()
+    response.topics += refused
     return to_create
+
+
+def _refused(name: str | None, topic_id: bytes) -> MetadataResponseTopic:
+    """A topic that the client may not describe."""
+    return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, topic_id=topic_id)
 
 
 def _failed(error: ErrorCode, name: str | None, topic_id: bytes) -> MetadataResponseTopic:

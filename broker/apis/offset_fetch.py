@@ -8,11 +8,13 @@ from typing import Any
 from barnabas.broker.apis.coordinator_reads import CoordinatorReads
 from barnabas.broker.apis.group_offsets import TOPIC_IDS_FROM_VERSION, GroupOffsetPorts
 from barnabas.broker.apis.request_pieces import copy_with, pieces_of
+from barnabas.broker.apis.rights import may_on_topics
 from barnabas.broker.coordinator.coordinator import work_of_key
 from barnabas.broker.coordinator.outcome import NOBODY
 from barnabas.broker.coordinator.shard import Shard
 from barnabas.broker.groups.machine import GroupMachine
 from barnabas.broker.metadata_cache import MetadataCache
+from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -27,7 +29,7 @@ from barnabas.protocol.messages.offset_fetch import (
 )
 from barnabas.protocol.primitives import ZERO_UUID
 from barnabas.runtime.dispatch import Call
-from barnabas.runtime.meter import ANSWER_TOO_LARGE, STEP_ITEMS, Meter
+from barnabas.runtime.meter import ANSWER_TOO_LARGE, Meter
 from barnabas.runtime.server import Steps
 
 GROUP_ERRORS_FROM_VERSION = 2
@@ -35,6 +37,10 @@ GROUP_ERRORS_FROM_VERSION = 2
 
 MANY_GROUPS_FROM_VERSION = 8
 """OffsetFetch version (KIP-709)."""
+
+
+_Refused = list[tuple[ErrorCode, OffsetFetchRequestTopics]]
+"""Topics of a request that are not looked up, each with its error."""
 
 
 def offset_fetch(ports: GroupOffsetPorts, call: Call) -> Steps:
@@ -60,14 +66,17 @@ class _Fetching:
         self._groups = groups
         self._meter = Meter(call)
         self._by_id = call.version >= TOPIC_IDS_FROM_VERSION
+        self._may_describe = may_on_topics(call, AclOperation.DESCRIBE)
 
     def fetch(self, place: int) -> Steps:
         """Read the offsets of one group, one piece of its partitions in each step."""
         group, meter = self._groups[place], self._meter
-        unknown: list[OffsetFetchRequestTopics] = []
-        if self._by_id and group.topics is not None:
-            group.topics, unknown = yield from self._named(group.topics)
+        topics, refused = group.topics, _Refused()
         try:
+            if not self._call.may(AclOperation.DESCRIBE, AclResourceType.GROUP, group.group_id):
+                raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            if topics is not None and (self._by_id or self._call.has_authorizer):
+                topics, refused = yield from self._checked(topics)
             shard = self._ports.groups.shard(group.group_id)
         except KafkaError as error:
             self.reads.refuse(error.code)
@@ -78,37 +87,56 @@ class _Fetching:
         self.reads.depends_on(shard)
         answer = OffsetFetchResponseGroup(group_id=group.group_id)
         try:
-            if group.topics is None:
+            if topics is None:
                 yield from self._fetch_all(shard, group, answer)
             else:
-                if not group.topics:
+                if not topics:
                     # A member is checked even if its request names no topic.
                     self._take(shard, group, [], answer)
-                for piece in pieces_of(group.topics, "partition_indexes"):
+                for piece in pieces_of(topics, "partition_indexes"):
                     yield from self._fetch_piece(shard, group, piece, answer)
         except KafkaError as error:
             self.reads.refuse(error.code)
         else:
-            for piece in pieces_of(unknown, "partition_indexes"):
-                answer.topics += [_fetch_error(topic, ErrorCode.UNKNOWN_TOPIC_ID) for topic in piece]
-                if meter.step_ends(STEP_ITEMS if len(unknown) > 1 else 1):
-                    yield None
+            for code, topic in refused:
+                for piece in pieces_of([topic], "partition_indexes"):
+                    answer.topics += [_fetch_error(part, code) for part in piece]
+                    if meter.step_ends(1 + sum(len(part.partition_indexes) for part in piece) // 2):
+                        yield None
             self.reads.put(answer)
         if meter.step_ends(1 + work_of_key(group.group_id)):
             yield None
 
-    def _named(
+    def _checked(
         self, topics: Sequence[OffsetFetchRequestTopics]
-    ) -> Generator[Any, Any, tuple[list[OffsetFetchRequestTopics], list[OffsetFetchRequestTopics]]]:
-        """The topics that exist, by name, and those that do not."""
+    ) -> Generator[Any, Any, tuple[list[OffsetFetchRequestTopics], _Refused]]:
+        """The topics, by name, that the client may describe, and the others."""
         known: list[OffsetFetchRequestTopics] = []
-        unknown: list[OffsetFetchRequestTopics] = []
+        refused: _Refused = []
         for topic in topics:
-            topic.name = self._ports.metadata.topic_name(topic.topic_id) or ""
-            (known if topic.name else unknown).append(topic)
+            if self._by_id:
+                topic.name = self._ports.metadata.topic_name(topic.topic_id) or ""
+            if self._by_id and not topic.name:
+                refused.append((ErrorCode.UNKNOWN_TOPIC_ID, topic))
+            elif not self._may_describe(topic.name):
+                refused.append((ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic))
+            else:
+                known.append(topic)
             if self._meter.step_ends():
                 yield None
-        return known, unknown
+        return known, refused
+
+    def _shown(
+        self, topics: Sequence[OffsetFetchRequestTopics]
+    ) -> Generator[Any, Any, list[OffsetFetchRequestTopics]]:
+        """The topics that the client may describe; the others are left out."""
+        shown = []
+        for topic in topics:
+            if self._may_describe(topic.name):
+                shown.append(topic)
+            if self._meter.step_ends():
+                yield None
+        return shown
 
     def _fetch_all(
         self, shard: Shard[GroupMachine], group: OffsetFetchRequestGroup, answer: OffsetFetchResponseGroup
@@ -116,6 +144,8 @@ class _Fetching:
         # Members are checked even if there are no offsets.
         self._take(shard, group, [], answer)
         all_topics = shard.machine.offsets.all_topics(group.group_id)
+        if self._call.has_authorizer:
+            all_topics = yield from self._shown(all_topics)
         for piece in pieces_of(all_topics, "partition_indexes"):
             yield from self._fetch_piece(shard, group, piece, answer)
 

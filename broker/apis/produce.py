@@ -10,6 +10,10 @@ from __future__ import annotations
 from barnabas.broker.apis.produce_request import ProduceOperation, ProducePorts
 from barnabas.broker.apis.produce_response import NO_RESPONSE
 from barnabas.broker.apis.transactional_produce import TransactionalProduce
+from barnabas.protocol.acls import AclOperation, AclResourceType
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.produce import ProduceRequest
+from barnabas.protocol.records.batch import is_transactional_batch
 from barnabas.runtime.dispatch import Call
 
 
@@ -18,7 +22,21 @@ def produce(ports: ProducePorts, call: Call) -> None:
         # Its producer stopped waiting for a response, and may have sent these records again over another connection.
         call.answer_nothing()
         return
+    if call.has_authorizer and not _may_write_in_transaction(call):
+        call.refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return
     kind = ProduceOperation if call.message.transactional_id is None else TransactionalProduce
     operation = kind(ports, call)
     ports.slow_admissions.enter(call.request.connection_id, operation.take_turn)
     operation.has_waited = True
+
+
+def _may_write_in_transaction(call: Call) -> bool:
+    """True if the client may use the transactional id of the request, or does not use it for any batch."""
+    request: ProduceRequest = call.message
+    transactional_id = request.transactional_id
+    if transactional_id is None:
+        return True  # transactional batches are refused one by one
+    if not any(is_transactional_batch(it.records) for topic in request.topic_data for it in topic.partition_data):
+        return True
+    return call.may(AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id)

@@ -6,7 +6,7 @@ has passed the last batch, or at the client's timeout.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
@@ -14,6 +14,7 @@ from typing import Protocol
 from barnabas.broker.admission import Admission, Allowance, NeedsTime, ProducedBatch
 from barnabas.broker.apis.partition_lookup import PartitionLookup
 from barnabas.broker.apis.produce_response import NO_RESPONSE, ProduceAnswers
+from barnabas.broker.apis.rights import may_on_topics
 from barnabas.broker.current_settings import CurrentSettings
 from barnabas.broker.keyed_queues import KeyedQueues
 from barnabas.broker.metadata_cache import INTERNAL_TOPICS
@@ -22,6 +23,7 @@ from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica import ACKS_ALL
 from barnabas.broker.timing_wheel import TimerEntry, TimingWheel
 from barnabas.broker.traffic import Conversions
+from barnabas.protocol.acls import AclOperation
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest
 from barnabas.protocol.records.record_check import RecordsRefused
@@ -78,6 +80,8 @@ class _Item:
     topic: bytes | str
     data: PartitionProduceData
     answer: PartitionProduceResponse
+    is_allowed: bool = True
+    """The client may write to the topic."""
     admission: Admission | None = None
     """Set while the admission of its batch needs more time."""
 
@@ -153,13 +157,25 @@ class ProduceOperation:
         """All partitions of the request; adds each to the response."""
         request: ProduceRequest = self._call.message
         with_ids = self._call.version >= TOPIC_IDS_FROM_VERSION
+        may_write = self._may_write() if self._call.has_authorizer else None
         for topic in request.topic_data:
             answers = self._answers.add_topic(topic.name, topic.topic_id)
             key = topic.topic_id if with_ids else topic.name
+            is_allowed = may_write is None or may_write(key)
             for data in topic.partition_data:
                 answer = PartitionProduceResponse(index=data.index, base_offset=-1)
                 answers.partition_responses.append(answer)
-                yield _Item(key, data, answer)
+                yield _Item(key, data, answer, is_allowed)
+
+    def _may_write(self) -> Callable[[bytes | str], bool]:
+        """True for a topic to which the client may write, and for an unknown id."""
+        metadata, may_write = self._ports.lookup.metadata, may_on_topics(self._call, AclOperation.WRITE)
+
+        def may_write_to(topic: bytes | str) -> bool:
+            name = topic if isinstance(topic, str) else metadata.topic_name(topic)
+            return name is None or may_write(name)
+
+        return may_write_to
 
     async def _admit_slowly(self, portions: Iterable[list[_Item]]) -> None:
         call = self._call
@@ -218,6 +234,9 @@ class ProduceOperation:
         """Append a batch or refuse it. Without the result of an admission the batch is admitted here; if that needs
         time, nothing is done and the result is False."""
         ports, answer = self._ports, item.answer
+        if not item.is_allowed:
+            self._answers.fail(answer, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            return True
         lookup = ports.lookup
         partition = lookup.partitions.find(item.topic, item.data.index)
         if partition is None:

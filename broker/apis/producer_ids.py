@@ -10,6 +10,7 @@ from typing import Protocol
 from barnabas.broker.apis.transactions import TransactionShards
 from barnabas.broker.coordinator.outcome import Reply
 from barnabas.broker.transactions.machine import expected_producer, init_error
+from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas.runtime.dispatch import Call
@@ -38,6 +39,9 @@ class ProducerIdPorts:
 
 def init_producer_id(ports: ProducerIdPorts, call: Call) -> None:
     request: InitProducerIdRequest = call.message
+    if call.has_authorizer and (refusal := _refusal(call)) is not ErrorCode.NONE:
+        call.answer(init_error(refusal))
+        return
     try:
         if request.transactional_id:
             # A request to the wrong broker is refused without waiting for a controller.
@@ -49,6 +53,20 @@ def init_producer_id(ports: ProducerIdPorts, call: Call) -> None:
         _init_producer_id(ports, call)
     else:
         call.spawn(_fetch_and_init, ports, call)
+
+
+def _refusal(call: Call) -> ErrorCode:
+    """The error if the client has no right to a producer id; NONE if it has."""
+    request: InitProducerIdRequest = call.message
+    transactional_id = request.transactional_id
+    if transactional_id is None:
+        may_write = call.may_on_cluster(AclOperation.IDEMPOTENT_WRITE, audited=False)
+        may_write = may_write or call.may_on_any(AclOperation.WRITE, AclResourceType.TOPIC)
+        return ErrorCode.NONE if may_write else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    may_write = call.may(AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id)
+    if may_write and request.enable2_pc:
+        may_write = call.may(AclOperation.TWO_PHASE_COMMIT, AclResourceType.TRANSACTIONAL_ID, transactional_id)
+    return ErrorCode.NONE if may_write else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 async def _fetch_and_init(ports: ProducerIdPorts, call: Call) -> None:

@@ -15,12 +15,10 @@ from barnabas.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResult,
 )
 from barnabas.protocol.refusals import refusal_of
-from barnabas.protocol.sasl.scram_credentials import ScramMechanism
+from barnabas.protocol.sasl.scram_credentials import SCRAM_MECHANISMS_BY_TYPE
 from barnabas.runtime.dispatch import Call
 from barnabas.runtime.meter import ANSWER_TOO_LARGE, Meter
 from barnabas.runtime.server import Steps
-
-MECHANISMS = (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
 
 
 def describe_user_scram_credentials(metadata: MetadataCache, call: Call) -> Steps:
@@ -63,7 +61,7 @@ def _described(image: MetadataImage, user: str, times: int) -> DescribeUserScram
             f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
         )
         return result
-    for mechanism in MECHANISMS:
+    for mechanism in SCRAM_MECHANISMS_BY_TYPE:
         credential = image.others.scram.get((user, mechanism))
         if credential is not None:
             result.credential_infos.append(CredentialInfo(mechanism=mechanism, iterations=credential.iterations))

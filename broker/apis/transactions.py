@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from barnabas.broker.apis.coordinator_reads import CoordinatorReads
+from barnabas.broker.apis.group_calls import may_read_group
 from barnabas.broker.apis.response_parts import ResponseParts
+from barnabas.broker.apis.rights import May, may_on_topics, may_on_transactions
 from barnabas.broker.coordinator.coordinator import work_of_key
 from barnabas.broker.coordinator.outcome import NOBODY, Operation, ProducerStamp, Reply
 from barnabas.broker.coordinator.shard import Shard
 from barnabas.broker.internal_topics import GROUP_TOPIC
-from barnabas.broker.metadata_cache import MetadataCache
+from barnabas.broker.metadata_cache import INTERNAL_TOPICS, MetadataCache
 from barnabas.broker.patterns import Pattern, PatternError
 from barnabas.broker.transactions.machine import TransactionFilter, TransactionMachine
 from barnabas.broker.transactions.transaction import (
@@ -26,6 +28,7 @@ from barnabas.broker.transactions.transaction import (
     Transaction,
     TransactionState,
 )
+from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import describe_transactions as describing
 from barnabas.protocol.messages import list_transactions as listing
@@ -106,7 +109,31 @@ def _error_for(version: int, code: ErrorCode) -> ErrorCode:
 
 
 def add_partitions_to_txn(ports: AddPartitionsPorts, call: Call) -> Steps:
-    yield from _add_all(ports, call.message, call.version, call.answer)
+    if call.version >= FROM_BROKERS_VERSION:
+        if not call.may_on_cluster(AclOperation.CLUSTER_ACTION):
+            call.answer(AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+            return
+        yield from _add_all(ports, call.message, call.version, call.answer)
+        return
+    is_allowed = _may_write_in(call, call.message.v3_and_below_transactional_id)
+    rights = ProducerRights(is_allowed, may_on_topics(call, AclOperation.WRITE))
+    yield from _add_all(ports, call.message, call.version, call.answer, rights)
+
+
+def _may_write_in(call: Call, transactional_id: str) -> bool:
+    """The client may produce with this transactional id."""
+    return call.may(AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id)
+
+
+class ProducerRights(NamedTuple):
+    """Rights of a producer that adds partitions to its transaction."""
+
+    may_use_transaction: bool
+    may_write: May
+
+    def may_add(self, topic: str) -> bool:
+        """Only coordinators write to internal topics."""
+        return topic not in INTERNAL_TOPICS and self.may_write(topic)
 
 
 def add_partitions_here(
@@ -123,7 +150,9 @@ def _add_all(
     request: AddPartitionsToTxnRequest,
     version: int,
     answer: Callable[[AddPartitionsToTxnResponse], None],
+    rights: ProducerRights | None = None,
 ) -> Steps:
+    """`rights`: those of the client; None for a broker."""
     from_brokers = version >= FROM_BROKERS_VERSION
     asked = request.transactions if from_brokers else [_of_a_client(request)]
 
@@ -136,7 +165,7 @@ def _add_all(
     parts = ResponseParts(len(asked), finish)
     meter = Meter()
     for place, transaction in enumerate(asked):
-        addition = _Addition(ports, version, transaction)
+        addition = _Addition(ports, version, transaction, rights)
         yield from addition.check(meter)
         addition.run(parts, place)
         if meter.step_ends(2 + addition.count + work_of_key(transaction.transactional_id)):
@@ -156,13 +185,20 @@ class _Addition:
     """The partitions of one transaction in a request. Its result is made beforehand, in steps, so that only error codes
     remain to be filled in when the coordinator answers."""
 
-    def __init__(self, ports: AddPartitionsPorts, version: int, transaction: AddPartitionsToTxnTransaction) -> None:
+    def __init__(
+        self,
+        ports: AddPartitionsPorts,
+        version: int,
+        transaction: AddPartitionsToTxnTransaction,
+        rights: ProducerRights | None,
+    ) -> None:
         self._ports = ports
+        self._rights = rights
         self._version = version
         self._transaction = transaction
         self._results: dict[TopicPartition, AddPartitionsToTxnPartitionResult] = {}
         self._result = AddPartitionsToTxnResult(transactional_id=transaction.transactional_id)
-        self._unknown: list[TopicPartition] = []
+        self._refused: dict[TopicPartition, ErrorCode] = {}
 
     @property
     def count(self) -> int:
@@ -170,7 +206,8 @@ class _Addition:
 
     def check(self, meter: Meter) -> Steps:
         """Look up each partition once, and add it to the result."""
-        metadata = self._ports.metadata
+        metadata, rights = self._ports.metadata, self._rights
+        may_add = rights.may_add if rights is not None and rights.may_use_transaction else None
         topics: dict[str, AddPartitionsToTxnTopicResult] = {}
         for topic in self._transaction.topics:
             for index in topic.partitions:
@@ -182,21 +219,26 @@ class _Addition:
                         self._result.topic_results.append(answers)
                     result = self._results[key] = AddPartitionsToTxnPartitionResult(partition_index=index)
                     answers.results_by_partition.append(result)
-                    if metadata.partition(*key) is None:
-                        self._unknown.append(key)
+                    if may_add is not None and not may_add(topic.name):
+                        self._refused[key] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                    elif metadata.partition(*key) is None:
+                        self._refused[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 if meter.step_ends():
                     yield None
             if meter.step_ends():
                 yield None
 
     def run(self, parts: ResponseParts[AddPartitionsToTxnResult], place: int) -> None:
-        """Let the coordinator add all partitions, or none if one of them does not exist."""
+        """Let the coordinator add all partitions, or none if one of them is refused."""
         transaction = self._transaction
         transactional_id = transaction.transactional_id
-        if self._unknown:
+        if self._rights is not None and not self._rights.may_use_transaction:
+            parts.put(place, self._all_of(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+            return
+        if self._refused:
             self._all_of(ErrorCode.OPERATION_NOT_ATTEMPTED)
-            for key in self._unknown:
-                self._results[key].partition_error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            for key, code in self._refused.items():
+                self._results[key].partition_error_code = code
             parts.put(place, self._result)
             return
         partitions = list(self._results)
@@ -242,6 +284,12 @@ def add_offsets_to_txn(ports: AddOffsetsPorts, call: Call) -> None:
         return AddOffsetsToTxnResponse(error_code=_error_for(call.version, code))
 
     reply = Reply(call.answer, lambda code: call.answer(response(code)))
+    if not _may_write_in(call, request.transactional_id):
+        reply.refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return
+    if not may_read_group(call):
+        reply.refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return
     try:
         index = ports.group_partition(request.group_id)
     except KafkaError as error:
@@ -269,6 +317,9 @@ def end_txn(transactions: TransactionShards, call: Call) -> None:
     request: EndTxnRequest = call.message
     transaction_version = BUMPS_EPOCH if call.version >= BUMPS_EPOCH_VERSION else 0
     reply = Reply(call.answer, lambda code: call.answer(EndTxnResponse(error_code=_error_for(call.version, code))))
+    if not _may_write_in(call, request.transactional_id):
+        reply.refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return
     _run(
         transactions,
         request.transactional_id,
@@ -286,8 +337,12 @@ def describe_transactions(transactions: TransactionShards, call: Call) -> Steps:
     transactional_ids = list(dict.fromkeys(request.transactional_ids))
     meter = Meter(call)
     reads = CoordinatorReads(call, lambda place, code: _not_described(transactional_ids[place], code))
+    may_describe = may_on_transactions(call, AclOperation.DESCRIBE)
+    may_describe_topic = may_on_topics(call, AclOperation.DESCRIBE)
     for transactional_id in transactional_ids:
-        if not transactional_id:
+        if not may_describe(transactional_id):
+            reads.refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        elif not transactional_id:
             reads.refuse(ErrorCode.INVALID_REQUEST)
         elif meter.is_full:
             reads.refuse(ANSWER_TOO_LARGE)
@@ -297,7 +352,9 @@ def describe_transactions(transactions: TransactionShards, call: Call) -> Steps:
                 reads.read(shard, partial(shard.machine.describe, transactional_id, NOBODY))
             except KafkaError as error:
                 reads.refuse(error.code)
-        partitions = sum(1 + len(topic.partitions) for topic in reads.parts[-1].topics)
+        state = reads.parts[-1]
+        state.topics = [topic for topic in state.topics if may_describe_topic(topic.topic)]
+        partitions = sum(1 + len(topic.partitions) for topic in state.topics)
         meter.answer_grows(1 + partitions, len(transactional_id))
         if meter.step_ends(1 + partitions + work_of_key(transactional_id)):
             yield None
@@ -342,6 +399,7 @@ def list_transactions(transactions: TransactionShards, call: Call) -> Steps:
             return
     meter = Meter(call)
     reads: CoordinatorReads[list[listing.TransactionState] | ErrorCode] = CoordinatorReads(call, lambda _, code: code)
+    may_describe = may_on_transactions(call, AclOperation.DESCRIBE)
     for shard in transactions.shards:
         listed = []
         try:
@@ -350,7 +408,7 @@ def list_transactions(transactions: TransactionShards, call: Call) -> Steps:
             reads.refuse(error.code)
             continue
         for transaction in shard.machine.matching(wanted, shard.now()):
-            if transaction is not None:
+            if transaction is not None and may_describe(transaction.transactional_id):
                 listed.append(_listed(transaction))
                 meter.answer_grows(1, len(transaction.transactional_id))
             if meter.step_ends():

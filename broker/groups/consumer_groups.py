@@ -85,7 +85,7 @@ class ConsumerGroups:
         self, request: ConsumerGroupHeartbeatRequest, client: Client, version: int, reply: Reply, now: Now
     ) -> Outcome:
         """Join, stay or leave. Errors are in the answer, with a message."""
-        update = Update(now)
+        update = Update(now, client.may_describe)
         try:
             check_request(request, version, self.assignments.assignor_names())
             if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):

@@ -27,12 +27,19 @@ class GroupType(Enum):
     STREAMS = "streams"
 
 
+def describes_all(_: str) -> bool:
+    """The right of a client where no authorizer decides."""
+    return True
+
+
 class Client(NamedTuple):
     """Origin of a request, as descriptions of groups show it."""
 
     client_id: str
     host: str
     """With a leading slash, as Java prints addresses: `/127.0.0.1`."""
+    may_describe: Callable[[str], bool] = describes_all
+    """True for a topic that the client may describe: patterns match no other (KIP-848)."""
 
 
 class Commit(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, Reply
+from barnabas.broker.groups.group import describes_all
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.schema import Message
 from barnabas.runtime.decisions import Notes
@@ -16,6 +17,8 @@ class Update:
     """Decisions so far. They take effect only by replay."""
 
     now: Now
+    may_describe: Callable[[str], bool] = describes_all
+    """As in `Client`, of the sender of the command."""
     records: list[CoordinatorRecord] = field(default_factory=list)
     answers: list[tuple[Reply, Message]] = field(default_factory=list)
     notes: Notes = field(default_factory=Notes)

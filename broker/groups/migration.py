@@ -232,7 +232,7 @@ class GroupMigration:
             subscription = read_subscription(request.protocols[0].metadata, MOST_ELEMENTS_READ)
         except MalformedMessage:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL) from None
-        update = Update(now)
+        update = Update(now, client.may_describe)
         static = group.static_member(request.group_instance_id)
         before = self._joining(group, static, request, member_id, update)
         rebalance_timeout_ms = request.session_timeout_ms

@@ -17,7 +17,7 @@ from barnabas.broker.coordinator.outcome import Now, Outcome
 from barnabas.broker.groups import consumer_records as records
 from barnabas.broker.groups.consumer_group import ConsumerGroup
 from barnabas.broker.groups.consumer_member import ConsumerMember
-from barnabas.broker.groups.group import GroupContext
+from barnabas.broker.groups.group import GroupContext, describes_all
 from barnabas.broker.groups.group_subscriptions import ResolvedPattern
 from barnabas.broker.groups.group_update import Update
 from barnabas.broker.patterns import Pattern, PatternError
@@ -27,8 +27,13 @@ LEAST_INTERVAL_MS = 10_000
 STEPS_OF_COMPILING = 1_000_000
 STEPS_OF_ONE_TURN = 3_000_000
 """Cost of the matches in one step of the event loop, as `Pattern.cost` counts it: a few milliseconds."""
+STEPS_OF_A_RIGHT = 5_000
+"""Cost of one question for a right."""
 RETRY_MS = 500
 """Delay before a result is written again that could not be written."""
+
+
+MayDescribe = Callable[[str], bool]
 
 
 class PatternChange(NamedTuple):
@@ -52,9 +57,10 @@ class _Search(NamedTuple):
 
 
 def find_topics(
-    patterns: Iterable[str], topics: Sequence[str], budget: int
+    patterns: Iterable[str], topics: Sequence[str], budget: int, may_describe: MayDescribe = describes_all
 ) -> Iterator[dict[str, set[str]] | None]:
-    """Find the topics that each pattern matches. Yields None after each `budget` steps, and finally the result.
+    """Find the topics that each pattern matches and the client may describe. Yields None after each `budget` steps, and
+    finally the result.
 
     An invalid pattern, which another version has accepted, matches nothing.
     """
@@ -71,7 +77,9 @@ def find_topics(
                 spent = 0
                 yield None
             if pattern.matches(topic):
-                matching.add(topic)
+                spent += STEPS_OF_A_RIGHT
+                if may_describe(topic):
+                    matching.add(topic)
             spent += pattern.cost(topic)
     yield found
 
@@ -130,7 +138,7 @@ class PatternSearches:
                 subscribed[new] += 1
             patterns = tuple(pattern for pattern, count in subscribed.items() if count > 0)
             if patterns and self._is_due(group, patterns, is_new, update.now):
-                self._begin(group, patterns, update.now)
+                self._begin(group, patterns, update)
         return change
 
     def _is_due(self, group: ConsumerGroup, patterns: Sequence[str], is_new: bool, now: Now) -> bool:
@@ -150,9 +158,9 @@ class PatternSearches:
             or since_ms > self._context.settings().group_consumer_regex_refresh_interval_ms
         )
 
-    def _begin(self, group: ConsumerGroup, patterns: tuple[str, ...], now: Now) -> None:
-        image = self._context.image()
-        turns = find_topics(patterns, list(image.topics.by_name), STEPS_OF_ONE_TURN)
+    def _begin(self, group: ConsumerGroup, patterns: tuple[str, ...], update: Update) -> None:
+        image, now = self._context.image(), update.now
+        turns = find_topics(patterns, list(image.topics.by_name), STEPS_OF_ONE_TURN, update.may_describe)
         search = _Search(patterns, image.offset, now.wall_ms, turns)
         self._schedule(group.group_id, search, now)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import trio
 
+from barnabas.broker.broker_channels import BrokerChannels
 from barnabas.broker.coordinator.coordinator import CoordinatedTopic, Coordinator
 from barnabas.broker.coordinator.shard import Shard
 from barnabas.broker.coordinator.shard_timers import ShardTimers
@@ -24,7 +25,6 @@ from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.messages import transaction_log
 from barnabas.runtime.background import Background
-from barnabas.runtime.channel import Channel
 from barnabas.runtime.decisions import Decisions
 from barnabas.runtime.world import World
 
@@ -41,6 +41,7 @@ class TransactionCoordinatorPorts:
     decisions: Decisions
     producer_ids: ProducerIds
     broker_epoch: Callable[[], int]
+    channels: BrokerChannels
 
 
 def marker_writer(ports: TransactionCoordinatorPorts, nursery: trio.Nursery, serve: Serve) -> MarkerWriter:
@@ -51,14 +52,10 @@ def marker_writer(ports: TransactionCoordinatorPorts, nursery: trio.Nursery, ser
         return ports.settings().request_timeout_ms
 
     def channel_to(broker_id: int) -> MarkerChannel | None:
-        settings = ports.settings()
-        if broker_id == settings.node_id:
+        if broker_id == ports.settings().node_id:
             return OwnChannel(serve)
-        node = ports.metadata.node(broker_id, settings.inter_broker_listener_name)
-        if node is None:
-            return None
-        client_id = f"broker-{settings.node_id}-transactions-{broker_id}"
-        return Channel(ports.world, nursery, node.host, node.port, client_id=client_id)
+        node = ports.channels.node(broker_id)
+        return None if node is None else ports.channels.open(node, nursery, "transactions")
 
     def image() -> MetadataImage:
         return ports.metadata.image

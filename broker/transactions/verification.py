@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 
 import trio
 
+from barnabas.broker.broker_channels import BrokerChannels
 from barnabas.broker.coordinator.coordinator import partition_for
 from barnabas.broker.internal_topics import TRANSACTION_TOPIC
-from barnabas.broker.metadata_cache import MetadataCache, Node
+from barnabas.broker.metadata_cache import Node
 from barnabas.broker.own_channel import OwnChannel, Serve
 from barnabas.broker.traffic import Verifications
 from barnabas.broker.transactions.transaction import TopicPartition
@@ -43,14 +44,14 @@ class TransactionVerifier:
     """Client side of AddPartitionsToTxn from version 4 on."""
 
     def __init__(
-        self, world: World, nursery: trio.Nursery, metadata: MetadataCache, settings: Settings, serve: Serve
+        self, world: World, nursery: trio.Nursery, channels: BrokerChannels, settings: Settings, serve: Serve
     ) -> None:
         """`settings` returns the current settings; `serve` handles the transactions that this broker coordinates
         itself.
         """
         self._world = world
         self._nursery = nursery
-        self._metadata = metadata
+        self._channels = channels
         self._settings = settings
         self._serve = serve
         self._couriers: dict[int, _Courier] = {}
@@ -102,7 +103,7 @@ class TransactionVerifier:
         courier = self._couriers.get(node.node_id)
         if courier is None:
             courier = self._couriers[node.node_id] = _Courier(
-                self._world, self._nursery, self._settings, self._serve
+                self._channels, self._nursery, self._settings, self._serve
             )
         question = courier.take(transactional_id, question)
         courier.go(node)
@@ -111,11 +112,11 @@ class TransactionVerifier:
 
     def _coordinator(self, transactional_id: str) -> Node | None:
         """Leader of the partition that the id hashes to, if that broker is alive."""
-        image = self._metadata.image.topics.by_name.get(TRANSACTION_TOPIC)
+        image = self._channels.metadata.image.topics.by_name.get(TRANSACTION_TOPIC)
         if image is None or not image.partitions:
             return None
         leader = image.partitions[partition_for(transactional_id, len(image.partitions))].leader
-        return self._metadata.alive_nodes(self._settings().inter_broker_listener_name).get(leader)
+        return self._channels.alive_node(leader)
 
 
 @dataclass(slots=True, eq=False)
@@ -146,8 +147,10 @@ class _Courier:
     merged, and a newer producer epoch rejects questions of an older one.
     """
 
-    def __init__(self, world: World, nursery: trio.Nursery, settings: Settings, serve: Serve) -> None:
-        self._world = world
+    def __init__(
+        self, channels: BrokerChannels, nursery: trio.Nursery, settings: Settings, serve: Serve
+    ) -> None:
+        self._channels = channels
         self._nursery = nursery
         self._settings = settings
         self._own_channel = OwnChannel(serve)
@@ -224,10 +227,7 @@ class _Courier:
             channel.close()
             channel = None
         if channel is None:
-            client_id = f"broker-{self._settings().node_id}-transactions-{node.node_id}"
-            channel = self._channel = Channel(
-                self._world, self._nursery, node.host, node.port, client_id=client_id
-            )
+            channel = self._channel = self._channels.open(node, self._nursery, "transactions")
         return channel
 
 

@@ -78,7 +78,7 @@ class Parts:
         self.world = world
         self.network = network
         self.nursery = nursery
-        self.one_broker = OneBroker(world, nursery, settings.bootstrap_servers, settings.client_id)
+        self.one_broker = OneBroker(world, nursery, settings)
 
 
 class BarnabasClient:

@@ -20,6 +20,7 @@ def _common(settings: ClientSettings) -> dict[str, Any]:
         "reconnect_backoff_max_ms": 1_000,
         "socket_connection_setup_timeout_ms": 1_000,
         "socket_connection_setup_timeout_max_ms": 2_000,
+        **settings.security,
     }
 
 

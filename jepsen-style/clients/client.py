@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from operations import Place
@@ -79,6 +79,8 @@ class ClientSettings:
     linger_ms: int = 0
     assignors: Sequence[str] = ()
     """Assignors of a classic group: `range`, `cooperative-sticky` and so on; empty: the library's default."""
+    security: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Settings of our client that secure its connections: `security_protocol`, `ssl_…`, `sasl_…`."""
 
 
 class WorkClient(Protocol):

@@ -12,6 +12,8 @@ _SILENT = logging.getLogger("jepsen.librdkafka")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 
+_SASL = {"sasl_plain_username": "sasl.username", "sasl_plain_password": "sasl.password"}
+
 
 def common(settings: ClientSettings) -> dict[str, Any]:
     return {
@@ -24,6 +26,7 @@ def common(settings: ClientSettings) -> dict[str, Any]:
         "allow.auto.create.topics": False,
         "log_level": 0,
         "logger": _SILENT,
+        **{_SASL.get(name, name.replace("_", ".")): value for name, value in settings.security.items()},
     }
 
 

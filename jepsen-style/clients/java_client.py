@@ -54,6 +54,7 @@ def options(settings: ClientSettings) -> dict[str, Any]:
         "bootstrap.servers": settings.bootstrap_servers,
         "client.id": settings.client_id,
         "request.timeout.ms": settings.request_timeout_ms,
+        **{name.replace("_", "."): value for name, value in settings.security.items()},
         "retry.backoff.ms": 50,
         "retry.backoff.max.ms": 500,
         "reconnect.backoff.max.ms": 1_000,

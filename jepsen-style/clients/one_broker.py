@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 import trio
 
 from barnabas.client.metadata import TopicPartition, by_topic
+from barnabas.client.security import channel_security
+from barnabas.client.security_settings import SecuritySettings
 from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
 from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -20,6 +22,7 @@ from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest, 
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 from barnabas.runtime.channel import Channel, NotSent
 from barnabas.runtime.world import World
+from clients.client import ClientSettings
 from operations import Place
 
 GROUP = 0
@@ -34,12 +37,15 @@ TOPIC = 2
 class OneBroker:
     """Another one each time, by chance. One call at a time."""
 
-    def __init__(self, world: World, nursery: trio.Nursery, bootstrap_servers: str, client_id: str) -> None:
+    def __init__(self, world: World, nursery: trio.Nursery, settings: ClientSettings) -> None:
         self._chance = world.chance
         self._channels: dict[str, Channel] = {}
-        for address in bootstrap_servers.split(","):
+        security = channel_security(SecuritySettings.of(settings.security), world)
+        for address in settings.bootstrap_servers.split(","):
             host, _, port = address.rpartition(":")
-            self._channels[address] = Channel(world, nursery, host, int(port), client_id=client_id)
+            self._channels[address] = Channel(
+                world, nursery, host, int(port), client_id=settings.client_id, security=security
+            )
 
     async def config_of(self, topic: str, name: str, timeout_ms: int) -> tuple[str, str]:
         """(value, the broker that answered). Raises KafkaError, and ChannelError if there was no answer."""

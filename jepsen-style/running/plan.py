@@ -12,6 +12,8 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from barnabas.client.errors import ConfigException
+from barnabas.client.security_settings import SecuritySettings
 from barnabas.settings.definitions import closest_key, find_broker_key, is_plugin_key
 from barnabas.settings.errors import SettingsError
 from clients.client import ClientSettings
@@ -228,18 +230,21 @@ class Plan:
     def client_settings(self) -> ClientSettings:
         """Settings of every client, but for its servers."""
         changes: dict[str, Any] = {}
+        security: dict[str, str] = {}
         known = {name: value for name, value in asdict(ClientSettings("", "")).items() if name.endswith("_ms")}
         for name, text in _pairs("--client-config", self.client_config).items():
             if name == "assignors" and {*text.split("/")} <= {*ASSIGNORS}:
                 changes[name] = tuple(text.split("/"))
             elif name in known and text.isdecimal():
                 changes[name] = int(text)
+            elif name in SecuritySettings.model_fields:
+                security[name] = text
             else:
                 raise WrongPlan(
                     f"--client-config {name}={text}: must be assignors=A/B of {', '.join(ASSIGNORS)}, or milliseconds "
-                    f"of {', '.join(known)}"
+                    f"of {', '.join(known)}, or a setting of our client such as security_protocol=SSL"
                 )
-        return ClientSettings("", "jepsen", **changes)
+        return ClientSettings("", "jepsen", security=_checked(security), **changes)
 
     def conditions(self) -> Conditions:
         try:
@@ -318,6 +323,14 @@ def ranges_of(texts: Sequence[str]) -> list[range]:
 def _one_of(name: str, value: str, known: Sequence[str]) -> None:
     if value not in known:
         raise WrongPlan(f"{name} {value}: there is only {', '.join(known)}")
+
+
+def _checked(security: Mapping[str, str]) -> Mapping[str, str]:
+    try:
+        SecuritySettings.of(security)
+    except ConfigException as error:
+        raise WrongPlan(f"--client-config {error.message}") from None
+    return security
 
 
 def _pairs(name: str, texts: Sequence[str]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from collections.abc import Generator, Iterable, Sequence
 from functools import partial
 
 from barnabas.kraft.controller import (
+    acls,
     brokers,
     client_quotas,
     configs,
@@ -62,9 +63,11 @@ from barnabas.protocol.messages.assign_replicas_to_dirs import AssignReplicasToD
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest
 from barnabas.protocol.messages.controller_registration import ControllerRegistrationRequest
+from barnabas.protocol.messages.create_acls import CreateAclsRequest
 from barnabas.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest
 from barnabas.protocol.messages.create_topics import CreateTopicsRequest
+from barnabas.protocol.messages.delete_acls import DeleteAclsRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest
 from barnabas.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
@@ -103,6 +106,8 @@ COMMANDS: dict[type[Message], Command] = {
     CreateDelegationTokenRequest: delegation_tokens.create_delegation_token,
     RenewDelegationTokenRequest: delegation_tokens.renew_delegation_token,
     ExpireDelegationTokenRequest: delegation_tokens.expire_delegation_token,
+    CreateAclsRequest: acls.create_acls,
+    DeleteAclsRequest: acls.delete_acls,
 }
 """The decision of the active controller for each request."""
 

@@ -13,9 +13,11 @@ from barnabas.protocol.messages.alter_partition_reassignments import AlterPartit
 from barnabas.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest
 from barnabas.protocol.messages.controller_registration import ControllerRegistrationRequest
+from barnabas.protocol.messages.create_acls import CreateAclsRequest
 from barnabas.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest
 from barnabas.protocol.messages.create_topics import CreateTopicsRequest
+from barnabas.protocol.messages.delete_acls import DeleteAclsRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest
 from barnabas.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -41,6 +43,8 @@ _COUNTS: dict[type[Message], Callable[[Any], Iterator[int]]] = {
     CreatePartitionsRequest: lambda request: iter((len(request.topics),)),
     ElectLeadersRequest: lambda request: _partitions(request.topic_partitions),
     AlterPartitionReassignmentsRequest: lambda request: _partitions(request.topics),
+    CreateAclsRequest: lambda request: iter((len(request.creations),)),
+    DeleteAclsRequest: lambda request: iter((len(request.filters),)),
     AlterConfigsRequest: _configs,
     IncrementalAlterConfigsRequest: _configs,
     AlterUserScramCredentialsRequest: lambda request: iter((len(request.deletions), len(request.upsertions))),

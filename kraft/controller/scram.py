@@ -19,7 +19,13 @@ from barnabas.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from barnabas.protocol.messages.metadata_log import RemoveUserScramCredentialRecord, UserScramCredentialRecord
-from barnabas.protocol.sasl.scram_credentials import MAX_ITERATIONS, MIN_ITERATIONS, ScramMechanism, credential
+from barnabas.protocol.sasl.scram_credentials import (
+    MAX_ITERATIONS,
+    MIN_ITERATIONS,
+    SCRAM_MECHANISMS_BY_TYPE,
+    ScramMechanism,
+    credential_of_salted_password,
+)
 from barnabas.protocol.schema import Message
 from barnabas.runtime.decisions import DecisionKind, cut
 
@@ -66,8 +72,7 @@ def _check(image: MetadataImage, change: Change, changes: Mapping[str, Change]) 
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version does not support SCRAM")
     if not change.name:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
-    mechanism = ScramMechanism(change.mechanism)
-    if mechanism is ScramMechanism.UNKNOWN:
+    if change.mechanism not in SCRAM_MECHANISMS_BY_TYPE:
         raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
     if isinstance(change, ScramCredentialDeletion):
         if (change.name, change.mechanism) not in image.others.scram:
@@ -90,7 +95,7 @@ def _check(image: MetadataImage, change: Change, changes: Mapping[str, Change]) 
 def _record(change: Change) -> Message:
     if isinstance(change, ScramCredentialDeletion):
         return RemoveUserScramCredentialRecord(name=change.name, mechanism=change.mechanism)
-    mechanism = ScramMechanism(change.mechanism)
+    mechanism = SCRAM_MECHANISMS_BY_TYPE[change.mechanism]
     return credential_record(change.name, mechanism, change.salted_password, (change.salt, change.iterations))
 
 
@@ -98,10 +103,10 @@ def credential_record(
     user: str, mechanism: ScramMechanism, salted: bytes, salt_and_iterations: tuple[bytes, int]
 ) -> UserScramCredentialRecord:
     """The record of a user's salted password."""
-    made = credential(mechanism, bytes(salted), *salt_and_iterations)
+    made = credential_of_salted_password(mechanism, bytes(salted), *salt_and_iterations)
     return UserScramCredentialRecord(
         name=user,
-        mechanism=mechanism,
+        mechanism=mechanism.type,
         salt=made.salt,
         stored_key=made.stored_key,
         server_key=made.server_key,
@@ -115,7 +120,7 @@ def _note(state: ControllerState, change: Change) -> None:
     state.notes.note(
         DecisionKind.LIFECYCLE,
         user,
-        f"the {ScramMechanism(change.mechanism).sasl_name} credential of {user} is {done}",
+        f"the {SCRAM_MECHANISMS_BY_TYPE[change.mechanism].name} credential of {user} is {done}",
         cause=f"{cut(str(state.asked.by))} asked for it",
     )
 

@@ -7,6 +7,7 @@ a simulation. Knows nothing of records: `replay.py` fills it in.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from barnabas.kraft.metadata.image import (
     BrokerImage,
@@ -17,6 +18,9 @@ from barnabas.kraft.metadata.image import (
     QuotaEntity,
     TopicImage,
 )
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.metadata_log import AccessControlEntryRecord
 
 
 @dataclass(slots=True)
@@ -60,6 +64,8 @@ class MetadataDelta:
     changed_quotas: dict[QuotaEntity, dict[str, float] | None] = field(default_factory=dict)
     """The quotas of each entity that has others than before, all of them; None if it has none now."""
     producer_ids_changed: bool = False
+    changed_acls: dict[bytes, AccessControlEntryRecord | None] = field(default_factory=dict)
+    """ACLs by id; None for those that are gone."""
     others_changed: bool = False
     """Something among ACLs, SCRAM credentials, quotas or delegation tokens is different."""
 

@@ -210,11 +210,30 @@ ClientQuotas = dict[QuotaEntity, dict[str, float]]
 """Quotas by entity and key."""
 
 
+AclKey = tuple[int, int, str, str, str, int, int]
+"""All of an ACL but its id: resource type, pattern type, name, principal, host, operation, permission type."""
+
+
+def acl_key(record: AccessControlEntryRecord) -> AclKey:
+    return (
+        record.resource_type,
+        record.pattern_type,
+        record.resource_name,
+        record.principal,
+        record.host,
+        record.operation,
+        record.permission_type,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class OthersImage:
     """Access rights, users and quotas: mostly the records themselves, by the key that replaces them."""
 
     acls: dict[bytes, AccessControlEntryRecord] = field(default_factory=dict)
+    """By id."""
+    acl_ids: dict[AclKey, bytes] = field(default_factory=dict)
+    """The ids of the same ACLs."""
     scram: dict[tuple[str, int], UserScramCredentialRecord] = field(default_factory=dict)
     """By (user, mechanism)."""
     quotas: ClientQuotas = field(default_factory=dict)

@@ -35,6 +35,7 @@ from barnabas.kraft.metadata.image import (
     QuotaEntity,
     TopicImage,
     TopicsImage,
+    acl_key,
 )
 from barnabas.protocol.messages import metadata_log as log
 
@@ -79,6 +80,7 @@ class ImageReplay:
         self._configs = _Shared(before.configs)
         self._next_producer_id = before.producer_ids.next_producer_id
         self._acls = _Shared(before.others.acls)
+        self._acl_ids = _Shared(before.others.acl_ids)
         self._scram = _Shared(before.others.scram)
         self._quotas = _Shared(before.others.quotas)
         self._delegation_tokens = _Shared(before.others.delegation_tokens)
@@ -106,7 +108,11 @@ class ImageReplay:
             producer_ids = ProducerIdsImage(self._next_producer_id)
         if delta.others_changed:
             others = OthersImage(
-                self._acls.current, self._scram.current, self._quotas.current, self._delegation_tokens.current
+                self._acls.current,
+                self._acl_ids.current,
+                self._scram.current,
+                self._quotas.current,
+                self._delegation_tokens.current,
             )
         delta.after = MetadataImage(
             offset,
@@ -307,11 +313,15 @@ class ImageReplay:
     # Access rights, users, quotas
 
     def _access_control_entry(self, record: log.AccessControlEntryRecord) -> None:
-        self._acls.writable()[record.id] = record
+        self._acls.writable()[record.id] = self._delta.changed_acls[record.id] = record
+        self._acl_ids.writable()[acl_key(record)] = record.id
         self._delta.others_changed = True
 
     def _remove_access_control_entry(self, record: log.RemoveAccessControlEntryRecord) -> None:
-        self._acls.writable().pop(record.id, None)
+        removed = self._acls.writable().pop(record.id, None)
+        if removed is not None and self._acl_ids.current.get(acl_key(removed)) == record.id:
+            del self._acl_ids.writable()[acl_key(removed)]
+        self._delta.changed_acls[record.id] = None
         self._delta.others_changed = True
 
     def _user_scram_credential(self, record: log.UserScramCredentialRecord) -> None:

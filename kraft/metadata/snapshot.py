@@ -39,6 +39,7 @@ from barnabas.protocol.messages.metadata_log import (
 )
 from barnabas.protocol.schema import Message
 
+K = TypeVar("K")
 V = TypeVar("V")
 
 
@@ -163,6 +164,7 @@ def difference(before: MetadataImage, loaded: MetadataImage) -> MetadataDelta:
         if before.features.level(name) != loaded.features.level(name):
             delta.changed_features[name] = loaded.features.level(name)
     delta.producer_ids_changed = before.producer_ids != loaded.producer_ids
+    delta.changed_acls = _changed(before.others.acls, loaded.others.acls)
     old_quotas, new_quotas = before.others.quotas, loaded.others.quotas
     for entity in dict.fromkeys([*old_quotas, *new_quotas]):
         if old_quotas.get(entity) != new_quotas.get(entity):
@@ -182,7 +184,7 @@ def difference(before: MetadataImage, loaded: MetadataImage) -> MetadataDelta:
     return delta
 
 
-def _changed(before: dict[int, V], after: dict[int, V]) -> dict[int, V | None]:
+def _changed(before: dict[K, V], after: dict[K, V]) -> dict[K, V | None]:
     """Entries that are new or different, and None for those that are gone."""
     return {key: after.get(key) for key in dict.fromkeys([*before, *after]) if before.get(key) != after.get(key)}
 

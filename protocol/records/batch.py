@@ -197,6 +197,13 @@ def _read_legacy_header(buffer: bytes | bytearray | memoryview, position: int) -
     )
 
 
+def is_transactional_batch(buffer: bytes | bytearray | memoryview | None) -> bool:
+    """True if the first batch in `buffer`, which need not be valid, has the transactional bit."""
+    if buffer is None or len(buffer) < BATCH_HEADER_BYTES or buffer[_MAGIC_POSITION] != 2:
+        return False
+    return bool(buffer[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_BIT)
+
+
 def iterate_batches(buffer: bytes | bytearray | memoryview, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """(position, head) of each batch from `position` on; a last batch that is cut short ends it silently.
 

@@ -39,6 +39,9 @@ class NetworkHabits:
     """Processes that receive one byte at a time."""
     buffer_bytes: int = 256 * 1024
     """Unread bytes that one direction of a connection holds."""
+    encrypted: bool = False
+    """Connections carry TLS. Its bytes come from OpenSSL's own chance, so the trace has only their numbers; these are
+    the same in two runs if certificates have RSA keys."""
 
 
 class Fabric:
@@ -146,6 +149,10 @@ class SimulatedConnection:
     @property
     def buffer_bytes(self) -> int:
         return self.fabric.habits.buffer_bytes
+
+    @property
+    def traces_contents(self) -> bool:
+        return not self.fabric.habits.encrypted
 
     def note(self, event: str) -> None:
         self.fabric.trace(f"{self.peer_host}>{self._process.name} {self.number} {event}")

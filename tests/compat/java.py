@@ -15,6 +15,7 @@ TIMEOUT_SECONDS = 60
 _WARNING = re.compile(r"(?:WARN|ERROR|FATAL) ")
 
 TOOLS = {
+    "acls": "org.apache.kafka.tools.AclCommand",
     "broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "cluster": "org.apache.kafka.tools.ClusterTool",
     "configs": "kafka.admin.ConfigCommand",

@@ -126,6 +126,7 @@ def test_only_the_real_world_touches_sockets_and_threads() -> None:
         "runtime/clocks.py",
         "runtime/process.py",
         "runtime/watchdog.py",
+        "runtime/sasl/http_exchange.py",
         "runtime/simulated/chance.py",
     }
     for room in ("runtime", "kraft", "broker"):

@@ -15,7 +15,10 @@ COMPUTED = {
     "inter.broker.listener.name",
     "log.dirs",
     "max.connections.per.ip.overrides",
+    "early.start.listeners",
 }
+OF_THE_AUTHORIZER = ("super_users", "allow_everyone_if_no_acl_found")
+"""Keys that Kafka's table does not have: it passes them to the authorizer's class."""
 
 
 def test_every_default_is_one_that_the_key_itself_takes() -> None:
@@ -29,7 +32,7 @@ def test_the_models_have_kafkas_defaults(model: type[NodeSettings]) -> None:
     by_attribute = {definition.attribute: definition for definition in definitions("broker").values()}
     compared = 0
     for name, field in model.model_fields.items():
-        if name in ("raw", "not_acted_on", "http_listener", "memory_limit_bytes"):
+        if name in ("raw", "not_acted_on", "http_listener", "memory_limit_bytes", *OF_THE_AUTHORIZER):
             continue
         definition = by_attribute[name]
         if not field.is_required() and definition.name not in COMPUTED:

@@ -127,7 +127,7 @@ def test_a_heartbeat_interval_above_the_session_timeout_is_a_warning() -> None:
         ({"node.id": "101"}, "the id of a broker must not be in controller.quorum.voters"),
         (
             {"listeners": "SSL://:9093"},
-            "listener SSL has protocol SSL, which is not supported; allowed: listeners of",
+            "inter.broker.listener.name=PLAINTEXT: must be the name of a listener of this broker; allowed: SSL",
         ),
         ({"listeners": "OTHER://:9093"}, "listener OTHER has no protocol; set one in listener.security"),
         ({"listeners": "localhost:9093"}, "not a listener address; allowed: NAME://host:port"),
@@ -151,7 +151,10 @@ def test_a_heartbeat_interval_above_the_session_timeout_is_a_warning() -> None:
         ),
         ({"queued.max.request.bytes": "5"}, "must not be below socket.request.max.bytes"),
         ({"max.connections.per.ip.overrides": "host"}, "not an address with its limit; allowed: host:count"),
-        ({"authorizer.class.name": "x.Authorizer"}, "authorizers are not supported"),
+        ({"authorizer.class.name": "x.Authorizer"}, "not an authorizer of this node; allowed: org.apache.kafka."),
+        ({"super.users": "admin"}, "super.users=admin: not a principal; allowed: Type:name"),
+        ({"allow.everyone.if.no.acl.found": "yes"}, "not a boolean; allowed: true or false"),
+        ({"early.start.listeners": "EXTERNAL"}, "EXTERNAL is neither in listeners nor in controller.listener.names"),
         ({"log.dirs": "/a,/a"}, "repeated directory"),
     ],
 )

@@ -114,3 +114,21 @@ def test_a_sync_without_room_is_a_failed_disk(monkeypatch: pytest.MonkeyPatch) -
         log.flush()
     assert log.failure is not None
     assert directories.online == []
+
+
+@pytest.mark.feature("ST-17")
+def test_logs_that_nobody_uses_hold_no_descriptors() -> None:
+    """A broker may have more logs than it may open files."""
+    rig = Rig()
+    directories = start(rig)
+    log = made(directories)
+    assert log is not None
+    assert log.open_files == 0
+    for _ in range(4):
+        append(log)
+    written = log.log_end_offset
+    rig.kill()
+    again = start(rig).logs["orders", 0]
+    assert again.open_files == 0
+    append(again)
+    assert all_offsets(again) == list(range(written + 1))

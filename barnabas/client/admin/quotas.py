@@ -16,6 +16,7 @@ from barnabas.protocol.messages import describe_client_quotas as describing
 USER = "user"
 CLIENT_ID = "client-id"
 IP = "ip"
+_KINDS = (USER, CLIENT_ID, IP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,11 @@ class ClientQuotaEntity:
     """Owner of a quota: a type (`user`, `client-id`, `ip`) with a name, or with None for the default of all others."""
 
     entries: tuple[tuple[str, str | None], ...]
+    """In the order user, client-id, ip."""
+
+    def __post_init__(self) -> None:
+        # Brokers list the types of an entity in any order.
+        object.__setattr__(self, "entries", tuple(sorted(self.entries, key=lambda entry: _order(entry[0]))))
 
     @classmethod
     def of(cls, *, user: str | None = "", client_id: str | None = "", ip: str | None = "") -> ClientQuotaEntity:
@@ -32,6 +38,10 @@ class ClientQuotaEntity:
 
     def __str__(self) -> str:
         return ", ".join(f"{kind} {name or 'default'}" for kind, name in self.entries)
+
+
+def _order(kind: str) -> tuple[int, str]:
+    return (_KINDS.index(kind) if kind in _KINDS else len(_KINDS), kind)
 
 
 class Match(IntEnum):

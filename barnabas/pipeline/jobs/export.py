@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from barnabas.pipeline.blocking_cluster import BlockingCluster
+from barnabas.pipeline.cluster_access import Bootstrap
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.files import Files, files_for
 from barnabas.pipeline.jobs import lake_rows
@@ -36,7 +37,7 @@ FILES_FOR_A_TASK = 4
 class Export:
     """A batch export."""
 
-    bootstrap: str
+    bootstrap: Bootstrap
     topic: str
     to: str
     checkpoint: str | None = None
@@ -51,7 +52,7 @@ class Export:
 class Follow:
     """A streaming export."""
 
-    bootstrap: str
+    bootstrap: Bootstrap
     topic: str
     to: str
     checkpoint: str | None = None

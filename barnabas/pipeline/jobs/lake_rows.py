@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from barnabas.pipeline.cluster_access import Bootstrap, access_of
 from barnabas.pipeline.errors import WrongUse
 from barnabas.pipeline.jobs.topics import TopicIdentity
 
@@ -20,7 +21,11 @@ DAY_MS = 86_400_000
 
 
 def read_ranges(
-    session: Any, bootstrap: str, identity: TopicIdentity, spans: Mapping[int, tuple[int, int]], size: int | None = None
+    session: Any,
+    bootstrap: Bootstrap,
+    identity: TopicIdentity,
+    spans: Mapping[int, tuple[int, int]],
+    size: int | None = None,
 ) -> Any:
     """Committed records of one topic, one range of each partition, at most `size` offsets per task."""
     from json import dumps
@@ -46,7 +51,7 @@ def in_time(since_ms: int | None, until_ms: int | None) -> Any:
     return holds
 
 
-def read_stream(session: Any, bootstrap: str, topic: str, options: Mapping[str, str]) -> Any:
+def read_stream(session: Any, bootstrap: Bootstrap, topic: str, options: Mapping[str, str]) -> Any:
     """A stream of the committed records of a topic, from its beginning."""
     reader = _reader(session.readStream, bootstrap).option("subscribe", topic).option("startingOffsets", "earliest")
     for name, value in options.items():
@@ -102,10 +107,10 @@ def _decoded(schema: str) -> Any:
     return F.when(fits, parsed.dropFields(BAD)).otherwise(F.raise_error(line))
 
 
-def _reader(reader: Any, bootstrap: str) -> Any:
+def _reader(reader: Any, bootstrap: Bootstrap) -> Any:
     return (
         reader.format("barnabas")
-        .option("kafka.bootstrap.servers", bootstrap)
+        .options(**access_of(bootstrap).options)
         .option("kafka.isolation.level", "read_committed")
         .option("includeHeaders", "true")
     )

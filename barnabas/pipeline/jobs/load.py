@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from barnabas.pipeline.blocking_cluster import BlockingCluster
+from barnabas.pipeline.cluster_access import Bootstrap
 from barnabas.pipeline.errors import PipelineError, WrongUse
 from barnabas.pipeline.files import files_for
 from barnabas.pipeline.jobs.lake_rows import DAY_MS, JSON_OPTIONS
@@ -45,7 +46,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Load:
-    bootstrap: str
+    bootstrap: Bootstrap
     source: str
     """A file, a directory or a glob pattern."""
     topic: str
@@ -181,7 +182,7 @@ class CountingSink:
         return refusal(self.failure or error)
 
 
-def sink_for(bootstrap: str, topic: str, query_id: str, compression: str) -> CountingSink:
+def sink_for(bootstrap: Bootstrap, topic: str, query_id: str, compression: str) -> CountingSink:
     """A sink with one transaction for each batch, written exactly once. WrongUse."""
     return CountingSink(Sink(sink_settings(bootstrap, topic, query_id, compression_type=compression)))
 

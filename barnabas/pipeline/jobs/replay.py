@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from barnabas.pipeline.blocking_cluster import BlockingCluster
+from barnabas.pipeline.cluster_access import Bootstrap
 from barnabas.pipeline.errors import PipelineError, WrongUse
 from barnabas.pipeline.files import files_for
 from barnabas.pipeline.jobs import lake_rows
@@ -54,7 +55,7 @@ class Manifest(BaseModel):
 
 @dataclass(frozen=True)
 class Replay:
-    bootstrap: str
+    bootstrap: Bootstrap
     topic: str
     ranges: tuple[Wanted, ...] = (Wanted(),)
     into: str | None = None

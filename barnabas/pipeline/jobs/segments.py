@@ -6,9 +6,10 @@ Each part of a log is one task. Torn and corrupt batches are skipped and listed 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from barnabas.pipeline.cluster_access import access_of
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.log_files import Fault
 from barnabas.pipeline.log_transactions import AbortedBatches
@@ -113,8 +114,7 @@ def frame_of(session: Any, options: SegmentOptions) -> Any:
 
 def named(options: SegmentOptions) -> dict[str, str]:
     """The options of the source."""
-    given = asdict(options)
-    return {
+    settings = {
         "path": ",".join(options.directories),
         "kafka.isolation.level": options.isolation.name.lower(),
         "includeHeaders": str(options.include_headers).lower(),
@@ -122,8 +122,7 @@ def named(options: SegmentOptions) -> dict[str, str]:
         "onCorrupt": "skip" if options.skip_corrupt else "fail",
         "failOnDataLoss": str(not options.skip_gone).lower(),
         "rows": "batches" if options.batches else "records",
-    } | {
-        name: given[field]
-        for name, field in (("subscribe", "subscribe"), ("subscribePattern", "pattern"), ("bootstrap", "bootstrap"))
-        if given[field]
     }
+    settings |= access_of(options.bootstrap).options if options.bootstrap else {}
+    choices = {"subscribe": options.subscribe, "subscribePattern": options.pattern}
+    return settings | {name: value for name, value in choices.items() if value}

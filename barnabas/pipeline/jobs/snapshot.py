@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from barnabas.pipeline.blocking_cluster import BlockingCluster
+from barnabas.pipeline.cluster_access import Bootstrap
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.files import Files, files_for
 from barnabas.pipeline.jobs import lake_rows
@@ -23,7 +24,7 @@ BEFORE = "{to}.barnabas-old"
 
 @dataclass(frozen=True)
 class Snapshot:
-    bootstrap: str
+    bootstrap: Bootstrap
     topic: str
     to: str
     value_schema: str | None = None

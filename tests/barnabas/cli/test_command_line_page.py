@@ -69,6 +69,7 @@ def test_the_commands_of_the_page_work(
     assert "broker 1 is unfenced" in outputs["barnabas why broker 1"]
     assert "leads the quorum in epoch" in outputs["barnabas why quorum --json"]
     assert "compact,delete" in outputs["barnabas configs describe topic flights"]
+    assert "producer_byte_rate" in outputs["barnabas configs quotas describe"]
 
 
 def test_every_command_of_the_client_is_on_the_page() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from barnabas.cli.app import command
 from barnabas.cli.connection import Connection
 from barnabas.client.admin import AdminSettings
 from barnabas.cluster.errors import WrongArgument
+from barnabas.protocol.sasl.jaas import parse_jaas
 
 KNOWN = AdminSettings.model_fields
 
@@ -57,5 +61,50 @@ def test_settings_of_other_kinds_of_clients_are_ignored() -> None:
 
 
 def test_a_missing_client_config_file(tmp_path: Path) -> None:
-    with pytest.raises(WrongArgument, match=r"--client-config .*nowhere: No such file"):
+    with pytest.raises(WrongArgument, match=r"--command-config .*nowhere: No such file"):
         Connection(client_config=tmp_path / "nowhere").settings(KNOWN)
+
+
+FILE_OF_A_JAVA_CLIENT = """\
+security.protocol=SASL_SSL
+sasl.mechanism=SCRAM-SHA-512
+sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\
+    username="alice" password="wonder\\\\"land";
+ssl.truststore.type=PEM
+ssl.truststore.location=/etc/kafka/ca.pem
+ssl.endpoint.identification.algorithm=
+ssl.provider=BC
+key.deserializer=org.apache.kafka.common.serialization.StringDeserializer
+"""
+
+
+@pytest.mark.feature("TO-07", "TO-09")
+def test_the_file_of_a_java_client_secures_the_connections(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(FILE_OF_A_JAVA_CLIENT)
+    security = Connection(bootstrap="there:1", client_config=file).security()
+    assert (security.security_protocol, security.sasl_mechanism) == ("SASL_SSL", "SCRAM-SHA-512")
+    assert security.ssl_endpoint_identification_algorithm == ""
+    module = parse_jaas(security.values_under("sasl.")["sasl.jaas.config"])
+    assert module.options == {"username": "alice", "password": 'wonder"land'}
+    assert "wonder" not in repr(security)
+
+
+def test_a_wrong_security_setting_is_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n")
+    with pytest.raises(WrongArgument, match="PLAIN needs sasl_jaas_config"):
+        Connection(bootstrap="there:1", client_config=file).security()
+
+
+@pytest.mark.feature("TO-09")
+def test_every_command_that_connects_takes_a_command_config() -> None:
+    connecting = [(path, options) for path, options in _commands(command(), "") if "--bootstrap-server" in options]
+    assert len(connecting) > 40
+    assert [path for path, options in connecting if "--command-config" not in options] == []
+
+
+def _commands(found: Any, path: str) -> Iterator[tuple[str, set[str]]]:
+    for name, child in getattr(found, "commands", {}).items():
+        yield from _commands(child, f"{path} {name}")
+    yield path, {option for parameter in found.params for option in parameter.opts}

@@ -13,16 +13,18 @@ import trio
 
 from barnabas.client.cluster_settings import ClusterSettings
 from barnabas.client.connections import IDLE_LOOKS, Caller, NodeConnection, in_turn
-from barnabas.client.errors import SaslAuthenticationException, UnsupportedVersionException
+from barnabas.client.errors import SaslAuthenticationException, SslAuthenticationException, UnsupportedVersionException
 from barnabas.client.metadata import Node
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from barnabas.protocol.messages.sasl_handshake import SaslHandshakeResponse
+from barnabas.protocol.sasl.plain import PlainClient
 from barnabas.runtime.backoff import Backoff
-from barnabas.runtime.channel import CallTimedOut, NotSent, Peer
+from barnabas.runtime.channel import CallTimedOut, NotSent
+from barnabas.runtime.sasl.authenticator import SaslChannelSecurity
 from barnabas.runtime.simulated import Universe, make_world, run_simulation
 from barnabas.runtime.world import Connection
 from tests.barnabas.client.plain_node import PORT, PlainNode, listen_badly, metadata
@@ -348,7 +350,7 @@ def test_no_listener_makes_a_call_hang(treat: Callable[[Connection], Any], secon
         scene.nursery.start_soon(scene.universe.run_node, "b1", lambda world: listen_badly(world, "b1", treat))
         await trio.sleep(0.01)
         began = trio.current_time()
-        with pytest.raises(NotSent):
+        with pytest.raises((NotSent, SslAuthenticationException)):
             await scene.ask()
         assert trio.current_time() - began <= seconds
 
@@ -359,7 +361,7 @@ def test_no_listener_makes_a_call_hang(treat: Callable[[Connection], Any], secon
     ("first_bytes", "hint"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the server answers in HTTP; use the port of a Kafka listener"),
-        (b"\x15\x03\x03\x00\x02\x02\x16", "does not speak the Kafka protocol, or not in plaintext"),
+        (b"\x15\x03\x03\x00\x02\x02\x16", "the server speaks TLS on this port; use security.protocol=SSL or SASL"),
     ],
 )
 def test_another_protocol_is_recognized(first_bytes: bytes, hint: str) -> None:
@@ -367,7 +369,7 @@ def test_another_protocol_is_recognized(first_bytes: bytes, hint: str) -> None:
         treat = _says(first_bytes)
         scene.nursery.start_soon(scene.universe.run_node, "b1", lambda world: listen_badly(world, "b1", treat))
         await trio.sleep(0.01)
-        with pytest.raises(NotSent, match=hint):
+        with pytest.raises((NotSent, SslAuthenticationException), match=hint):
             await scene.ask()
 
     stage(scenario)
@@ -376,20 +378,8 @@ def test_another_protocol_is_recognized(first_bytes: bytes, hint: str) -> None:
 # Authentication
 
 
-class Plain:
-    """SASL/PLAIN (RFC 4616), as far as it is needed here."""
-
-    def __init__(self, password: str) -> None:
-        self.password = password
-
-    async def authenticate(self, peer: Peer) -> None:
-        shaken = await peer.call(SaslHandshakeRequest(mechanism="PLAIN"))
-        if shaken.error_code:
-            raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"there are {shaken.mechanisms}")
-        proof = f"\0tim\0{self.password}".encode()
-        answer = await peer.call(SaslAuthenticateRequest(auth_bytes=proof))
-        if answer.error_code:
-            raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, answer.error_message)
+def by_plain(password: str) -> SaslChannelSecurity:
+    return SaslChannelSecurity(lambda host: PlainClient("tim", password))
 
 
 def _believes(password: str) -> dict[ApiKey, Callable[[Any], Any]]:
@@ -410,7 +400,7 @@ def test_each_connection_is_authenticated_before_anything_else() -> None:
     async def scenario(scene: Scene) -> None:
         scene.node.answers |= _believes("secret")
         await scene.start()
-        caller = Caller(scene.caller.world, scene.nursery, "test", SETTINGS, Plain("secret"))
+        caller = Caller(scene.caller.world, scene.nursery, "test", SETTINGS, by_plain("secret"))
         connection = scene.connection = scene.connect_as(caller)
         async with trio.open_nursery() as askers:
             for _ in range(5):
@@ -429,7 +419,7 @@ def test_a_rejected_identity_is_reported_at_once() -> None:
     async def scenario(scene: Scene) -> None:
         scene.node.answers |= _believes("secret")
         await scene.start()
-        caller = Caller(scene.caller.world, scene.nursery, "test", SETTINGS, Plain("guess"))
+        caller = Caller(scene.caller.world, scene.nursery, "test", SETTINGS, by_plain("guess"))
         scene.connection = scene.connect_as(caller)
         with pytest.raises(SaslAuthenticationException, match="wrong password") as failure:
             await scene.ask()

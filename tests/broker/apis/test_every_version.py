@@ -13,30 +13,37 @@ from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.messages import (
     add_raft_voter,
     allocate_producer_ids,
+    alter_client_quotas,
     alter_configs,
     alter_partition,
     alter_partition_reassignments,
     alter_replica_log_dirs,
+    alter_user_scram_credentials,
     assign_replicas_to_dirs,
     begin_quorum_epoch,
     broker_heartbeat,
     broker_registration,
     controller_registration,
     create_acls,
+    create_delegation_token,
     create_partitions,
     delete_acls,
     delete_records,
     delete_topics,
     describe_acls,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
+    describe_delegation_token,
     describe_log_dirs,
     describe_producers,
     describe_quorum,
     describe_topic_partitions,
+    describe_user_scram_credentials,
     elect_leaders,
     end_quorum_epoch,
     envelope,
+    expire_delegation_token,
     fetch_snapshot,
     find_coordinator,
     incremental_alter_configs,
@@ -46,6 +53,9 @@ from barnabas.protocol.messages import (
     list_partition_reassignments,
     offset_for_leader_epoch,
     remove_raft_voter,
+    renew_delegation_token,
+    sasl_authenticate,
+    sasl_handshake,
     unregister_broker,
     update_features,
     update_raft_voter,
@@ -263,12 +273,27 @@ def controller_joins(_version: int, _: bytes) -> Message:
     )
 
 
+def user_change(_version: int, _: bytes) -> Message:
+    deletion = alter_user_scram_credentials.ScramCredentialDeletion(name="nobody", mechanism=1)
+    return alter_user_scram_credentials.AlterUserScramCredentialsRequest(deletions=[deletion])
+
+
+def quota_change(version: int, _: bytes) -> Message:
+    entity = [alter_client_quotas.EntityData(entity_type="user", entity_name=None)]
+    op = alter_client_quotas.OpData(key="request_percentage", value=100.0 + version)
+    return alter_client_quotas.AlterClientQuotasRequest(
+        entries=[alter_client_quotas.RequestEntryData(entity=entity, ops=[op])]
+    )
+
+
 def simply(request: Callable[[], Message]) -> Asking:
     return lambda _version, _topic_id: request()
 
 
 ANYWHERE: dict[ApiKey, Asking] = {
     ApiKey.API_VERSIONS: simply(lambda: ApiVersionsRequest(client_software_name="story", client_software_version="1")),
+    ApiKey.SASL_HANDSHAKE: simply(lambda: sasl_handshake.SaslHandshakeRequest(mechanism="PLAIN")),
+    ApiKey.SASL_AUTHENTICATE: simply(sasl_authenticate.SaslAuthenticateRequest),
     ApiKey.CREATE_TOPICS: new_topic,
     ApiKey.DELETE_TOPICS: old_topic,
     ApiKey.DESCRIBE_ACLS: simply(
@@ -298,6 +323,11 @@ ANYWHERE: dict[ApiKey, Asking] = {
     ApiKey.UNREGISTER_BROKER: simply(lambda: unregister_broker.UnregisterBrokerRequest(broker_id=77)),
     ApiKey.ADD_RAFT_VOTER: simply(lambda: add_raft_voter.AddRaftVoterRequest(cluster_id=None)),
     ApiKey.REMOVE_RAFT_VOTER: simply(lambda: remove_raft_voter.RemoveRaftVoterRequest(cluster_id=None)),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: user_change,
+    ApiKey.ALTER_CLIENT_QUOTAS: quota_change,
+    ApiKey.CREATE_DELEGATION_TOKEN: simply(create_delegation_token.CreateDelegationTokenRequest),
+    ApiKey.RENEW_DELEGATION_TOKEN: simply(renew_delegation_token.RenewDelegationTokenRequest),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: simply(expire_delegation_token.ExpireDelegationTokenRequest),
 }
 
 OF_BROKERS: dict[ApiKey, Asking] = {
@@ -319,6 +349,11 @@ OF_BROKERS: dict[ApiKey, Asking] = {
     ApiKey.ALTER_REPLICA_LOG_DIRS: simply(lambda: alter_replica_log_dirs.AlterReplicaLogDirsRequest(dirs=[])),
     ApiKey.DESCRIBE_PRODUCERS: producers,
     ApiKey.LIST_CONFIG_RESOURCES: simply(list_config_resources.ListConfigResourcesRequest),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: simply(
+        describe_user_scram_credentials.DescribeUserScramCredentialsRequest
+    ),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: simply(describe_client_quotas.DescribeClientQuotasRequest),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: simply(describe_delegation_token.DescribeDelegationTokenRequest),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: simply(
         lambda: describe_topic_partitions.DescribeTopicPartitionsRequest(topics=[])
     ),

@@ -72,6 +72,9 @@ def asked(handler: Callable[[Call], Iterable[Any] | None], message: Message, ver
         answer=responses.append,
         spawn=lambda *task: tasks.append(task),
         is_large=False,
+        has_authorizer=False,
+        may=lambda *right: True,
+        may_on_cluster=lambda *right, audited=True: True,
     )
     for _ in handler(cast(Call, call)) or ():
         pass
@@ -116,7 +119,8 @@ def test_an_unknown_partition_has_no_offsets() -> None:
 def test_missing_topics_with_legal_names_are_created_if_the_client_allows_it(allowed: bool) -> None:
     created: list[str] = []
     clock = cast(Any, SimpleNamespace(now_ms=lambda: 0))
-    ports = MetadataPorts(1, empty_cluster(), created.extend, clock)
+    creation = cast(Any, SimpleNamespace(is_enabled=True, create=lambda names, client: created.extend(names)))
+    ports = MetadataPorts(1, empty_cluster(), creation, clock)
     topics = [MetadataRequestTopic(name=name) for name in ("new", "no/topic")]
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=allowed)
     response, _ = asked(lambda call: metadata(ports, call), request, 9)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from barnabas.kraft.controller.controller import QuorumController
-from barnabas.kraft.controller.state import ControllerDefaults, ControllerResult, Steps
+from barnabas.kraft.controller.state import Asked, ControllerDefaults, ControllerResult, Steps
 from barnabas.kraft.metadata.bootstrap import bootstrap_records
 from barnabas.kraft.metadata.features import SUPPORTED_FEATURES
 from barnabas.kraft.metadata.image import MetadataImage, PartitionImage
@@ -33,6 +33,7 @@ from barnabas.protocol.messages.create_topics import (
 from barnabas.protocol.records.metadata import decode_metadata_record
 from barnabas.protocol.schema import Message
 from barnabas.runtime.decisions import Decisions
+from barnabas.runtime.identity import ANONYMOUS, Principal
 
 CLUSTER_ID = "kraft-cluster-id-00001"
 
@@ -62,6 +63,7 @@ class Cluster:
         self.chance = random.Random(seed)
         self.controller = QuorumController(defaults, self.chance, bootstrap_records(levels))
         self.now_ms = 1_000_000
+        self.wall_ms = 1_700_000_000_000
         self.log: list[Message] = []
         self.committed = 0
         self.hold = False
@@ -115,17 +117,18 @@ class Cluster:
         self.hold = False
         self.activate(epoch)
 
-    def send(self, request: Message, version: int | None = None) -> Any:
+    def send(self, request: Message, version: int | None = None, by: Principal = ANONYMOUS) -> Any:
         """The answer to a request."""
         version = request.VERSIONS.highest if version is None else version
-        result = finish(self.controller.decide(request, version, len(self.log), self.now_ms))
+        asked = Asked(by, self.wall_ms)
+        result = finish(self.controller.decide(request, version, len(self.log), self.now_ms, asked))
         self.append(result)
         return result.response
 
     def work(self) -> None:
         """Do what is due by the clock."""
         while True:
-            result = finish(self.controller.run_periodic(len(self.log), self.now_ms))
+            result = finish(self.controller.run_periodic(len(self.log), self.now_ms, self.wall_ms))
             self.append(result)
             if not result.response:
                 return

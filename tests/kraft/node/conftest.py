@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 from barnabas.protocol.messages.envelope import EnvelopeRequest
 from barnabas.protocol.schema import Message, decode, decode_prefix, encode
 from barnabas.runtime.channel import Channel, ChannelError
-from barnabas.runtime.identity import ANONYMOUS
+from barnabas.runtime.identity import ANONYMOUS, Principal
 from barnabas.runtime.simulated import Universe, make_world, run_simulation
 from barnabas.runtime.uuids import random_uuid
 from barnabas.runtime.world import ConnectionLost, World
@@ -274,7 +275,9 @@ class Client:
                 return named.pop()
             await trio.sleep(0.02)
 
-    async def enveloped(self, node_id: int, request: Message, correlation_id: int = 77) -> Any:
+    async def enveloped(
+        self, node_id: int, request: Message, correlation_id: int = 77, principal: Principal = ANONYMOUS
+    ) -> Any:
         """(error of the envelope, answer inside or None)"""
         key = ApiKey(request.API_KEY)
         spec = API_SPECS[key]
@@ -286,7 +289,7 @@ class Client:
         answer = await self.ask(
             node_id,
             EnvelopeRequest(
-                request_data=data, request_principal=written_principal(ANONYMOUS), client_host_address=LOOPBACK
+                request_data=data, request_principal=written_principal(principal), client_host_address=LOOPBACK
             ),
         )
         if answer.response_data is None:
@@ -300,15 +303,15 @@ class Client:
 Story = Callable[[Quorum, Client], Awaitable[None]]
 
 
-def play(seed: int, ids: tuple[int, ...], story: Story) -> None:
-    """Run a story among controllers that are started already."""
+def play(seed: int, ids: tuple[int, ...], story: Story, **overrides: str) -> None:
+    """Run a story among controllers that are started already, with these settings."""
 
     async def run(universe: Universe) -> None:
         async with trio.open_nursery() as nursery:
             quorum = Quorum(universe, nursery, ids)
             async with trio.open_nursery() as starting:
                 for node_id in ids:
-                    starting.start_soon(quorum.start, node_id)
+                    starting.start_soon(partial(quorum.start, node_id, **overrides))
             client = Client(quorum, nursery)
             await client.follow()
             with trio.fail_after(300):
@@ -319,5 +322,5 @@ def play(seed: int, ids: tuple[int, ...], story: Story) -> None:
 
 
 @pytest.fixture
-def simulate() -> Callable[[int, tuple[int, ...], Story], None]:
+def simulate() -> Callable[..., None]:
     return play

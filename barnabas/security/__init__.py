@@ -1,0 +1,1 @@
+"""Tools for the operator of a secured cluster."""

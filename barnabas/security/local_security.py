@@ -1,0 +1,140 @@
+"""Certificates, users and client configurations of a local cluster, in DATA/security.
+
+    ca.pem, ca.key                  the authority of clients, and of brokers towards clients
+    nodes-ca.pem, nodes-ca.key      the authority of nodes among themselves
+    nodes/broker-1.pem              key and certificate of a broker towards clients
+    nodes/broker-1-node.pem         key and certificate of a node towards nodes
+    users.json                      names and passwords
+    alice/client.properties …       ready-made configurations of a user
+
+Only the owner may read what contains a key or a password.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from barnabas.cluster.layout import Layout, Node
+from barnabas.cluster.private_files import write_private
+from barnabas.cluster.probe import Key
+from barnabas.security import client_files
+from barnabas.security.certificates import Certificate, Purpose, make_authority, make_certificate
+from barnabas.security.node_files import (
+    SASL_SSL_ABOVE,
+    SSL_ABOVE,
+    NodeFiles,
+    broker_settings,
+    controller_settings,
+)
+from barnabas.security.users import ADMIN, NODES, UserFile
+from barnabas.settings.properties import render_properties
+
+AUTHORITY_DAYS = 3650
+CERTIFICATE_DAYS = 825
+"""The longest life of a certificate that common clients accept."""
+_LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSecurity:
+    """What `cluster up --secure` makes. Existing keys, certificates and passwords are kept."""
+
+    directory: Path
+
+    @property
+    def authority_file(self) -> Path:
+        return self.directory / "ca.pem"
+
+    @property
+    def users(self) -> UserFile:
+        return UserFile(self.directory / "users.json")
+
+    def key_file(self, user: str) -> Path:
+        """Key and certificate of a user."""
+        return self.directory / user / "key.pem"
+
+    def client_file(self, user: str = ADMIN) -> Path:
+        """The `client.properties` of a user."""
+        return self.directory / user / "client.properties"
+
+    @property
+    def admin_key(self) -> Key:
+        """Key for questions to nodes."""
+        return Key(self.key_file(ADMIN), self.authority_file, SSL_ABOVE)
+
+    def ensure(self, layout: Layout) -> None:
+        """Make what is missing for the nodes of a layout, and for its users."""
+        clients = self._authority("ca", "Barnabas clients")
+        nodes = self._authority("nodes-ca", "Barnabas nodes")
+        for node in layout.nodes:
+            files = self.files_of(node)
+            self._certificate(files.for_nodes, nodes, node.name)
+            self._certificate(files.for_clients, clients, node.name)
+        for user, password in self.users.ensure().items():
+            self._certificate(self.key_file(user), clients, user)
+            self.write_client_files(layout, user, password)
+
+    def files_of(self, node: Node) -> NodeFiles:
+        directory = self.directory / "nodes"
+        return NodeFiles(
+            for_clients=directory / f"{node.name}.pem",
+            for_nodes=directory / f"{node.name}-node.pem",
+            clients_authority=self.authority_file,
+            nodes_authority=self.directory / "nodes-ca.pem",
+        )
+
+    def settings_of(self, node: Node) -> dict[str, str]:
+        """Settings of a node beside those of its shape."""
+        files = self.files_of(node)
+        if node.is_broker:
+            return broker_settings(node.port, files, self.users.read())
+        return controller_settings(files)
+
+    def write_client_files(self, layout: Layout, user: str, password: str) -> None:
+        """Write the ready-made configurations of a user."""
+        servers = bootstrap_servers([broker.port + SASL_SSL_ABOVE for broker in layout.brokers])
+        access = client_files.Access(servers, user, password, str(self.authority_file))
+        directory = self.directory / user
+        write_private(self.client_file(user), render_properties(client_files.java(access)))
+        with_certificate = client_files.java_with_certificate(
+            bootstrap_servers([broker.port + SSL_ABOVE for broker in layout.brokers]),
+            str(self.authority_file),
+            str(self.key_file(user)),
+        )
+        write_private(directory / "client-ssl.properties", render_properties(with_certificate))
+        write_private(directory / "librdkafka.conf", client_files.librdkafka(access))
+        write_private(directory / "kcat.conf", client_files.librdkafka(access))
+        write_private(directory / "first_record.py", client_files.python(access))
+
+    def _authority(self, name: str, common_name: str) -> Certificate:
+        certificate, key = self.directory / f"{name}.pem", self.directory / f"{name}.key"
+        if certificate.exists() and key.exists():
+            return Certificate.from_pem(key.read_bytes() + certificate.read_bytes())
+        authority = make_authority(common_name, _now_ms(), days=AUTHORITY_DAYS)
+        write_private(key, authority.key_pem.decode())
+        certificate.write_bytes(authority.certificate_pem)
+        return authority
+
+    def _certificate(self, path: Path, authority: Certificate, name: str) -> None:
+        """One PEM file with a key and its certificate, for this machine. Nothing if it is there."""
+        if path.exists():
+            return
+        purpose = Purpose(days=CERTIFICATE_DAYS)
+        made = make_certificate(authority, name, _now_ms(), names=_LOCAL_NAMES, purpose=purpose)
+        write_private(path, made.key_store_pem.decode())
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def bootstrap_servers(ports: Sequence[int]) -> str:
+    return ",".join(f"127.0.0.1:{port}" for port in ports)
+
+
+def is_reserved(user: str) -> bool:
+    """True for the name of the nodes, which no client may have."""
+    return user == NODES

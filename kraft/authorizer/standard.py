@@ -1,0 +1,148 @@
+"""Core: `StandardAuthorizer`, which decides what principals may do, as Kafka's authorizer of this name.
+
+Super users may do everything. Else an ACL that denies wins over any that allows; where no ACL applies, the answer is
+that of `allow.everyone.if.no.acl.found` if the resource has no ACL at all, and no otherwise. Decisions are remembered
+until the ACLs change. Before the ACLs are loaded, only super users pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from barnabas.kraft.authorizer.audit import Audit
+from barnabas.kraft.authorizer.by_resource_type import ANY_NAME, allows_any
+from barnabas.kraft.authorizer.compiled import Acl, CompiledAcls
+from barnabas.protocol.acls import SUPPORTED_OPERATIONS, AclOperation, AclPermissionType, AclResourceType
+from barnabas.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from barnabas.runtime.request import Request
+
+REMEMBERED = 10_000
+"""Decisions that are remembered at most."""
+
+
+class AuthorizerNotReady(KafkaError):
+    """The ACLs are not loaded yet, and the principal is no super user. The sender tries again."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, "the access control lists of this node are not loaded yet")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A decision and its reason."""
+
+    allows: bool
+    name: str = ""
+    """Kafka's name of a rule that is no ACL."""
+    acl: Acl | None = None
+    reason: str = ""
+    """The rule, as a decision note explains it."""
+
+    def __str__(self) -> str:
+        return self.name if self.acl is None else f"MatchingAcl(acl={self.acl})"
+
+
+SUPER_USER = Rule(True, "SuperUser")
+DEFAULT_ALLOW = Rule(True, "DefaultAllow")
+NO_ACL = Rule(False, "DefaultDeny", None, "the resource has no ACL, and allow.everyone.if.no.acl.found is false")
+NOT_ALLOWED = Rule(False, "DefaultDeny", None, "the ACLs of the resource do not allow it")
+
+_Question = tuple[str, int, int, str, str, str]
+"""(resource name, operation, resource type, name and type of the principal, host)."""
+
+
+class StandardAuthorizer:
+    """The authorizer of one node; see `runtime.access.Authorizer`. `put` gives it other ACLs."""
+
+    def __init__(
+        self, super_users: Iterable[str], audit: Audit, *, allow_everyone_if_no_acl_found: bool = False
+    ) -> None:
+        """`super_users`: principals as `Type:name`."""
+        self.acls = CompiledAcls()
+        self.is_loaded = False
+        """The ACLs are those of the whole metadata log, as far as it was known when the node started."""
+        self.allowed = 0
+        """Checks that were passed."""
+        self.denied = 0
+        self._super_users = frozenset(super_users)
+        self._without_acl = DEFAULT_ALLOW if allow_everyone_if_no_acl_found else NO_ACL
+        self._audit = audit
+        self._rules: dict[_Question, Rule] = {}
+        self._any: dict[tuple[int, int, str, str], bool] = {}
+
+    def put(self, acls: CompiledAcls) -> None:
+        """Decide by these ACLs from now on."""
+        self.acls = acls
+        self._rules.clear()
+        self._any.clear()
+
+    def allows(
+        self,
+        request: Request,
+        operation: AclOperation,
+        resource_type: AclResourceType,
+        name: str,
+        *,
+        audited: bool = True,
+    ) -> bool:
+        """See `Authorizer.allows`. Raises AuthorizerNotReady."""
+        principal = request.principal
+        question = (name, operation, resource_type, principal.name, principal.type, request.peer_host)
+        rule = self._rules.get(question)
+        if rule is None:
+            rule = self._decide(question)
+        if rule.allows:
+            self.allowed += 1
+            if audited:
+                self._audit.allowed(request, operation, resource_type, name, rule)
+            return True
+        self.denied += 1
+        if audited:
+            self._audit.denied(request, operation, resource_type, name, rule)
+        return False
+
+    def _decide(self, question: _Question) -> Rule:
+        name, operation, resource_type, user, kind, host = question
+        principal = f"{kind}:{user}"
+        if principal in self._super_users:
+            rule = SUPER_USER
+        elif not self.is_loaded:
+            raise AuthorizerNotReady
+        else:
+            match = self.acls.match(operation, resource_type, name, principal, host)
+            if match.acl is not None:
+                rule = _rule_of(match.acl, operation)
+            else:
+                rule = NOT_ALLOWED if match.has_acls else self._without_acl
+        if len(self._rules) >= REMEMBERED:
+            self._rules.clear()
+        self._rules[question] = rule
+        return rule
+
+    def allows_any(self, request: Request, operation: AclOperation, resource_type: AclResourceType) -> bool:
+        """See `Authorizer.allows_any`. Raises AuthorizerNotReady."""
+        if self.allows(request, operation, resource_type, ANY_NAME, audited=False):
+            return True
+        principal, host = str(request.principal), request.peer_host
+        question = (operation, resource_type, principal, host)
+        found = self._any.get(question)
+        if found is None:
+            found = allows_any(self.acls, operation, resource_type, principal, host)
+            if len(self._any) >= REMEMBERED:
+                self._any.clear()
+            self._any[question] = found
+        return found
+
+    def authorized_operations(self, request: Request, resource_type: AclResourceType, name: str) -> int:
+        """The operations that the principal may do on the resource, as a response has them (KIP-430)."""
+        operations = SUPPORTED_OPERATIONS[resource_type]
+        return sum(1 << it for it in operations if self.allows(request, it, resource_type, name, audited=False))
+
+
+def _rule_of(acl: Acl, operation: int) -> Rule:
+    allows = acl.permission_type is AclPermissionType.ALLOW
+    return Rule(allows, acl=acl, reason="" if allows else f"an ACL denies it: {acl}")

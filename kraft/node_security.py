@@ -1,0 +1,170 @@
+"""TLS and SASL of the listeners of one node, and of its channels to other nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
+
+import trio
+
+from barnabas.kraft.metadata.delegation_tokens import token_of
+from barnabas.kraft.metadata.image import MetadataImage
+from barnabas.protocol.sasl.mechanism import ClientMechanismFactory, ServerMechanism
+from barnabas.protocol.sasl.oauthbearer import MECHANISM as OAUTHBEARER
+from barnabas.protocol.sasl.scram_credentials import SCRAM_MECHANISMS, ScramCredential
+from barnabas.protocol.sasl.session import SessionRules
+from barnabas.runtime.sasl.authenticator import SaslChannelSecurity
+from barnabas.runtime.sasl.mechanisms import SaslPorts, TokenCredential, client_mechanism, server_mechanisms
+from barnabas.runtime.sasl.oauth_client import oauth_login
+from barnabas.runtime.sasl.oauth_server import oauth_listener
+from barnabas.runtime.sasl.options import ClientSaslOptions, SaslOptions, SaslOptionsError
+from barnabas.runtime.sasl.server import SaslListener
+from barnabas.runtime.security import ChannelSecurity, ListenerSecurity
+from barnabas.runtime.tls.channel import TlsChannelSecurity
+from barnabas.runtime.tls.listener import TlsListenerSecurity
+from barnabas.runtime.tls.options import TlsConfigError, TlsOptions
+from barnabas.runtime.tls.reload import TlsHolder
+from barnabas.runtime.world import World
+from barnabas.settings.broker import BrokerSettings
+from barnabas.settings.errors import SettingsError
+from barnabas.settings.listener_values import values_of_listener
+from barnabas.settings.listeners import Listener
+from barnabas.settings.node import NodeSettings
+
+
+class NodeSecurity:
+    """Made once, when the node starts."""
+
+    def __init__(
+        self, settings: NodeSettings, world: World, image: Callable[[], MetadataImage] | None = None
+    ) -> None:
+        """`image` has the users of SCRAM and the delegation tokens; None on the listeners of controllers.
+
+        Raises SettingsError for keys, certificates and logins that cannot be used.
+        """
+        self._settings = settings
+        self._world = world
+        self._image = image
+        self.holders: dict[str, TlsHolder] = {}
+        """Certificates, by listener."""
+        self._runs: list[Callable[[], Awaitable[None]]] = []
+        """Tasks of mechanisms: keys and tokens that are replaced in time."""
+        self.listeners = {listener.name: self._of_listener(listener) for listener in settings.listeners}
+        """None for PLAINTEXT."""
+
+    def of_listener(self, listener: Listener) -> ListenerSecurity | None:
+        """None for PLAINTEXT."""
+        return self.listeners[listener.name]
+
+    @cached_property
+    def between_brokers(self) -> ChannelSecurity | None:
+        """Security of channels to other brokers; None: PLAINTEXT."""
+        settings = self._settings
+        assert isinstance(settings, BrokerSettings)
+        return self._of_channels(settings.inter_broker_listener_name, "sasl.mechanism.inter.broker.protocol")
+
+    @cached_property
+    def to_controllers(self) -> ChannelSecurity | None:
+        """Security of channels to controllers; None: PLAINTEXT."""
+        return self._of_channels(self._settings.controller_listener_names[0], "sasl.mechanism.controller.protocol")
+
+    async def run(self) -> None:
+        """Take over certificates whose files change, and keys and tokens of OAUTHBEARER, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            for run in [holder.run for holder in self.holders.values()] + self._runs:
+                nursery.start_soon(run)
+
+    def _of_listener(self, listener: Listener) -> ListenerSecurity | None:
+        protocol = listener.security_protocol
+        if protocol == "PLAINTEXT":
+            return None
+        values = self._values(listener.name)
+        try:
+            tls = None
+            if protocol.endswith("SSL"):
+                tls = TlsListenerSecurity(self._holder(listener.name, values))
+            return self._sasl(listener.name, values, tls) if protocol.startswith("SASL") else tls
+        except (TlsConfigError, SaslOptionsError) as error:
+            raise SettingsError(f"{listener.name}: {error}", "listeners", str(listener)) from None
+
+    def _sasl(self, name: str, values: Mapping[str, str], tls: TlsListenerSecurity | None) -> SaslListener:
+        options = SaslOptions.of(values)
+        image = self._image
+        scram = None if image is None else self._scram_credential
+        tokens = None if image is None else self._token
+        rules = SessionRules(
+            server_mechanisms(options, scram, tokens, self._ports),
+            max_receive_bytes=options.max_receive_bytes,
+            max_reauth_ms=options.max_reauth_ms,
+        )
+        return SaslListener(
+            rules,
+            self._world.wall_clock,
+            self._world.monotonic,
+            failed_delay_ms=options.failed_delay_ms,
+            inner=tls,
+        )
+
+    def _of_channels(self, listener_name: str, mechanism_key: str) -> ChannelSecurity | None:
+        protocol = self._settings.listener_security_protocol_map[listener_name]
+        if protocol == "PLAINTEXT":
+            return None
+        values = self._values(listener_name)
+        try:
+            tls = None
+            if protocol.endswith("SSL"):
+                tls = TlsChannelSecurity(self._holder(listener_name, values))
+            if not protocol.startswith("SASL"):
+                return tls
+            mechanism = values.get(mechanism_key, "GSSAPI").strip()
+            options = ClientSaslOptions.of_listener(values, mechanism)
+            return SaslChannelSecurity(client_mechanism(options, self._ports), tls)
+        except (TlsConfigError, SaslOptionsError) as error:
+            raise SettingsError(f"{listener_name}: {error}", mechanism_key, values.get(mechanism_key, "")) from None
+
+    def _holder(self, listener_name: str, values: Mapping[str, str]) -> TlsHolder:
+        """One for both ends: a node's listener and its channels to listeners of that name."""
+        holder = self.holders.get(listener_name)
+        if holder is None:
+            options = TlsOptions.of(values)
+            is_served = listener_name in [listener.name for listener in self._settings.listeners]
+            holder = TlsHolder(options, self._world, server=is_served, client=True, name=f"listener {listener_name}")
+            self.holders[listener_name] = holder
+        return holder
+
+    def _values(self, listener_name: str) -> dict[str, str]:
+        return values_of_listener(self._settings.raw, listener_name)
+
+    @cached_property
+    def _ports(self) -> SaslPorts:
+        return SaslPorts(
+            self._world.chance.randbytes,
+            servers={OAUTHBEARER: self._oauth_server},
+            clients={OAUTHBEARER: self._oauth_client},
+        )
+
+    def _oauth_server(self, options: SaslOptions) -> Callable[[], ServerMechanism]:
+        login = options.modules.get(OAUTHBEARER)
+        listener = oauth_listener(options.values, {} if login is None else login.options, self._world)
+        self._runs.append(listener.run)
+        return listener.mechanism
+
+    def _oauth_client(self, options: ClientSaslOptions) -> ClientMechanismFactory:
+        login = oauth_login(options.values, {} if options.login is None else options.login.options, self._world)
+        self._runs.append(login.run)
+        return login
+
+    def _scram_credential(self, mechanism: str, user: str) -> ScramCredential | None:
+        assert self._image is not None
+        record = self._image().others.scram.get((user, SCRAM_MECHANISMS[mechanism].type))
+        if record is None:
+            return None
+        return ScramCredential(
+            bytes(record.salt), bytes(record.stored_key), bytes(record.server_key), record.iterations
+        )
+
+    def _token(self, token_id: str) -> TokenCredential | None:
+        assert self._image is not None
+        secret = self._settings.delegation_token_secret_key
+        login = token_of(self._image(), token_id, secret) if secret else None
+        return None if login is None else TokenCredential(login.hmac, login.owner.name, login.expiry_ms)

@@ -1,0 +1,56 @@
+"""Checks the rights on the cluster before a handler sees its request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from barnabas.kraft.authorizer.requirements import Requirements
+from barnabas.kraft.authorizer.standard import AuthorizerNotReady
+from barnabas.protocol.acls import AclOperation
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.refusals import refusal_of
+from barnabas.protocol.schema import Message
+from barnabas.runtime.call import Call, Execution
+from barnabas.runtime.dispatch import Handler
+from barnabas.runtime.steps import Steps
+
+
+def with_rights(
+    handlers: Mapping[ApiKey, Handler], requirements: Requirements, execution: Execution
+) -> dict[ApiKey, Handler]:
+    """The handlers, behind their checks. Without an authorizer they are returned as they are."""
+    if execution.authorizer is None:
+        return dict(handlers)
+    return {
+        key: partial(_check, requirements[key], handle) if key in requirements else handle
+        for key, handle in handlers.items()
+    }
+
+
+def _check(operations: tuple[AclOperation, ...], handle: Handler, call: Call) -> Steps | None:
+    try:
+        # The last operation is the one that is audited: the others need not be denied.
+        may = not operations or any(call.may_on_cluster(it, audited=it is operations[-1]) for it in operations)
+        if not operations:
+            call.may_on_cluster(AclOperation.DESCRIBE, audited=False)
+    except AuthorizerNotReady as error:
+        return refuse(call, error.code, str(error.message))
+    if not may:
+        needed = " or ".join(it.name for it in operations)
+        return refuse(call, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{call.api} needs {needed} on the cluster")
+    return handle(call)
+
+
+def refuse(call: Call, code: ErrorCode, message: str) -> Steps | None:
+    """Refuse the whole request; a large one in steps."""
+    refusal = partial(refusal_of, call.message, call.version, code, message)
+    if call.is_large and call.message is not None:
+        return _refuse_large(call, refusal)
+    call.answer(refusal())
+    return None
+
+
+def _refuse_large(call: Call, refusal: Callable[[], Message]) -> Steps:
+    call.answer((yield refusal))

@@ -1,0 +1,111 @@
+"""One bounded HTTP exchange with an OAuth provider. Blocks: run it through `World.run_blocking`."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+CONNECT_SECONDS = 5
+EXCHANGE_SECONDS = 10
+"""From the connection to the last byte of the response."""
+MOST_RESPONSE_BYTES = 1 << 20
+
+_FINAL = frozenset({400, 401, 402, 403, 404, 405, 406, 407, 409, 410, 411, 412, 413, 414, 415, 501, 505})
+"""Kafka does not repeat a request that was answered so."""
+
+
+class HttpFailed(Exception):
+    """No response that can be used. The text contains nothing of the request but its URL."""
+
+    def __init__(self, reason: str, *, final: bool = False) -> None:
+        super().__init__(reason)
+        self.final = final
+        """The same request would fail again."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """A GET, or a POST if there is a body."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    body: bytes | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+    """For https; None: the certificate authorities of the system."""
+    seconds: float = EXCHANGE_SECONDS
+
+
+def exchange(request: HttpRequest) -> bytes:
+    """Send the request and return the body of the response. Raises HttpFailed. Follows no redirects: they would lead
+    a secret to a place that is not in the settings."""
+    connection = _connection(request)
+    try:
+        return _body(connection, request)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        # The text of an IncompleteRead counts bytes, and does not show them.
+        raise HttpFailed(f"{_shown(request.url)}: {str(error) or type(error).__name__}") from None
+    finally:
+        connection.close()
+
+
+def _connection(request: HttpRequest) -> http.client.HTTPConnection:
+    try:
+        parts = urlsplit(request.url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise HttpFailed(f"{error}", final=True) from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise HttpFailed(f"{_shown(request.url)}: not a URL of HTTP", final=True)
+    if parts.scheme == "http":
+        return http.client.HTTPConnection(host, port, timeout=min(CONNECT_SECONDS, request.seconds))
+    tls = request.tls or ssl.create_default_context()
+    return http.client.HTTPSConnection(host, port, timeout=min(CONNECT_SECONDS, request.seconds), context=tls)
+
+
+def _body(connection: http.client.HTTPConnection, request: HttpRequest) -> bytes:
+    connection.connect()
+    line = connection.sock
+    line.settimeout(2 * request.seconds)
+    # A peer that sends a byte now and then would satisfy the timeouts of the socket for ever.
+    over = threading.Event()
+    deadline = threading.Timer(request.seconds, _shut_down, [line, over])
+    deadline.daemon = True
+    deadline.start()
+    try:
+        parts = urlsplit(request.url)
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection.request("GET" if request.body is None else "POST", target, request.body, dict(request.headers))
+        response = connection.getresponse()
+        if response.status not in (200, 201):
+            raise HttpFailed(f"{_shown(request.url)}: status {response.status}", final=response.status in _FINAL)
+        body = response.read(MOST_RESPONSE_BYTES + 1)
+        if len(body) > MOST_RESPONSE_BYTES:
+            raise HttpFailed(f"{_shown(request.url)}: a response of more than {MOST_RESPONSE_BYTES} bytes", final=True)
+        if over.is_set() or response.length:
+            raise http.client.IncompleteRead(body)
+        return body
+    except (OSError, http.client.HTTPException):
+        if over.is_set():
+            raise TimeoutError(f"no complete response in {request.seconds} s") from None
+        raise
+    finally:
+        deadline.cancel()
+
+
+def _shut_down(line: socket.socket, over: threading.Event) -> None:
+    over.set()
+    try:
+        line.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # It has ended already.
+
+
+def _shown(url: str) -> str:
+    """A URL without a user's name and password, and without its query."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

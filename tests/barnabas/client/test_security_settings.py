@@ -1,0 +1,112 @@
+"""The settings that secure connections: what is accepted, what is refused in one line, and that secrets never show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from barnabas.client.admin import AdminSettings
+from barnabas.client.consumer.settings import ConsumerSettings
+from barnabas.client.errors import ConfigException
+from barnabas.client.producer.settings import ProducerSettings
+from barnabas.client.security_settings import SECRETS, SecurityOptions, SecuritySettings
+from barnabas.client.settings import ClientSettings
+
+SECRET = "open-sesame"
+JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="{SECRET}";'
+
+
+def settings(**given: Any) -> ClientSettings:
+    return ClientSettings.of({"bootstrap_servers": "there:1", **given})
+
+
+def test_without_settings_nothing_is_secured() -> None:
+    default = settings()
+    assert (default.security_protocol, default.encrypts, default.authenticates) == ("PLAINTEXT", False, False)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "encrypts", "authenticates"),
+    [("ssl", True, False), ("Sasl_Plaintext", False, True), ("SASL_SSL", True, True)],
+)
+def test_protocols_are_known_in_any_case(protocol: str, encrypts: bool, authenticates: bool) -> None:
+    given = settings(security_protocol=protocol, sasl_mechanism="PLAIN", sasl_jaas_config=JAAS)
+    assert given.security_protocol == protocol.upper()
+    assert (given.encrypts, given.authenticates) == (encrypts, authenticates)
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"security_protocol": "TLS"}, "must be PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; got 'TLS'"),
+        ({"security.protocol": "SSL"}, "unknown setting security.protocol; did you mean security_protocol?"),
+        ({"ssl_endpoint_identification_algorithm": "ldaps"}, "must be https or empty; got 'ldaps'"),
+        (
+            {"sasl_plain_username": "a", "sasl_plain_password": SECRET},
+            "sasl_plain_username needs security_protocol SASL_PLAINTEXT or SASL_SSL; got PLAINTEXT",
+        ),
+        (
+            {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"},
+            "PLAIN needs sasl_jaas_config, or sasl_plain_username and sasl_plain_password; got neither",
+        ),
+        (
+            {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_plain_username": "a"},
+            "sasl_plain_username needs sasl_plain_password; got none",
+        ),
+        (
+            {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_plain_password": SECRET},
+            "sasl_plain_password needs sasl_plain_username; got none",
+        ),
+        (
+            {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM"},
+            "sasl_mechanism must be PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI; got 'SCRAM'",
+        ),
+        (
+            {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER", "sasl_plain_username": "a"},
+            "sasl_plain_username needs sasl_mechanism PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; got OAUTHBEARER",
+        ),
+    ],
+)
+def test_a_wrong_setting_is_named_in_one_line(given: dict[str, Any], line: str) -> None:
+    with pytest.raises(ConfigException) as caught:
+        settings(**given)
+    assert str(caught.value.message).endswith(line)
+    assert "\n" not in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [AdminSettings, ConsumerSettings, ProducerSettings])
+def test_secrets_show_nowhere(kind: type[ClientSettings]) -> None:
+    given = kind.of({"bootstrap_servers": "there:1", **dict.fromkeys(SECRETS - {"sasl_plain_password"}, SECRET)})
+    for shown in (repr(given), str(given), given.model_dump_json(), str(given.model_dump())):
+        assert SECRET not in shown
+
+
+def test_a_secret_of_the_wrong_type_does_not_show_in_the_error() -> None:
+    for name in SECRETS:
+        with pytest.raises(ConfigException, match=name) as caught:
+            settings(**{name: [SECRET]})
+        assert SECRET not in str(caught.value)
+
+
+def test_every_setting_is_a_keyword_of_every_client() -> None:
+    assert set(SecurityOptions.__annotations__) == set(SecuritySettings.model_fields)
+
+
+def test_values_have_the_names_and_the_form_of_kafka() -> None:
+    given = settings(
+        security_protocol="SASL_SSL",
+        sasl_mechanism="OAUTHBEARER",
+        ssl_enabled_protocols="TLSv1.2, TLSv1.3",
+        ssl_cipher_suites=["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384"],
+        ssl_key_password=SECRET,
+        sasl_oauthbearer_scope="kafka",
+    )
+    tls = given.values_under("ssl.")
+    assert tls["ssl.enabled.protocols"] == "TLSv1.2,TLSv1.3"
+    assert tls["ssl.cipher.suites"] == "TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384"
+    assert tls["ssl.key.password"] == SECRET
+    assert "ssl.keystore.location" not in tls
+    assert given.values_under("sasl.oauthbearer.")["sasl.oauthbearer.scope"] == "kafka"
+    assert given.values_under("sasl.oauthbearer.")["sasl.oauthbearer.header.urlencode"] == "false"

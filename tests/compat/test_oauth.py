@@ -1,0 +1,201 @@
+"""Other people's clients authenticate by OAUTHBEARER: with tokens of a provider, and with unsigned ones."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import trio
+import trio.testing
+
+from barnabas.runtime.real import real_world
+from barnabas.runtime.sasl.mechanisms import SaslPorts
+from barnabas.runtime.sasl.oauth_server import JWKS_URL, UNSECURED_TOKENS
+from barnabas.runtime.sasl.oauth_values import ALLOWED_URLS
+from barnabas.runtime.sasl.provider_mechanisms import ProviderMechanisms
+from tests.runtime.sasl.provider import Provider, public_jwk, rsa_key, running, signed
+from tests.runtime.sasl_listener import TOPIC, SaslServer
+
+pytestmark = [pytest.mark.compat, pytest.mark.feature("SE-05")]
+
+JAAS = (
+    'org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required unsecuredValidatorRequiredScope="a";'
+)
+
+
+class Refused(Exception):
+    """The client reported that it did not authenticate."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """A client's way to a token."""
+
+    token: str
+    token_url: str
+
+    def expires_seconds(self) -> float:
+        return time.time() + 3600
+
+
+def confluent(port: int, **more: object) -> set[str]:
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    errors: list[KafkaError] = []
+    admin = AdminClient(
+        {
+            "bootstrap.servers": f"127.0.0.1:{port}",
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+            "error_cb": errors.append,
+            **more,
+        }
+    )
+    admin.poll(1)  # serves the callback for tokens
+    try:
+        return set(admin.list_topics(timeout=5).topics)
+    except KafkaException as error:
+        admin.poll(0)
+        [refusal, *_] = [each for each in errors if each.code() == KafkaError._AUTHENTICATION]
+        raise Refused(refusal.str()) from error
+
+
+def ask_confluent(port: int, account: Account) -> set[str]:
+    return confluent(port, oauth_cb=lambda _: (account.token, account.expires_seconds()))
+
+
+def ask_confluent_with_endpoint(port: int, account: Account) -> set[str]:
+    return confluent(
+        port,
+        **{
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.token.endpoint.url": account.token_url,
+            "sasl.oauthbearer.client.id": "app",
+            "sasl.oauthbearer.client.secret": "secret",
+        },
+    )
+
+
+def ask_kafka_python(port: int, account: Account) -> set[str]:
+    from kafka import KafkaConsumer
+    from kafka.errors import KafkaError as KafkaPythonError
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+
+    class Tokens(AbstractTokenProvider):
+        def token(self) -> str:
+            return account.token
+
+    try:
+        consumer = KafkaConsumer(
+            bootstrap_servers=f"127.0.0.1:{port}",
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="OAUTHBEARER",
+            sasl_oauth_token_provider=Tokens(),
+            bootstrap_timeout_ms=4000,
+        )
+    except KafkaPythonError as error:
+        raise Refused(str(error)) from error
+    try:
+        return set(consumer.topics())
+    finally:
+        consumer.close()
+
+
+def ask_aiokafka(port: int, account: Account) -> set[str]:
+    from aiokafka.abc import AbstractTokenProvider
+    from aiokafka.client import AIOKafkaClient
+    from aiokafka.errors import KafkaError as AiokafkaError
+
+    class Tokens(AbstractTokenProvider):
+        async def token(self) -> str:
+            return account.token
+
+    async def ask() -> set[str]:
+        client = AIOKafkaClient(
+            bootstrap_servers=f"127.0.0.1:{port}",
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="OAUTHBEARER",
+            sasl_oauth_token_provider=Tokens(),
+        )
+        try:
+            await client.bootstrap()
+            return set((await client.fetch_all_metadata()).topics())
+        finally:
+            await client.close()
+
+    try:
+        return asyncio.run(ask())
+    except AiokafkaError as error:
+        raise Refused(str(error)) from error
+
+
+Ask = Callable[[int, Account], set[str]]
+
+CLIENTS = [
+    pytest.param(ask_confluent, marks=pytest.mark.client("confluent-kafka"), id="confluent-kafka"),
+    pytest.param(ask_confluent_with_endpoint, marks=pytest.mark.client("confluent-kafka"), id="confluent-kafka-oidc"),
+    pytest.param(ask_kafka_python, marks=pytest.mark.client("kafka-python"), id="kafka-python"),
+    pytest.param(ask_aiokafka, marks=pytest.mark.client("aiokafka"), id="aiokafka"),
+]
+
+
+async def asked(values: dict[str, str], ask: Callable[[int], set[str]]) -> tuple[SaslServer, set[str] | Refused]:
+    world = real_world()
+    mechanisms = ProviderMechanisms(world)
+    values = {
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "oauthbearer.sasl.jaas.config": JAAS,
+        "sasl.oauthbearer.expected.audience": "kafka",
+        **values,
+    }
+    server = SaslServer(world, values, ports=SaslPorts(world.chance.randbytes, servers=mechanisms.servers))
+    listener = await world.network.listen("127.0.0.1", 0)
+    result: set[str] | Refused
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(mechanisms.run)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(server.serve, listener)
+        try:
+            result = await trio.to_thread.run_sync(ask, listener.port)
+        except Refused as refused:
+            result = refused
+        nursery.cancel_scope.cancel()
+    return server, result
+
+
+@pytest.mark.parametrize("is_good", [True, False], ids=["good", "forged"])
+@pytest.mark.parametrize("ask", CLIENTS)
+def test_a_token_of_the_provider_is_needed(ask: Ask, is_good: bool) -> None:
+    now = int(time.time())
+    claims = {"sub": "alice", "aud": "kafka", "iat": now, "exp": now + 3600, "scope": "a"}
+    token = signed(rsa_key("one" if is_good else "another"), claims)
+    response = json.dumps({"access_token": token, "token_type": "Bearer", "expires_in": 3600}).encode()
+    with running(
+        Provider(keys=[public_jwk("RS256", rsa_key("one"), "one")], responses=[(200, response)] * 9)
+    ) as provider:
+        url = provider.url("jwks")
+        account = Account(token, provider.url("token"))
+        server, result = trio.run(asked, {JWKS_URL: url, ALLOWED_URLS: url}, lambda port: ask(port, account))
+    if is_good:
+        assert result == {TOPIC} and set(server.principals) == {"User:alice"}
+    else:
+        assert isinstance(result, Refused) and server.principals == [] and server.security.counts.failed > 0
+
+
+@pytest.mark.client("confluent-kafka")
+@pytest.mark.parametrize(("scope", "is_enough"), [("a", True), ("b", False)])
+def test_librdkafka_makes_unsigned_tokens(scope: str, is_enough: bool) -> None:
+    options = {
+        "enable.sasl.oauthbearer.unsecure.jwt": "true",
+        "sasl.oauthbearer.config": f"principal=bob scope={scope}",
+    }
+    server, result = trio.run(asked, {UNSECURED_TOKENS: "true"}, lambda port: confluent(port, **options))
+    if is_enough:
+        assert result == {TOPIC} and set(server.principals) == {"User:bob"}
+    else:
+        assert isinstance(result, Refused) and "insufficient_scope" in str(result) and server.principals == []
