@@ -30,9 +30,6 @@ SENTENCES = DOCS / "settings.tsv"
 FILE_ONLY = {
     "listener.security.protocol.map",
     "listeners",
-    "max.connection.creation.rate",
-    "max.connections",
-    "max.connections.per.ip",
     "max.connections.per.ip.overrides",
     "num.recovery.threads.per.data.dir",
 }

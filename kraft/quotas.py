@@ -10,8 +10,10 @@ from typing import Any
 
 from barnabas.kraft.metadata.client_quotas import IpQuotas
 from barnabas.kraft.metadata.image import ClientQuotas, QuotaEntity
+from barnabas.kraft.quota_callbacks import load_callback
 from barnabas.runtime.decisions import Decisions
 from barnabas.runtime.metrics import Family
+from barnabas.runtime.quotas.callback import CallbackLimits
 from barnabas.runtime.quotas.connections import ConnectionQuotas
 from barnabas.runtime.quotas.levels import QuotaLevels
 from barnabas.runtime.quotas.rate import QuotaWindows
@@ -38,13 +40,16 @@ class NodeQuotas:
     def __init__(
         self, settings: NodeSettings, mutation_windows: QuotaWindows, world: World, decisions: Decisions, node: str
     ) -> None:
-        """`node`: its name in notes."""
+        """`node`: its name in notes. Raises SettingsError for a callback that cannot be loaded."""
         windows = QuotaWindows(settings.quota_window_num, settings.quota_window_size_seconds * 1000)
         self._clock = world.monotonic
         self._levels = QuotaLevels()
         self._addresses = IpQuotas()
         self._quotas: ClientQuotas = {}
-        self.requests = RequestQuotas(windows, mutation_windows, world.monotonic, self._levels)
+        callback = load_callback(settings.raw)
+        self._callback = None if callback is None else CallbackLimits(callback)
+        source = self._callback or self._levels
+        self.requests = RequestQuotas(windows, mutation_windows, world.monotonic, source)
         self.requests.stopwatch = world.stopwatch
         self.requests.on_throttled = ThrottleNotes(decisions, world.monotonic, node)
 
@@ -52,7 +57,10 @@ class NodeQuotas:
         """The quotas of the image that holds now."""
         if quotas is not self._quotas:
             before, self._quotas = self._quotas, quotas
-            self._apply(_difference(before, quotas))
+            changed = _difference(before, quotas)
+            if self._callback is not None:
+                self._callback.apply(before, changed)
+            self._apply(changed)
 
     def ip_limit(self, host: str) -> float | None:
         """Connections per second that an address may open; None: without limit."""

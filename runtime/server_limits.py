@@ -1,4 +1,4 @@
-"""Limits on the peers of a server."""
+"""Core: limits on the peers of a server."""
 
 from __future__ import annotations
 

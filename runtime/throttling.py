@@ -8,9 +8,10 @@ muted for that long. An answer never waits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from barnabas.runtime.request import Request
+if TYPE_CHECKING:
+    from barnabas.runtime.request import Request
 
 NO_LIMIT_BYTES = 2**31 - 1
 

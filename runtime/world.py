@@ -106,7 +106,10 @@ class Connection(Protocol):
         """Wait for bytes; returns how many were put into `buffer` (at least 1). The end raises `ConnectionLost`."""
 
     def send_now(self, views: Sequence[Bytes]) -> int:
-        """Send what fits into the socket now; returns the number of bytes taken, which may be 0."""
+        """Send what fits into the socket now; returns the number of bytes taken, which may be 0.
+
+        The next bytes to be sent must be those that were not taken: they may be encrypted already.
+        """
 
     def send_file_now(self, file: File, offset: int, count: int) -> int:
         """Send up to `count` bytes of `file` from `offset` now; returns the number of bytes taken, which may be 0.

@@ -8,8 +8,6 @@ WITHOUT_EFFECT_YET = frozenset(
         "controller.performance.always.log.threshold.ms",
         "controller.performance.sample.period.ms",
         "controller.quorum.append.linger.ms",
-        "controller.quota.window.num",
-        "controller.quota.window.size.seconds",
         "controller.socket.timeout.ms",
         "group.coordinator.append.linger.ms",
         "internal.metadata.delete.delay.millis",
@@ -25,8 +23,6 @@ WITHOUT_EFFECT_YET = frozenset(
         "num.replica.fetchers",
         "offsets.load.buffer.size",
         "queued.max.requests",
-        "quota.window.num",
-        "quota.window.size.seconds",
         "server.max.startup.time.ms",
         "socket.connection.setup.timeout.ms",
         "socket.listen.backlog.size",
@@ -39,8 +35,23 @@ WITHOUT_EFFECT_YET = frozenset(
 WITHOUT_EFFECT_IN_SECURITY = frozenset(
     [
         "sasl.client.callback.handler.class",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
         "sasl.login.callback.handler.class",
         "sasl.login.class",
+        "sasl.oauthbearer.assertion.algorithm",
+        "sasl.oauthbearer.assertion.claim.aud",
+        "sasl.oauthbearer.assertion.claim.exp.seconds",
+        "sasl.oauthbearer.assertion.claim.iss",
+        "sasl.oauthbearer.assertion.claim.jti.include",
+        "sasl.oauthbearer.assertion.claim.nbf.seconds",
+        "sasl.oauthbearer.assertion.claim.sub",
+        "sasl.oauthbearer.assertion.file",
+        "sasl.oauthbearer.assertion.private.key.file",
+        "sasl.oauthbearer.assertion.private.key.passphrase",
+        "sasl.oauthbearer.assertion.template.file",
         "ssl.engine.factory.class",
         "ssl.keymanager.algorithm",
         "ssl.provider",
@@ -48,4 +59,4 @@ WITHOUT_EFFECT_IN_SECURITY = frozenset(
         "ssl.trustmanager.algorithm",
     ]
 )
-"""Keys of TLS and SASL that name parts of a Java virtual machine."""
+"""Keys of TLS and SASL that name parts of a Java virtual machine, or what is not supported."""

@@ -187,6 +187,7 @@ def acts_on(model: type[NodeSettings], key: str) -> bool:
 _READ_IN_OTHER_WAYS = frozenset(
     [
         "broker.id",
+        "client.quota.callback.class",
         "connection.failed.authentication.delay.ms",
         "connections.max.reauth.ms",
         "log.dir",

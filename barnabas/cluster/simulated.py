@@ -78,6 +78,10 @@ class SimulatedNode:
         self.is_up, self.handle = False, None
 
 
+SettingsOf = Callable[[str], Mapping[str, str]]
+"""Settings of a node by its name."""
+
+
 class _Started:
     """A `trio.TaskStatus` that outlives a node which never starts."""
 
@@ -95,13 +99,13 @@ class SimulatedCluster:
         self,
         universe: Universe,
         nursery: trio.Nursery,
-        overrides: Mapping[str, str] | None = None,
+        overrides: Mapping[str, str] | SettingsOf | None = None,
         shape: Path = LOCAL_SHAPE,
         features: Mapping[str, int] | None = None,
         size: tuple[int, int] | None = None,
     ) -> None:
-        """`overrides` are settings of every node, `features` levels other than the production ones; `nursery` runs the
-        nodes. `size`: numbers of brokers and controllers, each like the first of the shape.
+        """`overrides` are settings of every node, or a function of its name; `features` levels other than the production
+        ones; `nursery` runs the nodes. `size`: numbers of brokers and controllers, each like the first of the shape.
         """
         self._features = dict(features or {})
         self.universe = universe
@@ -113,7 +117,8 @@ class SimulatedCluster:
         """Asked at each start of a node for what it is to take for its world."""
         for name, path in _names_of(shape, size):
             voters = None if size is None else range(FIRST_CONTROLLER, FIRST_CONTROLLER + size[1])
-            self.nodes[name] = _load(name, path, overrides or {}, voters)
+            own = overrides(name) if callable(overrides) else overrides or {}
+            self.nodes[name] = _load(name, path, own, voters)
             self.nodes[name].ended.set()
 
     @property

@@ -70,6 +70,8 @@ NEED_THREE = ("group", "txn-eos", "bank", "list-append", "offsets", "fences", "q
 """Workloads with coordinators, whose logs have three replicas."""
 COUNTED_SHARE = 0.1
 """Share of seeds in which the work of every step of a request is counted."""
+SECURE_SHARE = 0.15
+"""Share of seeds whose nodes talk over TLS and SASL."""
 CORE_SHARE = 0.35
 
 
@@ -78,6 +80,8 @@ def draw_plan(seed: int) -> Plan:
     chance = Random(f"{seed}/plan")
     workload = chance.choices(list(WORKLOADS), list(WORKLOADS.values()))[0]
     conditions = _draw_conditions(chance, workload)
+    if Random(f"{seed}/secure").random() < SECURE_SHARE:
+        conditions = replace(conditions, secure=True)
     has_producers_without_transactions = workload in ("queue", "set", "group")
     return Plan(
         workload,

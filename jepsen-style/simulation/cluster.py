@@ -44,6 +44,7 @@ from simulation.findings import Findings
 from simulation.invariants.work import Work
 from simulation.links import SimLinks
 from simulation.messages import MessageFaults
+from simulation.secure_nodes import secure_settings
 from simulation.unprotected_bytes import leader_epochs
 from simulation.watch import NodeLog, Watch
 from worlds.cluster import Damage, LinkFault, ReplicaView, current_fault
@@ -90,6 +91,10 @@ class SimSettings:
     with_messages: bool = True
     """Single messages can be held and dropped. It costs time in every connection."""
 
+    def of_node(self, name: str) -> Mapping[str, str]:
+        """Settings of the node with this name."""
+        return {**(secure_settings(name) if self.conditions.secure else {}), **self.settings}
+
 
 class SimCluster:
     """`ClusterUnderTest` and `SimulatedWorld` in a universe."""
@@ -101,10 +106,11 @@ class SimCluster:
     def __init__(self, universe: Universe, nursery: trio.Nursery, settings: SimSettings) -> None:
         conditions = settings.conditions
         self.universe = universe
+        universe.fabric.habits.encrypted = conditions.secure
         self.findings = Findings(lambda: universe.time.now)
         self.coverage = Coverage(universe, COVERED)
         self.cluster = SimulatedCluster(
-            universe, nursery, settings.settings, settings.shape, conditions.features, conditions.size
+            universe, nursery, settings.of_node, settings.shape, conditions.features, conditions.size
         )
         self.settings = settings.settings
         """Settings of every node, by Kafka's names."""

@@ -51,6 +51,8 @@ class Conditions:
     """The run ends at the first broken promise: what follows it may be very slow."""
     count_work: bool = _field(False, _switch, "true or false")
     """Count the work of every step of a request. Such a run takes longer."""
+    secure: bool = _field(False, _switch, "true or false")
+    """Nodes talk to each other over TLS and SASL, and have an authorizer."""
     first_sequence: int = _field(0, int, "NUMBER")
     """First sequence of producers in a partition."""
     passing_topics: float | None = _field(None, float, "SECONDS")

@@ -28,7 +28,7 @@ class ListenerUse:
     rate: Rate
     connections: int = 0
     throttle_time: Average = field(default_factory=Average)
-    """Of the listener, or of the node."""
+    """Waits because of the rate of the listener or of the node."""
     ip_throttle_time: Average = field(default_factory=Average)
 
 

@@ -39,6 +39,8 @@ _Level = tuple[EntityName, EntityName]
 class QuotaLevels:
     """All quotas of users and client ids; a `LimitSource`. Mutable: `apply` carries it from one image to the next."""
 
+    may_reset = False
+
     def __init__(self, quotas: Mapping[Entity, Mapping[str, float]] | None = None) -> None:
         self._limits: dict[QuotaType, dict[_Level, float]] = {quota: {} for quota in QuotaType}
         self._kinds: dict[QuotaType, Counter[str]] = {quota: Counter() for quota in QuotaType}

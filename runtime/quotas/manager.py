@@ -22,7 +22,7 @@ UNLIMITED = float("inf")
 
 @dataclass(slots=True, eq=False)
 class Sensor:
-    """What the clients with the same tags used lately."""
+    """The use of the clients with the same tags, and their limit."""
 
     tags: Tags
     limit: float | None
@@ -37,6 +37,8 @@ class Sensor:
     throttle_ms: int = 0
     """The last throttle."""
     throttles: int = 0
+    is_gone: bool = False
+    """It was forgotten."""
 
 
 class QuotaManager:
@@ -49,7 +51,8 @@ class QuotaManager:
         self._most = most
         self._sensors: dict[Tags, Sensor] = {}
         """Those that were silent for longest come first."""
-        self._of_client: dict[Client, Sensor] = {}
+        self._of_client: dict[tuple[str, str, str], Sensor] = {}
+        """By type and name of the principal, and client id."""
         self._longest_throttle_ms = windows.window_ms if quota is QuotaType.REQUEST else MOST_THROTTLE_MS
 
     @property
@@ -123,10 +126,11 @@ class QuotaManager:
 
     def sensor(self, client: Client, now_ms: int) -> Sensor:
         """The sensor that counts for a client."""
-        if self._source.is_reset_required(self.quota):
+        if self._source.may_reset and self._source.is_reset_required(self.quota):
             self.limits_changed()
-        sensor = self._of_client.get(client)
-        if sensor is None or self._sensors.get(sensor.tags) is not sensor:
+        principal, client_id = client
+        sensor = self._of_client.get((principal.type, principal.name, client_id))
+        if sensor is None or sensor.is_gone:
             sensor = self._found(client, now_ms)
         if now_ms - sensor.last_ms >= self._windows.window_ms:
             self._sensors[sensor.tags] = self._sensors.pop(sensor.tags)
@@ -138,7 +142,9 @@ class QuotaManager:
             return self._made(self._source.tags(self.quota, client), now_ms)
         if len(self._of_client) >= 2 * self._most:
             self._of_client.clear()
-        sensor = self._of_client[client] = self._made(self._source.tags(self.quota, client), now_ms)
+        principal, client_id = client
+        sensor = self._made(self._source.tags(self.quota, client), now_ms)
+        self._of_client[principal.type, principal.name, client_id] = sensor
         return sensor
 
     def _made(self, tags: Tags, now_ms: int) -> Sensor:
@@ -155,7 +161,7 @@ class QuotaManager:
     def _make_room(self, now_ms: int) -> None:
         self.forget_silent(now_ms)
         while len(self._sensors) >= self._most:
-            del self._sensors[next(iter(self._sensors))]
+            self._sensors.pop(next(iter(self._sensors))).is_gone = True
 
     def forget_silent(self, now_ms: int) -> None:
         """Forget sensors that were not used for an hour."""
@@ -163,7 +169,7 @@ class QuotaManager:
             first = next(iter(self._sensors.values()))
             if now_ms - first.last_ms <= SENSOR_EXPIRY_MS:
                 return
-            del self._sensors[first.tags]
+            self._sensors.pop(first.tags).is_gone = True
 
 
 def shortened(name: str) -> str:

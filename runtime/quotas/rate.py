@@ -28,45 +28,57 @@ class QuotaWindows:
 
 
 class Rate:
-    """What one client used lately. Times are milliseconds on the monotonic clock."""
+    """Amounts of one client. Times are milliseconds on the monotonic clock."""
 
-    __slots__ = ("_current", "_samples", "_windows", "last_ms")
+    __slots__ = ("_current", "_expires_ms", "_oldest_ms", "_samples", "_windows", "last_ms", "total")
 
     def __init__(self, windows: QuotaWindows) -> None:
         self._windows = windows
         self._samples: list[list[float]] = []
-        """Rings of (start, last event, amount)."""
+        """A ring of (start, last event, amount)."""
         self._current = 0
+        self._oldest_ms = 0.0
+        """Start of the oldest sample."""
+        self._expires_ms = math.inf
+        """No sample has to be emptied before this time."""
+        self.total = 0.0
+        """The sum of all samples; right after `window_ms` or `per_second`."""
         self.last_ms = 0
         """Time of the last record."""
 
     def record(self, amount: float, now_ms: int) -> None:
         """Count an amount; a negative one takes back what was counted before."""
         self.last_ms = now_ms
-        samples, windows = self._samples, self._windows
+        samples = self._samples
         if not samples:
-            samples.append([now_ms, now_ms, 0.0])
+            self._add(now_ms)
         sample = samples[self._current]
-        if now_ms - sample[0] >= windows.window_ms:
+        if now_ms - sample[0] >= self._windows.window_ms:
             sample = self._advance(now_ms)
         sample[1] = now_ms
         sample[2] += amount
+        self.total += amount
+
+    def _add(self, now_ms: int) -> None:
+        self._samples.append([now_ms, now_ms, 0.0])
+        self._look()
 
     def _advance(self, now_ms: int) -> list[float]:
         # One sample more than `samples`, as the oldest one may reach into the time that counts.
         self._current = (self._current + 1) % (self._windows.samples + 1)
         if self._current >= len(self._samples):
-            self._samples.append([now_ms, now_ms, 0.0])
+            self._add(now_ms)
         else:
             self._samples[self._current][:] = (now_ms, now_ms, 0.0)
+            self._look()
         return self._samples[self._current]
 
     def window_ms(self, now_ms: int) -> int:
         """The time over which the rate is taken now."""
         windows = self._windows
-        self._empty_old(now_ms)
-        oldest = min((sample[0] for sample in self._samples), default=now_ms)
-        elapsed = int(now_ms - oldest)
+        if now_ms >= self._expires_ms:
+            self._empty_old(now_ms)
+        elapsed = int(now_ms - self._oldest_ms) if self._samples else 0
         missing = windows.samples - 1 - elapsed // windows.window_ms
         if missing > 0:
             elapsed += missing * windows.window_ms
@@ -77,16 +89,24 @@ class Rate:
         window_ms = self.window_ms(now_ms)
         return self.total / (window_ms / 1000)
 
-    @property
-    def total(self) -> float:
-        """The sum of all samples."""
-        return sum(sample[2] for sample in self._samples)
-
     def _empty_old(self, now_ms: int) -> None:
-        expired_ms = now_ms - self._windows.samples * self._windows.window_ms
+        expired_ms = now_ms - self._expiry_ms
         for sample in self._samples:
             if sample[1] <= expired_ms:
                 sample[:] = (now_ms, now_ms, 0.0)
+        self._look()
+
+    def _look(self) -> None:
+        """Look at all samples again: one was added or emptied."""
+        samples = self._samples
+        self.total = sum(sample[2] for sample in samples)
+        self._oldest_ms = min(sample[0] for sample in samples)
+        # Later events of a sample only put its end off.
+        self._expires_ms = min(sample[1] for sample in samples) + self._expiry_ms
+
+    @property
+    def _expiry_ms(self) -> int:
+        return self._windows.samples * self._windows.window_ms
 
     def throttle_ms(self, bound: float, now_ms: int) -> int:
         """The time that brings the rate back to `bound`; 0 if it is not above."""

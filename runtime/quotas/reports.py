@@ -1,4 +1,4 @@
-"""Core: what a node tells about its quotas: metrics in Kafka's names, its state, and notes of clients held back."""
+"""Core: reports of a node about its quotas: samples of metrics, its state, notes of clients that are held back."""
 
 from __future__ import annotations
 
@@ -60,6 +60,7 @@ class ThrottleNotes:
             DecisionKind.QUOTA,
             who,
             f"{who} is held back for {throttle_ms} ms by {self._node}",
+            also=_parts(sensor),
             cause=f"the quota {quota.key}{limit} is exceeded",
             throttle_ms=throttle_ms,
             quota=quota.key,
@@ -69,8 +70,16 @@ class ThrottleNotes:
 
 def described(sensor: Sensor) -> str:
     """The clients of a sensor as people read them."""
-    parts = [f"{tag} {value[:80]!r}" for tag, value in sensor.tags if value]
-    return ", ".join(parts) or "every client"
+    return ", ".join(_parts(sensor)) or "every client"
+
+
+def _parts(sensor: Sensor) -> list[str]:
+    """`user alice`, `client-id app`: printable, as a client can choose any text."""
+    return [f"{tag} {_printable(value)}" for tag, value in sensor.tags if value]
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text[:80])
 
 
 def throttled_clients(quotas: RequestQuotas, now_ms: int) -> list[dict[str, Any]]:
@@ -92,7 +101,7 @@ def throttled_clients(quotas: RequestQuotas, now_ms: int) -> list[dict[str, Any]
 
 
 def rates(quotas: RequestQuotas, quota: QuotaType, now_ms: int) -> Iterator[Sample]:
-    """What clients use, by (user, client id)."""
+    """The use of clients by (user, client id)."""
     for sensor in _reported(quotas, quota):
         yield _labels(sensor), sensor.rate.per_second(now_ms)
 

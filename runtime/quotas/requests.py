@@ -7,7 +7,7 @@ where Kafka has 100 percent for each of its threads. Requests of nodes hold nobo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -15,9 +15,11 @@ from barnabas.runtime.quotas.manager import UNLIMITED, QuotaManager, Sensor
 from barnabas.runtime.quotas.rate import QuotaWindows, Rate
 from barnabas.runtime.quotas.source import Client, LimitSource, QuotaType
 from barnabas.runtime.quotas.token_bucket import TokenBucket
-from barnabas.runtime.request import Request
 from barnabas.runtime.throttling import NO_LIMIT_BYTES
 from barnabas.runtime.world import Clock
+
+if TYPE_CHECKING:
+    from barnabas.runtime.request import Request
 
 EXEMPT = frozenset(
     {

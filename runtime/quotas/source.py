@@ -53,6 +53,9 @@ class Client(NamedTuple):
 class LimitSource(Protocol):
     """Finds the sensor of a client, and the limit of a sensor."""
 
+    may_reset: bool
+    """`is_reset_required` has to be asked."""
+
     def is_active(self, quota: QuotaType) -> bool:
         """False if nobody has such a quota: then nothing is measured."""
         ...

@@ -196,8 +196,8 @@ def _unsecured(options: Mapping[str, str], world: World) -> UnsecuredLogin:
 
 def _retry_times(values: Mapping[str, str]) -> RetryTimes:
     return RetryTimes(
-        whole_number(values, "sasl.login.retry.backoff.ms", 100, 1),
-        whole_number(values, "sasl.login.retry.backoff.max.ms", 10_000, 1),
+        max(1, whole_number(values, "sasl.login.retry.backoff.ms", 100)),
+        whole_number(values, "sasl.login.retry.backoff.max.ms", 10_000),
     )
 
 

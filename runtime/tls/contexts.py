@@ -14,10 +14,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from barnabas.runtime.tls.options import TlsConfigError, TlsOptions
+from barnabas.runtime.tls.reasons import reason_of
 from barnabas.runtime.tls.stores import KeyStore, ReadBytes, read_key_store, read_trust_store
 from barnabas.runtime.tls.suites import openssl_name
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_MOST_FLIGHTS = 10
 _VERIFY = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
@@ -60,9 +62,13 @@ def make_contexts(options: TlsOptions, read_bytes: ReadBytes, now_ms: int, *, se
     elif server:
         raise TlsConfigError("a listener with TLS needs a key store; set ssl.keystore.location or ssl.keystore.key")
     own = None if keys is None else keys.chain[0]
+    accepting = _server_context(options, keys, trusted) if server else None
+    dialling = _client_context(options, keys, trusted) if client else None
+    if accepting is not None and dialling is not None:
+        _check_mutual_trust(accepting.ssl, dialling.ssl)
     return Contexts(
-        _server_context(options, keys, trusted) if server else None,
-        _client_context(options, keys, trusted) if client else None,
+        accepting,
+        dialling,
         None if own is None else CertificateNames(own.subject, frozenset(_alternatives(own))),
         trusted is not None,
         None if own is None else _ms(own.not_valid_after_utc),
@@ -76,7 +82,7 @@ def check_names(old: CertificateNames | None, new: CertificateNames | None, opti
             what = "removed from" if new is None else "added to"
             raise TlsConfigError(f"the key store cannot be {what} a running listener or channel; restart the node")
         return
-    if not options.ssl_allow_dn_changes and old.subject != new.subject:
+    if not options.ssl_allow_dn_changes and _is_other(old.subject, new.subject):
         raise TlsConfigError(
             f"the subject of the new certificate is {new.subject.rfc4514_string()!r}, that of the old one "
             f"{old.subject.rfc4514_string()!r}; allowed: the same, unless ssl.allow.dn.changes=true"
@@ -87,6 +93,38 @@ def check_names(old: CertificateNames | None, new: CertificateNames | None, opti
             f"the new certificate lacks the alternative names {', '.join(missing)}; allowed: all that the old one has, "
             "unless ssl.allow.san.changes=true"
         )
+
+
+def _check_mutual_trust(accepting: ssl.SSLContext, dialling: ssl.SSLContext) -> None:
+    """Nodes with the same options must be able to connect to each other. Raises TlsConfigError."""
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    checks_names = dialling.check_hostname
+    dialling.check_hostname = False  # which name another node has is not known here
+    try:
+        client, server = dialling.wrap_bio(back, there), accepting.wrap_bio(there, back, server_side=True)
+        for _ in range(_MOST_FLIGHTS):
+            if sum([_advanced(client), _advanced(server)]) == 2:
+                return
+    except ssl.SSLError as error:
+        raise TlsConfigError(
+            f"a node with these certificates could not connect to one with the same: {reason_of(error)}"
+        ) from error
+    finally:
+        dialling.check_hostname = checks_names
+    raise AssertionError("a handshake ends, or it fails")
+
+
+def _advanced(end: ssl.SSLObject) -> bool:
+    """True if the handshake is over at this end."""
+    try:
+        end.do_handshake()
+    except ssl.SSLWantReadError:
+        return False
+    return True
+
+
+def _is_other(old: x509.Name, new: x509.Name) -> bool:
+    return old != new and old.rfc4514_string().lower() != new.rfc4514_string().lower()
 
 
 def _server_context(
@@ -163,12 +201,14 @@ def _choose_suites(context: ssl.SSLContext, options: TlsOptions) -> _Suites:
     old = [name for name in names if versions[name] != "TLSv1.3"]
     if old:
         context.set_ciphers(":".join(old))
+    # OpenSSL's own order has the strongest suite of TLS 1.3 first, and most lists name that one.
+    context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
     return _Suites(bool(old), tuple(name for name in names if versions[name] == "TLSv1.3"))
 
 
 @contextmanager
 def readable(contents: bytes) -> Iterator[str]:
-    """A path of a file with `contents` that has no name on any disk, because OpenSSL's context wants a path."""
+    """A path of a file with `contents`, because OpenSSL's context wants a path. On Linux it is on no disk."""
     if not hasattr(os, "memfd_create"):
         with tempfile.NamedTemporaryFile() as named:  # only the user may read it
             named.write(contents)

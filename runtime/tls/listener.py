@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import trio
-from cryptography import x509
 
 from barnabas.runtime.identity import ANONYMOUS, Principal
 from barnabas.runtime.security import HandshakeFailed, Secured
 from barnabas.runtime.tls.connection import SCRATCH_BYTES, TlsConnection
 from barnabas.runtime.tls.handshakes import MOST_UNDER_WAY, Handshakes
-from barnabas.runtime.tls.options import TlsConfigError
-from barnabas.runtime.tls.principals import NoMatchingRule, PrincipalRules, distinguished_name
+from barnabas.runtime.tls.options import TlsConfigError, TlsOptions
+from barnabas.runtime.tls.principals import NoMatchingRule, PrincipalRules, distinguished_name, subject_of
 from barnabas.runtime.tls.reload import TlsHolder
 from barnabas.runtime.world import Connection, ConnectionLost
+from barnabas.settings.listener_values import PREFIX, values_of_listener
 
 _HANDSHAKE_RECORD = 0x16
 _HEAD_BYTES = 5
@@ -21,6 +23,16 @@ _HTTP = (b"GET ", b"POST", b"HEAD", b"PUT ", b"PRI ", b"OPTI")
 
 WRONG_VERSION = bytes((0x15, 3, 3, 0, 2, 2, 70))
 """A record with the fatal alert `protocol_version`: a client that speaks plaintext can recognize it."""
+
+
+def options_of_listener(raw: Mapping[str, str], listener_name: str, security_protocol: str) -> TlsOptions:
+    """The options of a listener by the values of its node. As in Kafka, `ssl.client.auth` of the node holds for
+    listeners of the protocol SSL; one of SASL_SSL asks for a certificate only by a value of its own. Raises
+    TlsConfigError."""
+    values = values_of_listener(raw, listener_name)
+    if security_protocol == "SASL_SSL" and f"{PREFIX}{listener_name.lower()}.ssl.client.auth" not in raw:
+        values.pop("ssl.client.auth", None)
+    return TlsOptions.of(values)
 
 
 class TlsListenerSecurity:
@@ -66,9 +78,7 @@ class TlsListenerSecurity:
         """The first record of the peer, whole: until it is there a connection costs next to nothing."""
         received = bytearray()
         while True:
-            room = bytearray(_MOST_RECORD_BYTES)
-            count = await connection.receive_into(memoryview(room))
-            received += room[:count]
+            received += self._scratch[: await connection.receive_into(self._scratch)]
             if received[0] != _HANDSHAKE_RECORD:
                 _refuse_plaintext(connection, received)
             if len(received) >= _HEAD_BYTES:
@@ -105,8 +115,7 @@ class TlsListenerSecurity:
         if der is None:
             return ANONYMOUS
         try:
-            subject = x509.load_der_x509_certificate(der).subject.public_bytes()
-            return Principal(self._rules.name_of(distinguished_name(subject)))
+            return Principal(self._rules.name_of(distinguished_name(subject_of(der))))
         except NoMatchingRule as error:
             raise HandshakeFailed(str(error)) from error
         except ValueError as error:

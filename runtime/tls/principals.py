@@ -26,6 +26,7 @@ _KEYWORDS = {
 _TEXT_TAGS = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1C, 0x1E})
 """UTF8String, PrintableString, T61String, IA5String, GeneralString, UniversalString, BMPString."""
 
+_VERSION_TAG = 0xA0
 _SPECIAL = frozenset(',=+<>#;"\\')
 _BLANKS = " \r"
 
@@ -36,6 +37,18 @@ class MalformedName(ValueError):
 
 class NoMatchingRule(ValueError):
     """No rule of ssl.principal.mapping.rules applies to a name."""
+
+
+def subject_of(certificate: bytes) -> bytes:
+    """The subject of an X.509 certificate; both in DER. Raises MalformedName."""
+    try:
+        [(_, _, parts)] = _elements(certificate)
+        [(_, _, signed), *_] = _elements(parts)
+        fields = [(tag, whole) for tag, whole, _ in _elements(signed)]
+        # The version, which may be left out, serial number, algorithm, issuer, validity, subject.
+        return fields[5 if fields[0][0] == _VERSION_TAG else 4][1]
+    except (ValueError, IndexError) as error:
+        raise MalformedName(f"not a certificate: {error}") from error
 
 
 def distinguished_name(der: bytes) -> str:

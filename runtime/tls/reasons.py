@@ -22,7 +22,7 @@ _REASONS = {
 _ALERTS = {
     "UNKNOWN_CA": "the peer does not trust our certificate (alert unknown ca)",
     "CERTIFICATE_UNKNOWN": "the peer does not trust our certificate (alert certificate unknown)",
-    "BAD_CERTIFICATE": "the peer refused our certificate (alert bad certificate)",
+    "BAD_CERTIFICATE": "the peer refused our certificate, or wants one (alert bad certificate)",
     "CERTIFICATE_EXPIRED": "the peer says that our certificate has expired",
     "CERTIFICATE_REQUIRED": "the peer wants a certificate (ssl.keystore.*), and we sent none",
     "PROTOCOL_VERSION": "the peer speaks TLS, but no version that is enabled here (ssl.enabled.protocols)",

@@ -157,7 +157,12 @@ def _pem_key_store(key_text: str, chain_text: str, password: str | None, place: 
     if is_encrypted and password is None:
         raise TlsConfigError(f"{place}: the private key is encrypted; set ssl.key.password")
     try:
-        key = load_pem_private_key(block, password.encode() if is_encrypted and password is not None else None)
+        # To validate an RSA key takes a tenth of a second, at each start; OpenSSL refuses one that does not fit.
+        key = load_pem_private_key(
+            block,
+            password.encode() if is_encrypted and password is not None else None,
+            unsafe_skip_rsa_key_validation=True,
+        )
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         problem = "the password is wrong (ssl.key.password), or the key is damaged" if is_encrypted else "is damaged"
         raise TlsConfigError(f"{place}: the private key cannot be read: {problem}") from error

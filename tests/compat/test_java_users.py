@@ -117,22 +117,22 @@ def test_kafka_and_we_format_the_same_first_users(java: Java, tmp_path: Path) ->
     assert ours == theirs, "salts and keys, too"
 
 
-@pytest.mark.feature("AD-07", "KR-15", "SE-04", "MB-01")
-@pytest.mark.parametrize("kind", [KAFKA, OURS])
-def test_first_users_formatted_by_us_are_users_of_either_controller(
-    kind: str, libs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+@pytest.mark.feature("AD-07", "QU-04", "KR-15", "SE-04", "MB-01", "MB-22")
+@pytest.mark.parametrize(("controllers", "brokers"), [(KAFKA, OURS), (OURS, KAFKA), (OURS, OURS)])
+def test_first_users_and_changes_in_a_mixed_cluster(
+    controllers: str, brokers: str, libs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    """We format; Kafka's tool asks the broker, which forwards changes to the controller."""
     with MixedCluster(libs, tmp_path, base_port=free_base_port(range(8))) as cluster:
-        controller = cluster.add(kind, 101, "controller")
-        cluster.add(OURS, 1, "broker")
-        voters = cluster.voters(controller)
-        for node in cluster.nodes.values():
-            node.config.write_text(node.config.read_text() + f"controller.quorum.voters={voters}\n")
+        controller = cluster.add(controllers, 101, "controller")
+        broker = cluster.add(brokers, 1, "broker")
+        for node in (controller, broker):
+            with node.config.open("a") as config:
+                config.write(f"controller.quorum.voters={cluster.voters(controller)}\n")
             words = ["--add-scram", ALICE, "--add-scram", BOB] if node is controller else []
             assert run(["storage", "format", "-c", str(node.config), "-t", cluster.cluster_id, *words]) == 0
             cluster.start(node)
         capfd.readouterr()
-        (broker,) = cluster.brokers
 
         def users() -> dict[str, list[tuple[int, int]]]:
             request = DescribeUserScramCredentialsRequest(users=None)
@@ -143,4 +143,14 @@ def test_first_users_formatted_by_us_are_users_of_either_controller(
             }
 
         cluster.wait(lambda: users() == {"alice": [(1, 8192)], "bob": [(2, 4096)]}, "the first users are known")
+        java = Java(libs, cluster.bootstrap_servers)
+        bob = entity(("users", "bob"))
+        java.ask("configs", "--alter", *bob, "--add-config", "producer_byte_rate=7")
+        java.ask("configs", "--alter", *bob, "--delete-config", "SCRAM-SHA-512")
+        cluster.wait(lambda: list(users()) == ["alice"], "bob has no password any more")
+        shown = java.ask("configs", "--describe", "--entity-type", "users").lines
+        assert shown == [
+            "Quota configs for user-principal 'bob' are producer_byte_rate=7.0",
+            "SCRAM credential configs for user-principal 'alice' are SCRAM-SHA-256=iterations=8192",
+        ]
         assert not re.search("alice-secret", broker.log.read_text() + controller.log.read_text())

@@ -111,7 +111,7 @@ def test_a_client_creates_and_deletes_the_topics_that_it_may(simulate: Any) -> N
             "gone": TOPIC_DENIED,
             "seen-not": TOPIC_DENIED,
             None: TOPIC_DENIED,
-        }, "whether a hidden topic exists is not told, nor the name of the one that was named by id"
+        }, "a hidden topic looks like none, and one that was named by id keeps its name"
         await client.until(lambda image: "bob-1" not in image.topics.by_name)
         assert {"seen", "hidden", "bob-2"} <= set(client.image.topics.by_name)
 
@@ -154,7 +154,7 @@ def test_rights_are_checked_for_each_topic_and_each_resource_of_configs(simulate
 
 
 @pytest.mark.feature("SE-08", "AD-07")
-def test_only_who_may_alter_the_cluster_alters_acls(simulate: Any) -> None:
+def test_only_those_who_may_alter_the_cluster_alters_acls(simulate: Any) -> None:
     denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
     async def story(quorum: Any, client: Any) -> None:

@@ -71,7 +71,7 @@ def test_the_rate_is_at_its_bound_when_the_throttle_is_over() -> None:
     assert rate.throttle_ms(1_000, 11_000) == 0, "the burst is forgotten"
 
 
-def test_what_is_taken_back_never_counted() -> None:
+def test_an_amount_that_is_taken_back_never_counted() -> None:
     rate = Rate(WINDOWS)
     rate.record(300, 100)
     rate.record(9_000, 200)

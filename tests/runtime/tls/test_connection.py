@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -155,6 +156,7 @@ class Narrow:
     def __init__(self) -> None:
         self.room = 0
         self.taken = bytearray()
+        self.arriving = b""
         self.closed = False
 
     def send_now(self, views: Sequence[Bytes]) -> int:
@@ -167,8 +169,11 @@ class Narrow:
         raise AssertionError("plaintext of a file")
 
     async def receive_into(self, buffer: memoryview) -> int:
-        await trio.sleep_forever()
-        raise AssertionError
+        while not self.arriving:
+            await trio.sleep_forever()
+        size = min(len(buffer), len(self.arriving))
+        buffer[:size], self.arriving = self.arriving[:size], self.arriving[size:]
+        return size
 
     async def wait_writable(self) -> None:
         await trio.lowlevel.checkpoint()
@@ -330,13 +335,68 @@ def test_damaged_bytes_end_the_connection_with_a_reason(play: Play) -> None:
     play(story)
 
 
-def test_a_peer_that_causes_alerts_and_takes_none_is_closed() -> None:
+@pytest.mark.parametrize("room", [1_000, 16_384, 20_000, 1_000_000])
+async def test_data_before_an_end_that_came_with_it_is_received(room: int) -> None:
+    narrow = Narrow()
+    reader = Reader(narrow)
+    data = numbered(60_000)
+    reader.tls.write(data)
+    with suppress(ssl.SSLWantReadError):
+        reader.tls.unwrap()
+    narrow.arriving = reader.outgoing.read()
+    assert len(narrow.arriving) <= SCRATCH_BYTES, "all of it is received at once"
+    assert await receive(reader.server, len(data), room) == data
+    with pytest.raises(ConnectionLost, match="closed by the peer"):
+        await reader.server.receive_into(memoryview(bytearray(10)))
+    assert reader.server.has_ended()
+
+
+@pytest.mark.parametrize("size", [1, 5, 50, 16_384])
+async def test_small_records_are_no_control_messages(size: int) -> None:
+    """A megabyte of ciphertext, most of it overhead."""
+    narrow = Narrow()
+    reader = Reader(narrow)
+    records = 1_000_000 // (size + 22)
+    for _ in range(records):
+        reader.tls.write(bytes(size))
+    narrow.arriving = reader.outgoing.read()
+    assert await receive(reader.server, size * records) == bytes(size * records)
+
+
+def mapped_libssl() -> str | None:
+    """The library that Python's own `ssl` uses, if it is a shared one."""
+    lines = Path("/proc/self/maps").read_text().splitlines() if Path("/proc/self/maps").exists() else []
+    return next((line.split()[-1] for line in lines if "/libssl.so" in line), None)
+
+
+@pytest.mark.skipif(mapped_libssl() is None, reason="needs a shared libssl")
+async def test_a_flood_of_changed_keys_ends_the_connection() -> None:
+    """They cost the receiver most, and a peer could send nothing else."""
+    narrow = Narrow()
+    reader = Reader(narrow)
+    library = ctypes.CDLL(str(mapped_libssl()))
+    # The object of Python has its header, a pointer, and then that to OpenSSL's object.
+    place = id(reader.tls._sslobj) + object.__basicsize__ + ctypes.sizeof(ctypes.c_void_p)  # type: ignore[attr-defined]
+    connection = ctypes.c_void_p.from_address(place)
+    reader.tls.write(b"first")
+    while reader.outgoing.pending < 60_000:
+        assert library.SSL_key_update(connection, 0) == 1
+        assert library.SSL_do_handshake(connection) == 1
+    reader.tls.write(b"never")
+    narrow.arriving = reader.outgoing.read()
+    got = bytearray(100)
+    assert got[: await reader.server.receive_into(memoryview(got))] == b"first"
+    with pytest.raises(ConnectionLost, match="the peer sends too many messages without data"):
+        await reader.server.receive_into(memoryview(got))
+
+
+async def test_a_peer_that_causes_alerts_and_takes_none_is_closed() -> None:
     narrow = Narrow()
     reader = Reader(narrow)
     reader.server._pending = memoryview(bytes(200_000))
     reader.server._answer()
     with pytest.raises(ConnectionLost, match="causes alerts"):
-        reader.server._decrypt(memoryview(bytearray(10)))
+        await reader.server.receive_into(memoryview(bytearray(10)))
 
 
 @pytest.mark.parametrize("host", ["", "..", "a" * 70, "ho\0st"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -13,12 +14,14 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from barnabas.runtime.channel import Channel, NotSent
+from barnabas.runtime.metrics import render
 from barnabas.runtime.real import real_world
 from barnabas.runtime.security import HANDSHAKE_SECONDS, HandshakeFailed
-from barnabas.runtime.simulated import make_world, run_simulation
+from barnabas.runtime.simulated import Universe, make_world, run_simulation
 from barnabas.runtime.tls.connection import TlsConnection
 from barnabas.runtime.tls.contexts import readable
-from barnabas.runtime.tls.listener import TlsListenerSecurity
+from barnabas.runtime.tls.listener import TlsListenerSecurity, options_of_listener
+from barnabas.runtime.tls.metrics import certificate_families, listener_families
 from barnabas.runtime.tls.options import TlsConfigError
 from barnabas.runtime.world import Connection, ConnectionLost
 from barnabas.security.certificates import Purpose, make_certificate
@@ -256,6 +259,12 @@ def test_suites_of_java_are_understood_and_enforced(play: Play) -> None:
             tls = await channel.secure(await scene.dial(), two.host)
             assert (tls.version, tls.cipher_suite) == ("TLSv1.2", "ECDHE-RSA-AES256-GCM-SHA384")  # type: ignore[attr-defined]
             tls.close()
+        async with served(two, ssl_cipher_suites=f"TLS_AES_256_GCM_SHA384,{suite}") as scene:
+            assert await scene.ask() == b"?"
+            assert await scene.ask(ssl_protocol="TLSv1.2") == b"?"
+            assert scene.security is not None
+            options = scene.security._holder.server_context().ssl.options
+            assert options & ssl.OP_CIPHER_SERVER_PREFERENCE
         async with served(two, ssl_cipher_suites="TLS_AES_128_GCM_SHA256") as scene:
             with pytest.raises((ConnectionLost, HandshakeFailed)):
                 await scene.ask()
@@ -364,6 +373,35 @@ def test_half_open_handshakes_keep_nobody_out(play: Play) -> None:
     play(story)
 
 
+def test_no_hello_of_a_hostile_peer_is_more_than_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """Hellos that are cut off, damaged, repeated, or followed by nonsense."""
+
+    async def story(universe: Universe) -> None:
+        two = Two(make_world("server", universe), make_world("client", universe), "server")
+        chance = universe.stream("hostile")
+        async with served(two, ssl_client_auth="required") as scene:
+            hello = client_hello(two)
+            for number in range(60):
+                bad = bytearray(hello)
+                for _ in range(chance.randint(1, 4)):
+                    bad[chance.randrange(0, len(bad))] = chance.randrange(0, 256)
+                bad = [bad, hello + bad, hello + hello, hello + chance.randbytes(500), bad[: len(bad) // 2]][number % 5]
+                connection = await scene.dial()
+                connection.send_now([bytes(bad)])
+                caplog.clear()
+                with pytest.raises(ConnectionLost):
+                    while True:
+                        await connection.receive_into(memoryview(bytearray(10_000)))
+                connection.close()
+                while scene.server.connections:
+                    await trio.sleep(0.01)
+                one_line(caplog)
+            assert scene.desk.principals == []
+            assert await scene.ask(own=certificate("alice", key=2)) == b"?"
+
+    run_simulation(11, story)
+
+
 def test_handshakes_take_turns_with_other_tasks() -> None:
     """No two steps of handshakes run in one pass of the event loop."""
 
@@ -399,3 +437,42 @@ def test_handshakes_take_turns_with_other_tasks() -> None:
             assert all(later > earlier for earlier, later in zip(steps, steps[2:], strict=False))
 
     trio.run(story, here())
+
+
+@pytest.mark.parametrize(
+    ("protocol", "own", "expected"),
+    [("SSL", None, "required"), ("SASL_SSL", None, "none"), ("SASL_SSL", "requested", "requested")],
+)
+def test_client_auth_of_a_node_holds_for_listeners_without_sasl(protocol: str, own: str | None, expected: str) -> None:
+    raw = {"ssl.client.auth": "required", "ssl.keystore.location": "/node", "ssl.truststore.location": "/all"}
+    raw["listener.name.internal.ssl.keystore.location"] = "/internal"
+    if own is not None:
+        raw["listener.name.internal.ssl.client.auth"] = own
+    options = options_of_listener(raw, "INTERNAL", protocol)
+    assert options.ssl_client_auth == expected
+    assert (options.ssl_keystore_location, options.ssl_truststore_location) == ("/internal", "/all")
+
+
+def test_handshakes_and_certificates_are_measured(play: Play) -> None:
+    async def story(two: Two) -> None:
+        async with served(two) as scene:
+            await scene.ask()
+            with pytest.raises(HandshakeFailed):
+                await scene.ask(trusted=authority("another authority"))
+            while scene.server.connections:
+                await trio.sleep(0.001)
+            assert scene.security is not None
+            families = [
+                *listener_families({"SSL": scene.security}),
+                *certificate_families({"SSL": scene.security._holder}),
+            ]
+            page = b"".join(stretch for family in families for stretch in render(family)).decode()
+            prefix = "kafka_server_socket_server_metrics_"
+            assert f'{prefix}successful_authentication_total{{listener="SSL"}} 1.0' in page
+            assert f'{prefix}failed_authentication_total{{listener="SSL"}} 1.0' in page
+            assert 'barnabas_tls_handshakes{listener="SSL"} 0.0' in page
+            found = re.search(r'^barnabas_tls_certificate_expiry_seconds{name="SSL"} (\S+)$', page, re.MULTILINE)
+            assert found is not None
+            assert float(found[1]) == 946_684_800 + 36_500 * 86_400
+
+    play(story)

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
-from barnabas.runtime.tls.principals import MalformedName, NoMatchingRule, PrincipalRules, distinguished_name
+from barnabas.runtime.tls.principals import (
+    MalformedName,
+    NoMatchingRule,
+    PrincipalRules,
+    distinguished_name,
+    subject_of,
+)
+from tests.runtime.tls.stage import authority, certificate
 
 pytestmark = pytest.mark.feature("SE-02")
 
@@ -72,6 +80,15 @@ def test_a_subject_without_attributes_is_empty() -> None:
 def test_a_malformed_subject_is_refused(der: str) -> None:
     with pytest.raises(MalformedName):
         distinguished_name(bytes.fromhex(der))
+
+
+def test_the_subject_is_found_in_a_certificate() -> None:
+    for each in (authority(), certificate("alice", key=2)):
+        whole = each.certificate.public_bytes(Encoding.DER)
+        assert subject_of(whole) == each.certificate.subject.public_bytes()
+        for size in range(0, len(whole), 50):
+            with pytest.raises(MalformedName):
+                subject_of(whole[:size])
 
 
 DUKE = "CN=duke,OU=ServiceUsers,O=Org,C=US"

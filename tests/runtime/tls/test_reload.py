@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import logging
 import re
+import ssl
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,9 +25,18 @@ from barnabas.runtime.tls.listener import TlsListenerSecurity
 from barnabas.runtime.tls.options import TlsConfigError, TlsOptions
 from barnabas.runtime.tls.reload import TlsHolder
 from barnabas.runtime.world import World
-from barnabas.security.certificates import Certificate
+from barnabas.security.certificates import Certificate, Purpose, make_certificate
 from tests.runtime.conftest import Two
-from tests.runtime.tls.stage import HOSTS, authority, certificate, client_security
+from tests.runtime.tls.stage import (
+    HOSTS,
+    LONG_AGO_MS,
+    authority,
+    certificate,
+    client_security,
+    server_security,
+    spare_key,
+    values,
+)
 
 pytestmark = pytest.mark.feature("SE-02")
 
@@ -57,9 +70,9 @@ def play(story: Callable[[World, World], Awaitable[None]]) -> None:
     run_simulation(3, simulated)
 
 
-def holder(world: World, **others: str) -> TlsHolder:
+def holder(world: World, *, client: bool = False, **others: str) -> TlsHolder:
     texts = STORES | {key.replace("_", "."): text for key, text in others.items()}
-    return TlsHolder(TlsOptions.of(texts), world, server=True, client=True, name="listener SSL")
+    return TlsHolder(TlsOptions.of(texts), world, server=not client, client=client, name="listener SSL")
 
 
 async def shown(server: World, held: TlsHolder, client: World, trusted: Certificate | None = None) -> bytes | None:
@@ -117,7 +130,7 @@ def test_a_client_reads_its_changed_trust_store() -> None:
     async def story(server: World, client: World) -> None:
         stranger = certificate(signer="another authority")
         put(server, KEYS, stranger.key_store_pem)
-        held, trusting = holder(server), holder(client)
+        held, trusting = holder(server), holder(client, client=True)
         security, channel = TlsListenerSecurity(held), TlsChannelSecurity(trusting)
         listener = await server.network.listen("", 0)
 
@@ -184,7 +197,7 @@ def test_the_same_path_is_read_again_when_options_are_set() -> None:
     async def story(server: World, client: World) -> None:
         held = holder(server)
         put(server, KEYS, certificate(key=2).key_store_pem)
-        held.reconfigure(STORES)
+        held.adopt(await held.prepare_aside(STORES))
         assert await shown(server, held, client) == der(certificate(key=2))
         put(server, "/data/other.pem", certificate("another").key_store_pem)
         other = STORES | {"ssl.keystore.location": "/data/other.pem"}
@@ -221,6 +234,54 @@ def test_a_certificate_may_gain_names() -> None:
         assert await shown(server, held, client) == der(wider)
 
     play(story)
+
+
+@pytest.mark.parametrize("auth", ["none", "required"])
+def test_nodes_with_the_same_options_must_be_able_to_connect(auth: str) -> None:
+    async def story(server: World, client: World) -> None:
+        options = TlsOptions.of(STORES | {"ssl.client.auth": auth})
+        both = TlsHolder(options, server, server=True, client=True)
+        assert both.client_context().ssl.check_hostname
+        put(server, KEYS, certificate(signer="another authority").key_store_pem)
+        with pytest.raises(TlsConfigError, match=r"^a node with these certificates could not connect to one with the"):
+            TlsHolder(options, server, server=True, client=True)
+        with pytest.raises(TlsConfigError, match="could not connect"):
+            both.reconfigure(STORES)
+        serves_only = Purpose(client=False, days=36_500)
+        one_sided = make_certificate(
+            authority(), "broker", LONG_AGO_MS, names=HOSTS, purpose=serves_only, key=spare_key()
+        )
+        put(server, KEYS, one_sided.key_store_pem)
+        if auth == "none":
+            TlsHolder(options, server, server=True, client=True)
+        else:
+            with pytest.raises(TlsConfigError, match="refused: unsuitable certificate purpose"):
+                TlsHolder(options, server, server=True, client=True)
+
+    play(story)
+
+
+def test_a_session_from_before_a_change_is_not_resumed() -> None:
+    """Otherwise a client would stay authenticated whose authority is not trusted any longer."""
+    world = real_world()
+    security = server_security(world, ssl_client_auth="required")
+    trusting = client_security(world, own=certificate("alice", key=2))._holder.client_context().ssl
+
+    def reused(session: ssl.SSLSession | None) -> tuple[bool, ssl.SSLSession | None]:
+        there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = trusting.wrap_bio(back, there, server_hostname="localhost", session=session)
+        server = security._holder.server_context().ssl.wrap_bio(there, back, server_side=True)
+        for end in (client, server, client, server, client):
+            with suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+        with suppress(ssl.SSLWantReadError):
+            client.read(1)
+        return bool(client.session_reused), client.session
+
+    _, session = reused(None)
+    assert reused(session)[0]
+    security._holder.reconfigure(values(certificate(), authority()))
+    assert not reused(session)[0]
 
 
 def test_only_stores_can_be_reconfigured() -> None:
@@ -275,3 +336,32 @@ async def shown_here(world: World, held: TlsHolder) -> bytes | None:
     tls.close()
     listener.close()
     return tls.peer_certificate
+
+
+def test_a_certificate_that_expires_soon_is_a_warning_a_day(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(server: World, client: World) -> None:
+        now_ms = server.wall_clock.now_ms()
+        short = make_certificate(authority(), "broker", now_ms, names=HOSTS, purpose=Purpose(days=16), key=spare_key())
+        put(server, KEYS, short.key_store_pem)
+        held = holder(server)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(held.run)
+            await trio.sleep(1.5 * 86_400)
+            assert not caplog.records
+            await trio.sleep(3 * 86_400)
+            put(server, KEYS, certificate().key_store_pem)
+            await trio.sleep(3 * 86_400)
+            nursery.cancel_scope.cancel()
+        warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+        assert warnings == [
+            f"listener SSL: the certificate expires in {days} days; replace its file, a restart is not needed"
+            for days in (13, 12, 11)
+        ]
+
+    play(story)
+
+
+def test_nodes_without_tls_do_not_load_cryptography() -> None:
+    modules = "barnabas.runtime.tls.listener, barnabas.runtime.tls.channel, barnabas.runtime.tls.metrics"
+    check = f"import sys, {modules}; assert 'cryptography' not in sys.modules"
+    subprocess.run([sys.executable, "-c", check], check=True)

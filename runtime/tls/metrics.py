@@ -1,0 +1,32 @@
+"""The metrics of TLS: handshakes by listener, changed certificates, and when they expire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from barnabas.runtime.metrics import Family
+from barnabas.runtime.tls.listener import TlsListenerSecurity
+from barnabas.runtime.tls.reload import TlsHolder
+
+
+def listener_families(listeners: Mapping[str, TlsListenerSecurity]) -> Iterator[Family]:
+    """`listeners` by name. Kafka counts handshakes of TLS as authentications."""
+    prefix, label = "kafka_server_socket_server_metrics_", ("listener",)
+    succeeded = [((name,), security.successful_authentications) for name, security in listeners.items()]
+    yield Family("counter", prefix + "successful_authentication", "TLS handshakes that succeeded.", label, succeeded)
+    failed = [((name,), security.failed_authentications) for name, security in listeners.items()]
+    yield Family("counter", prefix + "failed_authentication", "TLS handshakes that failed.", label, failed)
+    under_way = [((name,), security.handshakes_under_way) for name, security in listeners.items()]
+    yield Family("gauge", "barnabas_tls_handshakes", "TLS handshakes under way.", label, under_way)
+
+
+def certificate_families(holders: Mapping[str, TlsHolder]) -> Iterator[Family]:
+    """`holders` by the name of a listener or of a kind of channels."""
+    label = ("name",)
+    expiries = [((name,), held.expires_ms / 1000) for name, held in holders.items() if held.expires_ms is not None]
+    text = "The end of the own certificate's validity, in s since 1970."
+    yield Family("gauge", "barnabas_tls_certificate_expiry_seconds", text, label, expiries)
+    reloads = [((name,), held.reloads) for name, held in holders.items()]
+    yield Family("counter", "barnabas_tls_reloads", "Changed certificates that are in use.", label, reloads)
+    failures = [((name,), held.failed_reloads) for name, held in holders.items()]
+    yield Family("counter", "barnabas_tls_failed_reloads", "Changed files that cannot be used.", label, failures)
