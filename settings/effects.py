@@ -35,6 +35,10 @@ WITHOUT_EFFECT_YET = frozenset(
 WITHOUT_EFFECT_IN_SECURITY = frozenset(
     [
         "sasl.client.callback.handler.class",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
         "sasl.login.callback.handler.class",
         "sasl.login.class",
         "ssl.engine.factory.class",
@@ -44,4 +48,4 @@ WITHOUT_EFFECT_IN_SECURITY = frozenset(
         "ssl.trustmanager.algorithm",
     ]
 )
-"""Keys of TLS and SASL that name parts of a Java virtual machine."""
+"""Keys of TLS and SASL that name parts of a Java virtual machine, or do what MIT Kerberos does by itself."""
