@@ -135,7 +135,6 @@ class SaslSession:
         if frame[:2] == _SASL_HANDSHAKE and self._may_renew(now):
             self._renewal_began_ms = now.monotonic_ms
             self._previous = self._current
-            self.state = SaslState.HANDSHAKE
             return self._react_to_request(frame)
         if now.monotonic_ms > self._expires_ms:
             reason = "its session expired, and it did not re-authenticate"

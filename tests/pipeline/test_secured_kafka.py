@@ -53,9 +53,7 @@ def opened(options: dict[str, Any]) -> BlockingCluster:
     ("listener", "mechanism"),
     [("SSL", ""), ("SASL_PLAINTEXT", "PLAIN"), ("SASL_SSL", "SCRAM-SHA-512"), ("REAUTH", "SCRAM-SHA-256")],
 )
-def test_a_blocking_client_gets_in_and_keeps_its_connection(
-    kafka: SecuredKafka, listener: str, mechanism: str
-) -> None:
+def test_a_blocking_client_gets_in_and_keeps_its_connection(kafka: SecuredKafka, listener: str, mechanism: str) -> None:
     with opened(kafka.options(listener, mechanism)) as cluster:
         assert TOPIC in cluster.metadata().topics
         connection = cluster.connection(1)

@@ -15,6 +15,7 @@ from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from barnabas.protocol.sasl.session import SessionRules
 from barnabas.runtime.channel import AuthenticationFailed, Channel, ConnectionFailed, NotSent
 from barnabas.runtime.sasl.authenticator import SaslChannelSecurity
 from barnabas.runtime.sasl.mechanisms import SaslPorts, TokenCredential, client_mechanism
@@ -284,6 +285,28 @@ def test_a_listener_without_sasl_refuses_it(play: Play) -> None:
     play(story)
 
 
+def test_a_mechanism_that_breaks_lets_no_one_in(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken:
+        result = None
+
+        def receive(self, token: bytes) -> bytes:
+            raise RuntimeError("a mistake")
+
+    async def story(two: Two) -> None:
+        async with scene_of(two) as scene:
+            scene.node.security.rules = SessionRules({"PLAIN": Broken}, {})
+            connection = await scene.dial()
+            await send(connection, handshake_frame("PLAIN", 1), token_frame(RIGHT, 1), METADATA_FRAME)
+            await receive_all(scene, connection)
+            assert scene.node.principals == []
+            with pytest.raises(NotSent):
+                await ask(scene.channel_of("PLAIN"))
+
+    play(story)
+    assert "a mistake" in caplog.text
+    assert "alice-secret" not in caplog.text
+
+
 # Re-authentication (KIP-368)
 
 
@@ -404,6 +427,41 @@ def test_requests_without_an_answer_wait_for_a_renewal(play: Play) -> None:
             assert scene.node.produced == 9
             assert (scene.counts.successful, scene.counts.expired_connections_killed) == (1, 0)
             assert scene.counts.successful_reauthentication >= 2
+
+    play(story)
+
+
+def test_a_renewal_that_breaks_ends_the_connection_only(play: Play) -> None:
+    class Forgetful:
+        """Knows the password once per connection."""
+
+        name = "PLAIN"
+        begun = 0
+
+        def __init__(self) -> None:
+            self.complete = False
+
+        def first(self) -> bytes:
+            Forgetful.begun += 1
+            if Forgetful.begun == 2:
+                raise RuntimeError("a mistake")
+            return RIGHT
+
+        def receive(self, challenge: bytes) -> bytes | None:
+            self.complete = True
+            return None
+
+    async def story(two: Two) -> None:
+        Forgetful.begun = 0
+        async with scene_of(two, {"connections.max.reauth.ms": "300"}) as scene:
+            security = SaslChannelSecurity(lambda host: Forgetful())
+            channel = Channel(two.client, scene.nursery, two.host, scene.port, client_id="me", security=security)
+            await ask(channel)
+            await trio.sleep(0.4)
+            with pytest.raises(NotSent):
+                await ask(channel)
+            await ask(channel)
+            assert scene.counts.successful == 2
 
     play(story)
 

@@ -202,6 +202,11 @@ def test_frames_that_are_no_requests_close_the_connection(frame: bytes) -> None:
     assert Door().bare(frame).action is Action.CLOSE
 
 
+def test_versions_that_are_not_served() -> None:
+    reaction = Door().bare(b"\0\x11\0\x02\0\0\0\1\0\0\0\5KNOCK")
+    assert (reaction.action, reaction.reason) == (Action.CLOSE, "SaslHandshake v2 is not supported")
+
+
 def test_a_token_has_a_size() -> None:
     door = Door(max_receive_bytes=100)
     door.shake()
