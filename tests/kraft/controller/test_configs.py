@@ -12,8 +12,10 @@ from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import alter_configs as legacy
 from barnabas.protocol.messages.broker_registration import Feature
+from barnabas.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from barnabas.protocol.messages.incremental_alter_configs import (
@@ -254,6 +256,8 @@ FILLED: dict[str, Any] = {
     "IncrementalAlterConfigsRequest": IncrementalAlterConfigsRequest(
         resources=[AlterConfigsResource(resource_type=2, resource_name="t")]
     ),
+    "CreateAclsRequest": CreateAclsRequest(creations=[AclCreation()]),
+    "DeleteAclsRequest": DeleteAclsRequest(filters=[DeleteAclsFilter()]),
     "ElectLeadersRequest": ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="t", partitions=[0])]),
 }
 """Requests whose answers have an error for each item and none for the whole."""
