@@ -35,7 +35,7 @@ MANY = 2_000
 
 
 def on_secured(story: Story, brokers: int = 1, **options: Any) -> None:
-    """Play the story on a cluster with an authorizer. Whoever has no name is a super user."""
+    """Play the story on a cluster with an authorizer. A client without a name is a super user."""
     play(story, brokers, 1, SETTINGS, **options)
 
 
