@@ -25,6 +25,9 @@ from typing import Any
 from measuring import Meter, Results, read_pids
 
 from barnabas import NewTopic, sync
+from barnabas.cli.connection import Connection
+from barnabas.client.admin.settings import AdminSettings
+from barnabas.client.producer.settings import ProducerSettings
 from barnabas.cluster.layout import Layout
 from barnabas.runtime.decisions import DecisionKind, Decisions
 
@@ -96,10 +99,12 @@ def measure(results: Results, options: argparse.Namespace, name: str) -> None:
     topic = f"bench-trace-{uuid.uuid4().hex[:8]}"
     work: Callable[[sync.Producer, str, float], int] = transact if routine else produce
     own: dict[str, Any] = {"transactional_id": topic} if routine else {}
-    with sync.Admin(bootstrap_servers=options.bootstrap) as admin:
+    connection = Connection(options.bootstrap, client_config=options.command_config)
+    with sync.Admin(**connection.settings(AdminSettings.model_fields)) as admin:
         admin.create_topics([NewTopic(topic, num_partitions=PARTITIONS, replication_factor=3)])
         for run in range(options.repeat):
-            with sync.Producer(bootstrap_servers=options.bootstrap, acks="all", **own) as producer:
+            producing = connection.settings(ProducerSettings.model_fields, acks="all", **own)
+            with sync.Producer(**producing) as producer:
                 work(producer, topic, time.monotonic() + 1)
                 before = noted(layout)
                 meter = Meter(read_pids(options.pids))
@@ -116,6 +121,7 @@ def measure(results: Results, options: argparse.Namespace, name: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--command-config", type=Path, help="properties file with client settings, e.g. of TLS")
     parser.add_argument("--data", required=True)
     parser.add_argument("--pids", required=True)
     parser.add_argument("--out")

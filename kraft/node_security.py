@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 import trio
 
 from barnabas.kraft.metadata.delegation_tokens import token_of
 from barnabas.kraft.metadata.image import MetadataImage
-from barnabas.protocol.sasl.mechanism import ClientMechanismFactory, ServerMechanism
-from barnabas.protocol.sasl.oauthbearer import MECHANISM as OAUTHBEARER
 from barnabas.protocol.sasl.scram_credentials import SCRAM_MECHANISMS, ScramCredential
 from barnabas.protocol.sasl.session import SessionRules
 from barnabas.runtime.sasl.authenticator import SaslChannelSecurity
 from barnabas.runtime.sasl.mechanisms import SaslPorts, TokenCredential, client_mechanism, server_mechanisms
-from barnabas.runtime.sasl.oauth_client import oauth_login
-from barnabas.runtime.sasl.oauth_server import oauth_listener
 from barnabas.runtime.sasl.options import ClientSaslOptions, SaslOptions, SaslOptionsError
+from barnabas.runtime.sasl.provider_mechanisms import ProviderMechanisms
 from barnabas.runtime.sasl.server import SaslListener
 from barnabas.runtime.security import ChannelSecurity, ListenerSecurity
 from barnabas.runtime.tls.channel import TlsChannelSecurity
@@ -47,8 +44,7 @@ class NodeSecurity:
         self._image = image
         self.holders: dict[str, TlsHolder] = {}
         """Certificates, by listener."""
-        self._runs: list[Callable[[], Awaitable[None]]] = []
-        """Tasks of mechanisms: keys and tokens that are replaced in time."""
+        self._mechanisms = ProviderMechanisms(world, allowed_urls="")
         self.listeners = {listener.name: self._of_listener(listener) for listener in settings.listeners}
         """None for PLAINTEXT."""
 
@@ -71,8 +67,9 @@ class NodeSecurity:
     async def run(self) -> None:
         """Take over certificates whose files change, and keys and tokens of OAUTHBEARER, until cancelled."""
         async with trio.open_nursery() as nursery:
-            for run in [holder.run for holder in self.holders.values()] + self._runs:
-                nursery.start_soon(run)
+            nursery.start_soon(self._mechanisms.run)
+            for holder in self.holders.values():
+                nursery.start_soon(holder.run)
 
     def _of_listener(self, listener: Listener) -> ListenerSecurity | None:
         protocol = listener.security_protocol
@@ -139,20 +136,9 @@ class NodeSecurity:
     def _ports(self) -> SaslPorts:
         return SaslPorts(
             self._world.chance.randbytes,
-            servers={OAUTHBEARER: self._oauth_server},
-            clients={OAUTHBEARER: self._oauth_client},
+            servers=self._mechanisms.servers,
+            clients=self._mechanisms.clients,
         )
-
-    def _oauth_server(self, options: SaslOptions) -> Callable[[], ServerMechanism]:
-        login = options.modules.get(OAUTHBEARER)
-        listener = oauth_listener(options.values, {} if login is None else login.options, self._world)
-        self._runs.append(listener.run)
-        return listener.mechanism
-
-    def _oauth_client(self, options: ClientSaslOptions) -> ClientMechanismFactory:
-        login = oauth_login(options.values, {} if options.login is None else options.login.options, self._world)
-        self._runs.append(login.run)
-        return login
 
     def _scram_credential(self, mechanism: str, user: str) -> ScramCredential | None:
         assert self._image is not None

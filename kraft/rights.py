@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from barnabas.kraft.authorizer.requirements import Requirements
-from barnabas.kraft.authorizer.standard import AuthorizerNotReady
 from barnabas.protocol.acls import AclOperation
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.refusals import refusal_of
 from barnabas.protocol.schema import Message
+from barnabas.runtime.access import AuthorizerNotReady
 from barnabas.runtime.call import Call, Execution
 from barnabas.runtime.dispatch import Handler
 from barnabas.runtime.steps import Steps

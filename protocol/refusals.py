@@ -46,7 +46,8 @@ DETAILS = frozenset(["forgotten_topics_data", "configs", "assignments", "ops"])
 
 
 AT_THE_TOP_ONLY = frozenset([ApiKey.DESCRIBE_QUORUM])
-"""Requests whose items are not repeated in a refusal, though the answer has places for their errors."""
+"""Requests whose items are not repeated in a refusal, though the answer has places for their errors. The message is the
+name of the error."""
 
 
 def refusal_of(request: Message, version: int, code: ErrorCode, message: str | None = None) -> Message:
@@ -54,6 +55,7 @@ def refusal_of(request: Message, version: int, code: ErrorCode, message: str | N
     response: Message = API_SPECS[ApiKey(request.API_KEY)].response_type()()
     if request.API_KEY in AT_THE_TOP_ONLY:
         response.error_code = code  # type: ignore[attr-defined]
+        response.error_message = f"{code.name.replace('_', ' ').capitalize()}."  # type: ignore[attr-defined]
     else:
         _fill(response, request, version, code, message)
     return response

@@ -1,15 +1,28 @@
-"""The port through which handlers ask what a client may do. `kraft/authorizer/` has the authorizer behind it."""
+"""Core: the port through which handlers ask what a client may do. `kraft/authorizer/` has the authorizer behind it."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from barnabas.protocol.acls import AclOperation, AclResourceType
-from barnabas.runtime.request import Request
+from barnabas.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from barnabas.runtime.request import Request
+
+
+class AuthorizerNotReady(KafkaError):
+    """The access control lists are not loaded yet, and the principal is no super user. The sender tries again."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, "the access control lists of this node are not loaded yet")
 
 
 class Authorizer(Protocol):
-    """Decides by access control lists. A node without `authorizer.class.name` has none: everything is allowed."""
+    """Decides by access control lists. A node without `authorizer.class.name` has none: everything is allowed.
+
+    Each method raises AuthorizerNotReady.
+    """
 
     def allows(
         self,

@@ -22,7 +22,7 @@ from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.refusals import refusal_of
 from barnabas.protocol.schema import Message, encode_chunks, encode_in_steps
 from barnabas.protocol.shortening import shorten_error_messages
-from barnabas.runtime.access import Authorizer
+from barnabas.runtime.access import Authorizer, AuthorizerNotReady
 from barnabas.runtime.background import Background, Task
 from barnabas.runtime.freeing import free_in_steps
 from barnabas.runtime.request import AnswerSlot, Request
@@ -249,7 +249,8 @@ class Call:
 
     def failed(self, error: Exception) -> None:
         """A mistake of ours ended the work on this request: UNKNOWN_SERVER_ERROR, a line in the log, and a count."""
-        self._report(error)
+        if not isinstance(error, AuthorizerNotReady):
+            self._report(error)
         self.has_failed = True
         if not self.is_over:
             if isinstance(error, KafkaError):

@@ -383,6 +383,10 @@ class Channel:
         except (KafkaError, ChannelError, MalformedMessage) as error:
             log.info("the re-authentication at %s:%d failed: %s", self.host, self.port, error)
             link.close(f"the re-authentication at {self.host}:{self.port} failed: {error}")
+        except Exception:
+            # A mistake of ours. The next call opens another connection.
+            log.exception("the re-authentication at %s:%d failed", self.host, self.port)
+            link.close(f"the re-authentication at {self.host}:{self.port} failed")
 
     async def _dial(self) -> Connection:
         try:

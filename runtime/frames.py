@@ -23,7 +23,7 @@ MOST_TRUSTED_BYTES = 2 * 1024 * 1024
 HTTP_SIZE = int.from_bytes(b"HTTP")
 """Size of the frame that the first bytes of an HTTP response seem to announce."""
 
-TLS_SIZES = frozenset({0x160300, 0x160301, 0x160303, 0x150300, 0x150301, 0x150303})
+TLS_SIZES = frozenset({*range(0x160300, 0x160304), *range(0x150300, 0x150304)})
 """The same, without the last byte, for the first bytes of a TLS handshake, and of a TLS alert."""
 
 

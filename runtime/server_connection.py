@@ -257,7 +257,13 @@ class ServerConnection:
 
     def _authenticates(self, authentication: Authentication, frame: bytearray) -> bool:
         """The frame is no request for a handler."""
-        reaction = authentication.receive(frame)
+        try:
+            reaction = authentication.receive(frame)
+        except Exception:
+            # A mistake of ours: the peer is not authenticated.
+            log.exception("authenticating %s failed", self.peer_host)
+            self.close()
+            return True
         match reaction.action:
             case Action.PASS:
                 return False

@@ -35,8 +35,23 @@ WITHOUT_EFFECT_YET = frozenset(
 WITHOUT_EFFECT_IN_SECURITY = frozenset(
     [
         "sasl.client.callback.handler.class",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
         "sasl.login.callback.handler.class",
         "sasl.login.class",
+        "sasl.oauthbearer.assertion.algorithm",
+        "sasl.oauthbearer.assertion.claim.aud",
+        "sasl.oauthbearer.assertion.claim.exp.seconds",
+        "sasl.oauthbearer.assertion.claim.iss",
+        "sasl.oauthbearer.assertion.claim.jti.include",
+        "sasl.oauthbearer.assertion.claim.nbf.seconds",
+        "sasl.oauthbearer.assertion.claim.sub",
+        "sasl.oauthbearer.assertion.file",
+        "sasl.oauthbearer.assertion.private.key.file",
+        "sasl.oauthbearer.assertion.private.key.passphrase",
+        "sasl.oauthbearer.assertion.template.file",
         "ssl.engine.factory.class",
         "ssl.keymanager.algorithm",
         "ssl.provider",
@@ -44,4 +59,4 @@ WITHOUT_EFFECT_IN_SECURITY = frozenset(
         "ssl.trustmanager.algorithm",
     ]
 )
-"""Keys of TLS and SASL that name parts of a Java virtual machine."""
+"""Keys of TLS and SASL that name parts of a Java virtual machine, or what is not supported."""

@@ -6,12 +6,15 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import trio
+
 from barnabas.client.errors import ConfigException
 from barnabas.client.security_options import sasl_options, tls_options
 from barnabas.client.security_settings import SecuritySettings
 from barnabas.protocol.sasl.jwt_claims import unverified
 from barnabas.protocol.sasl.mechanism import ClientMechanismFactory
 from barnabas.protocol.sasl.oauthbearer import BearerToken
+from barnabas.runtime.background import Background
 from barnabas.runtime.sasl.authenticator import SaslChannelSecurity
 from barnabas.runtime.sasl.mechanisms import SaslPorts, client_mechanism
 from barnabas.runtime.sasl.options import SaslOptionsError
@@ -23,30 +26,47 @@ from barnabas.runtime.tls.reload import TlsHolder
 from barnabas.runtime.world import World
 
 
-def channel_security(settings: SecuritySettings, world: World) -> ChannelSecurity | None:
+def channel_security(
+    settings: SecuritySettings, world: World, nursery: trio.Nursery | None = None
+) -> ChannelSecurity | None:
     """The security of all connections of a client; None for PLAINTEXT. Reads the files that the settings name. Raises
     ConfigException.
+
+    `nursery` runs what replaces certificates when their files change, and tokens before they expire. Without it, the
+    certificates stay, and tokens are replaced when the next connection wants one.
     """
-    tls = None
-    if settings.encrypts:
-        try:
-            tls = TlsChannelSecurity(TlsHolder(tls_options(settings), world, client=True, name="client"))
-        except TlsConfigError as error:
-            raise ConfigException(str(error)) from None
+    background = None if nursery is None else Background(nursery)
+    tls = _tls(settings, world, background) if settings.encrypts else None
     if not settings.authenticates:
         return tls
-    return SaslChannelSecurity(sasl_mechanism(settings, world), tls)
+    return SaslChannelSecurity(sasl_mechanism(settings, world, background), tls)
 
 
-def sasl_mechanism(settings: SecuritySettings, world: World) -> ClientMechanismFactory:
+def sasl_mechanism(
+    settings: SecuritySettings, world: World, background: Background | None = None
+) -> ClientMechanismFactory:
     """Begins the exchanges of the client's mechanism. Raises ConfigException."""
     callback = settings.sasl_login_callback_handler_class
     tokens = None if callback is None else _token_callback(callback, settings)
-    ports = SaslPorts(world.chance.randbytes, clients=ProviderMechanisms(world, token_callback=tokens).clients)
+    providers = ProviderMechanisms(world, token_callback=tokens)
     try:
-        return client_mechanism(sasl_options(settings), ports)
+        begin = client_mechanism(sasl_options(settings), SaslPorts(world.chance.randbytes, clients=providers.clients))
     except SaslOptionsError as error:
         raise ConfigException(str(error)) from None
+    if background is not None and settings.sasl_mechanism in providers.clients:
+        background.spawn(providers.run)
+    return begin
+
+
+def _tls(settings: SecuritySettings, world: World, background: Background | None) -> TlsChannelSecurity:
+    options = tls_options(settings)
+    try:
+        holder = TlsHolder(options, world, client=True, name="client")
+    except TlsConfigError as error:
+        raise ConfigException(str(error)) from None
+    if background is not None and options.files:
+        background.spawn(holder.run)
+    return TlsChannelSecurity(holder)
 
 
 def _token_callback(callback: Callable[[], Any], settings: SecuritySettings) -> Callable[[], Awaitable[BearerToken]]:

@@ -182,7 +182,6 @@ class SecuritySettings(BaseModel):
         values = {name.replace("_", "."): getattr(self, name) for name in names}
         return {key: _text(value) for key, value in values.items() if value is not None and not callable(value)}
 
-
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
         """The settings from keyword arguments. ConfigException: the setting, what is allowed, and the value."""

@@ -35,19 +35,19 @@ async def open_cluster(
     `metadata_max_idle_ms`: topics that were not used for this long are no longer refreshed; None: all topics are.
     """
     addresses = settings.addresses
-    security = channel_security(settings, world or real_world())
+    world_or_real = world or real_world()
     if settings.client_dns_lookup == CANONICAL and world is None:
         addresses = [(name, port) for host, port in addresses for name in await canonical_names(host)]
     thrown: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
             cluster = Cluster(
-                world or real_world(),
+                world_or_real,
                 nursery,
                 addresses,
                 client_id=settings.client_id,
                 settings=cluster_settings_of(settings, metadata_max_idle_ms),
-                security=security,
+                security=channel_security(settings, world_or_real, nursery),
             )
             try:
                 yield cluster

@@ -37,7 +37,7 @@ class Show:
     bootstrap: Sequence[tuple[str, int]] = ()
     """Bootstrap servers of a cluster that is not local."""
     security: SecuritySettings = field(default=NO_SECURITY)
-    """Of that cluster."""
+    """The security settings for that cluster."""
     open_side: Callable[[], LocalSide] | None = None
     """Opens a local cluster; blocking."""
     allow_faults: bool = False

@@ -20,7 +20,6 @@ from barnabas.pipeline.addresses import Address
 from barnabas.pipeline.errors import ConnectionFailed, TimedOut
 from barnabas.protocol.sasl.mechanism import ClientMechanismFactory
 from barnabas.protocol.schema import Message
-from barnabas.runtime.real import real_world
 from barnabas.runtime.sasl.authenticator import SaslAuthenticator
 from barnabas.runtime.sasl.mechanisms import SaslPorts, client_mechanism
 from barnabas.runtime.sasl.options import SaslOptionsError

@@ -27,7 +27,7 @@ SECURITY_OPTIONS = tuple(OPTION_OF.values())
 
 @dataclass(frozen=True, slots=True)
 class ClusterAccess:
-    """What it takes to connect to a cluster. It is sent to executors, secrets included."""
+    """Servers and security settings. It is sent to executors, secrets included."""
 
     servers: str
     """HOST:PORT,…"""

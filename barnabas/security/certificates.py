@@ -107,7 +107,7 @@ class Purpose:
 
     server: bool = True
     client: bool = True
-    days: float = 825
+    days: int = 825
 
 
 def make_certificate(
@@ -158,7 +158,7 @@ def _name(text: str) -> x509.GeneralName:
 
 
 def _builder(
-    subject: x509.Name, key: PrivateKey, issuer: Certificate | None, now_ms: int, days: float
+    subject: x509.Name, key: PrivateKey, issuer: Certificate | None, now_ms: int, days: int
 ) -> x509.CertificateBuilder:
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     issuer_key = key if issuer is None else issuer.key
@@ -168,7 +168,7 @@ def _builder(
         .issuer_name(subject if issuer is None else issuer.certificate.subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - BACKDATED if days >= 0 else now + timedelta(days=days) - BACKDATED)
+        .not_valid_before(now - BACKDATED)
         .not_valid_after(now + timedelta(days=days))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)

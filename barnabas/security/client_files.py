@@ -11,7 +11,7 @@ MECHANISM = "SCRAM-SHA-512"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a user needs to connect by SASL_SSL."""
+    """Servers, password and authority of a user that connects by SASL_SSL."""
 
     bootstrap_servers: str
     user: str

@@ -40,7 +40,7 @@ _LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True)
 class LocalSecurity:
-    """What `cluster up --secure` makes. Existing keys, certificates and passwords are kept."""
+    """Makes the files of `cluster up --secure`. Existing keys, certificates and passwords are kept."""
 
     directory: Path
 

@@ -1,4 +1,4 @@
-"""Core: settings with which the nodes of a local cluster are secure. Keys are Apache Kafka's."""
+"""Settings with which the nodes of a local cluster are secure. Keys are Apache Kafka's."""
 
 from __future__ import annotations
 

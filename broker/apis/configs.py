@@ -255,7 +255,7 @@ def incremental_alter_configs(ports: ConfigPorts, call: Call) -> Steps:
         )
         try:
             if not is_allowed:
-                raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, CLUSTER_REFUSED)
+                raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             _check_own_id(ports, resource.resource_name)
             levels = _checked_levels(resource)
         except KafkaError as error:

@@ -100,10 +100,12 @@ def fetch(ports: FetchPorts, call: Call) -> Steps | None:
         named += len(forgotten.partitions)
     if named > MAX_IN_SESSION and not from_follower:
         return _fetch_without_session(ports, call)
-    opening = ports.sessions.opening(request, version, from_follower=from_follower, now_ms=now_ms)
+    is_trusted = not from_follower or call.may_on_cluster(AclOperation.CLUSTER_ACTION)
+    as_follower = from_follower and is_trusted
+    opening = ports.sessions.opening(request, version, from_follower=as_follower, now_ms=now_ms)
     if named > MAX_AT_ONCE:
-        return _fetch_in_steps(ports, call, opening, (replica_id, broker_epoch), now_ms)
-    attempt = _opened(ports, call, at_once(opening), (replica_id, broker_epoch))
+        return _fetch_in_steps(ports, call, opening, (replica_id, broker_epoch), is_trusted=is_trusted, now_ms=now_ms)
+    attempt = _opened(ports, call, at_once(opening), (replica_id, broker_epoch), is_trusted=is_trusted)
     if attempt is None:
         return None
     if attempt.is_long:
@@ -113,13 +115,18 @@ def fetch(ports: FetchPorts, call: Call) -> Steps | None:
     return None
 
 
-def _opened(ports: FetchPorts, call: Call, context: FetchContext, replica: tuple[int, int]) -> _Fetch | None:
-    """None if the session has an error, which was answered. `replica`: replica id and broker epoch."""
+def _opened(
+    ports: FetchPorts, call: Call, context: FetchContext, replica: tuple[int, int], *, is_trusted: bool
+) -> _Fetch | None:
+    """None if the session has an error, which was answered. `replica`: replica id and broker epoch. `is_trusted`: not a
+    client that claims to be a follower."""
     attempt = _Fetch(ports, call, context, *replica)
+    if not is_trusted:
+        attempt.refuse_all()
     if context.error != ErrorCode.NONE:
         attempt.answer()
         return None
-    if replica[0] >= 0 and attempt.is_trusted:
+    if replica[0] >= 0 and is_trusted:
         call.slot.comes_from_node()
         ports.report_follower(replica[0])
     attempt.check_length()
@@ -127,10 +134,16 @@ def _opened(ports: FetchPorts, call: Call, context: FetchContext, replica: tuple
 
 
 def _fetch_in_steps(
-    ports: FetchPorts, call: Call, opening: InSteps[FetchContext], replica: tuple[int, int], now_ms: int
+    ports: FetchPorts,
+    call: Call,
+    opening: InSteps[FetchContext],
+    replica: tuple[int, int],
+    *,
+    is_trusted: bool,
+    now_ms: int,
 ) -> Steps:
     call.is_large = True
-    attempt = _opened(ports, call, (yield from opening), replica)
+    attempt = _opened(ports, call, (yield from opening), replica, is_trusted=is_trusted)
     if attempt is not None:
         attempt.is_long = True
         yield from _read_in_steps(attempt, now_ms)
@@ -212,7 +225,6 @@ class _Fetch(DelayedOperation):
         "call",
         "context",
         "is_long",
-        "is_trusted",
         "ports",
         "replica_id",
     )
@@ -227,12 +239,10 @@ class _Fetch(DelayedOperation):
         self.context = context
         self.replica_id = replica_id
         self._broker_epoch = broker_epoch
-        self.is_trusted = True
-        """False for a follower without the right of one."""
         self._may_read: Callable[[TopicKey], bool] | None = None
         """None: every topic."""
-        if call.has_authorizer:
-            self._restrict()
+        if replica_id < 0 and call.has_authorizer:
+            self._may_read = self._readable_topics()
         self._leader_only = replica_id >= 0 or call.version < RACKS_FROM_VERSION
         self._selector: Selector | None = None
         if not self._leader_only and request.rack_id:
@@ -265,20 +275,18 @@ class _Fetch(DelayedOperation):
 
     # -- rights
 
-    def _restrict(self) -> None:
-        """A follower has to be a node of the cluster; a consumer may read each topic or not."""
-        call, metadata = self.call, self.ports.metadata
-        if self.replica_id >= 0:
-            if not call.may_on_cluster(AclOperation.CLUSTER_ACTION):
-                self.is_trusted, self._may_read = False, lambda _: False
-            return
-        may_read = may_on_topics(call, AclOperation.READ)
+    def refuse_all(self) -> None:
+        self._may_read = lambda _: False
+
+    def _readable_topics(self) -> Callable[[TopicKey], bool]:
+        """True for a topic that the consumer may read, and for an unknown id."""
+        metadata, may_read = self.ports.metadata, may_on_topics(self.call, AclOperation.READ)
 
         def may_read_topic(topic: TopicKey) -> bool:
             name = topic if isinstance(topic, str) else metadata.topic_name(topic)
             return name is None or may_read(name)
 
-        self._may_read = may_read_topic
+        return may_read_topic
 
     # -- reading
 

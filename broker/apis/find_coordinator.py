@@ -62,15 +62,20 @@ def find_coordinator(ports: FindCoordinatorPorts, call: Call) -> Steps:
     )
 
 
+_WITHOUT_WORDS = frozenset({ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
+"""Errors that have a message only in a response for one key."""
+
+
 def _answer(ports: FindCoordinatorPorts, call: Call, key: str) -> Coordinator:
     key_type = call.message.key_type
     try:
         _check_right(call, key_type, key)
         node = _coordinator(ports, call.request.listener_name, key_type, key)
     except KafkaError as error:
-        return Coordinator(
-            key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message
-        )
+        refused = Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code)
+        if call.version < BATCHED_FROM_VERSION or error.code not in _WITHOUT_WORDS:
+            refused.error_message = error.message
+        return refused
     return Coordinator(key=key, node_id=node.node_id, host=node.host, port=node.port)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 from barnabas.broker.apis.coordinator_reads import CoordinatorReads
@@ -91,12 +92,12 @@ def describe_groups(groups: GroupShards, call: Call) -> Steps:
     def finish(described: Sequence[classic.DescribedGroup]) -> None:
         call.answer(classic.DescribeGroupsResponse(groups=list(described)))
 
-    yield from _describe_all(call, _Describing(request.groups, read, error, _size_of_classic, finish, _shows))
+    yield from _describe_all(call, _Describing(request.groups, read, error, _size_of_classic, finish, _no_topics))
 
 
-def _shows(_: classic.DescribedGroupMember) -> bool:
-    """Members of classic groups name no topics that the coordinator knows of."""
-    return True
+def _no_topics(_: classic.DescribedGroupMember) -> Iterable[str]:
+    """The descriptions of classic groups contain topics in bytes that only clients read."""
+    return ()
 
 
 def _size_of_classic(member: classic.DescribedGroupMember) -> tuple[int, int]:
@@ -123,14 +124,13 @@ def consumer_group_describe(groups: GroupShards, is_enabled: Callable[[], bool],
     def finish(described: Sequence[consumer.DescribedGroup]) -> None:
         call.answer(consumer.ConsumerGroupDescribeResponse(groups=list(described)))
 
-    may_describe = may_on_topics(call, AclOperation.DESCRIBE)
-
-    def shows(member: consumer.Member) -> bool:
-        partitions = [*member.assignment.topic_partitions, *member.target_assignment.topic_partitions]
-        return all(may_describe(it.topic_name) for it in partitions)
-
-    asked = _Describing(request.group_ids, read, error, _size_of_consumer, finish, shows, is_checked=enabled)
+    asked = _Describing(request.group_ids, read, error, _size_of_consumer, finish, _topics_of, is_checked=enabled)
     yield from _describe_all(call, asked)
+
+
+def _topics_of(member: consumer.Member) -> Iterable[str]:
+    assigned = chain(member.assignment.topic_partitions, member.target_assignment.topic_partitions)
+    return (it.topic_name for it in assigned)
 
 
 def _size_of_consumer(member: consumer.Member) -> tuple[int, int]:
@@ -151,8 +151,8 @@ class _Describing(Generic[Group, Member]):
     size: Callable[[Member], tuple[int, int]]
     """Elements of a member, and bytes of its strings."""
     finish: Callable[[Sequence[Group]], None]
-    shows: Callable[[Member], bool]
-    """The client may describe every topic that the description of this member names."""
+    topics: Callable[[Member], Iterable[str]]
+    """Topics that the description of a member names."""
     is_checked: bool = True
     """False: all groups have an error that anybody may see."""
 
@@ -163,6 +163,7 @@ def _describe_all(call: Call, asked: _Describing[Group, Member]) -> Steps:
     group_ids = list(dict.fromkeys(asked.group_ids))
     authorizes = call.message.include_authorized_operations
     meter = Meter(call)
+    may_describe_topic = may_on_topics(call, AclOperation.DESCRIBE)
     refused: list[str] = []
     if asked.is_checked:
         group_ids, refused = yield from parted(group_ids, may_on_groups(call, AclOperation.DESCRIBE), meter)
@@ -187,7 +188,7 @@ def _describe_all(call: Call, asked: _Describing[Group, Member]) -> Steps:
             group.authorized_operations = group_operations(call, group_id)
         described: list[Any] = group.members
         for member in members:
-            if not asked.shows(member):
+            if call.has_authorizer and (yield from parted(asked.topics(member), may_describe_topic, meter))[1]:
                 reads.parts[-1] = _hidden(asked.error(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
                 break
             described.append(member)

@@ -1,6 +1,7 @@
 """Nodes of a simulation that talk to each other over TLS and SASL, behind an authorizer.
 
-Their keys are no secret: the same certificate at each run keeps the length of every message, and so the times of a seed.
+Their keys are no secret: the same certificate at each run keeps the length of every message, and so the times of a
+seed.
 """
 
 from __future__ import annotations

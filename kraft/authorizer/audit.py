@@ -26,6 +26,8 @@ log = logging.getLogger("authorizer")
 KEPT_DENIALS = 1000
 """Different denials that are counted; the oldest are forgotten."""
 NOTES_A_MINUTE = 60
+MAX_EARLY = 100
+"""Principals that the log names because they came before the ACLs were loaded."""
 _MINUTE_MS = 60_000
 _KAFKA_NAMES = {
     AclResourceType.TOPIC: "Topic",
@@ -58,6 +60,7 @@ class Audit:
         self._minute = -1
         self._notes_left = 0
         self._not_noted = 0
+        self._early: set[str] = set()
 
     def denied(
         self, request: Request, operation: AclOperation, resource_type: AclResourceType, name: str, rule: Rule
@@ -79,6 +82,19 @@ class Audit:
         """A client gets something that it asked for."""
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s", _line(request, operation, resource_type, name, rule))
+
+    def not_ready(self, request: Request) -> None:
+        """Nobody but super users is served yet. The log names each principal once."""
+        principal = str(request.principal)
+        if principal not in self._early and len(self._early) < MAX_EARLY:
+            self._early.add(principal)
+            log.warning(
+                "%s from %s sends %s before the access control lists are loaded, and is not in super.users;"
+                " a quorum of several controllers cannot form unless their principals are",
+                _on_one_line(principal),
+                request.peer_host,
+                _api_name(request),
+            )
 
     def _may_note(self) -> bool:
         minute = self._now_ms() // _MINUTE_MS

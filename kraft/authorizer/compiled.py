@@ -8,6 +8,7 @@ one shares all resources that a change does not touch, and is made in steps.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -167,7 +168,7 @@ class _Compiling:
 
     def _put(self, record: AccessControlEntryRecord, change: Callable[[Entries], Entries]) -> None:
         key = (record.resource_type, record.pattern_type, record.resource_name)
-        holder = (record.principal, record.host)
+        holder = (record.principal, plain_host(record.host))
         bucket = self._buckets.get(key, {})
         old = bucket.get(holder)
         entries = change(() if old is None else old.entries)
@@ -208,7 +209,19 @@ class _Compiling:
         return CompiledAcls(self._count, self._buckets, self._holdings, self._prefix_counts, longest_first)
 
 
+def plain_host(host: str) -> str:
+    """The one form of an address: IPv6 has several, and may hold an IPv4 address."""
+    if ":" not in host:
+        return host
+    try:
+        address = ipaddress.IPv6Address(host)
+    except ValueError:
+        return host
+    return str(address.ipv4_mapped or address)
+
+
 def _holders(principal: str, host: str) -> tuple[Holder, ...]:
+    host = plain_host(host)
     return (principal, host), (principal, WILDCARD), (WILDCARD_PRINCIPAL, host), (WILDCARD_PRINCIPAL, WILDCARD)
 
 

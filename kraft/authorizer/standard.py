@@ -15,20 +15,13 @@ from barnabas.kraft.authorizer.audit import Audit
 from barnabas.kraft.authorizer.by_resource_type import ANY_NAME, allows_any
 from barnabas.kraft.authorizer.compiled import Acl, CompiledAcls
 from barnabas.protocol.acls import SUPPORTED_OPERATIONS, AclOperation, AclPermissionType, AclResourceType
-from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.runtime.access import AuthorizerNotReady
 
 if TYPE_CHECKING:
     from barnabas.runtime.request import Request
 
 REMEMBERED = 10_000
 """Decisions that are remembered at most."""
-
-
-class AuthorizerNotReady(KafkaError):
-    """The ACLs are not loaded yet, and the principal is no super user. The sender tries again."""
-
-    def __init__(self) -> None:
-        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, "the access control lists of this node are not loaded yet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +87,7 @@ class StandardAuthorizer:
         question = (name, operation, resource_type, principal.name, principal.type, request.peer_host)
         rule = self._rules.get(question)
         if rule is None:
-            rule = self._decide(question)
+            rule = self._decide(question, request)
         if rule.allows:
             self.allowed += 1
             if audited:
@@ -105,12 +98,13 @@ class StandardAuthorizer:
             self._audit.denied(request, operation, resource_type, name, rule)
         return False
 
-    def _decide(self, question: _Question) -> Rule:
+    def _decide(self, question: _Question, request: Request) -> Rule:
         name, operation, resource_type, user, kind, host = question
         principal = f"{kind}:{user}"
         if principal in self._super_users:
             rule = SUPER_USER
         elif not self.is_loaded:
+            self._audit.not_ready(request)
             raise AuthorizerNotReady
         else:
             match = self.acls.match(operation, resource_type, name, principal, host)

@@ -48,7 +48,8 @@ def losses(image: MetadataImage, level: int) -> Losses:
     if level < CORDONED_DIRECTORIES_SINCE and cordoned:
         removable.append(f"cordoned log directories of {_named('broker', map(str, sorted(cordoned)))}")
     if level < DELEGATION_TOKENS_SINCE and others.delegation_tokens:
-        removable.append(f"{len(others.delegation_tokens)} delegation tokens")
+        count = len(others.delegation_tokens)
+        removable.append(f"{count} delegation token{'s' if count > 1 else ''}")
     if level < SCRAM_SINCE and others.scram:
         users = dict.fromkeys(user for user, _ in sorted(others.scram))
         removable.append(f"SCRAM credentials of {_named('user', users)}")

@@ -232,7 +232,7 @@ class OthersImage:
 
     acls: dict[bytes, AccessControlEntryRecord] = field(default_factory=dict)
     """By id."""
-    acl_ids: dict[AclKey, bytes] = field(default_factory=dict)
+    acl_ids: dict[AclKey, bytes] = field(default_factory=dict, compare=False)
     """The ids of the same ACLs."""
     scram: dict[tuple[str, int], UserScramCredentialRecord] = field(default_factory=dict)
     """By (user, mechanism)."""

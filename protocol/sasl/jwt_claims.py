@@ -73,23 +73,22 @@ class UnsecuredRules:
 
 def check_claims(claims: Mapping[str, Any], rules: ClaimRules, now_ms: int) -> BearerToken:
     """Return what the claims of a token with a good signature say; `value` is empty. Raises TokenRefused."""
-    skew_ms = rules.clock_skew_seconds * 1000
-    expires_ms, issued_ms = _time_ms(claims, "exp"), _time_ms(claims, "iat")
-    if expires_ms is None or issued_ms is None:
-        raise TokenRefused("no claim 'exp'" if expires_ms is None else "no claim 'iat'")
-    starts_ms = _time_ms(claims, "nbf")
-    if expires_ms < max(issued_ms, starts_ms or 0):
+    expires, issued = _seconds(claims, "exp"), _seconds(claims, "iat")
+    if expires is None or issued is None:
+        raise TokenRefused("no claim 'exp'" if expires is None else "no claim 'iat'")
+    starts = max(issued, _seconds(claims, "nbf") or 0)
+    if expires < starts:
         raise TokenRefused("'exp' is before 'iat' or 'nbf'")
-    if now_ms - skew_ms >= expires_ms:
-        raise TokenRefused(f"it expired {now_ms - expires_ms} ms ago")
-    early_ms = max(issued_ms, starts_ms or 0) - now_ms
-    if early_ms > skew_ms:
-        raise TokenRefused(f"it is valid only in {early_ms} ms, by 'iat' or 'nbf'")
+    now = now_ms // 1000
+    if now - rules.clock_skew_seconds >= expires:
+        raise TokenRefused(f"it expired {now - expires} s ago")
+    if starts - now > rules.clock_skew_seconds:
+        raise TokenRefused(f"it is valid only in {starts - now} s, by 'iat' or 'nbf'")
     _check_audience(claims.get("aud"), rules.expected_audience)
     if rules.expected_issuer is not None and claims.get("iss") != rules.expected_issuer:
         raise TokenRefused("'iss' is not the expected issuer")
     subject = _name(claims, rules.sub_claim).strip()
-    return BearerToken("", subject, expires_ms, issued_ms, _scope(claims, rules.scope_claim))
+    return BearerToken("", subject, expires * 1000, issued * 1000, _scope(claims, rules.scope_claim))
 
 
 def check_unsecured(jwt: Jwt, rules: UnsecuredRules, now_ms: int) -> BearerToken:
@@ -166,6 +165,12 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) != len(pairs):
         raise ValueError("a member occurs twice")
     return members
+
+
+def _seconds(claims: Mapping[str, Any], name: str) -> int | None:
+    """A time in whole seconds, as Kafka reads it where tokens are signed."""
+    time_ms = _time_ms(claims, name)
+    return None if time_ms is None else time_ms // 1000
 
 
 def _time_ms(claims: Mapping[str, Any], name: str) -> int | None:

@@ -86,6 +86,8 @@ class ShortNames:
         """The name of a principal. Raises NoShortName."""
         if len(str(name)) > LONGEST_NAME:
             raise NoShortName(f"a name of more than {LONGEST_NAME} characters")
+        if not str(name).isprintable():
+            raise NoShortName("a name with characters that cannot be printed")
         if name.realm is None:
             if name.host is None:
                 return name.service

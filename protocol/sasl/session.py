@@ -117,7 +117,7 @@ class SaslSession:
         """React to a frame without its size."""
         match self.state:
             case SaslState.COMPLETE:
-                return self._react_when_complete(frame, now)
+                reaction = self._react_when_complete(frame, now)
             case SaslState.INITIAL | SaslState.HANDSHAKE:
                 reaction = self._react_to_request(frame)
             case SaslState.AUTHENTICATE:
@@ -135,11 +135,8 @@ class SaslSession:
         if frame[:2] == _SASL_HANDSHAKE and self._may_renew(now):
             self._renewal_began_ms = now.monotonic_ms
             self._previous = self._current
-            self._has_headers = False
-            self.state = SaslState.HANDSHAKE
-            return self.receive(frame, now)
+            return self._react_to_request(frame)
         if now.monotonic_ms > self._expires_ms:
-            self.state = SaslState.FAILED
             reason = "its session expired, and it did not re-authenticate"
             return Reaction(Action.CLOSE, reason=reason, has_expired=True)
         return PASS

@@ -38,6 +38,7 @@ class HttpRequest:
     tls: ssl.SSLContext | None = field(default=None, repr=False)
     """For https; None: the certificate authorities of the system."""
     seconds: float = EXCHANGE_SECONDS
+    connect_seconds: float = CONNECT_SECONDS
 
 
 def exchange(request: HttpRequest) -> bytes:
@@ -62,9 +63,9 @@ def _connection(request: HttpRequest) -> http.client.HTTPConnection:
     if parts.scheme not in ("http", "https") or not host:
         raise HttpFailed(f"{_shown(request.url)}: not a URL of HTTP", final=True)
     if parts.scheme == "http":
-        return http.client.HTTPConnection(host, port, timeout=min(CONNECT_SECONDS, request.seconds))
+        return http.client.HTTPConnection(host, port, timeout=request.connect_seconds)
     tls = request.tls or ssl.create_default_context()
-    return http.client.HTTPSConnection(host, port, timeout=min(CONNECT_SECONDS, request.seconds), context=tls)
+    return http.client.HTTPSConnection(host, port, timeout=request.connect_seconds, context=tls)
 
 
 def _body(connection: http.client.HTTPConnection, request: HttpRequest) -> bytes:

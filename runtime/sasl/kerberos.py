@@ -6,7 +6,9 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
+
+import trio
 
 from barnabas.protocol.sasl.gssapi import MECHANISM, GssapiClient, GssapiServer, GssError
 from barnabas.protocol.sasl.kerberos_names import KerberosName, ShortNames
@@ -16,6 +18,8 @@ from barnabas.runtime.world import RunBlocking
 from barnabas.settings.errors import SettingsError
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 LOGIN_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 SERVICE_NAME = "sasl.kerberos.service.name"
@@ -113,10 +117,16 @@ class KerberosLogin:
         self._service = service
         self._principal = options.get("principal", "").strip() or None
         self._keytab = options.get("keyTab", "").strip() or None
+        self._one_at_a_time = trio.Lock()
+        """A centre that does not answer holds one thread, not all: others wait for the disk in them."""
         self._cache = f"MEMORY:barnabas-{next(_caches)}"
 
     def __call__(self, host: str) -> KerberosExchange:
-        return KerberosExchange(lambda: self._context(host), self._run_blocking)
+        return KerberosExchange(lambda: self._context(host), self._in_thread)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        async with self._one_at_a_time:
+            return await self._run_blocking(work)
 
     def _context(self, host: str) -> KerberosContext:
         """Raises GssError. Talks to the key distribution centre when it takes its first step."""

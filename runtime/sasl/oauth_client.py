@@ -7,9 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from barnabas.protocol.sasl.oauthbearer import MECHANISM, BearerToken, OAuthBearerClient, check_extensions
-from barnabas.runtime.sasl.http_exchange import EXCHANGE_SECONDS, HttpRequest
+from barnabas.runtime.sasl.http_exchange import CONNECT_SECONDS, EXCHANGE_SECONDS, HttpRequest
 from barnabas.runtime.sasl.oauth_values import (
-    ALLOWED_URLS,
     KAFKAS,
     PREFIX,
     check_class,
@@ -35,11 +34,13 @@ from barnabas.runtime.sasl.token_providers import (
 from barnabas.runtime.sasl.token_refresh import RefreshRules
 from barnabas.runtime.world import World
 from barnabas.settings.errors import SettingsError
+from barnabas.settings.oauth import ALLOWED_URLS
 
 TOKEN_URL = f"{PREFIX}token.endpoint.url"
 CLIENT_ID = f"{PREFIX}client.credentials.client.id"
 CLIENT_SECRET = f"{PREFIX}client.credentials.client.secret"
 
+ASSERTIONS = tuple(f"{PREFIX}assertion.{name}" for name in ("file", "private.key.file", "claim.iss"))
 HANDLERS = (
     f"{KAFKAS}.OAuthBearerLoginCallbackHandler",
     f"{KAFKAS}.secured.OAuthBearerLoginCallbackHandler",
@@ -147,12 +148,19 @@ def _provider(
     path = path_of(url)
     if path is not None:
         return FileTokens(world, path, claims)
-    read_ms = whole_number(values, "sasl.login.read.timeout.ms", EXCHANGE_SECONDS * 1000, 1)
-    base = HttpRequest(url, tls=tls_of(options), seconds=read_ms / 1000)
-    return EndpointTokens(world, _credentials(values, options).request(url, base), claims, _retry_times(values))
+    base = HttpRequest(
+        url,
+        tls=tls_of(options),
+        seconds=whole_number(values, "sasl.login.read.timeout.ms", EXCHANGE_SECONDS * 1000, 1) / 1000,
+        connect_seconds=whole_number(values, "sasl.login.connect.timeout.ms", CONNECT_SECONDS * 1000, 1) / 1000,
+    )
+    return EndpointTokens(world, _credentials(values, options).request(base), claims, _retry_times(values))
 
 
 def _credentials(values: Mapping[str, str], options: Mapping[str, str]) -> ClientCredentials:
+    for key in ASSERTIONS:
+        if values.get(key, "").strip():
+            raise SettingsError("not supported: a client proves itself to the provider by its secret", key)
     client_id = (values.get(CLIENT_ID) or options.get("clientId") or "").strip()
     secret = (values.get(CLIENT_SECRET) or options.get("clientSecret") or "").strip()
     if not client_id or not secret:
@@ -188,8 +196,8 @@ def _unsecured(options: Mapping[str, str], world: World) -> UnsecuredLogin:
 
 def _retry_times(values: Mapping[str, str]) -> RetryTimes:
     return RetryTimes(
-        whole_number(values, "sasl.login.retry.backoff.ms", 100, 1),
-        whole_number(values, "sasl.login.retry.backoff.max.ms", 10_000, 1),
+        max(1, whole_number(values, "sasl.login.retry.backoff.ms", 100)),
+        whole_number(values, "sasl.login.retry.backoff.max.ms", 10_000),
     )
 
 

@@ -12,7 +12,6 @@ from barnabas.runtime.sasl.http_exchange import HttpRequest
 from barnabas.runtime.sasl.jwks import FileSource, Jwks, JwksTimes, UrlSource
 from barnabas.runtime.sasl.jwt_tokens import SignedTokens, UnsecuredTokens
 from barnabas.runtime.sasl.oauth_values import (
-    ALLOWED_URLS,
     KAFKAS,
     PREFIX,
     check_class,
@@ -24,11 +23,9 @@ from barnabas.runtime.sasl.oauth_values import (
 )
 from barnabas.runtime.world import World
 from barnabas.settings.errors import SettingsError
+from barnabas.settings.oauth import ALLOWED_URLS, UNSECURED_TOKENS
 
 log = logging.getLogger(__name__)
-
-UNSECURED_TOKENS = "barnabas.oauthbearer.unsecured.tokens"
-"""A key that Kafka does not have: `true` accepts tokens without signatures, as Kafka does by default."""
 
 CALLBACK_HANDLER = "sasl.server.callback.handler.class"
 UNSECURED_HANDLER = f"{KAFKAS}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
 from barnabas.settings.errors import SettingsError
+from barnabas.settings.oauth import ALLOWED_URLS
 
 PREFIX = "sasl.oauthbearer."
-ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
-"""In Kafka, a property of the Java virtual machine."""
 KAFKAS = "org.apache.kafka.common.security.oauthbearer"
 """The package of Kafka's classes."""
 

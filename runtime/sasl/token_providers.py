@@ -9,7 +9,7 @@ import inspect
 import logging
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from urllib.parse import quote_plus
 
@@ -122,8 +122,8 @@ class ClientCredentials:
     url_encode: bool = False
     """`sasl.oauthbearer.header.urlencode`: as the RFC says; many providers want it plain."""
 
-    def request(self, url: str, request: HttpRequest) -> HttpRequest:
-        """The request for a token, with the TLS and time of `request`."""
+    def request(self, request: HttpRequest) -> HttpRequest:
+        """The request for a token; `request` has the URL, the TLS and the times."""
         code = quote_plus if self.url_encode else str
         account = b64encode(f"{code(self.client_id)}:{code(self.secret)}".encode()).decode()
         body = "grant_type=client_credentials" + (f"&scope={code(self.scope)}" if self.scope else "")
@@ -133,7 +133,7 @@ class ClientCredentials:
             "Cache-Control": "no-cache",
             "Content-Type": "application/x-www-form-urlencoded",
         }
-        return HttpRequest(url, headers, body.encode(), request.tls, request.seconds)
+        return replace(request, headers=headers, body=body.encode())
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ class TlsChannelSecurity:
 
     async def _shake_hands(self, connection: Connection, host: str) -> Connection:
         context = self._holder.client_context()
-        tls = TlsConnection(connection, context.ssl, self._scratch, host=host)
+        tls = TlsConnection(connection, context.ssl, self._scratch, host=host.removesuffix("."))
         is_first = True
         while not tls.step():
             await tls.flush()

@@ -26,6 +26,12 @@ POLL_SECONDS = 10.0
 """Time between two looks at the files. Kubernetes changes them by a symbolic link, so their contents are compared."""
 
 
+EXPIRY_DAYS = 14
+"""The log has a warning on each of the last days of a certificate."""
+
+_DAY_MS = 86_400_000
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """Contexts that are ready to be used, and what they were made of."""
@@ -48,6 +54,8 @@ class TlsHolder:
         self._name = name
         self._failed: Mapping[str, bytes] = {}
         """The contents that could not be used."""
+        self._warned = (0, 0)
+        """The end of validity, and the days until then, of the last warning."""
         self.reloads = 0
         self.failed_reloads = 0
         """Changed files that could not be used."""
@@ -97,6 +105,7 @@ class TlsHolder:
     async def run(self) -> None:
         """Look at the files until cancelled."""
         while True:
+            self._warn_of_expiry()
             await trio.sleep(POLL_SECONDS)
             await self.look()
 
@@ -115,6 +124,15 @@ class TlsHolder:
             return
         if self._current is before:
             self.adopt(prepared)
+
+    def _warn_of_expiry(self) -> None:
+        if self.expires_ms is None:
+            return
+        days = (self.expires_ms - self._world.wall_clock.now_ms()) // _DAY_MS
+        if days < EXPIRY_DAYS and (self.expires_ms, days) != self._warned:
+            self._warned = self.expires_ms, days
+            when = f"expires in {days} days" if days >= 0 else "has expired"
+            log.warning("%s: the certificate %s; replace its file, a restart is not needed", self._name, when)
 
     def _digests(self, options: TlsOptions) -> dict[str, bytes]:
         return {path: self._digest(path) for path in options.files}

@@ -16,6 +16,8 @@ from barnabas.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
 )
 from barnabas.protocol.messages.metadata_log import FeatureLevelRecord, UserScramCredentialRecord
+from barnabas.protocol.records.batch import iterate_batches
+from barnabas.protocol.records.record import decode_records
 from barnabas.runtime.disk import RealDisk
 from tests.compat.java import Java
 from tests.compat.mixed import KAFKA, OURS, MixedCluster
@@ -101,6 +103,16 @@ def first_users(directory: Path) -> list[UserScramCredentialRecord]:
     return users
 
 
+def record_values(directory: Path) -> list[bytes | None]:
+    """The values of a snapshot's records, as they are in the file; a header is the first, a footer the last."""
+    content = (directory / "bootstrap.checkpoint").read_bytes()
+    return [
+        None if record.value is None else bytes(record.value)
+        for position, _ in iterate_batches(content)
+        for record in decode_records(content, position)
+    ]
+
+
 @pytest.mark.feature("AD-07", "KR-15", "TO-01", "SE-04")
 def test_kafka_and_we_format_the_same_first_users(java: Java, tmp_path: Path) -> None:
     for name in ("theirs", "ours"):
@@ -115,24 +127,25 @@ def test_kafka_and_we_format_the_same_first_users(java: Java, tmp_path: Path) ->
     theirs, ours = first_users(tmp_path / "theirs"), first_users(tmp_path / "ours")
     assert [(it.name, it.mechanism, it.iterations) for it in ours] == [("alice", 1, 8192), ("bob", 2, 4096)]
     assert ours == theirs, "salts and keys, too"
+    assert record_values(tmp_path / "ours")[-3:-1] == record_values(tmp_path / "theirs")[-3:-1], "byte by byte"
 
 
-@pytest.mark.feature("AD-07", "KR-15", "SE-04", "MB-01")
-@pytest.mark.parametrize("kind", [KAFKA, OURS])
-def test_first_users_formatted_by_us_are_users_of_either_controller(
-    kind: str, libs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+@pytest.mark.feature("AD-07", "QU-04", "KR-15", "SE-04", "MB-01", "MB-22")
+@pytest.mark.parametrize(("controllers", "brokers"), [(KAFKA, OURS), (OURS, KAFKA), (OURS, OURS)])
+def test_first_users_and_changes_in_a_mixed_cluster(
+    controllers: str, brokers: str, libs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    """We format; Kafka's tool asks the broker, which forwards changes to the controller."""
     with MixedCluster(libs, tmp_path, base_port=free_base_port(range(8))) as cluster:
-        controller = cluster.add(kind, 101, "controller")
-        cluster.add(OURS, 1, "broker")
-        voters = cluster.voters(controller)
-        for node in cluster.nodes.values():
-            node.config.write_text(node.config.read_text() + f"controller.quorum.voters={voters}\n")
+        controller = cluster.add(controllers, 101, "controller")
+        broker = cluster.add(brokers, 1, "broker")
+        for node in (controller, broker):
+            with node.config.open("a") as config:
+                config.write(f"controller.quorum.voters={cluster.voters(controller)}\n")
             words = ["--add-scram", ALICE, "--add-scram", BOB] if node is controller else []
             assert run(["storage", "format", "-c", str(node.config), "-t", cluster.cluster_id, *words]) == 0
             cluster.start(node)
         capfd.readouterr()
-        (broker,) = cluster.brokers
 
         def users() -> dict[str, list[tuple[int, int]]]:
             request = DescribeUserScramCredentialsRequest(users=None)
@@ -143,4 +156,14 @@ def test_first_users_formatted_by_us_are_users_of_either_controller(
             }
 
         cluster.wait(lambda: users() == {"alice": [(1, 8192)], "bob": [(2, 4096)]}, "the first users are known")
+        java = Java(libs, cluster.bootstrap_servers)
+        bob = entity(("users", "bob"))
+        java.ask("configs", "--alter", *bob, "--add-config", "producer_byte_rate=7")
+        java.ask("configs", "--alter", *bob, "--delete-config", "SCRAM-SHA-512")
+        cluster.wait(lambda: list(users()) == ["alice"], "bob has no password any more")
+        shown = java.ask("configs", "--describe", "--entity-type", "users").lines
+        assert shown == [
+            "Quota configs for user-principal 'bob' are producer_byte_rate=7.0",
+            "SCRAM credential configs for user-principal 'alice' are SCRAM-SHA-256=iterations=8192",
+        ]
         assert not re.search("alice-secret", broker.log.read_text() + controller.log.read_text())

@@ -18,6 +18,7 @@ from barnabas.runtime.sasl.kerberos import LOCAL_RULES, kerberos_listener
 from barnabas.runtime.sasl.mechanisms import SaslPorts, client_mechanism
 from barnabas.runtime.sasl.options import ClientSaslOptions, SaslOptionsError
 from barnabas.runtime.sasl.provider_mechanisms import ProviderMechanisms
+from tests.compat.java_login import list_topics
 from tests.compat.kdc import REALM, Kdc, missing, running_kdc
 from tests.runtime.sasl_listener import TOPIC, SaslServer
 
@@ -216,6 +217,26 @@ def test_other_clients_are_served_by_their_tickets(realm: Realm, ask: Callable[[
 
     server, topics = trio.run(story)
     assert topics == {TOPIC} and set(server.principals) == {"User:alice"}
+
+
+@pytest.mark.client("java")
+def test_java_is_served_by_its_keytab(realm: Realm, tmp_path: Path) -> None:
+    values = {
+        "sasl.mechanism": "GSSAPI",
+        "sasl.kerberos.service.name": "kafka",
+        "sasl.jaas.config": f'{MODULE} useKeyTab=true storeKey=true keyTab="{realm.alice}" principal="alice@{REALM}";',
+    }
+    properties = {"java.security.krb5.conf": realm.kdc.environment["KRB5_CONFIG"]}
+
+    async def story() -> tuple[SaslServer, str]:
+        async with trio.open_nursery() as nursery:
+            server, port = await serve(nursery, realm.listener())
+            out = await trio.to_thread.run_sync(list_topics, tmp_path, f"{HOST}:{port}", values, properties)
+            nursery.cancel_scope.cancel()
+        return server, out
+
+    server, out = trio.run(story)
+    assert TOPIC in out and set(server.principals) == {"User:alice"}
 
 
 def test_hostile_tokens_are_refused(realm: Realm) -> None:

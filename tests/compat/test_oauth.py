@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import trio
@@ -14,9 +15,11 @@ import trio.testing
 
 from barnabas.runtime.real import real_world
 from barnabas.runtime.sasl.mechanisms import SaslPorts
-from barnabas.runtime.sasl.oauth_server import JWKS_URL, UNSECURED_TOKENS
-from barnabas.runtime.sasl.oauth_values import ALLOWED_URLS
+from barnabas.runtime.sasl.oauth_client import CLIENT_ID, CLIENT_SECRET, HANDLERS
+from barnabas.runtime.sasl.oauth_server import JWKS_URL
 from barnabas.runtime.sasl.provider_mechanisms import ProviderMechanisms
+from barnabas.settings.oauth import ALLOWED_URLS, UNSECURED_TOKENS
+from tests.compat.java_login import list_topics
 from tests.runtime.sasl.provider import Provider, public_jwk, rsa_key, running, signed
 from tests.runtime.sasl_listener import TOPIC, SaslServer
 
@@ -199,3 +202,56 @@ def test_librdkafka_makes_unsigned_tokens(scope: str, is_enough: bool) -> None:
         assert result == {TOPIC} and set(server.principals) == {"User:bob"}
     else:
         assert isinstance(result, Refused) and "insufficient_scope" in str(result) and server.principals == []
+
+
+JAVA_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+
+
+@pytest.mark.client("java")
+@pytest.mark.parametrize(("scope", "is_enough"), [("|a|b", True), ("|b", False)])
+def test_java_makes_unsigned_tokens(tmp_path: Path, scope: str, is_enough: bool) -> None:
+    jaas = f'{JAVA_MODULE} unsecuredLoginStringClaim_sub="bob" unsecuredLoginListClaim_scope="{scope}"'
+    values = {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.jaas.config": f'{jaas} unsecuredLoginExtension_traceId="7";',
+    }
+
+    def ask(port: int) -> set[str]:
+        return set(list_topics(tmp_path, f"127.0.0.1:{port}", values, {}, code=0 if is_enough else 1).split("\n"))
+
+    server, result = trio.run(asked, {UNSECURED_TOKENS: "true"}, ask)
+    assert isinstance(result, set)
+    if is_enough:
+        assert TOPIC in result and set(server.principals) == {"User:bob"}
+    else:
+        assert any("insufficient_scope" in line for line in result) and server.principals == []
+
+
+@pytest.mark.client("java")
+@pytest.mark.parametrize("is_good", [True, False], ids=["good", "forged"])
+def test_java_gets_a_token_of_the_provider(tmp_path: Path, is_good: bool) -> None:
+    now = int(time.time())
+    claims = {"sub": "alice", "aud": "kafka", "iat": now, "exp": now + 3600}
+    token = signed(rsa_key("one" if is_good else "another"), claims)
+    response = (200, json.dumps({"access_token": token}).encode())
+    with running(Provider(keys=[public_jwk("RS256", rsa_key("one"), "one")], responses=[response] * 9)) as provider:
+        keys_url, token_url = provider.url("jwks"), provider.url("token")
+        values = {
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.jaas.config": f"{JAVA_MODULE};",
+            CLIENT_ID: "app",
+            CLIENT_SECRET: "secret",
+            "sasl.login.callback.handler.class": HANDLERS[0],
+            "sasl.oauthbearer.token.endpoint.url": token_url,
+        }
+
+        def ask(port: int) -> set[str]:
+            address, properties = f"127.0.0.1:{port}", {ALLOWED_URLS: token_url}
+            return set(list_topics(tmp_path, address, values, properties, code=0 if is_good else 1).split("\n"))
+
+        server, result = trio.run(asked, {JWKS_URL: keys_url, ALLOWED_URLS: keys_url}, ask)
+    assert isinstance(result, set)
+    if is_good:
+        assert TOPIC in result and set(server.principals) == {"User:alice"}
+    else:
+        assert any("invalid_token" in line for line in result) and server.principals == []

@@ -12,9 +12,11 @@ import trio
 
 from barnabas.runtime.real import real_world
 from barnabas.runtime.sasl.mechanisms import TokenCredential
+from barnabas.runtime.security import ListenerSecurity
 from tests.compat.available import kafka_libs
 from tests.compat.java import Java
 from tests.runtime.sasl_listener import TOPIC, SaslServer, Users
+from tests.runtime.tls.stage import authority, server_security
 
 pytestmark = pytest.mark.compat
 
@@ -25,7 +27,7 @@ class Refused(Exception):
     """The client reported that it did not authenticate."""
 
 
-def ask_confluent(port: int, mechanism: str, user: str, password: str) -> set[str]:
+def ask_confluent(port: int, mechanism: str, user: str, password: str, **more: str) -> set[str]:
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient
 
@@ -38,6 +40,7 @@ def ask_confluent(port: int, mechanism: str, user: str, password: str) -> set[st
             "sasl.username": user,
             "sasl.password": password,
             "error_cb": errors.append,
+            **more,
         }
     )
     try:
@@ -106,9 +109,11 @@ Use = Callable[[int], set[str]]
 """Uses the listener at a port, and returns what it saw."""
 
 
-async def _used(use: Use, values: dict[str, str], users: Users | None) -> tuple[SaslServer, set[str] | Refused]:
+async def _used(
+    use: Use, values: dict[str, str], users: Users | None, inner: ListenerSecurity | None
+) -> tuple[SaslServer, set[str] | Refused]:
     world = real_world()
-    server = SaslServer(world, values, users)
+    server = SaslServer(world, values, users, inner)
     listener = await world.network.listen("127.0.0.1", 0)
     result: set[str] | Refused
     async with trio.open_nursery() as nursery:
@@ -122,10 +127,13 @@ async def _used(use: Use, values: dict[str, str], users: Users | None) -> tuple[
 
 
 def used(
-    use: Use, values: dict[str, str] | None = None, users: Users | None = None
+    use: Use,
+    values: dict[str, str] | None = None,
+    users: Users | None = None,
+    inner: ListenerSecurity | None = None,
 ) -> tuple[SaslServer, set[str] | Refused]:
     """The listener, and what the client saw or why it was refused."""
-    return trio.run(_used, use, values or {}, users)
+    return trio.run(_used, use, values or {}, users, inner)
 
 
 @pytest.mark.feature("SE-03", "SE-04")
@@ -236,3 +244,20 @@ def test_kafkas_own_client_with_a_delegation_token(tmp_path: Path) -> None:
     assert not isinstance(result, Refused) and len(result) == 1
     assert set(server.principals) == {"User:alice"}
     assert set(server.token_authenticated) == {True}
+
+
+@pytest.mark.feature("SE-03", "SE-04")
+@pytest.mark.client("confluent-kafka")
+@pytest.mark.parametrize("password", ["alice-secret", "guess"])
+def test_librdkafka_over_tls(password: str) -> None:
+    secure = {"security.protocol": "SASL_SSL", "ssl.ca.pem": authority().certificate_pem.decode()}
+    server, result = used(
+        lambda port: ask_confluent(port, "SCRAM-SHA-512", "alice", password, **secure),
+        inner=server_security(real_world()),
+    )
+    if password == "guess":
+        assert isinstance(result, Refused)
+        assert server.principals == []
+    else:
+        assert result == {TOPIC}
+        assert set(server.principals) == {"User:alice"}

@@ -1,4 +1,4 @@
-"""Other people's clients on a cluster that `cluster up --secure` started: each listener, mechanism, right and refusal."""
+"""Other people's clients on a cluster of `cluster up --secure`: each listener, mechanism, right and refusal."""
 
 from __future__ import annotations
 
@@ -158,7 +158,10 @@ def aiokafka(secure: Secure, login: Login, topic: str) -> None:
 
     async def write() -> None:
         producer = AIOKafkaProducer(
-            bootstrap_servers=secure.bootstrap(protocol), security_protocol=protocol, request_timeout_ms=5000, **settings
+            bootstrap_servers=secure.bootstrap(protocol),
+            security_protocol=protocol,
+            request_timeout_ms=5000,
+            **settings,
         )
         try:
             await producer.start()

@@ -8,11 +8,11 @@ import pytest
 import trio
 
 from barnabas.kraft.authorization import Authorization, make_authorization
-from barnabas.kraft.authorizer.standard import AuthorizerNotReady
 from barnabas.kraft.metadata.image import EMPTY_IMAGE
 from barnabas.kraft.metadata.loader import MetadataLoader
 from barnabas.kraft.metadata.snapshot import difference
 from barnabas.protocol.messages.metadata_log import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+from barnabas.runtime.access import AuthorizerNotReady
 from barnabas.runtime.decisions import Decisions
 from barnabas.runtime.simulated import Universe, make_world, run_simulation
 from barnabas.settings.authorization import STANDARD_AUTHORIZER

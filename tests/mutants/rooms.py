@@ -73,5 +73,6 @@ ROOMS = {
                 f"{APIS}/test_transactional_partitions.py",
             ),
         ),
+        Room("protocol/sasl", ("protocol/sasl",), ("tests/protocol/sasl",)),
     )
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
@@ -62,7 +63,9 @@ def test_partitions_are_assigned() -> None:
     ("given", "message"),
     [
         ({"maxRecordPerPartition": "5"}, "did you mean maxRecordsPerPartition?"),
-        ({"kafka.security.protocol": "SSL"}, "kafka.security.protocol"),
+        ({"kafka.security.protocol": "TLS"}, "option kafka.security.protocol must be PLAINTEXT, SSL"),
+        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}, "kafka.sasl.jaas.config"),
+        ({"kafka.ssl.truststore.locations": "/a"}, "did you mean kafka.ssl.truststore.location?"),
         ({"minPartitions": "many"}, "must be a whole number; got 'many'"),
         ({"minPartitions": "0"}, "must be at least 1; got 0"),
         ({"failOnDataLoss": "no"}, "must be true or false; got 'no'"),
@@ -106,3 +109,20 @@ def test_the_topics_to_read_are_required(given: dict[str, str]) -> None:
         read_options({"bootstrap": "a:1"}, streaming=False)
     with pytest.raises(WrongUse, match="bootstrap"):
         read_options(given, streaming=False)
+
+
+@pytest.mark.feature("PL-04")
+def test_a_secured_cluster_has_the_options_of_spark_s_own_source() -> None:
+    given = {
+        "kafka.security.protocol": "sasl_ssl",
+        "KAFKA.SASL.mechanism": "SCRAM-SHA-256",
+        "kafka.sasl.jaas.config": 'x.ScramLoginModule required username="a" password="sesame";',
+        "kafka.ssl.truststore.location": "/etc/ca.pem",
+    }
+    access = options(**given).bootstrap
+    assert access.security.security_protocol == "SASL_SSL"
+    assert access.security.ssl_truststore_location == "/etc/ca.pem"
+    assert "sesame" not in repr(access), "a log may show the options"
+    again = options(**access.options).bootstrap
+    assert again == access, "a job passes them on to its readers"
+    assert pickle.loads(pickle.dumps(access)) == access, "executors get them, secrets included"

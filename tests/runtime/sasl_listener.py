@@ -59,6 +59,7 @@ class SaslServer:
         values: dict[str, str] | None = None,
         users: Users | None = None,
         ports: SaslPorts | None = None,
+        inner: ListenerSecurity | None = None,
     ) -> None:
         self.users = users or Users()
         if users is None:
@@ -66,7 +67,7 @@ class SaslServer:
         options = SaslOptions.of(VALUES | (values or {}))
         ports = ports or SaslPorts(world.chance.randbytes)
         mechanisms = server_mechanisms(options, self.users.credential, self.users.tokens.get, ports)
-        self.security = SaslListener.of(world, options, mechanisms)
+        self.security = SaslListener.of(world, options, mechanisms, inner)
         self.principals: list[str] = []
         """Principals of the requests for metadata."""
         self.token_authenticated: list[bool] = []

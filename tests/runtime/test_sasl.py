@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from random import Random
 
 import pytest
 import trio
@@ -14,11 +15,13 @@ from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from barnabas.protocol.sasl.session import SessionRules
 from barnabas.runtime.channel import AuthenticationFailed, Channel, ConnectionFailed, NotSent
 from barnabas.runtime.sasl.authenticator import SaslChannelSecurity
 from barnabas.runtime.sasl.mechanisms import SaslPorts, TokenCredential, client_mechanism
 from barnabas.runtime.sasl.options import ClientSaslOptions
-from barnabas.runtime.sasl.server import AuthenticationCounts, authentication_families
+from barnabas.runtime.sasl.server import MAX_DELAYED, AuthenticationCounts, authentication_families
+from barnabas.runtime.simulated import make_world, run_simulation
 from barnabas.runtime.world import Connection, ConnectionLost
 from tests.runtime.conftest import Story, Two
 from tests.runtime.sasl_listener import PLAIN_JAAS, SaslServer, Users
@@ -250,6 +253,19 @@ def test_a_refusal_is_answered_after_the_delay_and_then_the_connection_closes(pl
     play(story)
 
 
+def test_many_refusals_do_not_wait(play: Play) -> None:
+    async def story(two: Two) -> None:
+        async with scene_of(two, {"connection.failed.authentication.delay.ms": "3600000"}) as scene:
+            scene.node.security.delayed = MAX_DELAYED
+            connection = await scene.dial()
+            await send(connection, handshake_frame("GSSAPI", 1))
+            answer = await receive_all(scene, connection)
+            assert answer[8:10] == struct.pack(">h", ErrorCode.UNSUPPORTED_SASL_MECHANISM)
+            assert scene.node.security.delayed == MAX_DELAYED
+
+    play(story)
+
+
 @pytest.mark.feature("SE-03")
 def test_a_listener_without_sasl_refuses_it(play: Play) -> None:
     async def story(two: Two) -> None:
@@ -267,6 +283,28 @@ def test_a_listener_without_sasl_refuses_it(play: Play) -> None:
             nursery.cancel_scope.cancel()
 
     play(story)
+
+
+def test_a_mechanism_that_breaks_lets_no_one_in(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken:
+        result = None
+
+        def receive(self, token: bytes) -> bytes:
+            raise RuntimeError("a mistake")
+
+    async def story(two: Two) -> None:
+        async with scene_of(two) as scene:
+            scene.node.security.rules = SessionRules({"PLAIN": Broken}, {})
+            connection = await scene.dial()
+            await send(connection, handshake_frame("PLAIN", 1), token_frame(RIGHT, 1), METADATA_FRAME)
+            await receive_all(scene, connection)
+            assert scene.node.principals == []
+            with pytest.raises(NotSent):
+                await ask(scene.channel_of("PLAIN"))
+
+    play(story)
+    assert "a mistake" in caplog.text
+    assert "alice-secret" not in caplog.text
 
 
 # Re-authentication (KIP-368)
@@ -393,6 +431,41 @@ def test_requests_without_an_answer_wait_for_a_renewal(play: Play) -> None:
     play(story)
 
 
+def test_a_renewal_that_breaks_ends_the_connection_only(play: Play) -> None:
+    class Forgetful:
+        """Knows the password once per connection."""
+
+        name = "PLAIN"
+        begun = 0
+
+        def __init__(self) -> None:
+            self.complete = False
+
+        def first(self) -> bytes:
+            Forgetful.begun += 1
+            if Forgetful.begun == 2:
+                raise RuntimeError("a mistake")
+            return RIGHT
+
+        def receive(self, challenge: bytes) -> bytes | None:
+            self.complete = True
+            return None
+
+    async def story(two: Two) -> None:
+        Forgetful.begun = 0
+        async with scene_of(two, {"connections.max.reauth.ms": "300"}) as scene:
+            security = SaslChannelSecurity(lambda host: Forgetful())
+            channel = Channel(two.client, scene.nursery, two.host, scene.port, client_id="me", security=security)
+            await ask(channel)
+            await trio.sleep(0.4)
+            with pytest.raises(NotSent):
+                await ask(channel)
+            await ask(channel)
+            assert scene.counts.successful == 2
+
+    play(story)
+
+
 def test_requests_that_wait_for_a_renewal_were_not_sent_if_the_channel_closes(play: Play) -> None:
     async def story(two: Two) -> None:
         async with scene_of(two, {"connections.max.reauth.ms": "100"}) as scene:
@@ -434,3 +507,61 @@ def test_the_counts_are_metrics() -> None:
         "successful_authentication_no_reauth": [(["CLIENTS"], 5)],
         "expired_connections_killed_count": [(["CLIENTS"], 6)],
     }
+
+
+# Any peer
+
+VERSIONS_FRAME = struct.pack(">hhih", 18, 0, 5, -1)
+RIGHT, WRONG = b"\0alice\0alice-secret", b"\0alice\0guess"
+
+
+def token_frame(token: bytes, version: int) -> bytes:
+    return struct.pack(">hhihi", 36, version, 9, -1, len(token)) + token
+
+
+FRAMES = [
+    METADATA_FRAME,
+    VERSIONS_FRAME,
+    *(handshake_frame(mechanism, version) for mechanism in ("PLAIN", "SCRAM-SHA-256", "NOPE") for version in (0, 1)),
+    *(token_frame(token, version) for token in (RIGHT, WRONG, b"n,,n=alice,r=abc") for version in (0, 1)),
+    RIGHT,
+    WRONG,
+    b"",
+]
+
+
+@pytest.mark.feature("SE-03")
+@pytest.mark.parametrize("seed", range(10))
+def test_no_order_of_frames_lets_anyone_in_without_the_password(seed: int) -> None:
+    """Sequences are mostly those of a client, with some frame in the wrong place."""
+    served = refused = 0
+
+    async def visit(scene: Scene, chance: Random) -> None:
+        nonlocal served, refused
+        frames = [VERSIONS_FRAME, handshake_frame("PLAIN", 1), token_frame(RIGHT, 1), METADATA_FRAME, METADATA_FRAME]
+        for _ in range(chance.randrange(0, 3)):
+            place = chance.randrange(0, len(frames))
+            frames[place : place + chance.randrange(0, 2)] = [FRAMES[chance.randrange(0, len(FRAMES))]]
+        before = len(scene.node.principals)
+        connection = await scene.dial()
+        for frame in frames:
+            await _send_if_open(connection, frame)
+            await trio.sleep(0.01 * chance.randrange(0, 3))
+        await trio.sleep(1)
+        connection.close()
+        principals = scene.node.principals[before:]
+        proofs = [number for number, frame in enumerate(frames) if frame.endswith(RIGHT)]
+        allowed = frames[proofs[0] :].count(METADATA_FRAME) if proofs else 0
+        assert principals == ["User:alice"] * len(principals), frames
+        assert len(principals) <= allowed, frames
+        served += bool(principals)
+        refused += not principals
+
+    async def story(universe: object) -> None:
+        async with scene_of(Two(make_world("server", universe), make_world("client", universe), "server")) as scene:
+            chance = Random(seed)
+            for _ in range(40):
+                await visit(scene, chance)
+
+    run_simulation(seed, story)
+    assert served and refused

@@ -7,6 +7,8 @@ import pytest
 
 from barnabas.cli.main import run
 
+SET_PASSWORD = ("security", "user", "set-password", "u")
+
 BROKER = Path(__file__).parents[3] / "cluster-configs" / "local" / "broker-1.properties"
 CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"
 
@@ -71,8 +73,8 @@ CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"
         (["configs", "set", "topic", "t", "a"], "set must be NAME=VALUE; got 'a'"),
         (["configs", "quotas", "set", "a=1"], "needs --user, --client or both, or --ip"),
         (["configs", "quotas", "set", "a=x", "--user", "u"], "quotas must be numbers; got 'a=x'"),
-        (["security", "user", "set-password", "u", "--mechanism", "PLAIN"], "--mechanism must be SCRAM-SHA-256 or SCRAM-SHA-512"),
-        (["security", "user", "set-password", "u", "--iterations", "1"], "Invalid value for '--iterations'"),
+        ([*SET_PASSWORD, "--mechanism", "PLAIN"], "--mechanism must be SCRAM-SHA-256 or SCRAM-SHA-512"),
+        ([*SET_PASSWORD, "--iterations", "1"], "Invalid value for '--iterations'"),
         (["security", "token", "create", "--max-lifetime", "x"], "--max-lifetime x: not a duration"),
         (["security", "token", "create", "--renewer", "User:"], "--renewer must be a user's name; got 'User:'"),
         (["transactions", "abort", "t", "--start-offset", "1"], "needs TOPIC:PARTITION, e.g. flights:0; got 't'"),

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.apis.delegation_tokens import TokenPorts
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import create_delegation_token as creating
+from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas.protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenOwner,
     DescribeDelegationTokenRequest,
@@ -23,6 +25,7 @@ from barnabas.runtime.identity import ANONYMOUS, Principal
 from barnabas.runtime.request import Request
 from barnabas.runtime.security import Secured
 from barnabas.runtime.world import Connection
+from simulation.invariants.work import MOST_CALLS
 from tests.broker.apis.rig import Rig, on_cluster
 
 KEY = {"delegation__token__secret__key": "the key of the cluster"}
@@ -143,7 +146,7 @@ async def test_a_token_is_created_described_renewed_and_expired(rig: Rig) -> Non
     ],
 )
 @on_cluster(**KEY)
-async def test_who_did_not_prove_a_name_has_no_tokens(rig: Rig, principal: Principal, protocol: str) -> None:
+async def test_clients_without_a_proven_name_have_no_tokens(rig: Rig, principal: Principal, protocol: str) -> None:
     stage = Stage(rig)
     request = creating.CreateDelegationTokenRequest(max_lifetime_ms=-1)
     refused = await stage.ask(principal, request, protocol)
@@ -229,3 +232,35 @@ async def test_renewers_must_be_users(rig: Rig) -> None:
     )
     refused = await Stage(rig).ask(ALICE, request)
     assert (refused.error_code, refused.max_timestamp_ms) == (ErrorCode.INVALID_PRINCIPAL_TYPE, -1)
+
+
+@pytest.mark.feature("SE-07", "AD-02")
+@on_cluster(**KEY)
+async def test_the_key_is_never_shown(rig: Rig) -> None:
+    (key,) = KEY.values()
+    for node in (1, 101):
+        asked = DescribeConfigsResource(resource_type=4, resource_name=str(node), configuration_keys=None)
+        (described,) = (await rig.ask(node, DescribeConfigsRequest(resources=[asked], include_synonyms=True))).results
+        (entry,) = [it for it in described.configs if it.name == "delegation.token.secret.key"]
+        assert (entry.value, entry.is_sensitive, entry.read_only) == (None, True, True)
+        assert key not in repr(described)
+    broker = rig.broker(1)
+    assert key not in repr(broker.settings)
+    assert key not in repr(TokenPorts(broker.metadata, lambda _: None, {}, key))
+
+
+@pytest.mark.feature("SE-07", "RP-02")
+@on_cluster(counts_work=True, **KEY)
+async def test_thousands_of_tokens_in_short_steps(rig: Rig) -> None:
+    stage = Stage(rig)
+    last = None
+    for _ in range(1500):
+        last = await stage.ask(ALICE, creating.CreateDelegationTokenRequest(max_lifetime_ms=-1))
+    assert last is not None
+    await rig.until(lambda: len(rig.broker(1).metadata.image.others.delegation_tokens) == 1500)
+    rig.steps.clear()
+    assert (await stage.ask(ALICE, RenewDelegationTokenRequest(hmac=last.hmac))).error_code == 0
+    assert len(await stage.described(ALICE)) == 1500
+    for api in ("RenewDelegationToken", "DescribeDelegationToken"):
+        assert max(rig.steps[api]) < MOST_CALLS, api
+    assert len(rig.steps["DescribeDelegationToken"]) > 5

@@ -108,6 +108,31 @@ async def test_users_are_described_by_every_broker_and_survive_it(rig: Rig) -> N
     }
 
 
+@pytest.mark.feature("AD-07", "QU-04", "SE-07", "MB-06")
+@on_cluster(
+    metadata__log__max__record__bytes__between__snapshots="2000", delegation__token__secret__key="the cluster's"
+)
+async def test_a_new_broker_process_and_a_new_controller_process_read_them_from_a_snapshot(rig: Rig) -> None:
+    for number in range(40):
+        await rig.ask(1, upserts((f"user-{number}", SHA_256)))
+        await rig.ask(1, quota_changes(((("user", f"user-{number}"),), RATE, float(number + 1))))
+    await rig.ask(1, quota_changes(((("user", "user-0"),), RATE, 0.0), remove=True))
+    disk = rig.universe.disk("controller-101")
+    snapshots = [path for path, _ in disk.files() if "__cluster_metadata-0" in path and path.endswith(".checkpoint")]
+    assert snapshots, "a snapshot was written"
+    for name in ("controller-101", "broker-1"):
+        rig.cluster.kill(name)
+        await rig.cluster.nodes[name].ended.wait()
+        rig.cluster.start(name)
+        await rig.cluster.wait_ready()
+    rig._channels.clear()
+    image = rig.broker(1).metadata.image
+    assert len(image.others.scram) == 40
+    assert image.others.quotas == {(("user", f"user-{it}"),): {RATE: float(it + 1)} for it in range(1, 40)}
+    twice = await rig.ask(1, quota_changes(((("user", "user-1"),), RATE, 2.0)))
+    assert [it.error_code for it in twice.entries] == [0]
+
+
 ALICE, APP = ("user", "alice"), ("client-id", "app")
 EVERY_USER, EVERY_CLIENT = ("user", None), ("client-id", None)
 RATE = "producer_byte_rate"

@@ -646,12 +646,17 @@ _LEFT_OUT = frozenset({"brokers", "node_endpoints", "configs", "nodes", "members
 
 
 def seen(answer: Struct, ids: Ids) -> Any:
-    """The parts of an answer that depend on rights: errors, names and operations. Lists are sorted."""
+    """The parts of an answer that depend on rights: errors, names and operations. Lists are sorted. Messages
+    count only if they are Kafka's own words for an error about rights."""
     names = {topic_id: name for name, topic_id in ids.items()}
     found: dict[str, Any] = {}
     for spec in type(answer).FIELDS:
         value = getattr(answer, spec.name)
         if spec.name in _LEFT_OUT or value is None:
+            continue
+        if spec.name == "error_message":
+            if value.endswith("authorization failed."):
+                found[spec.name] = value
             continue
         if isinstance(value, list) and value and isinstance(value[0], Struct):
             found[spec.name] = sorted((seen(it, ids) for it in value), key=repr)

@@ -18,7 +18,7 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from barnabas.protocol.schema import Message
-from tests.broker.authorization.rows import Ids, cases, rights_in
+from tests.broker.authorization.rows import Ids, Right, cases, rights_in
 
 UNKNOWN_TOPIC_ID = bytes(range(16))
 ACLS_AT_ONCE = 200
@@ -80,20 +80,20 @@ def _until(request: Message, version: int, holds: Any) -> Asking:
             return answer
 
 
+def creation(user: str, right: Right) -> AclCreation:
+    return AclCreation(
+        resource_type=right.resource_type,
+        resource_name=right.name,
+        resource_pattern_type=PatternType.LITERAL,
+        principal=f"User:{user}",
+        host="*",
+        operation=right.operation,
+        permission_type=AclPermissionType.ALLOW,
+    )
+
+
 def grants() -> Iterator[CreateAclsRequest]:
     """The access control lists of all cases."""
-    creations = [
-        AclCreation(
-            resource_type=right.resource_type,
-            resource_name=right.name,
-            resource_pattern_type=PatternType.LITERAL,
-            principal=f"User:{user}",
-            host="*",
-            operation=right.operation,
-            permission_type=AclPermissionType.ALLOW,
-        )
-        for user, _, case in cases()
-        for right in rights_in(case)
-    ]
+    creations = [creation(user, right) for user, _, case in cases() for right in rights_in(case)]
     for start in range(0, len(creations), ACLS_AT_ONCE):
         yield CreateAclsRequest(creations=creations[start : start + ACLS_AT_ONCE])

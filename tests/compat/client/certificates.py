@@ -1,4 +1,4 @@
-"""Certificates of a test: an authority, and what it signs. RSA with small lifetimes; made anew in each run."""
+"""Certificates of a test: an authority, and what it signs. RSA keys, new in each run."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class Authority:
         self.key = rsa.generate_private_key(65537, 2048)
         self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         usage = x509.BasicConstraints(ca=True, path_length=0)
-        self.certificate = _builder(self.name, self.name, self.key).add_extension(usage, critical=True).sign(
-            self.key, hashes.SHA256()
+        self.certificate = (
+            _builder(self.name, self.name, self.key).add_extension(usage, critical=True).sign(self.key, hashes.SHA256())
         )
 
     @property

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,7 @@ from barnabas.cluster.ports import free_base_port
 from tests.compat.apache import ApacheKafka
 from tests.compat.available import kafka_libs
 from tests.compat.client.any_cluster import APACHE_KAFKA, BARNABAS, AnyCluster
+from tests.compat.client.secured_kafka import PORTS, SecuredKafka, secured_kafka
 from tests.compat.running import QUICK_GROUPS, RunningCluster
 
 _KINDS = [pytest.param(kind, marks=[pytest.mark.compat, pytest.mark.client(kind)]) for kind in (BARNABAS, APACHE_KAFKA)]
@@ -50,6 +52,14 @@ def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AnyCluste
     node.start()
     yield AnyCluster(APACHE_KAFKA, (node.port,))
     node.stop()
+
+
+@pytest.fixture(scope="session")
+def secured(libs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
+    """Apache Kafka with TLS, SASL and ACLs."""
+    base_port = free_base_port(tuple(range(len(PORTS) + 1)))
+    with secured_kafka(libs, tmp_path_factory.mktemp("secured-kafka"), base_port) as node:
+        yield node
 
 
 @pytest.fixture(scope="session", params=_KINDS)

@@ -14,7 +14,7 @@ from barnabas.client.admin import ScramMechanism, UserScramCredentialUpsertion
 from tests.compat.apache import ApacheKafka
 from tests.compat.client.certificates import Authority, Certified
 
-PASSWORD = "wonder=land; \"11"
+PASSWORD = 'wonder=land; "11'
 """Has what a JAAS parser may stumble over."""
 JAAS_PASSWORD = PASSWORD.replace('"', '\\"')
 USER = "alice"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +33,9 @@ from barnabas.client.errors import (
     TopicAuthorizationException,
     UnsupportedSaslMechanismException,
 )
-from barnabas.cluster.ports import free_base_port
 from tests.compat.client.any_cluster import APACHE_KAFKA
 from tests.compat.client.certificates import Authority
-from tests.compat.client.secured_kafka import ADMIN, JAAS_PASSWORD, PASSWORD, PORTS, USER, SecuredKafka, secured_kafka
+from tests.compat.client.secured_kafka import ADMIN, JAAS_PASSWORD, PASSWORD, USER, SecuredKafka
 
 pytestmark = [pytest.mark.compat, pytest.mark.client(APACHE_KAFKA)]
 
@@ -45,11 +43,9 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 LOGIN_MODULES = {"PLAIN": "plain.PlainLoginModule"}
 
 
-@pytest.fixture(scope="module")
-def kafka(libs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
-    directory = tmp_path_factory.mktemp("secured-kafka")
-    with secured_kafka(libs, directory, free_base_port(tuple(range(len(PORTS) + 1)))) as node:
-        yield node
+@pytest.fixture
+def kafka(secured: SecuredKafka) -> SecuredKafka:
+    return secured
 
 
 def jaas(mechanism: str, user: str = USER, password: str = JAAS_PASSWORD, more: str = "") -> str:
@@ -118,7 +114,7 @@ def test_the_blocking_client_takes_the_same_settings(kafka: SecuredKafka) -> Non
         assert next(iter(consumer)).value == b"hello"
 
 
-# Who does not get in
+# Refusals
 
 
 @pytest.mark.feature("CL-01")
@@ -146,7 +142,7 @@ async def test_a_mechanism_that_is_not_enabled_is_named_with_those_that_are(kafk
     unsigned = f'{module} required unsecuredLoginStringClaim_sub="a";'
     options = by_jaas(kafka.options("SASL_PLAINTEXT"), unsigned) | {"sasl_mechanism": "OAUTHBEARER"}
     async with Admin(**options) as admin:
-        with pytest.raises(UnsupportedSaslMechanismException, match="enabled: .*SCRAM-SHA-256"):
+        with pytest.raises(UnsupportedSaslMechanismException, match=r"enabled: .*SCRAM-SHA-256"):
             await admin.describe_cluster()
 
 
@@ -259,7 +255,7 @@ async def test_a_session_that_ends_every_second_is_renewed(kafka: SecuredKafka) 
                     break
 
 
-# What only somebody who is known may ask
+# Requests for which the cluster must know the user
 
 
 @pytest.mark.feature("CL-04")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -185,3 +186,12 @@ def test_ten_thousand_acls_are_compiled_in_short_steps() -> None:
 def test_one_of_two_equal_acls_remains_when_the_other_is_removed() -> None:
     acls = compiled([(acl(), None)], of(acl(), acl()))
     assert verdict(acls.match(READ, TOPIC, "flights", "User:alice", "h")) == "ALLOW"
+
+
+@pytest.mark.parametrize("address", ["2001:db8::1", "2001:db8:0:0:0:0:0:1", "2001:DB8::0001"])
+def test_an_ipv6_address_matches_in_every_form(address: str) -> None:
+    """Java writes all eight groups, so that an ACL of Kafka's has them, too."""
+    acls = of(acl(host="2001:db8:0:0:0:0:0:1"), acl("seats", host="10.0.0.1"))
+    assert verdict(acls.match(READ, TOPIC, "flights", "User:alice", address)) == "ALLOW"
+    assert verdict(acls.match(READ, TOPIC, "seats", "User:alice", "::ffff:10.0.0.1")) == "ALLOW"
+    assert compiled([(acl(host=address), None)], of(acl(host="2001:db8::1"))) == CompiledAcls()

@@ -7,8 +7,9 @@ import logging
 import pytest
 
 from barnabas.kraft.authorizer.audit import NOTES_A_MINUTE
-from barnabas.kraft.authorizer.standard import REMEMBERED, AuthorizerNotReady
+from barnabas.kraft.authorizer.standard import REMEMBERED
 from barnabas.protocol.acls import SUPPORTED_OPERATIONS, AclOperation, AclResourceType, PatternType, allowed_bits
+from barnabas.runtime.access import AuthorizerNotReady
 from tests.kraft.authorizer.asking import Guard, request_of
 from tests.kraft.authorizer.test_compiled import ALLOW, DENY, READ, WRITE, acl, compiled
 
@@ -56,7 +57,7 @@ def test_a_decision_holds_for_one_principal_host_operation_and_resource() -> Non
         assert not authorizer.allows(request_of("alice"), READ, TOPIC, "flight")
 
 
-def test_what_was_decided_is_forgotten_when_acls_change() -> None:
+def test_decisions_are_forgotten_when_acls_change() -> None:
     guard = Guard(acl("flights", WRITE))
     authorizer, alice = guard.authorizer, request_of("alice")
     assert authorizer.allows(alice, WRITE, TOPIC, "flights")
@@ -66,7 +67,7 @@ def test_what_was_decided_is_forgotten_when_acls_change() -> None:
     assert not authorizer.allows_any(alice, WRITE, TOPIC), "the prefix shadows the only topic that is allowed"
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_remembered_decisions_are_bounded() -> None:
     authorizer = Guard(allow_everyone=True).authorizer
     for number in range(REMEMBERED + 10):
         authorizer.allows(request_of("alice"), READ, TOPIC, f"topic-{number}")
@@ -150,3 +151,15 @@ def test_a_client_cannot_fill_the_decisions_with_denials() -> None:
     guard.authorizer.allows(request_of("bob"), READ, TOPIC, "late")
     [late] = guard.decisions.since(1, "topic late")
     assert f"and {5000 - NOTES_A_MINUTE} other denials were not noted" in late.cause
+
+
+def test_the_log_names_once_who_comes_before_the_acls_are_loaded(caplog: pytest.LogCaptureFixture) -> None:
+    authorizer = Guard().authorizer
+    authorizer.is_loaded = False
+    for user in ("node-1", "node-1", "node-2"):
+        with pytest.raises(AuthorizerNotReady):
+            authorizer.allows(request_of(user, key=52), AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, "x")
+    assert [it.getMessage().partition(" before ")[0] for it in caplog.records if it.levelname == "WARNING"] == [
+        "User:node-1 from 10.0.0.1 sends Vote",
+        "User:node-2 from 10.0.0.1 sends Vote",
+    ]

@@ -81,7 +81,7 @@ def names(cluster: Cluster) -> list[str]:
         ),
     ],
 )
-def test_what_is_no_acl_is_refused_alone(acl: AclCreation, message: str) -> None:
+def test_an_invalid_acl_is_refused_alone(acl: AclCreation, message: str) -> None:
     cluster = Cluster()
     results = create(cluster, creation("before"), acl, creation("after"))
     assert results == [(0, None), (REFUSED, message), (0, None)]

@@ -72,7 +72,7 @@ def test_quotas_are_set_changed_and_removed_by_key(cluster: Any) -> None:
 
 
 @pytest.mark.feature("QU-04")
-def test_what_holds_already_is_not_written_again(cluster: Any) -> None:
+def test_a_quota_that_is_set_already_is_not_written_again(cluster: Any) -> None:
     alter(cluster, ALICE, producer_byte_rate=1024)
     end = len(cluster.log)
     assert alter(cluster, ALICE, producer_byte_rate=1024, consumer_byte_rate=None) == (0, None)

@@ -17,8 +17,10 @@ from barnabas.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialDeletion,
 )
 from barnabas.protocol.messages.broker_registration import Feature
+from barnabas.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from barnabas.protocol.messages.incremental_alter_configs import (
@@ -261,6 +263,8 @@ FILLED: dict[str, Any] = {
     ),
     "AlterUserScramCredentialsRequest": AlterUserScramCredentialsRequest(deletions=[ScramCredentialDeletion(name="u")]),
     "AlterClientQuotasRequest": AlterClientQuotasRequest(entries=[RequestEntryData()]),
+    "CreateAclsRequest": CreateAclsRequest(creations=[AclCreation()]),
+    "DeleteAclsRequest": DeleteAclsRequest(filters=[DeleteAclsFilter()]),
     "ElectLeadersRequest": ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="t", partitions=[0])]),
 }
 """Requests whose answers have an error for each item and none for the whole."""

@@ -11,7 +11,18 @@ from barnabas.kraft.metadata.image import MIGRATING_DIRECTORY
 from barnabas.kraft.metadata.record_versions import encode_records
 from barnabas.kraft.metadata.snapshot import image_to_records
 from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    OpData,
+    RequestEntryData,
+)
+from barnabas.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
 from barnabas.protocol.messages.broker_registration import Feature
+from barnabas.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from barnabas.protocol.messages.metadata_log import (
     BrokerRegistrationChangeRecord,
     FeatureLevelRecord,
@@ -164,6 +175,27 @@ def test_a_level_goes_down_with_the_feature_that_depends_on_it(cluster: Any) -> 
     assert cluster.partition("t").elr == ()
     assert cluster.log[-1] == FeatureLevelRecord(name="metadata.version", feature_level=22), "after the others' records"
     list(encode_records(image_to_records(cluster.image), 7))
+
+
+@pytest.mark.feature("OP-04", "SE-07", "AD-07")
+def test_an_unsafe_downgrade_removes_tokens_and_users_and_keeps_quotas(make_cluster: Any) -> None:
+    cluster = make_cluster(delegation_token_secret_key="key", levels={"metadata.version": 14})
+    upsertion = ScramCredentialUpsertion(
+        name="ann", mechanism=1, iterations=4096, salt=b"s", salted_password=b"p" * 32
+    )
+    cluster.send(AlterUserScramCredentialsRequest(upsertions=[upsertion]))
+    assert cluster.send(CreateDelegationTokenRequest()).error_code == 0
+    entry = RequestEntryData(
+        entity=[EntityData(entity_type="user", entity_name="ann")], ops=[OpData(key="producer_byte_rate", value=1.0)]
+    )
+    cluster.send(AlterClientQuotasRequest(entries=[entry]))
+    refused = update(cluster, {"metadata.version": 10}, SAFE)
+    assert "1 delegation token; SCRAM credentials of user ann" in refused.error_message
+    assert update(cluster, {"metadata.version": 10}, UNSAFE).error_code == 0
+    others = cluster.image.others
+    assert (others.delegation_tokens, others.scram) == ({}, {})
+    assert others.quotas == {(("user", "ann"),): {"producer_byte_rate": 1.0}}
+    assert cluster.send(CreateDelegationTokenRequest()).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
 @pytest.mark.feature("OP-04")

@@ -43,17 +43,18 @@ def test_comments_and_several_modules() -> None:
         ("a.B", "required", {"k": "v"}),
         ("c.D", "optional", {}),
     ]
+    assert parse_jaas("/**//*/ x.Y optional; */a.B required; /* never closed").name == "a.B"
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("", "must begin with the class of a login module"),
-        (" ; ", "must begin with the class of a login module"),
+        (" ; ", "must begin with the class of a login module: character 2$"),
         ("a.B", "followed by one of required, requisite, sufficient, optional; the text ends before"),
         ("a.B always;", "followed by one of required"),
         ("a.B required", "must end with a semicolon"),
-        ("a.B required key;", "an option must be key=value"),
+        ("a.B required key;", "an option must be key=value, its value in quotes unless it is a word: character 17$"),
         ("a.B required key=;", "must be a word, or a text in quotes"),
         ("a.B required key=123secret;", "must be a word, or a text in quotes"),
         ("a.B required key=-secret;", "must be a word, or a text in quotes"),

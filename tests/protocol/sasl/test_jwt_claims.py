@@ -110,9 +110,9 @@ def test_a_malformed_token_is_refused(token: str) -> None:
         (GOOD | {"exp": float("inf")}, "not a time"),
         (GOOD | {"exp": 10**400}, "not a time"),
         (GOOD | {"exp": -1}, "not a time"),
-        (GOOD | {"iat": NOW - 60, "exp": NOW - 30}, "expired 30000 ms ago"),
-        (GOOD | {"iat": NOW + 31}, "valid only in 31000 ms"),
-        (GOOD | {"nbf": NOW + 31}, "valid only in 31000 ms"),
+        (GOOD | {"iat": NOW - 60, "exp": NOW - 30}, "expired 30 s ago"),
+        (GOOD | {"iat": NOW + 31}, "valid only in 31 s"),
+        (GOOD | {"nbf": NOW + 31}, "valid only in 31 s"),
         (GOOD | {"exp": NOW + 5, "iat": NOW + 10}, "before 'iat'"),
         (GOOD | {"exp": NOW + 5, "nbf": NOW + 10}, "before 'iat' or 'nbf'"),
         (GOOD | {"aud": "kafka"}, "audience"),
@@ -130,9 +130,10 @@ def test_a_token_with_bad_claims_is_refused(claims: dict[str, Any], reason: str)
 @pytest.mark.parametrize(
     "claims",
     [
-        {"exp": NOW - 29.9},  # within the skew of the clocks
+        {"exp": NOW - 29},  # within the skew of the clocks
         {"iat": NOW + 30},
         {"nbf": NOW + 30},
+        {"exp": NOW + 0.9, "iat": NOW - 0.9},
         {"scope": "a b"},
         {"scope": ["a", "b"]},
         {"scope": 7},

@@ -83,6 +83,7 @@ def test_the_first_rule_that_fits_makes_the_name(text: str, rules: list[str], na
         ("alice@REALM.COM", ["RULE:[1:$1](bob)"]),
         ("alice@REALM.COM", ["RULE:[1:$1@$0]"]),  # not a simple name
         ("alice@REALM.COM", ["RULE:[1:$1](lic)"]),  # the pattern is for the whole text
+        ("al\nice@REALM.COM", ["DEFAULT"]),
         ("x" * LONGEST_NAME + "@REALM.COM", ["DEFAULT"]),
     ],
 )
@@ -120,7 +121,7 @@ def test_any_name_has_a_simple_short_one_or_none(text: str) -> None:
         name = short(text, *CASE_RULES, "RULE:[1:$1](.*)s/(.)/$1/g", "RULE:[2:$2$1]")
     except (NoShortName, ValueError):
         return
-    assert "@" not in name
+    assert "@" not in name and name.isprintable()
 
 
 @given(st.text())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import re
 from functools import partial
 
 import pytest
@@ -68,6 +69,9 @@ def test_a_client_says_what_the_rfc_says() -> None:
     assert not client.complete
     assert client.receive(RFC_SERVER_FINAL) is None
     assert client.complete
+    assert client.name == "SCRAM-SHA-256"
+    with pytest.raises(SaslRefused, match="after the end"):
+        client.receive(RFC_SERVER_FINAL)
 
 
 @pytest.mark.feature("SE-04")
@@ -139,6 +143,8 @@ def test_an_unknown_user_looks_like_one_with_a_wrong_password(mechanism: ScramMe
     assert unknown == again != other
     assert [field[:2] for field in known.split(b",")] == [field[:2] for field in unknown.split(b",")]
     assert known.split(b",")[2] == unknown.split(b",")[2] == b"i=4096"
+    salt = base64.b64decode(unknown.split(b",")[1].removeprefix(b"s="))
+    assert re.fullmatch(rb"[0-9a-z]{20,26}", salt), "as Kafka's tools make them"
 
 
 def test_the_derived_credential_of_an_unknown_user_lets_no_one_in() -> None:
@@ -269,7 +275,14 @@ def test_final_messages_that_are_refused(final: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "proof", ["", "AAAA", base64.b64encode(bytes(33)).decode(), base64.b64encode(bytes(32)).decode()]
+    "proof",
+    [
+        "",
+        "AAAA",
+        base64.b64encode(b"\xff" * 33).decode(),
+        base64.b64encode(bytes(33)).decode(),
+        base64.b64encode(bytes(32)).decode(),
+    ],
 )
 def test_proofs_that_are_refused(proof: str) -> None:
     server = server_of(SCRAM_SHA_256, "alice", "right")

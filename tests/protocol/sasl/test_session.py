@@ -164,7 +164,8 @@ def test_a_refusal_without_a_reason_blames_the_credentials() -> None:
 def test_other_requests_before_the_handshake_close_the_connection(request_: Message) -> None:
     reaction = Door().send(request_)
     assert reaction.action is Action.CLOSE
-    assert reaction.reason.endswith("before authentication")
+    name = API_SPECS[ApiKey(request_.API_KEY)].name
+    assert reaction.reason == f"{name} before authentication"
 
 
 @pytest.mark.parametrize("request_", [MetadataRequest(), ApiVersionsRequest(), SaslHandshakeRequest(mechanism="KNOCK")])
@@ -199,6 +200,11 @@ def test_versions_are_asked_for_once_unless_they_were_refused() -> None:
 )
 def test_frames_that_are_no_requests_close_the_connection(frame: bytes) -> None:
     assert Door().bare(frame).action is Action.CLOSE
+
+
+def test_versions_that_are_not_served() -> None:
+    reaction = Door().bare(b"\0\x11\0\x02\0\0\0\1\0\0\0\5KNOCK")
+    assert (reaction.action, reaction.reason) == (Action.CLOSE, "SaslHandshake v2 is not supported")
 
 
 def test_a_token_has_a_size() -> None:
@@ -249,6 +255,7 @@ def test_the_lifetime_is_the_smaller_of_two_limits(
     door.now_ms += 1
     reaction = door.send(MetadataRequest())
     assert (reaction.action, reaction.has_expired) == (Action.CLOSE, True)
+    assert door.send(SaslHandshakeRequest(mechanism="KNOCK"), 1).action is Action.DROP
 
 
 def test_a_credential_that_has_expired_is_refused() -> None:

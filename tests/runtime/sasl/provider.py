@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,8 +57,11 @@ class Provider:
     silent: threading.Event = field(default_factory=threading.Event)
     """Requests for `/silent` are answered when it is set."""
 
+    tls: ssl.SSLContext | None = None
+    """With it, the provider speaks https."""
+
     def url(self, path: str) -> str:
-        return f"http://127.0.0.1:{self.port}/{path}"
+        return f"{'http' if self.tls is None else 'https'}://127.0.0.1:{self.port}/{path}"
 
 
 @contextmanager
@@ -100,6 +104,8 @@ def running(provider: Provider) -> Iterator[Provider]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     provider.port = server.server_port
+    if provider.tls is not None:
+        server.socket = provider.tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:

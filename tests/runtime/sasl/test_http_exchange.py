@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from barnabas.runtime.sasl.http_exchange import MOST_RESPONSE_BYTES, HttpFailed, HttpRequest, exchange
+from barnabas.runtime.sasl.oauth_values import tls_of
 from tests.runtime.sasl.provider import Provider, running
+from tests.runtime.tls.stage import authority, certificate
 
 pytestmark = pytest.mark.feature("SE-05")
 
@@ -103,3 +107,39 @@ def test_a_failure_shows_nothing_secret() -> None:
         assert error.final
         assert str(error) == f"http://127.0.0.1:{provider.port}/token: status 401"
         assert "secret" not in repr(request).replace(url, "")
+
+
+@pytest.fixture
+def secure_provider(tmp_path: Path) -> Iterator[Provider]:
+    """A provider with a certificate of a test's authority."""
+    path = tmp_path / "provider.pem"
+    path.write_bytes(certificate().key_pem + certificate().chain_pem)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(path)
+    with running(Provider(tls=tls)) as provider:
+        yield provider
+
+
+def test_https_needs_the_authority_of_the_provider(secure_provider: Provider, tmp_path: Path) -> None:
+    url = secure_provider.url("jwks")
+    assert "certificate verify failed" in str(failure(HttpRequest(url)))
+    pem = authority().certificate_pem.decode()
+    path = tmp_path / "authority.pem"
+    path.write_text(pem)
+    for options in ({"ssl.truststore.location": str(path)}, {"ssl.truststore.certificates": pem}):
+        assert exchange(HttpRequest(url, tls=tls_of(options))) == b'{"keys": []}'
+    other = authority("another authority").certificate_pem.decode()
+    assert "certificate verify failed" in str(
+        failure(HttpRequest(url, tls=tls_of({"ssl.truststore.certificates": other})))
+    )
+
+
+def test_https_needs_the_name_of_the_provider(tmp_path: Path) -> None:
+    path = tmp_path / "provider.pem"
+    stranger = certificate("stranger", ("elsewhere.example",))
+    path.write_bytes(stranger.key_pem + stranger.chain_pem)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(path)
+    client = tls_of({"ssl.truststore.certificates": authority().certificate_pem.decode()})
+    with running(Provider(tls=server)) as provider:
+        assert "not valid for '127.0.0.1'" in str(failure(HttpRequest(provider.url("jwks"), tls=client)))

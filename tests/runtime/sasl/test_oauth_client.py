@@ -17,6 +17,7 @@ from trio.testing import MockClock
 from barnabas.protocol.sasl.mechanism import Authenticated
 from barnabas.protocol.sasl.oauthbearer import BearerToken, ClientFirstMessage
 from barnabas.runtime.sasl.oauth_client import (
+    ASSERTIONS,
     CLIENT_ID,
     CLIENT_SECRET,
     TOKEN_URL,
@@ -24,12 +25,12 @@ from barnabas.runtime.sasl.oauth_client import (
     OAuthLogin,
     oauth_login,
 )
-from barnabas.runtime.sasl.oauth_server import UNSECURED_TOKENS, oauth_listener
-from barnabas.runtime.sasl.oauth_values import ALLOWED_URLS
+from barnabas.runtime.sasl.oauth_server import oauth_listener
 from barnabas.runtime.sasl.prepared import NotPrepared, PreparedMechanism
 from barnabas.runtime.sasl.token_providers import RefreshingTokens, StaticToken
 from barnabas.runtime.sasl.token_refresh import RETRY_MS, RefreshRules, refresh_ms
 from barnabas.settings.errors import SettingsError
+from barnabas.settings.oauth import ALLOWED_URLS, UNSECURED_TOKENS
 from tests.runtime.sasl.provider import Provider, rsa_key, running, signed
 from tests.runtime.sasl.timed_world import START_MS, timed_world
 
@@ -267,6 +268,7 @@ def test_a_valid_token_is_due_after_now_and_before_its_end(starts_ms: int, now_m
         ({}, {}, "no token: neither a token endpoint, nor an option unsecuredLoginStringClaim_sub"),
         ({TOKEN_URL: "http://idp/token"}, {}, f"{CLIENT_ID}: missing"),
         ({TOKEN_URL: "http://idp/token", CLIENT_ID: "x"}, {}, f"{CLIENT_SECRET}: missing"),
+        ({TOKEN_URL: "http://idp/token", ASSERTIONS[0]: "x", **ACCOUNT}, {}, f"{ASSERTIONS[0]}: not supported"),
         ({TOKEN_URL: "idp/token", **ACCOUNT}, {}, "not a URL that can be used"),
         ({TOKEN_URL: "http://idp/token", ALLOWED_URLS: "", **ACCOUNT}, {}, "the URL is not in"),
         ({"sasl.login.callback.handler.class": "Mine"}, {}, "a class that is not known here"),

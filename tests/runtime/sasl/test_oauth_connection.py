@@ -9,16 +9,17 @@ import trio
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.protocol.sasl.jwt_claims import encode_unsecured
 from barnabas.protocol.sasl.mechanism import ClientMechanismFactory
 from barnabas.protocol.sasl.oauthbearer import BearerToken
 from barnabas.runtime.channel import AuthenticationFailed, Channel, ConnectionFailed
 from barnabas.runtime.sasl.authenticator import SaslChannelSecurity
 from barnabas.runtime.sasl.mechanisms import SaslPorts, client_mechanism
-from barnabas.runtime.sasl.oauth_server import UNSECURED_TOKENS
 from barnabas.runtime.sasl.options import ClientSaslOptions
 from barnabas.runtime.sasl.prepared import NotPrepared
 from barnabas.runtime.sasl.provider_mechanisms import ProviderMechanisms
 from barnabas.runtime.world import World
+from barnabas.settings.oauth import UNSECURED_TOKENS
 from tests.runtime.conftest import Story, Two
 from tests.runtime.sasl_listener import TOPIC, SaslServer
 
@@ -104,6 +105,33 @@ def test_a_channel_without_a_token_says_so(play: Play) -> None:
             with pytest.raises((AuthenticationFailed, ConnectionFailed, KafkaError), match="has no token"):
                 await channel.call(MetadataRequest(topics=None), timeout_ms=TIMEOUT_MS)
             assert server.principals == []
+            nursery.cancel_scope.cancel()
+
+    play(story)
+
+
+def test_a_session_ends_with_its_token_unless_the_channel_brings_a_new_one(play: Play) -> None:
+    async def story(two: Two) -> None:
+        made = []
+
+        def token() -> BearerToken:
+            made.append(len(made))
+            now_ms = two.client.wall_clock.now_ms()
+            claims = {"sub": "alice", "jti": len(made), "iat": now_ms / 1000, "exp": now_ms / 1000 + 2}
+            return BearerToken(encode_unsecured(claims), "alice", now_ms + 2000, now_ms)
+
+        async with trio.open_nursery() as nursery:
+            # The skew is for the clocks of simulated nodes, and makes no session longer than its token.
+            server, port = await serve(two, nursery)
+            mechanisms = ProviderMechanisms(two.client, token_callback=token)
+            options = ClientSaslOptions.of({"sasl.mechanism": "OAUTHBEARER"})
+            channel = channel_to(two, nursery, port, client_mechanism(options, ports(two.client, mechanisms)))
+            until = trio.current_time() + 5
+            while trio.current_time() < until:
+                await channel.call(MetadataRequest(topics=None), timeout_ms=TIMEOUT_MS)
+                await trio.sleep(0.05)
+            assert set(server.principals) == {"User:alice"} and len(made) >= 3
+            assert server.security.counts.successful_reauthentication >= 2
             nursery.cancel_scope.cancel()
 
     play(story)

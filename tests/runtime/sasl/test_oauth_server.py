@@ -20,12 +20,11 @@ from barnabas.runtime.sasl.oauth_server import (
     JWKS_URL,
     SECURED_HANDLERS,
     UNSECURED_HANDLER,
-    UNSECURED_TOKENS,
     OAuthListener,
     oauth_listener,
 )
-from barnabas.runtime.sasl.oauth_values import ALLOWED_URLS
 from barnabas.settings.errors import SettingsError
+from barnabas.settings.oauth import ALLOWED_URLS, UNSECURED_TOKENS
 from tests.runtime.sasl.provider import Provider, public_jwk, rsa_key, running, signed
 from tests.runtime.sasl.timed_world import START_MS, timed_world
 

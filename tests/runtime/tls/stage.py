@@ -45,15 +45,10 @@ def certificate(
 
 
 def expired_certificate() -> Certificate:
-    """One that has expired a minute ago."""
-    return make_certificate(
-        authority(),
-        "broker",
-        int(time.time() * 1000),
-        names=HOSTS,
-        purpose=Purpose(days=-1 / 1440),
-        key=spare_key(),
-    )
+    """One that has expired yesterday."""
+    two_days_ago_ms = int(time.time() * 1000) - 2 * 86_400_000
+    purpose = Purpose(days=1)
+    return make_certificate(authority(), "broker", two_days_ago_ms, names=HOSTS, purpose=purpose, key=spare_key())
 
 
 def values(own: Certificate | None = None, trusted: Certificate | None = None, **others: str) -> dict[str, str]:

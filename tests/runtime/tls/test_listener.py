@@ -17,7 +17,7 @@ from barnabas.runtime.channel import Channel, NotSent
 from barnabas.runtime.metrics import render
 from barnabas.runtime.real import real_world
 from barnabas.runtime.security import HANDSHAKE_SECONDS, HandshakeFailed
-from barnabas.runtime.simulated import make_world, run_simulation
+from barnabas.runtime.simulated import Universe, make_world, run_simulation
 from barnabas.runtime.tls.connection import TlsConnection
 from barnabas.runtime.tls.contexts import readable
 from barnabas.runtime.tls.listener import TlsListenerSecurity, options_of_listener
@@ -259,6 +259,12 @@ def test_suites_of_java_are_understood_and_enforced(play: Play) -> None:
             tls = await channel.secure(await scene.dial(), two.host)
             assert (tls.version, tls.cipher_suite) == ("TLSv1.2", "ECDHE-RSA-AES256-GCM-SHA384")  # type: ignore[attr-defined]
             tls.close()
+        async with served(two, ssl_cipher_suites=f"TLS_AES_256_GCM_SHA384,{suite}") as scene:
+            assert await scene.ask() == b"?"
+            assert await scene.ask(ssl_protocol="TLSv1.2") == b"?"
+            assert scene.security is not None
+            options = scene.security._holder.server_context().ssl.options
+            assert options & ssl.OP_CIPHER_SERVER_PREFERENCE
         async with served(two, ssl_cipher_suites="TLS_AES_128_GCM_SHA256") as scene:
             with pytest.raises((ConnectionLost, HandshakeFailed)):
                 await scene.ask()
@@ -365,6 +371,35 @@ def test_half_open_handshakes_keep_nobody_out(play: Play) -> None:
             nursery.cancel_scope.cancel()
 
     play(story)
+
+
+def test_no_hello_of_a_hostile_peer_is_more_than_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """Hellos that are cut off, damaged, repeated, or followed by nonsense."""
+
+    async def story(universe: Universe) -> None:
+        two = Two(make_world("server", universe), make_world("client", universe), "server")
+        chance = universe.stream("hostile")
+        async with served(two, ssl_client_auth="required") as scene:
+            hello = client_hello(two)
+            for number in range(60):
+                bad = bytearray(hello)
+                for _ in range(chance.randint(1, 4)):
+                    bad[chance.randrange(0, len(bad))] = chance.randrange(0, 256)
+                bad = [bad, hello + bad, hello + hello, hello + chance.randbytes(500), bad[: len(bad) // 2]][number % 5]
+                connection = await scene.dial()
+                connection.send_now([bytes(bad)])
+                caplog.clear()
+                with pytest.raises(ConnectionLost):
+                    while True:
+                        await connection.receive_into(memoryview(bytearray(10_000)))
+                connection.close()
+                while scene.server.connections:
+                    await trio.sleep(0.01)
+                one_line(caplog)
+            assert scene.desk.principals == []
+            assert await scene.ask(own=certificate("alice", key=2)) == b"?"
+
+    run_simulation(11, story)
 
 
 def test_handshakes_take_turns_with_other_tasks() -> None:

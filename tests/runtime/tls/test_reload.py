@@ -338,6 +338,29 @@ async def shown_here(world: World, held: TlsHolder) -> bytes | None:
     return tls.peer_certificate
 
 
+def test_a_certificate_that_expires_soon_is_a_warning_a_day(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(server: World, client: World) -> None:
+        now_ms = server.wall_clock.now_ms()
+        short = make_certificate(authority(), "broker", now_ms, names=HOSTS, purpose=Purpose(days=16), key=spare_key())
+        put(server, KEYS, short.key_store_pem)
+        held = holder(server)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(held.run)
+            await trio.sleep(1.5 * 86_400)
+            assert not caplog.records
+            await trio.sleep(3 * 86_400)
+            put(server, KEYS, certificate().key_store_pem)
+            await trio.sleep(3 * 86_400)
+            nursery.cancel_scope.cancel()
+        warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+        assert warnings == [
+            f"listener SSL: the certificate expires in {days} days; replace its file, a restart is not needed"
+            for days in (13, 12, 11)
+        ]
+
+    play(story)
+
+
 def test_nodes_without_tls_do_not_load_cryptography() -> None:
     modules = "barnabas.runtime.tls.listener, barnabas.runtime.tls.channel, barnabas.runtime.tls.metrics"
     check = f"import sys, {modules}; assert 'cryptography' not in sys.modules"

@@ -1,0 +1,11 @@
+"""Core: keys of OAUTHBEARER that are not among Kafka's settings."""
+
+from __future__ import annotations
+
+ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
+"""In Kafka, a property of the Java virtual machine: the URLs that keys and tokens may come from."""
+
+UNSECURED_TOKENS = "barnabas.oauthbearer.unsecured.tokens"
+"""A key that Kafka does not have: `true` accepts tokens without signatures, as Kafka does by default."""
+
+KEYS_OF_OAUTH = frozenset({ALLOWED_URLS, UNSECURED_TOKENS})

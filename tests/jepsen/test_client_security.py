@@ -1,0 +1,37 @@
+"""Settings of TLS and SASL reach the clients of a run."""
+
+from __future__ import annotations
+
+import pytest
+
+from clients import barnabas_settings, confluent_settings
+from running.plan import Plan, WrongPlan
+
+BY_PASSWORD = (
+    "security_protocol=SASL_SSL",
+    "sasl_mechanism=SCRAM-SHA-512",
+    "sasl_plain_username=alice",
+    "sasl_plain_password=wonderland",
+    "ssl_truststore_location=/etc/kafka/ca.pem",
+)
+
+
+def test_settings_of_our_client_are_those_of_the_run() -> None:
+    settings = Plan("set", cluster="bootstrap", bootstrap="127.0.0.1:1", client_config=BY_PASSWORD).client_settings()
+    ours = barnabas_settings.producer(settings)
+    assert ours["security_protocol"] == "SASL_SSL"
+    assert ours["sasl_plain_password"] == "wonderland"
+    assert "wonderland" not in repr(settings)
+
+
+def test_librdkafka_gets_them_by_its_own_names() -> None:
+    settings = Plan("set", cluster="bootstrap", bootstrap="127.0.0.1:1", client_config=BY_PASSWORD).client_settings()
+    theirs = confluent_settings.common(settings)
+    assert theirs["security.protocol"] == "SASL_SSL"
+    assert theirs["sasl.username"] == "alice"
+    assert theirs["sasl.password"] == "wonderland"
+
+
+def test_a_setting_that_is_wrong_ends_the_run_before_it_begins() -> None:
+    with pytest.raises(WrongPlan, match="PLAIN needs sasl_jaas_config"):
+        Plan("set", client_config=("security_protocol=SASL_SSL", "sasl_mechanism=PLAIN")).client_settings()
