@@ -23,7 +23,6 @@ from barnabas.protocol.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from barnabas.protocol.refusals import refusal_of
 from barnabas.protocol.schema import Message
 from barnabas.runtime.dispatch import Call, Dispatcher, Execution, Handler
 from barnabas.runtime.sasl.handlers import SASL_HANDLERS
@@ -224,7 +223,9 @@ def _not_active(service: ControllerService, call: Call) -> None:
         call.slot.refuse(ErrorCode.NOT_CONTROLLER)
         return
     message = f"node {service.core.defaults.node_id} is not the active controller"
-    call.answer(refusal_of(call.message, call.version, ErrorCode.NOT_CONTROLLER, message))
+    steps = refuse(call, ErrorCode.NOT_CONTROLLER, message)
+    if steps is not None:
+        call.spawn(call.take_steps, steps)
 
 
 def _list_partition_reassignments(service: ControllerService, call: Call) -> Steps:

@@ -135,6 +135,8 @@ class ControllerNode:
         """The replica runs: open the listeners, and register with the active controller."""
         settings, world = self.settings, self._world
         for listener in settings.listeners:
+            if self.authorization is not None:
+                await self.authorization.ready_for(listener.name)
             bound = await world.network.listen(listener.host, listener.port)
             self._nursery.start_soon(
                 self.server.serve, bound, listener.name, self.security.of_listener(listener)

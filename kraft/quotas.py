@@ -74,6 +74,8 @@ class NodeQuotas:
     def families(self) -> Iterator[Family]:
         """Metrics, in Kafka's names."""
         requests, now_ms = self.requests, self._clock.now_ms()
+        for manager in requests.managers.values():
+            manager.forget_silent(now_ms)
         for quota, (name, unit) in RATES.items():
             prefix = f"kafka_server_{quota.lower()}_"
             text = f"{unit} of the clients that used it last, while such quotas are set"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from barnabas.kraft.controller.delegation_tokens import REQUESTER_SINCE, owner_of
+from barnabas.kraft.controller.delegation_tokens import REQUESTER_SINCE, names_users_only, owner_of
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.create_delegation_token import (
@@ -18,7 +18,7 @@ from barnabas.protocol.messages.expire_delegation_token import (
 from barnabas.protocol.messages.renew_delegation_token import RenewDelegationTokenResponse
 from barnabas.protocol.schema import Message
 from barnabas.runtime.call import Call
-from barnabas.runtime.identity import ANONYMOUS, USER, Principal
+from barnabas.runtime.identity import ANONYMOUS, Principal
 
 PLAINTEXT = "PLAINTEXT"
 NO_TIME_MS = -1
@@ -42,7 +42,7 @@ def refused_token_request(call: Call, protocol: str | None) -> Message | None:
         is_own = (owner.type, owner.name) == (requester.type, requester.name)
         if not is_own and not call.may(AclOperation.CREATE_TOKENS, AclResourceType.USER, str(owner)):
             return refusal(call, ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
-        if protocol is not None and any(it.principal_type != USER for it in request.renewers):
+        if protocol is not None and not names_users_only(request, owner):
             return refusal(call, ErrorCode.INVALID_PRINCIPAL_TYPE)
     return None
 

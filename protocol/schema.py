@@ -33,6 +33,10 @@ MISSING: Any = type("MISSING", (), {"__repr__": lambda self: "MISSING", "__slots
 """Stands for "no default given" and, in a constructor, for "make a new default"."""
 
 
+SECRETS = frozenset({"auth_bytes", "hmac", "salt", "salted_password", "server_key", "stored_key"})
+"""Fields that `repr` does not show: logs, dumps and tracebacks must not contain them."""
+
+
 class VersionRange(NamedTuple):
     """An inclusive range of versions; empty when `lowest` is above `highest`."""
 
@@ -262,7 +266,10 @@ class Struct(metaclass=StructType):
         )
 
     def __repr__(self) -> str:
-        shown = [f"{spec.name}={getattr(self, spec.name)!r}" for spec in self.FIELDS]
+        shown = [
+            f"{spec.name}={'[hidden]' if spec.name in SECRETS else repr(getattr(self, spec.name))}"
+            for spec in self.FIELDS
+        ]
         if self.unknown_tagged_fields:
             shown.append(f"unknown_tagged_fields={self.unknown_tagged_fields!r}")
         return f"{type(self).__name__}({', '.join(shown)})"

@@ -37,6 +37,14 @@ class ControllerSettings(NodeSettings):
                 str(self.node_id),
                 ", ".join(str(voter) for voter in voters),
             )
+        late = [listener.name for listener in self.listeners if listener.name not in self.early_start_listeners]
+        if self.authorizer_class_name and late and len(voters) != 1:
+            raise SettingsError(
+                "must have the listeners of controllers: they form a quorum before the access control lists are loaded",
+                "early.start.listeners",
+                ",".join(self.early_start_listeners),
+                ", ".join(listener.name for listener in self.listeners),
+            )
         for listener in self.listeners:
             if listener.name not in self.controller_listener_names:
                 raise SettingsError(

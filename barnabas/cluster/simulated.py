@@ -104,8 +104,9 @@ class SimulatedCluster:
         features: Mapping[str, int] | None = None,
         size: tuple[int, int] | None = None,
     ) -> None:
-        """`overrides` are settings of every node, or a function of its name; `features` levels other than the production
-        ones; `nursery` runs the nodes. `size`: numbers of brokers and controllers, each like the first of the shape.
+        """`overrides` are settings of every node, or a function of its name; `features` levels other than the
+        production ones; `nursery` runs the nodes. `size`: numbers of brokers and controllers, each like the first of
+        the shape.
         """
         self._features = dict(features or {})
         self.universe = universe

@@ -49,6 +49,11 @@ ON_CONTROLLERS: Requirements = {
     ApiKey.DELETE_ACLS: _ALTER,
     ApiKey.ALTER_CLIENT_QUOTAS: (AclOperation.ALTER_CONFIGS,),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _ALTER,
+    # CREATE_TOKENS on the user who owns it, or none if that is the client itself.
+    ApiKey.CREATE_DELEGATION_TOKEN: _BY_ITEM,
+    # The owner and the renewers.
+    ApiKey.RENEW_DELEGATION_TOKEN: _BY_ITEM,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: _BY_ITEM,
     # CREATE on the cluster, or on each topic.
     ApiKey.CREATE_TOPICS: _BY_ITEM,
     # DELETE on the cluster, or on each topic, and DESCRIBE to see it.

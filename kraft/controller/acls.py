@@ -24,7 +24,7 @@ from barnabas.protocol.schema import Message
 from barnabas.runtime.decisions import DecisionKind
 from barnabas.runtime.uuids import random_uuid
 
-COUNTED_TOGETHER = 20
+COUNTED_TOGETHER = 5
 """ACLs that cost as much as one item of a decision."""
 MAX_COMPARED = 5_000_000
 """Comparisons of ACLs with the filters of one request: some seconds of short steps."""

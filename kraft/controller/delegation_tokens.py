@@ -39,6 +39,12 @@ def owner_of(request: CreateDelegationTokenRequest, requester: Principal) -> Pri
     return Principal(request.owner_principal_name, request.owner_principal_type or "")
 
 
+def names_users_only(request: CreateDelegationTokenRequest, owner: Principal) -> bool:
+    """The owner and all renewers are users. A login with a token has the owner's name alone, so an owner of another
+    type would log in as the user of that name."""
+    return owner.type == USER and all(it.principal_type == USER for it in request.renewers)
+
+
 def create_delegation_token(
     state: ControllerState, request: CreateDelegationTokenRequest, version: int
 ) -> ControllerResult[CreateDelegationTokenResponse]:
@@ -51,7 +57,7 @@ def create_delegation_token(
         response.token_requester_principal_name = requester.name
     try:
         _check_enabled(state)
-        if any(it.principal_type != USER for it in request.renewers):
+        if not names_users_only(request, owner):
             raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE)
     except KafkaError as error:
         response.error_code = error.code

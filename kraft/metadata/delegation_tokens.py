@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from barnabas.kraft.metadata.image import MetadataImage
-from barnabas.runtime.identity import Principal
+from barnabas.runtime.identity import USER, Principal
 
 if TYPE_CHECKING:
     from barnabas.protocol.messages.metadata_log import DelegationTokenRecord
@@ -30,11 +30,14 @@ class TokenLogin:
 
 
 def token_of(image: MetadataImage, token_id: str, secret_key: str) -> TokenLogin | None:
-    """The token with this id; None if there is none. `secret_key` is `delegation.token.secret.key`, not empty."""
+    """The token with this id; None if there is none, or if it belongs to no user. `secret_key` is
+    `delegation.token.secret.key`, not empty."""
     token = image.others.delegation_tokens.get(token_id)
-    if token is None:
+    owner = None if token is None else principal_of(token.owner)
+    if token is None or owner is None or owner.type != USER:
         return None
-    return TokenLogin(principal_of(token.owner), token_hmac(secret_key, token_id), token.expiration_timestamp)
+    expiry_ms = min(token.expiration_timestamp, token.max_timestamp)
+    return TokenLogin(owner, token_hmac(secret_key, token_id), expiry_ms)
 
 
 def token_hmac(secret_key: str, token_id: str) -> bytes:

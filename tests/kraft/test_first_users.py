@@ -15,7 +15,12 @@ from barnabas.kraft.metadata.bootstrap import bootstrap_records
 from barnabas.kraft.metadata.features import METADATA_VERSION
 from barnabas.kraft.snapshots import read_bootstrap_records
 from barnabas.protocol.messages.metadata_log import FeatureLevelRecord, UserScramCredentialRecord
-from barnabas.protocol.sasl.scram_credentials import ScramMechanism, credential, salted_password
+from barnabas.protocol.sasl.scram_credentials import (
+    SCRAM_SHA_256,
+    SCRAM_SHA_512,
+    credential_of_salted_password,
+    salted_password,
+)
 from barnabas.runtime.disk import RealDisk
 
 NEWEST = 30
@@ -29,8 +34,9 @@ def made(*texts: str, level: int = NEWEST) -> list[UserScramCredentialRecord]:
 @pytest.mark.feature("AD-07", "KR-15", "SE-04")
 def test_a_password_is_salted_and_hashed() -> None:
     (alice,) = made("SCRAM-SHA-256=[name=alice,password=alice-secret,iterations=8192,salt=c2FsdA==]")
-    mechanism = ScramMechanism.SCRAM_SHA_256
-    expected = credential(mechanism, salted_password(mechanism, b"alice-secret", b"salt", 8192), b"salt", 8192)
+    mechanism = SCRAM_SHA_256
+    salted = salted_password(mechanism, b"alice-secret", b"salt", 8192)
+    expected = credential_of_salted_password(mechanism, salted, b"salt", 8192)
     assert (alice.name, alice.mechanism, alice.iterations, alice.salt) == ("alice", 1, 8192, b"salt")
     assert (alice.stored_key, alice.server_key) == (expected.stored_key, expected.server_key)
 
@@ -40,14 +46,14 @@ def test_salts_and_iterations_have_defaults() -> None:
     first, second = made('SCRAM-SHA-512=[name="bob", password="b=b"]', "SCRAM-SHA-512=[name=carol,password=b=b]")
     assert (first.name, first.iterations, len(first.salt)) == ("bob", 4096, 24)
     assert first.salt != second.salt
-    mechanism = ScramMechanism.SCRAM_SHA_512
+    mechanism = SCRAM_SHA_512
     salted = salted_password(mechanism, b"b=b", first.salt, 4096)
-    assert first.stored_key == credential(mechanism, salted, first.salt, 4096).stored_key
+    assert first.stored_key == credential_of_salted_password(mechanism, salted, first.salt, 4096).stored_key
 
 
 @pytest.mark.feature("AD-07", "KR-15")
 def test_a_salted_password_makes_the_same_user_as_its_password() -> None:
-    salted = b64encode(salted_password(ScramMechanism.SCRAM_SHA_256, b"pencil", b"salt", 4096)).decode()
+    salted = b64encode(salted_password(SCRAM_SHA_256, b"pencil", b"salt", 4096)).decode()
     by_hash = made(f"SCRAM-SHA-256=[name=u,saltedpassword={salted},salt=c2FsdA]")
     assert by_hash == made("SCRAM-SHA-256=[name=u,password=pencil,salt=c2FsdA==]")
 

@@ -1,4 +1,4 @@
-"""The rights that a controller asks for before it decides on users, quotas and tokens."""
+"""The rights that a controller asks for before it decides on delegation tokens."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.kraft.controller_apis import _decide_if_allowed, _decide_on_token
+from barnabas.kraft.controller_apis import _decide_on_token
 from barnabas.kraft.controller_service import Command, ControllerService
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import ErrorCode
-from barnabas.protocol.messages import alter_client_quotas as quotas
-from barnabas.protocol.messages import alter_user_scram_credentials as scram
 from barnabas.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from barnabas.protocol.schema import Message
 from barnabas.runtime.call import Call
@@ -52,43 +50,6 @@ class Client:
     def may(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> bool:
         self.asked.append((operation, resource_type, name))
         return self.asked[-1] in self._allowed
-
-    def may_on_cluster(self, operation: AclOperation) -> bool:
-        return self.may(operation, AclResourceType.CLUSTER, "kafka-cluster")
-
-
-def on_cluster(operation: AclOperation) -> Asked:
-    return operation, AclResourceType.CLUSTER, "kafka-cluster"
-
-
-def quota_change() -> quotas.AlterClientQuotasRequest:
-    entity = [quotas.EntityData(entity_type="user", entity_name="alice")]
-    return quotas.AlterClientQuotasRequest(entries=[quotas.RequestEntryData(entity=entity)])
-
-
-def user_change() -> scram.AlterUserScramCredentialsRequest:
-    return scram.AlterUserScramCredentialsRequest(deletions=[scram.ScramCredentialDeletion(name="alice")])
-
-
-@pytest.mark.feature("SE-08", "SE-09")
-@pytest.mark.parametrize(
-    ("request_", "operation"),
-    [(user_change(), AclOperation.ALTER), (quota_change(), AclOperation.ALTER_CONFIGS)],
-    ids=["users", "quotas"],
-)
-def test_users_and_quotas_need_a_right_on_the_cluster(request_: Message, operation: AclOperation) -> None:
-    decider, stranger = Decider(), Client(request_, [])
-    _decide_if_allowed(cast(ControllerService, decider), operation, cast(Call, stranger))
-    assert (decider.commands, stranger.asked) == ([], [on_cluster(operation)])
-    (refusal,) = stranger.answers
-    (item,) = refusal.entries if hasattr(refusal, "entries") else refusal.results
-    assert item.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    assert "alice" in repr(item), "the refusal names the item"
-
-    admin = Client(request_, [on_cluster(operation)])
-    _decide_if_allowed(cast(ControllerService, decider), operation, cast(Call, admin))
-    (command,) = decider.commands
-    assert (command.principal, command.is_of_client, admin.answers) == (ADMIN, True, [])
 
 
 @pytest.mark.feature("SE-07", "SE-08")

@@ -24,7 +24,10 @@ from barnabas.protocol.messages.fetch import (
 from barnabas.protocol.messages.group_log import GroupMetadataKey
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from barnabas.protocol.messages.metadata_log import UserScramCredentialRecord
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from barnabas.protocol.messages.vote import VoteRequest
 from barnabas.protocol.schema import decode, decode_prefix, encode, encode_chunks
 
@@ -69,6 +72,17 @@ def test_messages_are_slotted_comparable_and_print_their_fields() -> None:
         HeartbeatRequest(surprise=1)  # type: ignore[call-arg]
     with pytest.raises(TypeError):
         hash(request)
+
+
+@pytest.mark.feature("SE-04", "SE-07")
+def test_messages_do_not_print_secrets() -> None:
+    for message, secret in (
+        (SaslAuthenticateRequest(auth_bytes=b"\0alice\0wonder"), "wonder"),
+        (RenewDelegationTokenRequest(hmac=b"wonder"), "wonder"),
+        (UserScramCredentialRecord(name="alice", salt=b"wo", stored_key=b"nd", server_key=b"er"), "b'"),
+    ):
+        assert secret not in repr(message)
+        assert "=[hidden]" in repr(message)
 
 
 @pytest.mark.feature("PF-03")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from barnabas.settings.authorization import STANDARD_AUTHORIZER
 from barnabas.settings.broker import load_broker_settings
 from barnabas.settings.controller import load_controller_settings
 from barnabas.settings.errors import SettingsError
@@ -185,3 +186,17 @@ def test_settings_that_a_controller_cannot_have(overrides: dict[str, str], messa
     with pytest.raises(SettingsError) as refused:
         load_controller_settings(CONTROLLER, "c.properties", overrides)
     assert message in str(refused.value)
+
+
+def test_controllers_of_a_quorum_listen_before_the_acls_are_loaded() -> None:
+    guarded = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:CN=a,O=b; User:c"}
+    one = {**guarded, "controller.quorum.voters": "101@a:1"}
+    settings, _ = load_controller_settings(CONTROLLER, "c.properties", one)
+    assert (settings.super_users, settings.early_start_listeners) == (["User:CN=a,O=b", "User:c"], ["CONTROLLER"])
+    assert load_controller_settings(CONTROLLER, "c.properties", {**one, "early.start.listeners": ""})[0]
+    three = {**guarded, "controller.quorum.voters": "101@a:1,102@b:1,103@c:1"}
+    assert load_controller_settings(CONTROLLER, "c.properties", three)[1] == []
+    with pytest.raises(SettingsError, match=r"early.start.listeners=: must have the listeners of controllers"):
+        load_controller_settings(CONTROLLER, "c.properties", {**three, "early.start.listeners": ""})
+    _, [warning] = load_controller_settings(CONTROLLER, "c.properties", {**three, "super.users": ""})
+    assert warning.startswith("super.users is empty")

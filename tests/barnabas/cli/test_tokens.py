@@ -19,7 +19,7 @@ TOKEN = DelegationToken("id-1", b"hmac", ALICE, ALICE, (BOB,), 0, 86_400_000, 60
 
 
 class Cluster:
-    """Requests to `Admin`, and a token."""
+    """An `Admin` that records the calls and has one token."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Any]] = []

@@ -142,7 +142,7 @@ async def test_a_mechanism_that_is_not_enabled_is_named_with_those_that_are(kafk
     unsigned = f'{module} required unsecuredLoginStringClaim_sub="a";'
     options = by_jaas(kafka.options("SASL_PLAINTEXT"), unsigned) | {"sasl_mechanism": "OAUTHBEARER"}
     async with Admin(**options) as admin:
-        with pytest.raises(UnsupportedSaslMechanismException, match="enabled: .*SCRAM-SHA-256"):
+        with pytest.raises(UnsupportedSaslMechanismException, match=r"enabled: .*SCRAM-SHA-256"):
             await admin.describe_cluster()
 
 

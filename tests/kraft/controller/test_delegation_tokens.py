@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from barnabas.kraft.controller.state import ControllerResult
 from barnabas.kraft.metadata.delegation_tokens import token_of
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
 from barnabas.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from barnabas.protocol.messages.metadata_log import RemoveDelegationTokenRecord
+from barnabas.protocol.messages.metadata_log import DelegationTokenRecord, RemoveDelegationTokenRecord
 from barnabas.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from barnabas.runtime.identity import Principal
 
@@ -140,6 +141,17 @@ def test_a_stranger_learns_nothing_from_an_unknown_token(cluster: Any) -> None:
     for ask in (renew, expire):
         assert ask(cluster, b"x" * 64).error_code == ErrorCode.DELEGATION_TOKEN_NOT_FOUND
         assert ask(cluster, b"").error_code == ErrorCode.DELEGATION_TOKEN_NOT_FOUND
+
+
+@pytest.mark.feature("SE-07")
+def test_only_users_have_tokens(cluster: Any) -> None:
+    """A login has only the owner's name: the token of a group would make a user of it."""
+    for kind in ("Group", "user", ""):
+        refused = create(cluster, owner_principal_type=kind, owner_principal_name="alice")
+        assert (refused.error_code, refused.token_id) == (ErrorCode.INVALID_PRINCIPAL_TYPE, "")
+    of_kafka = DelegationTokenRecord(token_id="t", owner="Group:alice", requester="User:bob", max_timestamp=NEVER_MS)
+    cluster.append(ControllerResult(None, [of_kafka]))
+    assert token_of(cluster.image, "t", KEY) is None
 
 
 @pytest.mark.feature("SE-07")

@@ -25,7 +25,9 @@ from barnabas.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from barnabas.runtime.identity import Principal
+from barnabas.runtime.simulated.work import WorkCounter
 from barnabas.settings.authorization import STANDARD_AUTHORIZER
+from tests.kraft.node.test_long_decisions import MOST_CALLS
 
 BOB = Principal("bob")
 GUARDED = {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": "User:root;User:ANONYMOUS"}
@@ -57,6 +59,16 @@ def create(*names: str) -> CreateTopicsRequest:
 
 
 ANY_ACL = DescribeAclsRequest(
+    resource_type_filter=1,
+    pattern_type_filter=1,
+    resource_name_filter=None,
+    principal_filter=None,
+    host_filter=None,
+    operation=1,
+    permission_type=1,
+)
+
+EVERYTHING = DeleteAclsFilter(
     resource_type_filter=1,
     pattern_type_filter=1,
     resource_name_filter=None,
@@ -181,16 +193,7 @@ def test_only_those_who_may_alter_the_cluster_alters_acls(simulate: Any) -> None
         [found] = resource.acls
         assert (found.principal, found.host, found.operation) == ("User:bob", "*", AclOperation.ALL)
 
-        everything = DeleteAclsFilter(
-            resource_type_filter=1,
-            pattern_type_filter=1,
-            resource_name_filter=None,
-            principal_filter=None,
-            host_filter=None,
-            operation=1,
-            permission_type=1,
-        )
-        _, answer = await client.enveloped(leader, DeleteAclsRequest(filters=[everything]), principal=BOB)
+        _, answer = await client.enveloped(leader, DeleteAclsRequest(filters=[EVERYTHING]), principal=BOB)
         assert [len(it.matching_acls) for it in answer.filter_results] == [1]
         await client.until(lambda image: not image.others.acls)
         _, answer = await client.enveloped(leader, mine, principal=BOB)
@@ -235,3 +238,48 @@ def test_nodes_need_cluster_action(simulate: Any) -> None:
         assert (await client.ask(101, ANY_ACL)).error_code == denied
 
     simulate(15, (101,), story, authorizer_class_name=STANDARD_AUTHORIZER, allow_everyone_if_no_acl_found="true")
+
+
+@pytest.mark.feature("SE-08", "MB-16")
+def test_ten_thousand_acls_are_created_described_and_deleted_in_short_steps(simulate: Any) -> None:
+    longest: dict[str, int] = {}
+
+    def took(name: str, calls: int) -> None:
+        longest[name] = max(longest.get(name, 0), calls)
+
+    async def story(quorum: Any, client: Any) -> None:
+        quorum.kill(101)
+        quorum.universe.count_work = WorkCounter(took)
+        await quorum.start(101, formatted=False, **GUARDED)
+        many = [acl(AclOperation.READ, f"topic-{number}") for number in range(10_000)]
+        created = await client.active(CreateAclsRequest(creations=many))
+        assert {it.error_code for it in created.results} == {0}
+        await client.until(lambda image: len(image.others.acls) == 10_000)
+        described = await client.active(ANY_ACL)
+        assert len(described.resources) == 10_000
+        deleted = await client.active(DeleteAclsRequest(filters=[EVERYTHING]))
+        assert [len(it.matching_acls) for it in deleted.filter_results] == [10_000]
+        await client.until(lambda image: not image.others.acls)
+        assert {"CreateAcls", "DescribeAcls", "DeleteAcls"} <= longest.keys()
+        assert max(longest.values()) <= MOST_CALLS, longest
+
+        _, refused = await client.enveloped(101, CreateAclsRequest(creations=many), principal=BOB)
+        assert {it.error_code for it in refused.results} == {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
+        _, refused = await client.enveloped(101, create(*(f"t{number}" for number in range(2000))), principal=BOB)
+        assert {it.error_code for it in refused.topics} == {TOPIC_DENIED}
+        assert max(longest.values()) <= MOST_CALLS, longest
+
+    simulate(16, (101,), story, **GUARDED)
+
+
+@pytest.mark.feature("SE-08")
+def test_one_controller_may_wait_for_its_acls_before_it_listens(simulate: Any) -> None:
+    async def story(quorum: Any, client: Any) -> None:
+        assert await client.leader() == 101
+        await granted(client, acl(AclOperation.CREATE, "t"))
+        quorum.kill(101)
+        await quorum.start(101, formatted=False, **late)
+        assert len((await client.active(ANY_ACL)).resources) == 1
+
+    late = {**GUARDED, "early_start_listeners": ""}
+    simulate(17, (101,), story, **late)
