@@ -59,18 +59,10 @@ class SecuritySettings(BaseModel):
     sasl_oauthbearer_sub_claim_name: str = "sub"
     sasl_oauthbearer_header_urlencode: bool = False
     sasl_oauthbearer_jwt_retriever_class: str | None = None
-    sasl_oauthbearer_jwt_validator_class: str | None = None
-    sasl_oauthbearer_assertion_algorithm: str = "RS256"
-    sasl_oauthbearer_assertion_claim_aud: str | None = None
-    sasl_oauthbearer_assertion_claim_exp_seconds: int = Field(300, ge=0, le=86_400)
-    sasl_oauthbearer_assertion_claim_iss: str | None = None
-    sasl_oauthbearer_assertion_claim_jti_include: bool = False
-    sasl_oauthbearer_assertion_claim_nbf_seconds: int = Field(60, ge=0, le=3_600)
-    sasl_oauthbearer_assertion_claim_sub: str | None = None
     sasl_oauthbearer_assertion_file: str | None = None
+    """Assertions (RFC 7523) are refused: only client credentials, tokens in files and functions are supported."""
     sasl_oauthbearer_assertion_private_key_file: str | None = None
-    sasl_oauthbearer_assertion_private_key_passphrase: SecretStr | None = None
-    sasl_oauthbearer_assertion_template_file: str | None = None
+    sasl_oauthbearer_assertion_claim_iss: str | None = None
 
     ssl_protocol: str = "TLSv1.3"
     ssl_enabled_protocols: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
@@ -239,18 +231,9 @@ class SecurityOptions(TypedDict, total=False):
     sasl_oauthbearer_sub_claim_name: str
     sasl_oauthbearer_header_urlencode: bool
     sasl_oauthbearer_jwt_retriever_class: str
-    sasl_oauthbearer_jwt_validator_class: str
-    sasl_oauthbearer_assertion_algorithm: str
-    sasl_oauthbearer_assertion_claim_aud: str
-    sasl_oauthbearer_assertion_claim_exp_seconds: int
-    sasl_oauthbearer_assertion_claim_iss: str
-    sasl_oauthbearer_assertion_claim_jti_include: bool
-    sasl_oauthbearer_assertion_claim_nbf_seconds: int
-    sasl_oauthbearer_assertion_claim_sub: str
     sasl_oauthbearer_assertion_file: str
     sasl_oauthbearer_assertion_private_key_file: str
-    sasl_oauthbearer_assertion_private_key_passphrase: str
-    sasl_oauthbearer_assertion_template_file: str
+    sasl_oauthbearer_assertion_claim_iss: str
     ssl_protocol: str
     ssl_enabled_protocols: str | Sequence[str]
     ssl_cipher_suites: str | Sequence[str]

@@ -91,7 +91,7 @@ class ApacheKafka:
         config.write_text(render_properties(self._all_settings(logs)))
         with self._said.open("wb") as said:
             self._process = subprocess.Popen(
-                ["java", *FLAGS, *self._archive_flags(), "-cp", f"{self.libs}{os.sep}*", "kafka.Kafka", str(config)],
+                self._command(config),
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=subprocess.STDOUT,
@@ -101,6 +101,9 @@ class ApacheKafka:
         except BaseException:
             self.stop()
             raise
+
+    def _command(self, config: Path) -> list[str]:
+        return ["java", *FLAGS, *self._archive_flags(), "-cp", f"{self.libs}{os.sep}*", "kafka.Kafka", str(config)]
 
     def stop(self) -> None:
         process, self._process = self._process, None

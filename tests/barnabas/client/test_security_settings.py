@@ -10,15 +10,65 @@ from barnabas.client.admin import AdminSettings
 from barnabas.client.consumer.settings import ConsumerSettings
 from barnabas.client.errors import ConfigException
 from barnabas.client.producer.settings import ProducerSettings
-from barnabas.client.security_settings import SECRETS, SecurityOptions, SecuritySettings
+from barnabas.client.security_settings import NO_SECURITY, SECRETS, SecurityOptions, SecuritySettings
 from barnabas.client.settings import ClientSettings
 
 SECRET = "open-sesame"
 JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="{SECRET}";'
 
 
+OF_KAFKA: dict[str, object] = {
+    "sasl.jaas.config": None,
+    "sasl.kerberos.service.name": None,
+    "sasl.login.callback.handler.class": None,
+    "sasl.login.connect.timeout.ms": None,
+    "sasl.login.read.timeout.ms": None,
+    "sasl.login.refresh.buffer.seconds": 300,
+    "sasl.login.refresh.min.period.seconds": 60,
+    "sasl.login.refresh.window.factor": 0.8,
+    "sasl.login.refresh.window.jitter": 0.05,
+    "sasl.login.retry.backoff.max.ms": 10_000,
+    "sasl.login.retry.backoff.ms": 100,
+    "sasl.mechanism": "GSSAPI",
+    "sasl.oauthbearer.assertion.claim.iss": None,
+    "sasl.oauthbearer.assertion.file": None,
+    "sasl.oauthbearer.assertion.private.key.file": None,
+    "sasl.oauthbearer.client.credentials.client.id": None,
+    "sasl.oauthbearer.client.credentials.client.secret": None,
+    "sasl.oauthbearer.header.urlencode": False,
+    "sasl.oauthbearer.jwt.retriever.class": None,
+    "sasl.oauthbearer.scope": None,
+    "sasl.oauthbearer.scope.claim.name": "scope",
+    "sasl.oauthbearer.sub.claim.name": "sub",
+    "sasl.oauthbearer.token.endpoint.url": None,
+    "security.protocol": "PLAINTEXT",
+    "ssl.cipher.suites": (),
+    "ssl.enabled.protocols": ("TLSv1.2", "TLSv1.3"),
+    "ssl.endpoint.identification.algorithm": "https",
+    "ssl.key.password": None,
+    "ssl.keystore.certificate.chain": None,
+    "ssl.keystore.key": None,
+    "ssl.keystore.location": None,
+    "ssl.keystore.password": None,
+    "ssl.keystore.type": "JKS",
+    "ssl.protocol": "TLSv1.3",
+    "ssl.truststore.certificates": None,
+    "ssl.truststore.location": None,
+    "ssl.truststore.password": None,
+    "ssl.truststore.type": "JKS",
+}
+"""Those of Kafka 4.3 that are not about Java's own classes, Kerberos programs or the keys of listeners."""
+OURS = {"sasl.plain.username", "sasl.plain.password"}
+
+
 def settings(**given: Any) -> ClientSettings:
     return ClientSettings.of({"bootstrap_servers": "there:1", **given})
+
+
+def test_names_and_defaults_are_kafkas() -> None:
+    assert {name.replace("_", ".") for name in SecuritySettings.model_fields} == set(OF_KAFKA) | OURS
+    for key, default in OF_KAFKA.items():
+        assert getattr(NO_SECURITY, key.replace(".", "_")) == default, key
 
 
 def test_without_settings_nothing_is_secured() -> None:

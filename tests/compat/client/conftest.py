@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -54,18 +53,19 @@ def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AnyCluste
     node.stop()
 
 
-@pytest.fixture(scope="session")
-def secured(libs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
-    """Apache Kafka with TLS, SASL and ACLs."""
-    base_port = free_base_port(tuple(range(len(PORTS) + 1)))
-    with secured_kafka(libs, tmp_path_factory.mktemp("secured-kafka"), base_port) as node:
-        yield node
-
-
 @pytest.fixture(scope="session", params=_KINDS)
 def kind_of_cluster(request: pytest.FixtureRequest) -> str:
     kind: str = request.param
     return kind
+
+
+@pytest.fixture(scope="session")
+def secured(kind_of_cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
+    """One node with TLS, SASL and ACLs, ours or Apache Kafka, with the same file of settings."""
+    base_port = free_base_port(tuple(range(len(PORTS) + 1)))
+    libs = kafka_libs() if kind_of_cluster == APACHE_KAFKA else None
+    with secured_kafka(libs, tmp_path_factory.mktemp("secured"), base_port) as node:
+        yield node
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -53,15 +54,24 @@ class SecuredKafka:
         return found
 
 
+class OurNode(ApacheKafka):
+    """Our node in place of Apache Kafka's."""
+
+    def _command(self, config: Path) -> list[str]:
+        return [sys.executable, "-m", "barnabas.cli.main", "node", str(config)]
+
+
 @contextmanager
-def secured_kafka(libs: Path, directory: Path, base_port: int) -> Iterator[SecuredKafka]:
-    """One node for the length of the block, on `base_port` and the ports after it."""
+def secured_kafka(libs: Path | None, directory: Path, base_port: int) -> Iterator[SecuredKafka]:
+    """One node for the length of the block, on `base_port` and the ports after it: Apache Kafka, or without `libs` a
+    node of ours with the same file of settings."""
     authority = Authority()
     broker = authority.sign("broker", ("127.0.0.1", "localhost"))
     elsewhere = authority.sign("elsewhere", ("elsewhere.example",))
     settings = _settings(base_port, authority, broker, elsewhere, directory)
     controller_port = base_port + len(PORTS)
-    node = ApacheKafka(libs, directory / "node", (base_port, controller_port), settings)
+    kind = OurNode if libs is None else ApacheKafka
+    node = kind(libs or directory, directory / "node", (base_port, controller_port), settings)
     node.start()
     try:
         trio.run(_add_users, f"127.0.0.1:{base_port}")

@@ -1,4 +1,4 @@
-"""Our client on Apache Kafka with TLS and SASL: it gets in with the right credentials, and says why it does not."""
+"""Our client on a node with TLS and SASL, ours and Apache Kafka: the right credentials, and the wrong ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from barnabas.client.admin import (
 )
 from barnabas.client.errors import (
     AuthenticationException,
-    ConfigException,
     DelegationTokenNotFoundException,
     SaslAuthenticationException,
     SslAuthenticationException,
@@ -33,11 +32,8 @@ from barnabas.client.errors import (
     TopicAuthorizationException,
     UnsupportedSaslMechanismException,
 )
-from tests.compat.client.any_cluster import APACHE_KAFKA
 from tests.compat.client.certificates import Authority
 from tests.compat.client.secured_kafka import ADMIN, JAAS_PASSWORD, PASSWORD, USER, SecuredKafka
-
-pytestmark = [pytest.mark.compat, pytest.mark.client(APACHE_KAFKA)]
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 LOGIN_MODULES = {"PLAIN": "plain.PlainLoginModule"}
@@ -190,26 +186,6 @@ async def test_a_listener_that_wants_a_certificate(kafka: SecuredKafka, tmp_path
     for way in ways:
         async with Admin(**options, **way) as admin:
             assert (await admin.describe_cluster()).nodes
-
-
-@pytest.mark.parametrize(
-    ("given", "line"),
-    [
-        ({"ssl_keystore_type": "PEM", "ssl_keystore_location": "/no/such/file.pem"}, "/no/such/file.pem"),
-        ({"ssl_truststore_certificates": "rubbish"}, "ssl.truststore.certificates"),
-        ({"ssl_cipher_suites": "ROT13"}, "ROT13"),
-        ({"sasl_jaas_config": 'Plain required password="sesame'}, "a quote is not closed"),
-        ({"sasl_jaas_config": jaas("PLAIN", password="sesame")}, "ScramLoginModule"),
-    ],
-)
-async def test_settings_that_cannot_be_used_are_one_line(given: dict[str, Any], line: str) -> None:
-    options: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1", "security_protocol": "SASL_SSL"}
-    options |= {"sasl_mechanism": "SCRAM-SHA-256", "sasl_jaas_config": jaas("SCRAM"), "ssl_truststore_type": "PEM"}
-    with pytest.raises(ConfigException, match=line) as caught:
-        async with Admin(**options | given):
-            pass
-    assert "\n" not in str(caught.value)
-    assert "sesame" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

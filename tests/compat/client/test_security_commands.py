@@ -1,4 +1,4 @@
-"""The command line on Apache Kafka with TLS and SASL: one properties file, as Kafka's own tools take it."""
+"""The command line on a node with TLS and SASL, ours and Apache Kafka, by one properties file."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ import pytest
 
 from barnabas.cli.main import run
 from barnabas.settings.properties import render_properties
-from tests.compat.client.any_cluster import APACHE_KAFKA
 from tests.compat.client.secured_kafka import ADMIN, JAAS_PASSWORD, USER, SecuredKafka
 from tests.eventually import eventually
-
-pytestmark = [pytest.mark.compat, pytest.mark.client(APACHE_KAFKA)]
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
