@@ -39,7 +39,10 @@ def _check(operations: tuple[AclOperation, ...], handle: Handler, call: Call) ->
         return refuse(call, error.code, str(error.message))
     if not may:
         needed = " or ".join(it.name for it in operations)
-        return refuse(call, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{call.api} needs {needed} on the cluster")
+        message = f"{call.api} needs {needed} on the cluster"
+        if call.request.api_key == ApiKey.ALTER_CLIENT_QUOTAS:
+            message = "Cluster authorization failed."  # as Kafka has it
+        return refuse(call, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, message)
     return handle(call)
 
 

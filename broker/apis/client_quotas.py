@@ -86,7 +86,9 @@ def describe_client_quotas(metadata: MetadataCache, call: Call) -> Steps:
     response = DescribeClientQuotasResponse(error_message=None)
     try:
         if not call.may_on_cluster(AclOperation.DESCRIBE_CONFIGS):
-            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+            raise KafkaError(
+                ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "DescribeClientQuotas needs DESCRIBE_CONFIGS on the cluster"
+            )
         response.entries = yield from _entries(metadata, call)
     except KafkaError as error:
         response.error_code, response.error_message, response.entries = error.code, error.message, None

@@ -14,7 +14,6 @@ from barnabas.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
-from barnabas.protocol.refusals import refusal_of
 from barnabas.protocol.sasl.scram_credentials import SCRAM_MECHANISMS_BY_TYPE
 from barnabas.runtime.dispatch import Call
 from barnabas.runtime.meter import ANSWER_TOO_LARGE, Meter
@@ -23,11 +22,10 @@ from barnabas.runtime.server import Steps
 
 def describe_user_scram_credentials(metadata: MetadataCache, call: Call) -> Steps:
     """The users that are named, or all that have a credential."""
-    if not call.may_on_cluster(AclOperation.DESCRIBE):
-        message = "Cluster authorization failed."
-        call.answer(refusal_of(call.message, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, message))
-        return
     request: DescribeUserScramCredentialsRequest = call.message
+    if not call.may_on_cluster(AclOperation.DESCRIBE):
+        call.answer(_refused(request))
+        return
     image = metadata.image
     times_named: Mapping[str, int] = _times_named(request) or dict.fromkeys((user for user, _ in image.others.scram), 1)
     response = DescribeUserScramCredentialsResponse(error_message=None)
@@ -44,6 +42,18 @@ def describe_user_scram_credentials(metadata: MetadataCache, call: Call) -> Step
         if meter.step_ends():
             yield None
     call.answer(response)
+
+
+def _refused(request: DescribeUserScramCredentialsRequest) -> DescribeUserScramCredentialsResponse:
+    """As in Kafka, the results name no user."""
+    code, message = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "DescribeUserScramCredentials needs DESCRIBE on the cluster"
+    return DescribeUserScramCredentialsResponse(
+        error_code=code,
+        error_message=message,
+        results=[
+            DescribeUserScramCredentialsResult(error_code=code, error_message=message) for _ in request.users or ()
+        ],
+    )
 
 
 def _times_named(request: DescribeUserScramCredentialsRequest) -> dict[str, int]:
