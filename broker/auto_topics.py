@@ -146,5 +146,6 @@ def _log_failures(response: CreateTopicsResponse) -> frozenset[str]:
         topic for topic in response.topics if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
     ]
     for topic in failed:
-        log.warning("topic %s could not be created: %s", topic.name, topic.error_message)
+        reason = topic.error_message or ErrorCode(topic.error_code).name
+        log.warning("topic %s could not be created: %s", topic.name, reason)
     return frozenset(topic.name for topic in failed)

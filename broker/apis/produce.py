@@ -9,26 +9,36 @@ from __future__ import annotations
 
 from barnabas.broker.apis.produce_request import ProduceOperation, ProducePorts
 from barnabas.broker.apis.produce_response import NO_RESPONSE
+from barnabas.broker.apis.rights import TRANSACTIONAL_ID_REFUSED
 from barnabas.broker.apis.transactional_produce import TransactionalProduce
+from barnabas.kraft.rights import refuse
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.records.batch import is_transactional_batch
 from barnabas.runtime.dispatch import Call
+from barnabas.runtime.server import Steps
 
 
-def produce(ports: ProducePorts, call: Call) -> None:
+def produce(ports: ProducePorts, call: Call) -> Steps | None:
     if call.slot.connection_ended and call.message.acks != NO_RESPONSE:
         # Its producer stopped waiting for a response, and may have sent these records again over another connection.
         call.answer_nothing()
-        return
+        return None
     if call.has_authorizer and not _may_write_in_transaction(call):
-        call.refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        return
+        return _refuse(call)
     kind = ProduceOperation if call.message.transactional_id is None else TransactionalProduce
     operation = kind(ports, call)
     ports.slow_admissions.enter(call.request.connection_id, operation.take_turn)
     operation.has_waited = True
+    return None
+
+
+def _refuse(call: Call) -> Steps | None:
+    if call.is_large and call.message.acks != NO_RESPONSE:
+        return refuse(call, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_REFUSED)
+    call.refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    return None
 
 
 def _may_write_in_transaction(call: Call) -> bool:

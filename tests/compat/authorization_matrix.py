@@ -143,22 +143,26 @@ def written(answers: dict[str, dict[str, Any]]) -> str:
     return "{\n" + ",\n".join(rows) + "\n}\n"
 
 
+def ask_kafka(libs: Path, port: int, data: Path) -> dict[str, dict[str, Any]]:
+    """The answers of a new node on `port` and the two after it, by row and case."""
+    node = ApacheKafka(libs, data, (port + 1, port + 2), settings(port))
+    node.start()
+    try:
+        admin = Link(port + 1)
+        ids: Ids = run(admin, preparing())
+        granted(admin)
+        return answers_of(port, ids)
+    finally:
+        node.stop()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("libs", type=Path)
     parser.add_argument("--port", type=int, default=22500)
     arguments = parser.parse_args()
-    port: int = arguments.port
     with tempfile.TemporaryDirectory() as data:
-        node = ApacheKafka(arguments.libs, Path(data) / "node", (port + 1, port + 2), settings(port))
-        node.start()
-        try:
-            admin = Link(port + 1)
-            ids = run(admin, preparing())
-            granted(admin)
-            answers = answers_of(port, ids)
-        finally:
-            node.stop()
+        answers = ask_kafka(arguments.libs, arguments.port, Path(data) / "node")
     ANSWERS.write_text(written(answers))
     sys.stdout.write(f"{sum(map(len, answers.values()))} answers in {ANSWERS}\n")
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 
+from barnabas.broker.apis.request_pieces import copy_with
 from barnabas.broker.apis.rights import may_on_groups, may_on_topics
 from barnabas.protocol.acls import AclOperation
 from barnabas.protocol.errors import ErrorCode
@@ -188,6 +189,22 @@ def test_a_refused_producer_without_acks_loses_its_connection() -> None:
         with pytest.raises(ChannelError):
             await alice.ask(produce_request("t", batch("value"), acks=0), 9)
         assert rig.partition(1, "t").log.log_end_offset == 0
+
+    on_secured(story)
+
+
+@pytest.mark.feature("SE-09")
+def test_a_large_transactional_request_is_refused_partition_by_partition() -> None:
+    async def story(rig: Rig) -> None:
+        alice = await user_who_may(rig, "topic t WRITE")
+        records = batch("value", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+        asked = produce_request("t", records)
+        data = asked.topic_data[0].partition_data
+        asked.topic_data[0].partition_data = [copy_with(data[0], index=index) for index in range(MANY)]
+        asked.transactional_id = "x"
+        answer = await alice.ask(asked, 9)
+        codes = [it.error_code for it in answer.responses[0].partition_responses]
+        assert codes == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * MANY
 
     on_secured(story)
 
