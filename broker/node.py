@@ -91,7 +91,7 @@ from barnabas.kraft.metrics import controller_families
 from barnabas.kraft.node import ControllerNode, run_replica
 from barnabas.kraft.node_security import NodeSecurity
 from barnabas.kraft.quorum_watch import without_controllers
-from barnabas.kraft.quotas import NodeQuotas, connection_families
+from barnabas.kraft.quotas import OF_BROKERS, OF_CONTROLLERS, NodeQuotas, connection_families
 from barnabas.kraft.raft_metrics import raft_families
 from barnabas.kraft.replica_config import replica_config
 from barnabas.kraft.shared_listener import SharedListener
@@ -452,7 +452,7 @@ class BrokerNode:
             partial(raft_families, self.metadata_log.replica),
             lambda: request_families(self._dispatcher.counters),
             partial(server_families, self._server),
-            self.quotas.families,
+            partial(self.quotas.families, OF_BROKERS),
             partial(connection_families, self._server.connection_quotas, world.monotonic),
             partial(busy_families, busy),
             partial(process_families, world),
@@ -461,6 +461,7 @@ class BrokerNode:
         controller = self.controller
         if controller is not None:
             families.append(lambda: controller_families(controller.service, world))
+            families.append(partial(controller.quotas.families, OF_CONTROLLERS))
         if self.authorization is not None:
             families.append(self.authorization.families)
         if self.telemetry is not None:

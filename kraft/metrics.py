@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from barnabas.kraft.controller_service import ControllerService
 from barnabas.kraft.metadata.image import NO_LEADER, MetadataImage
+from barnabas.kraft.quotas import OF_CONTROLLERS, connection_families
 from barnabas.kraft.raft_metrics import raft_families
 from barnabas.runtime.dispatch import Dispatcher
 from barnabas.runtime.metrics import (
@@ -18,6 +19,7 @@ from barnabas.runtime.metrics import (
     server_families,
     space_families,
 )
+from barnabas.runtime.quotas.source import QuotaType
 from barnabas.runtime.server import Server
 from barnabas.runtime.world import World
 
@@ -35,6 +37,9 @@ def controller_metrics(
         yield from raft_families(service.replica)
         if service.authorization is not None:
             yield from service.authorization.families()
+        if service.quotas is not None:
+            yield from service.quotas.families((QuotaType.REQUEST, *OF_CONTROLLERS))
+        yield from connection_families(server.connection_quotas, world.monotonic)
         yield from request_families(dispatcher.counters)
         help_text = "Connections that are open."
         yield Family.of("gauge", "kafka_server_socketservermetrics_connection_count", help_text, server.connections)

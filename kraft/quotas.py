@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from operator import attrgetter
 from typing import Any
@@ -32,6 +32,10 @@ from barnabas.runtime.world import Clock, World
 from barnabas.settings.node import NodeSettings
 
 LABELS = ("user", "client_id")
+
+OF_BROKERS = (QuotaType.PRODUCE, QuotaType.FETCH, QuotaType.REQUEST)
+OF_CONTROLLERS = (QuotaType.CONTROLLER_MUTATION,)
+"""The types of quotas that each role reports; a controller alone reports its requests, too."""
 
 
 class NodeQuotas:
@@ -71,22 +75,32 @@ class NodeQuotas:
         self._addresses.apply(changed)
         self.requests.limits_changed()
 
-    def families(self) -> Iterator[Family]:
-        """Metrics, in Kafka's names."""
+    def families(self, quotas: Collection[QuotaType] = tuple(QuotaType)) -> Iterator[Family]:
+        """Metrics of these quotas, in Kafka's names."""
         requests, now_ms = self.requests, self._clock.now_ms()
         for manager in requests.managers.values():
             manager.forget_silent(now_ms)
-        for quota, (name, unit) in RATES.items():
+        for quota in quotas:
+            name, unit = RATES[quota]
             prefix = f"kafka_server_{quota.lower()}_"
             text = f"{unit} of the clients that used it last, while such quotas are set"
             yield Family("gauge", prefix + name, text, LABELS, rates(requests, quota, now_ms))
             text = "mean of the last times in ms for which clients were held back"
             yield Family("gauge", f"{prefix}throttle_time", text, LABELS, throttle_times(requests, quota, now_ms))
+        if QuotaType.CONTROLLER_MUTATION in quotas:
+            yield self._tokens(now_ms)
+        if QuotaType.REQUEST in quotas:
+            yield self._exempt(now_ms)
+
+    def _tokens(self, now_ms: int) -> Family:
         mutation = f"kafka_server_{QuotaType.CONTROLLER_MUTATION.lower()}_tokens"
-        yield Family("gauge", mutation, "partitions that may be created or deleted", LABELS, tokens(requests, now_ms))
-        exempt = requests.exempt.per_second(now_ms)
+        text = "partitions that may be created or deleted"
+        return Family("gauge", mutation, text, LABELS, tokens(self.requests, now_ms))
+
+    def _exempt(self, now_ms: int) -> Family:
+        exempt = self.requests.exempt.per_second(now_ms)
         name = "kafka_server_request_exempt_request_time"
-        yield Family.of("gauge", name, "percent of the event loop for requests of nodes, while quotas are set", exempt)
+        return Family.of("gauge", name, "percent of the event loop for requests of nodes, while quotas are set", exempt)
 
     def state(self) -> list[dict[str, Any]]:
         """The clients that are held back now."""
@@ -102,7 +116,7 @@ def _difference(before: ClientQuotas, after: ClientQuotas) -> dict[QuotaEntity, 
 def connection_families(quotas: ConnectionQuotas, clock: Clock) -> Iterator[Family]:
     """Metrics of new connections, in Kafka's names."""
     now_ms = clock.now_ms()
-    prefix, listeners = "kafka_server_socket_server_metrics_", list(quotas.listeners.items())
+    prefix, listeners = "kafka_server_socketservermetrics_", list(quotas.listeners.items())
     samples = [(("", ""), quotas.node_rate.per_second(now_ms))]
     samples += [((name, ""), use.rate.per_second(now_ms)) for name, use in listeners]
     samples += [(("", host), rate.per_second(now_ms)) for host, rate in islice(quotas.addresses(), MOST_REPORTED)]

@@ -156,8 +156,7 @@ class Server:
             self._connections[self._next_id] = serving
             nursery.start_soon(self._serve_connection, serving, self._next_id, nursery)
             self._next_id += 1
-            if self.connection_quotas.is_crowded():
-                self._close_one()
+            self._close_excess()
 
     async def _is_admitted(self, connection: Connection, listener_name: str, nursery: trio.Nursery) -> bool:
         """True if a new connection is to be served. It may have to wait first, and those behind it."""
@@ -188,18 +187,23 @@ class Server:
             self._held -= 1
             connection.close()
 
-    def _close_one(self) -> None:
-        """Make room for a connection between brokers: close the one of a client that was idle for longest."""
-        may_go = self.connection_quotas.may_go
-        clients = [it for it in self._connections.values() if may_go(it.listener_name) and not it.closed]
-        if clients:
-            idle = min(clients, key=lambda it: it.last_active_ms)
-            log.info("closing the connection from %s: brokers need a place", idle.peer_host)
+    def _close_excess(self) -> None:
+        """Close the connections of clients that were idle for longest: brokers took their places, or there are fewer
+        places than before."""
+        quotas = self.connection_quotas
+        if not quotas.excess:
+            return
+        going = sum(it.closed for it in self._connections.values())
+        clients = [it for it in self._connections.values() if quotas.may_go(it.listener_name) and not it.closed]
+        clients.sort(key=lambda it: it.last_active_ms)
+        for idle in clients[: max(0, quotas.excess - going)]:
+            log.info("closing the connection from %s: max.connections is exceeded", idle.peer_host)
             idle.close()
 
     def limits_changed(self, limits: ServerLimits) -> None:
         """Use other limits of connections from now on; memory and sizes of requests stay as they are."""
         self.connection_quotas.limits = limits
+        self._close_excess()
         self._vacancy.unpark_all()
 
     def _overran(self, api_key: int, seconds: float) -> None:

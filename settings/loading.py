@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from barnabas.settings.authorization import KEYS_OF_AUTHORIZER, authorization_fields
-from barnabas.settings.definitions import closest_key, find_broker_key, is_plugin_key
+from barnabas.settings.definitions import closest_key, find_broker_key, is_plugin_key, without_listener
 from barnabas.settings.errors import SettingsError
 from barnabas.settings.listeners import (
     Listener,
@@ -24,6 +24,7 @@ from barnabas.settings.listeners import (
     refuse_shared_ports,
 )
 from barnabas.settings.node import HTTP_LISTENER, LEAST_MEMORY_BYTES, MEMORY_LIMIT, NodeSettings, acts_on
+from barnabas.settings.oauth import KEYS_OF_OAUTH
 from barnabas.settings.properties import parse_properties
 
 Node = TypeVar("Node", bound=NodeSettings)
@@ -86,7 +87,7 @@ def _read(source: Source) -> _Keys:
     for key, text in source.overrides.items():
         keys.raw[key], keys.places[key] = text, (OVERRIDE, 0)
     for key, text in keys.raw.items():
-        if key in (HTTP_LISTENER, MEMORY_LIMIT) or key in KEYS_OF_AUTHORIZER:
+        if key in (HTTP_LISTENER, MEMORY_LIMIT) or key in KEYS_OF_AUTHORIZER or without_listener(key) in KEYS_OF_OAUTH:
             continue
         definition = find_broker_key(key)
         if definition is None:

@@ -75,7 +75,7 @@ class GssapiServer:
         except (GssError, NoShortName, ValueError) as error:
             self._log_failure(str(error))
         self._state = _State.DONE
-        raise SaslRefused("Authentication failed with SASL mechanism GSSAPI")
+        raise SaslRefused
 
     def _establish(self, token: bytes) -> bytes:
         if not self._context.complete:

@@ -123,7 +123,7 @@ class OAuthBearerServer:
     def receive(self, token: bytes) -> bytes:
         if self._error is not None:
             raise SaslRefused(self._error)
-        message = ClientFirstMessage.parse(token)
+        message = self._parsed(token)
         try:
             accepted = self._validate(message.token)
         except TokenRefused as refused:
@@ -131,9 +131,19 @@ class OAuthBearerServer:
             self._error = refused.error
             return refused.error.encode()
         if message.authorization_id not in ("", accepted.principal):
-            raise SaslRefused("Authentication failed: the authorization id is not the token's principal name")
+            raise SaslRefused(
+                f"Authentication failed: Client requested an authorization id ({message.authorization_id}) that is"
+                f" different from the token's principal name ({accepted.principal})"
+            )
         self._result = Authenticated(accepted.principal, expires_ms=accepted.expires_ms)
         return b""
+
+    def _parsed(self, token: bytes) -> ClientFirstMessage:
+        try:
+            return ClientFirstMessage.parse(token)
+        except SaslRefused as refused:
+            log.info("%s", refused)
+            raise SaslRefused from None
 
 
 class OAuthBearerClient:

@@ -61,9 +61,10 @@ class ConnectionQuotas:
             return False
         return self._is_protected(listener) or self._total < limits.max_connections
 
-    def is_crowded(self) -> bool:
-        """True if there are more connections than the node may have: one that is not protected has to go."""
-        return self._total > self.limits.max_connections
+    @property
+    def excess(self) -> int:
+        """The number of connections above those that the node may have; some that are not protected have to go."""
+        return max(0, self._total - self.limits.max_connections)
 
     def may_go(self, listener: str) -> bool:
         """True if a connection of the listener may be closed for another one."""

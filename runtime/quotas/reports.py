@@ -24,6 +24,9 @@ NOTE_INTERVAL_MS = 60_000
 
 MOST_NOTED = 1_000
 
+NOTES_IN_AN_INTERVAL = 20
+"""Notes of all sensors together: anybody can send many client ids."""
+
 RATES = {
     QuotaType.PRODUCE: ("byte_rate", "bytes a second"),
     QuotaType.FETCH: ("byte_rate", "bytes a second"),
@@ -43,6 +46,8 @@ class ThrottleNotes:
         self._decisions = decisions
         self._clock = clock
         self._node = node
+        self._interval_began_ms = 0
+        self._in_interval = 0
         self._noted: dict[tuple[QuotaType, tuple[tuple[str, str], ...]], int] = {}
 
     def __call__(self, quota: QuotaType, client: Client, sensor: Sensor, throttle_ms: int) -> None:
@@ -50,6 +55,11 @@ class ThrottleNotes:
         last_ms = self._noted.get(key)
         if last_ms is not None and now_ms - last_ms < NOTE_INTERVAL_MS:
             return
+        if now_ms - self._interval_began_ms >= NOTE_INTERVAL_MS:
+            self._interval_began_ms, self._in_interval = now_ms, 0
+        if self._in_interval >= NOTES_IN_AN_INTERVAL:
+            return
+        self._in_interval += 1
         self._noted.pop(key, None)
         if len(self._noted) >= MOST_NOTED:
             del self._noted[next(iter(self._noted))]

@@ -35,8 +35,8 @@ class TlsOptions:
     """The highest version of outgoing connections."""
     ssl_enabled_protocols: tuple[str, ...] = VERSIONS
     ssl_cipher_suites: tuple[str, ...] = ()
-    """Names of Java or of OpenSSL. Empty: all. OpenSSL does not let Python choose suites of TLS 1.3: a handshake that
-    ends with one that is not listed fails."""
+    """Names of Java or of OpenSSL. Empty: all. Python cannot choose among the suites of TLS 1.3: a handshake that ends
+    with one that is not listed fails."""
     ssl_endpoint_identification_algorithm: str = "https"
     """Empty: the name of the server is not compared with its certificate."""
     ssl_client_auth: str = "none"

@@ -25,7 +25,7 @@ from barnabas.protocol.messages.describe_acls import DescribeAclsRequest
 from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from barnabas.protocol.schema import Message, decode, decode_prefix, encode
-from tests.broker.authorization.rows import Ids, cases, rights_in, seen
+from tests.broker.authorization.rows import CLOSED, Ids, cases, rights_in, seen
 from tests.broker.authorization.state import SETTINGS, Asking, grants, preparing
 from tests.compat.apache import ApacheKafka
 
@@ -125,10 +125,22 @@ def answers_of(port: int, ids: Ids) -> dict[str, dict[str, Any]]:
         try:
             answer = seen(link.ask(row.request(ids), row.version), ids)
         except NoAnswer:
-            answer = "the connection is closed"
+            answer = CLOSED
         link.close()
         found.setdefault(row.name, {})[case] = answer
     return found
+
+
+def written(answers: dict[str, dict[str, Any]]) -> str:
+    """JSON: for each row a list of [cases, answer], a line each."""
+    rows = []
+    for name, by_case in answers.items():
+        texts: dict[str, list[str]] = {}
+        for case, answer in by_case.items():
+            texts.setdefault(json.dumps(answer, sort_keys=True), []).append(case)
+        lines = ",\n".join(f"  [{json.dumps(cases)}, {answer}]" for answer, cases in texts.items())
+        rows.append(f"{json.dumps(name)}: [\n{lines}\n]")
+    return "{\n" + ",\n".join(rows) + "\n}\n"
 
 
 def main() -> None:
@@ -147,7 +159,7 @@ def main() -> None:
             answers = answers_of(port, ids)
         finally:
             node.stop()
-    ANSWERS.write_text(json.dumps(answers, indent=1) + "\n")
+    ANSWERS.write_text(written(answers))
     sys.stdout.write(f"{sum(map(len, answers.values()))} answers in {ANSWERS}\n")
 
 

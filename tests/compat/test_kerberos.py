@@ -123,7 +123,7 @@ def test_rules_make_the_name(realm: Realm) -> None:
         (
             'keyTab="{alice}" principal="alice@' + REALM + '"',
             "mallory",
-            "Authentication failed with SASL mechanism GSSAPI",
+            "invalid credentials with SASL mechanism GSSAPI",
         ),
     ],
 )
@@ -138,7 +138,7 @@ def test_a_channel_without_the_right_ticket_is_nobody(
 def test_a_name_without_a_rule_is_nobody(realm: Realm) -> None:
     rules = {LOCAL_RULES: "RULE:[2:$1]"}
     client = realm.client(f'keyTab="{realm.alice}" principal="alice@{REALM}"')
-    with pytest.RaisesGroup(pytest.RaisesExc(AuthenticationFailed, match="Authentication failed")):
+    with pytest.RaisesGroup(pytest.RaisesExc(AuthenticationFailed, match="invalid credentials")):
         trio.run(asked, client, realm.listener(**rules))
 
 
@@ -246,7 +246,7 @@ def test_hostile_tokens_are_refused(realm: Realm) -> None:
     listener = kerberos_listener({}, options)
     for token in (b"", b"\x60", b"\x60\x84\xff\xff\xff\xff", b"\x00" * 500_000, b"\x60\x82" + b"\xff" * 65_000):
         mechanism = listener.mechanism()
-        with pytest.raises(SaslRefused, match=r"^Authentication failed with SASL mechanism GSSAPI$"):
+        with pytest.raises(SaslRefused, match="^$"):
             mechanism.receive(token)
         with pytest.raises(SaslRefused):
             mechanism.receive(b"")

@@ -23,6 +23,7 @@ from barnabas.runtime.quotas.callback import CallbackLimits
 from barnabas.runtime.quotas.levels import QuotaLevels
 from barnabas.runtime.quotas.manager import QuotaManager
 from barnabas.runtime.quotas.rate import QuotaWindows
+from barnabas.runtime.quotas.reports import ThrottleNotes
 from barnabas.runtime.quotas.requests import MutationQuota, RequestQuotas
 from barnabas.runtime.quotas.source import Client, QuotaType
 from barnabas.runtime.request import Request
@@ -194,6 +195,26 @@ def test_a_node_follows_the_metadata_and_shows_who_is_held_back() -> None:
         await trio.lowlevel.checkpoint()
 
     run_simulation(1, story)
+
+
+@pytest.mark.feature("QU-05")
+def test_notes_of_many_client_ids_are_bounded() -> None:
+    clock = Clock()
+    decisions = Decisions("broker-1", clock.now_ms)
+    levels = QuotaLevels({(("client-id", None),): {"producer_byte_rate": 1.0}})
+    quotas = RequestQuotas(QuotaWindows(), QuotaWindows(), clock, levels)
+    quotas.on_throttled = ThrottleNotes(decisions, clock, "broker 1")
+
+    def flood() -> int:
+        for number in range(500):
+            again = request(api_key=ApiKey.PRODUCE, size=1_000)
+            again.client_id = f"hostile-{number}"
+            assert quotas.arrival_throttle_ms(again) > 0
+        return len(decisions.since(0))
+
+    assert flood() == flood() == 20
+    clock.ms += 60_000
+    assert flood() == 40
 
 
 class ByDepartment:

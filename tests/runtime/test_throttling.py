@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
@@ -61,6 +62,7 @@ class Shop:
         self.fetched: list[tuple[int, bool]] = []
         self.fetch_bytes = 1_000
         self.calls: list[Call] = []
+        self.dispatcher: Dispatcher
 
     def quotas_of(self, world) -> RequestQuotas:
         self.quotas = RequestQuotas(QuotaWindows(), QuotaWindows(), world.monotonic, QuotaLevels(self.limits))
@@ -101,7 +103,8 @@ def run(shop: Shop, act: Callable[[Scene], Awaitable[None]]) -> None:
             execution = Execution(
                 Background(nursery), Worker(world.run_blocking), throttling=shop.quotas_of(world)
             )
-            scene = Scene(Two, Dispatcher(shop.handlers(), world.stopwatch, execution), ServerLimits())
+            shop.dispatcher = Dispatcher(shop.handlers(), world.stopwatch, execution)
+            scene = Scene(Two, shop.dispatcher, ServerLimits())
             await scene.start(nursery)
             await act(scene)
             nursery.cancel_scope.cancel()
@@ -275,6 +278,24 @@ def test_followers_are_not_held_back_but_their_time_is_counted() -> None:
         assert shop.quotas.exempt.total == pytest.approx(150)
 
     run(shop, act)
+
+
+@pytest.mark.feature("OB-01", "QU-06")
+def test_the_log_and_the_times_of_requests_have_the_throttle(caplog: pytest.LogCaptureFixture) -> None:
+    shop = Shop({"request_percentage": 1})
+    shop.work = 0.2
+    counted = []
+
+    async def act(scene: Scene) -> None:
+        peer = await scene.peer()
+        await answered(peer, HEARTBEAT, HeartbeatResponse, HEARTBEAT_VERSION)
+        counted.append(shop.dispatcher.counters["Heartbeat"].throttle)
+
+    with caplog.at_level(logging.DEBUG, logger="kafka.request.logger"):
+        run(shop, act)
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "kafka.request.logger"]
+    assert "request=Heartbeat" in line and "throttle_ms=1000.000" in line
+    assert counted == [1.0]
 
 
 @pytest.mark.feature("QU-04")

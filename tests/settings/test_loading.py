@@ -7,6 +7,7 @@ from barnabas.settings.broker import load_broker_settings
 from barnabas.settings.controller import load_controller_settings
 from barnabas.settings.errors import SettingsError
 from barnabas.settings.listeners import Endpoint, Listener, Voter
+from barnabas.settings.oauth import KEYS_OF_OAUTH
 
 BROKER = """\
 # a broker
@@ -64,6 +65,14 @@ def test_a_controllers_file() -> None:
 def test_an_unknown_key_is_warned_of_with_the_nearest_name() -> None:
     _settings, warnings = load_broker_settings(BROKER + "brokr.rack=r1\n", "broker-1.properties")
     assert warnings == ["broker-1.properties line 9: brokr.rack: not a key of Kafka 4.3; did you mean broker.rack?"]
+
+
+@pytest.mark.feature("SE-05")
+@pytest.mark.parametrize("listener", ["", "listener.name.client.", "listener.name.client.oauthbearer."])
+def test_keys_of_oauthbearer_that_are_not_settings_of_kafka_are_known(listener: str) -> None:
+    text = "".join(f"{listener}{key}=true\n" for key in sorted(KEYS_OF_OAUTH))
+    settings, warnings = load_broker_settings(BROKER + text, "b")
+    assert warnings == [] and settings.raw[f"{listener}{min(KEYS_OF_OAUTH)}"] == "true"
 
 
 def test_keys_that_change_nothing_here_are_listed() -> None:

@@ -55,7 +55,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 @pytest.mark.feature("SE-07", "TO-02")
 def test_create_prints_the_secret(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--owner", "User:alice", "--renewer", "bob", "--renewer", "carol", "--max-lifetime", "12h"]
-    assert run(["tokens", "create", *words]) == 0
+    assert run(["security", "token", "create", *words]) == 0
     renewers = [BOB, KafkaPrincipal("carol")]
     assert cluster.asked == [("create", {"owner": ALICE, "renewers": renewers, "max_lifetime_ms": 43_200_000})]
     printed = json.loads(capsys.readouterr().out)
@@ -65,12 +65,12 @@ def test_create_prints_the_secret(cluster: Cluster, capsys: pytest.CaptureFixtur
 
 @pytest.mark.feature("SE-07", "TO-02")
 def test_list_does_not_print_it(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["tokens", "list"]) == 0
+    assert run(["security", "token", "list"]) == 0
     titles, row = capsys.readouterr().out.splitlines()
     assert titles.split() == ["token", "owner", "renewers", "issued", "expires", "renewable", "until"]
     moments = ["1970-01-01T00:00:00+00:00", "1970-01-02T00:00:00+00:00", "1970-01-08T00:00:00+00:00"]
     assert row.split() == ["id-1", "User:alice", "User:bob", *moments]
-    assert run(["tokens", "list", "--owner", "bob", "--json"]) == 0
+    assert run(["security", "token", "list", "--owner", "bob", "--json"]) == 0
     assert cluster.asked == [("describe", None), ("describe", [BOB])]
     printed = capsys.readouterr().out
     assert [it["owner"] for it in json.loads(printed)] == ["User:alice"]
@@ -79,13 +79,13 @@ def test_list_does_not_print_it(cluster: Cluster, capsys: pytest.CaptureFixture[
 
 @pytest.mark.feature("SE-07", "TO-02")
 def test_tokens_are_renewed_and_expired_by_id(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["tokens", "renew", "id-1", "--period", "1h"]) == 0
+    assert run(["security", "token", "renew", "id-1", "--period", "1h"]) == 0
     assert capsys.readouterr().out == "token id-1 expires 1970-01-02T01:00:00+00:00\n"
-    assert run(["tokens", "expire", "id-1"]) == 0
+    assert run(["security", "token", "expire", "id-1"]) == 0
     assert capsys.readouterr().out == f"token id-1 expires {1 << 62}\n"
     assert [it for it in cluster.asked if it[0] != "describe"] == [
         ("renew", (b"hmac", 3_600_000)),
         ("expire", (b"hmac", -1)),
     ]
-    assert run(["tokens", "renew", "id-2"]) == 1
+    assert run(["security", "token", "renew", "id-2"]) == 1
     assert capsys.readouterr().err == "there is no token id-2, or you may not see it\n"

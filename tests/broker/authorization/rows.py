@@ -10,15 +10,16 @@ member that subscribes to both, and transactional id x (`state.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from barnabas.protocol.acls import SUPPORTED_OPERATIONS, AclOperation, AclResourceType
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.protocol.errors import EncodeError
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.record import Record
-from barnabas.protocol.schema import Message, Struct
+from barnabas.protocol.schema import Message, Struct, decode, encode
 
 Ids = Mapping[str, bytes]
 """Topic ids by name."""
@@ -216,7 +217,6 @@ _NEW_ACL = {
     "operation": 3,
     "permission_type": 3,
 }
-
 
 
 def _in_time(body: Body) -> Body:
@@ -602,17 +602,6 @@ LAST_ROWS = [
 ]
 """They change what others see."""
 
-ROWS = [*BROKER_ROWS, *CONTROLLER_ROWS, *LAST_ROWS]
-
-
-def cases() -> Iterator[tuple[str, Row, str]]:
-    """A principal's name, a row and the text of its access control lists."""
-    number = 0
-    for each_row in ROWS:
-        for case in each_row.cases:
-            number += 1
-            yield f"u{number}", each_row, case
-
 
 # -- answers
 
@@ -645,6 +634,10 @@ _SHOWN = frozenset(
 _LEFT_OUT = frozenset({"brokers", "node_endpoints", "configs", "nodes", "members", "current_voters", "observers"})
 
 
+CLOSED = "the connection is closed"
+"""Stands for the answer if there is none."""
+
+
 def seen(answer: Struct, ids: Ids) -> Any:
     """The parts of an answer that depend on rights: errors, names and operations. Lists are sorted. Messages
     count only if they are Kafka's own words for an error about rights."""
@@ -666,3 +659,36 @@ def seen(answer: Struct, ids: Ids) -> Any:
         elif spec.name in _SHOWN and (value or isinstance(value, str)) and value != spec.default:
             found[spec.name] = int(value) if isinstance(value, int) and not isinstance(value, bool) else value
     return found
+
+
+# -- all
+
+
+def in_other_versions(rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows in every other version that can say the same, without rights and with those of their last case."""
+    ids = {name: name.encode() * 16 for name in "tuw"}
+    for known in rows:
+        spec = API_SPECS[known.api]
+        words = known.name.removesuffix(f", v{known.version}")
+        for version in range(spec.min_version, spec.max_version + 1):
+            request = known.request(ids)
+            try:
+                carried = decode(type(request), encode(request, version), version)
+            except EncodeError:
+                continue
+            if version != known.version and seen(carried, ids) == seen(request, ids):
+                yield replace(known, name=f"{words}, v{version}", version=version, cases=("", known.cases[-1]))
+
+
+ROWS = list({it.name: it for it in (*BROKER_ROWS, *CONTROLLER_ROWS)}.values())
+ROWS += [it for it in in_other_versions(ROWS) if all(it.name != known.name for known in ROWS)]
+ROWS += LAST_ROWS
+
+
+def cases() -> Iterator[tuple[str, Row, str]]:
+    """A principal's name, a row and the text of its access control lists."""
+    number = 0
+    for each_row in ROWS:
+        for case in each_row.cases:
+            number += 1
+            yield f"u{number}", each_row, case

@@ -240,6 +240,20 @@ def test_nodes_need_cluster_action(simulate: Any) -> None:
     simulate(15, (101,), story, authorizer_class_name=STANDARD_AUTHORIZER, allow_everyone_if_no_acl_found="true")
 
 
+@pytest.mark.feature("SE-08", "MB-22")
+def test_a_forwarded_request_is_judged_by_the_address_of_its_client(simulate: Any) -> None:
+    async def story(quorum: Any, client: Any) -> None:
+        await quorum.add_broker(1)
+        here, elsewhere = acl(AclOperation.CREATE, "here"), acl(AclOperation.CREATE, "elsewhere")
+        here.host, elsewhere.host = "127.0.0.1", "10.0.0.1"
+        await granted(client, here, elsewhere)
+        # The envelope names the address 127.0.0.1; it comes from the host `client`.
+        _, answer = await client.enveloped(await client.leader(), create("here", "elsewhere"), principal=BOB)
+        assert {it.name: it.error_code for it in answer.topics} == {"here": 0, "elsewhere": TOPIC_DENIED}
+
+    simulate(18, THREE, story, **GUARDED)
+
+
 @pytest.mark.feature("SE-08", "MB-16")
 def test_ten_thousand_acls_are_created_described_and_deleted_in_short_steps(simulate: Any) -> None:
     longest: dict[str, int] = {}

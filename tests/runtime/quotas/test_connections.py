@@ -55,9 +55,9 @@ def test_the_listener_between_brokers_does_not_wait_for_the_node() -> None:
         assert quotas.opened(CLIENTS, HOST)
     assert not quotas.has_room(CLIENTS) and quotas.has_room(BROKERS)
     quotas.opened(BROKERS, HOST)
-    assert quotas.is_crowded() and quotas.may_go(CLIENTS) and not quotas.may_go(BROKERS)
+    assert quotas.excess == 1 and quotas.may_go(CLIENTS) and not quotas.may_go(BROKERS)
     quotas.closed(CLIENTS, HOST)
-    assert not quotas.is_crowded()
+    assert not quotas.excess
     for _ in range(2):
         quotas.opened(BROKERS, HOST)
     assert not quotas.has_room(BROKERS), "it has a limit of its own"
@@ -147,6 +147,25 @@ def test_a_broker_gets_the_place_of_the_client_that_was_idle_for_longest() -> No
         await clients[0].answer()
 
     simulate(ServerLimits(max_connections=2, inter_broker_listener_name=BROKERS), act)
+
+
+def test_a_lower_limit_closes_those_that_were_idle_for_longest() -> None:
+    async def act(scene: Scene) -> None:
+        peers = []
+        for number in range(4):
+            peers.append(await scene.peer())
+            await peers[-1].ask(request_frame(number))
+            await peers[-1].answer()
+            await trio.sleep(1)
+        scene.server.limits_changed(ServerLimits(max_connections=2))
+        for peer in peers[:2]:
+            await peer.closed()
+        for peer in peers[2:]:
+            await peer.ask(request_frame(9))
+            await peer.answer()
+        assert scene.server.connections == 2
+
+    simulate(ServerLimits(), act)
 
 
 def test_limits_may_change_while_clients_wait() -> None:

@@ -99,3 +99,20 @@ def test_two_runs_of_one_seed_are_the_same() -> None:
     for seed in range(5):
         assert trace_of(seed) == trace_of(seed)
     assert trace_of(5) != trace_of(6)
+
+
+@pytest.mark.parametrize("habits", [{"dribble": True}, {"short_probability": 0.7}, {"buffer_bytes": 1_000}])
+def test_calls_go_through_a_bad_network(habits: dict[str, float]) -> None:
+    """Three bytes at a time, pieces of any size, or a connection that holds little."""
+
+    async def story(universe: Universe) -> None:
+        for name, value in habits.items():
+            setattr(universe.fabric.habits, name, value)
+        two = Two(make_world("server", universe), make_world("client", universe), "server")
+        async with trio.open_nursery() as nursery:
+            node = await call_often(two, nursery, 8)
+            assert len(node.asked) == 16
+            nursery.cancel_scope.cancel()
+
+    for seed in range(3):
+        run_simulation(seed, story)
