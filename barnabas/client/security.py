@@ -10,7 +10,7 @@ import trio
 
 from barnabas.client.errors import ConfigException
 from barnabas.client.security_options import sasl_options, tls_options
-from barnabas.client.security_settings import SecuritySettings
+from barnabas.client.security_settings import PASSWORD_MECHANISMS, SecuritySettings
 from barnabas.protocol.sasl.jwt_claims import unverified
 from barnabas.protocol.sasl.mechanism import ClientMechanismFactory
 from barnabas.protocol.sasl.oauthbearer import BearerToken
@@ -18,7 +18,6 @@ from barnabas.runtime.background import Background
 from barnabas.runtime.sasl.authenticator import SaslChannelSecurity
 from barnabas.runtime.sasl.mechanisms import SaslPorts, client_mechanism
 from barnabas.runtime.sasl.options import SaslOptionsError
-from barnabas.runtime.sasl.provider_mechanisms import ProviderMechanisms
 from barnabas.runtime.security import ChannelSecurity
 from barnabas.runtime.tls.channel import TlsChannelSecurity
 from barnabas.runtime.tls.options import TlsConfigError
@@ -46,16 +45,24 @@ def sasl_mechanism(
     settings: SecuritySettings, world: World, background: Background | None = None
 ) -> ClientMechanismFactory:
     """Begins the exchanges of the client's mechanism. Raises ConfigException."""
+    ports = SaslPorts(world.chance.randbytes)
+    if settings.sasl_mechanism not in PASSWORD_MECHANISMS:
+        ports = _with_providers(settings, world, background)
+    try:
+        return client_mechanism(sasl_options(settings), ports)
+    except SaslOptionsError as error:
+        raise ConfigException(str(error)) from None
+
+
+def _with_providers(settings: SecuritySettings, world: World, background: Background | None) -> SaslPorts:
+    from barnabas.runtime.sasl.provider_mechanisms import ProviderMechanisms
+
     callback = settings.sasl_login_callback_handler_class
     tokens = None if callback is None else _token_callback(callback, settings)
     providers = ProviderMechanisms(world, token_callback=tokens)
-    try:
-        begin = client_mechanism(sasl_options(settings), SaslPorts(world.chance.randbytes, clients=providers.clients))
-    except SaslOptionsError as error:
-        raise ConfigException(str(error)) from None
-    if background is not None and settings.sasl_mechanism in providers.clients:
+    if background is not None:
         background.spawn(providers.run)
-    return begin
+    return SaslPorts(world.chance.randbytes, clients=providers.clients)
 
 
 def _tls(settings: SecuritySettings, world: World, background: Background | None) -> TlsChannelSecurity:

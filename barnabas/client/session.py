@@ -13,10 +13,10 @@ import trio
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.cluster_settings import ClusterSettings
-from barnabas.client.security import channel_security
 from barnabas.client.settings import ClientSettings
 from barnabas.runtime.network import canonical_names
 from barnabas.runtime.real import real_world
+from barnabas.runtime.security import ChannelSecurity
 from barnabas.runtime.world import World
 
 CANONICAL = "resolve_canonical_bootstrap_servers_only"
@@ -47,7 +47,7 @@ async def open_cluster(
                 addresses,
                 client_id=settings.client_id,
                 settings=cluster_settings_of(settings, metadata_max_idle_ms),
-                security=channel_security(settings, world_or_real, nursery),
+                security=_security(settings, world_or_real, nursery),
             )
             try:
                 yield cluster
@@ -64,6 +64,15 @@ async def open_cluster(
         if failure is None:
             raise
         raise failure from failure.__cause__
+
+
+def _security(settings: ClientSettings, world: World, nursery: trio.Nursery) -> ChannelSecurity | None:
+    if not settings.encrypts and not settings.authenticates:
+        return None
+    # Clients without TLS and SASL do not load their modules.
+    from barnabas.client.security import channel_security
+
+    return channel_security(settings, world, nursery)
 
 
 def first_failure(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
