@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -40,6 +39,20 @@ COLUMNS = ("topic", "partition", "node", "from", "until", "records", "aborted", 
 
 
 @dataclass(frozen=True)
+class LogCluster:
+    """Options for the cluster to ask for high watermarks."""
+
+    bootstrap: LogBootstrap = None
+    client_config: ClientConfig = None
+
+    def access(self) -> Bootstrap:
+        """Empty without `--bootstrap`."""
+        if not self.bootstrap:
+            return ""
+        return cluster_access(Connection(self.bootstrap, client_config=self.client_config))
+
+
+@dataclass(frozen=True)
 class ReadingOptions:
     uncommitted: Annotated[
         bool, typer.Option("--uncommitted", help="Include records of open and aborted transactions.")
@@ -56,10 +69,9 @@ class ReadingOptions:
 def command(
     directories: Directories,
     topic: Topics = None,
-    bootstrap: LogBootstrap = None,
-    client_config: ClientConfig = None,
     to: Annotated[str | None, typer.Option("--to", metavar="DIR", help="Write the records as Parquet.")] = None,
     *,
+    cluster: LogCluster,
     reading: ReadingOptions,
     spark: SparkOptions,
 ) -> None:
@@ -77,7 +89,7 @@ def command(
         options = SegmentOptions(
             tuple(directories),
             subscribe=topic or "",
-            bootstrap=log_access(bootstrap, client_config),
+            bootstrap=cluster.access(),
             isolation=Isolation.READ_UNCOMMITTED if reading.uncommitted else Isolation.READ_COMMITTED,
             split_bytes=reading.split_bytes,
             skip_corrupt=reading.skip_corrupt,
@@ -96,7 +108,3 @@ def command(
             typer.echo(fault, err=True)
     if account["faults"]:
         raise typer.Exit(1)
-
-def log_access(bootstrap: str | None, client_config: Path | None) -> Bootstrap:
-    """The cluster to ask for high watermarks; empty without `--bootstrap`."""
-    return cluster_access(Connection(bootstrap, client_config=client_config)) if bootstrap else ""
