@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from barnabas.cli.connection import ClientConfig
 from barnabas.cli.option_group import grouped
 from barnabas.cli.output import show_json, show_table
 from barnabas.cli.pipeline_options import SparkOptions
-from barnabas.cli.pipeline_segments import Directories, LogBootstrap, Topics, log_access
+from barnabas.cli.pipeline_segments import Directories, LogCluster, Topics
 from barnabas.cli.pipeline_session import show_account, spark_session
 
 COLUMNS = (
@@ -24,8 +23,6 @@ COLUMNS = (
 def command(
     directories: Directories,
     topic: Topics = None,
-    bootstrap: LogBootstrap = None,
-    client_config: ClientConfig = None,
     acks: Annotated[
         str | None,
         typer.Option(
@@ -36,6 +33,7 @@ def command(
         ),
     ] = None,
     *,
+    cluster: LogCluster,
     spark: SparkOptions,
 ) -> None:
     """Audit a cluster by the files of all its brokers, up to the high watermark.
@@ -48,8 +46,7 @@ def command(
         from barnabas.pipeline.segment_plan import SegmentOptions
 
         began = time.monotonic()
-        access = log_access(bootstrap, client_config)
-        options = SegmentOptions(tuple(directories), subscribe=topic or "", bootstrap=access)
+        options = SegmentOptions(tuple(directories), subscribe=topic or "", bootstrap=cluster.access())
         found = jobs.audit(session, options, acks)
     account = {**found.to_json(), "seconds": round(time.monotonic() - began, 2)}
     if spark.as_json:
