@@ -89,7 +89,7 @@ from barnabas.kraft.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RE
 from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.kraft.metrics import controller_families
 from barnabas.kraft.node import ControllerNode, run_replica
-from barnabas.kraft.node_security import NodeSecurity
+from barnabas.kraft.node_security import NodeSecurity, security_families
 from barnabas.kraft.quorum_watch import without_controllers
 from barnabas.kraft.quotas import OF_BROKERS, OF_CONTROLLERS, NodeQuotas, connection_families
 from barnabas.kraft.raft_metrics import raft_families
@@ -239,6 +239,7 @@ class BrokerNode:
             listener = SharedListener(self.controller.service, self.metadata_log)
         owner = settings if self.controller is None else self.controller.settings
         self._security = NodeSecurity(settings, world, lambda: self.metadata.image)
+        self._securities = [self._security, *([] if self.controller is None else [self.controller.security])]
         to_controllers = self._security.to_controllers
         config = replica_config(owner, cluster_id, store.id_of(directory), directory, to_controllers)
         replica = MetadataReplica(config, world, listener, self.decisions)
@@ -454,6 +455,7 @@ class BrokerNode:
             partial(server_families, self._server),
             partial(self.quotas.families, OF_BROKERS),
             partial(connection_families, self._server.connection_quotas, world.monotonic),
+            partial(security_families, self._securities),
             partial(busy_families, busy),
             partial(process_families, world),
             lambda: space_families(world.disk, [it.path for it in self.store.directories.online]),
@@ -625,6 +627,7 @@ class BrokerNode:
             for line in ignored:
                 log.warning("a dynamic config is ignored: %s", line)
             self.store.settings_changed(self.settings)
+            self._nursery.start_soon(self._security.configs_are, self._layers(delta.after).per_broker)
             self._set_cordons()
             self._server.limits_changed(ServerLimits.of(self.settings, self.world.memory_bytes))
         self._set_throttles(delta)

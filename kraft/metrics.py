@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from barnabas.kraft.controller_service import ControllerService
 from barnabas.kraft.metadata.image import NO_LEADER, MetadataImage
+from barnabas.kraft.node_security import NodeSecurity, security_families
 from barnabas.kraft.quotas import OF_CONTROLLERS, connection_families
 from barnabas.kraft.raft_metrics import raft_families
 from barnabas.runtime.dispatch import Dispatcher
@@ -27,7 +28,12 @@ _PREFIX = "kafka_controller_kafkacontroller_"
 
 
 def controller_metrics(
-    world: World, service: ControllerService, dispatcher: Dispatcher, server: Server, directories: Sequence[str]
+    world: World,
+    service: ControllerService,
+    dispatcher: Dispatcher,
+    server: Server,
+    security: NodeSecurity,
+    directories: Sequence[str],
 ) -> Gather:
     """The metrics of `/metrics` on a controller."""
     busy = BusyClock(world)
@@ -40,6 +46,7 @@ def controller_metrics(
         if service.quotas is not None:
             yield from service.quotas.families((QuotaType.REQUEST, *OF_CONTROLLERS))
         yield from connection_families(server.connection_quotas, world.monotonic)
+        yield from security_families([security])
         yield from request_families(dispatcher.counters)
         help_text = "Connections that are open."
         yield Family.of("gauge", "kafka_server_socketservermetrics_connection_count", help_text, server.connections)

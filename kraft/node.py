@@ -127,7 +127,7 @@ class ControllerNode:
     def pages(self) -> dict[str, Page]:
         """Its metrics and its state over HTTP."""
         metrics = controller_metrics(
-            self._world, self.service, self.dispatcher, self.server, self.settings.all_log_dirs
+            self._world, self.service, self.dispatcher, self.server, self.security, self.settings.all_log_dirs
         )
         return {"/metrics": metrics_page(metrics), "/state": self.state.page}
 

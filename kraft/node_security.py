@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import trio
@@ -11,22 +13,27 @@ from barnabas.kraft.metadata.delegation_tokens import token_of
 from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.protocol.sasl.scram_credentials import SCRAM_MECHANISMS, ScramCredential
 from barnabas.protocol.sasl.session import SessionRules
+from barnabas.runtime.metrics import Family
 from barnabas.runtime.sasl.authenticator import SaslChannelSecurity
 from barnabas.runtime.sasl.mechanisms import SaslPorts, TokenCredential, client_mechanism, server_mechanisms
 from barnabas.runtime.sasl.options import ClientSaslOptions, SaslOptions, SaslOptionsError
 from barnabas.runtime.sasl.provider_mechanisms import ProviderMechanisms
-from barnabas.runtime.sasl.server import SaslListener
+from barnabas.runtime.sasl.server import AuthenticationCounts, SaslListener, authentication_families
 from barnabas.runtime.security import ChannelSecurity, ListenerSecurity
 from barnabas.runtime.tls.channel import TlsChannelSecurity
-from barnabas.runtime.tls.listener import TlsListenerSecurity
+from barnabas.runtime.tls.listener import TlsListenerSecurity, options_of_listener
+from barnabas.runtime.tls.metrics import certificate_families, handshake_families
 from barnabas.runtime.tls.options import TlsConfigError, TlsOptions
 from barnabas.runtime.tls.reload import TlsHolder
 from barnabas.runtime.world import World
 from barnabas.settings.broker import BrokerSettings
+from barnabas.settings.definitions import without_listener
 from barnabas.settings.errors import SettingsError
 from barnabas.settings.listener_values import values_of_listener
 from barnabas.settings.listeners import Listener
 from barnabas.settings.node import NodeSettings
+
+log = logging.getLogger(__name__)
 
 
 class NodeSecurity:
@@ -44,9 +51,13 @@ class NodeSecurity:
         self._image = image
         self.holders: dict[str, TlsHolder] = {}
         """Certificates, by listener."""
+        self.tls: dict[str, TlsListenerSecurity] = {}
+        """Handshakes, by listener."""
         self._mechanisms = ProviderMechanisms(world, allowed_urls="")
         self.listeners = {listener.name: self._of_listener(listener) for listener in settings.listeners}
         """None for PLAINTEXT."""
+        self._dynamic: Mapping[str, str] = {}
+        """The dynamic configs of certificates that are in use."""
 
     def of_listener(self, listener: Listener) -> ListenerSecurity | None:
         """None for PLAINTEXT."""
@@ -71,6 +82,18 @@ class NodeSecurity:
             for holder in self.holders.values():
                 nursery.start_soon(holder.run)
 
+    async def configs_are(self, dynamic: Mapping[str, str]) -> None:
+        """Use the certificates that the dynamic configs of this node name (KIP-226), for new connections."""
+        wanted = {key: text for key, text in dynamic.items() if without_listener(key).startswith("ssl.")}
+        if wanted == self._dynamic:
+            return
+        self._dynamic = wanted
+        for name, holder in self.holders.items():
+            try:
+                holder.adopt(await holder.prepare_aside(values_of_listener({**self._settings.raw, **wanted}, name)))
+            except TlsConfigError as error:
+                log.error("listener %s: the altered certificates cannot be used, and the old ones stay: %s", name, error)
+
     def _of_listener(self, listener: Listener) -> ListenerSecurity | None:
         protocol = listener.security_protocol
         if protocol == "PLAINTEXT":
@@ -79,7 +102,8 @@ class NodeSecurity:
         try:
             tls = None
             if protocol.endswith("SSL"):
-                tls = TlsListenerSecurity(self._holder(listener.name, values))
+                options = options_of_listener(self._settings.raw, listener.name, protocol)
+                tls = self.tls[listener.name] = TlsListenerSecurity(self._holder(listener.name, options))
             return self._sasl(listener.name, values, tls) if protocol.startswith("SASL") else tls
         except (TlsConfigError, SaslOptionsError) as error:
             raise SettingsError(f"{listener.name}: {error}", "listeners", str(listener)) from None
@@ -110,20 +134,20 @@ class NodeSecurity:
         try:
             tls = None
             if protocol.endswith("SSL"):
-                tls = TlsChannelSecurity(self._holder(listener_name, values))
+                options = options_of_listener(self._settings.raw, listener_name, protocol)
+                tls = TlsChannelSecurity(self._holder(listener_name, options))
             if not protocol.startswith("SASL"):
                 return tls
             mechanism = values.get(mechanism_key, "GSSAPI").strip()
-            options = ClientSaslOptions.of_listener(values, mechanism)
-            return SaslChannelSecurity(client_mechanism(options, self._ports), tls)
+            login = ClientSaslOptions.of_listener(values, mechanism)
+            return SaslChannelSecurity(client_mechanism(login, self._ports), tls)
         except (TlsConfigError, SaslOptionsError) as error:
             raise SettingsError(f"{listener_name}: {error}", mechanism_key, values.get(mechanism_key, "")) from None
 
-    def _holder(self, listener_name: str, values: Mapping[str, str]) -> TlsHolder:
+    def _holder(self, listener_name: str, options: TlsOptions) -> TlsHolder:
         """One for both ends: a node's listener and its channels to listeners of that name."""
         holder = self.holders.get(listener_name)
         if holder is None:
-            options = TlsOptions.of(values)
             is_served = listener_name in [listener.name for listener in self._settings.listeners]
             holder = TlsHolder(options, self._world, server=is_served, client=True, name=f"listener {listener_name}")
             self.holders[listener_name] = holder
@@ -154,3 +178,25 @@ class NodeSecurity:
         secret = self._settings.delegation_token_secret_key
         login = token_of(self._image(), token_id, secret) if secret else None
         return None if login is None else TokenCredential(login.hmac, login.owner.name, login.expiry_ms)
+
+
+def security_families(securities: Sequence[NodeSecurity]) -> Iterator[Family]:
+    """Metrics of authentications, by listener, and of certificates. A combined node has a security of each role."""
+    listeners = {
+        name: _counts(it) for each in securities for name, it in each.listeners.items() if it is not None
+    }
+    if listeners:
+        yield from authentication_families(listeners)
+        yield from handshake_families({name: it for each in securities for name, it in each.tls.items()})
+        yield from certificate_families({name: it for each in securities for name, it in each.holders.items()})
+
+
+def _counts(security: ListenerSecurity) -> AuthenticationCounts:
+    """As in Kafka, a TLS handshake that fails is a failed authentication, too."""
+    if isinstance(security, TlsListenerSecurity):
+        return AuthenticationCounts(security.successful_authentications, security.failed_authentications)
+    assert isinstance(security, SaslListener)
+    counts, tls = security.counts, security.inner
+    if isinstance(tls, TlsListenerSecurity):
+        return replace(counts, failed=counts.failed + tls.failed_authentications)
+    return counts

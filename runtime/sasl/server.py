@@ -73,7 +73,7 @@ class SaslListener:
         """Connections that failed and wait for their end."""
         self._wall_clock = wall_clock
         self._monotonic = monotonic
-        self._inner = inner
+        self.inner = inner
 
     @classmethod
     def of(
@@ -86,8 +86,8 @@ class SaslListener:
 
     async def secure(self, connection: Connection) -> Secured:
         """As `ListenerSecurity.secure`."""
-        if self._inner is not None:
-            connection = (await self._inner.secure(connection)).connection
+        if self.inner is not None:
+            connection = (await self.inner.secure(connection)).connection
         return Secured(connection, ANONYMOUS, SaslAuthentication(self, connection.peer_host))
 
     def now(self) -> Now:

@@ -1,4 +1,4 @@
-"""The metrics of TLS: handshakes by listener, changed certificates, and when they expire."""
+"""The metrics of TLS: handshakes under way, changed certificates, and when they expire."""
 
 from __future__ import annotations
 
@@ -9,15 +9,10 @@ from barnabas.runtime.tls.listener import TlsListenerSecurity
 from barnabas.runtime.tls.reload import TlsHolder
 
 
-def listener_families(listeners: Mapping[str, TlsListenerSecurity]) -> Iterator[Family]:
-    """`listeners` by name. Kafka counts handshakes of TLS as authentications."""
-    prefix, label = "kafka_server_socket_server_metrics_", ("listener",)
-    succeeded = [((name,), security.successful_authentications) for name, security in listeners.items()]
-    yield Family("counter", prefix + "successful_authentication", "TLS handshakes that succeeded.", label, succeeded)
-    failed = [((name,), security.failed_authentications) for name, security in listeners.items()]
-    yield Family("counter", prefix + "failed_authentication", "TLS handshakes that failed.", label, failed)
+def handshake_families(listeners: Mapping[str, TlsListenerSecurity]) -> Iterator[Family]:
+    """`listeners` by name."""
     under_way = [((name,), security.handshakes_under_way) for name, security in listeners.items()]
-    yield Family("gauge", "barnabas_tls_handshakes", "TLS handshakes under way.", label, under_way)
+    yield Family("gauge", "barnabas_tls_handshakes", "TLS handshakes under way.", ("listener",), under_way)
 
 
 def certificate_families(holders: Mapping[str, TlsHolder]) -> Iterator[Family]:
