@@ -92,7 +92,7 @@ class NodeSecurity:
             try:
                 holder.adopt(await holder.prepare_aside(values_of_listener({**self._settings.raw, **wanted}, name)))
             except TlsConfigError as error:
-                log.error("listener %s: the altered certificates cannot be used, and the old ones stay: %s", name, error)
+                log.error("listener %s: the old certificates stay, the altered ones cannot be used: %s", name, error)
 
     def _of_listener(self, listener: Listener) -> ListenerSecurity | None:
         protocol = listener.security_protocol
