@@ -98,7 +98,8 @@ def cluster_access(connection: Connection) -> ClusterAccess:
     from barnabas.pipeline.cluster_access import ClusterAccess
 
     servers = connection.settings(["bootstrap_servers"])["bootstrap_servers"]
-    return ClusterAccess(servers if isinstance(servers, str) else ",".join(servers), connection.security())
+    security = connection.security().given_values()
+    return ClusterAccess(servers if isinstance(servers, str) else ",".join(servers), security)
 
 
 def optional_time(option: str, text: str | None) -> int | None:

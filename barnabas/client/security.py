@@ -9,8 +9,8 @@ from typing import Any
 import trio
 
 from barnabas.client.errors import ConfigException
-from barnabas.client.security_options import sasl_options, tls_options
-from barnabas.client.security_settings import PASSWORD_MECHANISMS, SecuritySettings
+from barnabas.client.security_options import PASSWORD_MECHANISMS, sasl_options, tls_options
+from barnabas.client.security_settings import SecuritySettings
 from barnabas.protocol.sasl.jwt_claims import unverified
 from barnabas.protocol.sasl.mechanism import ClientMechanismFactory
 from barnabas.protocol.sasl.oauthbearer import BearerToken
@@ -49,7 +49,7 @@ def sasl_mechanism(
     if settings.sasl_mechanism not in PASSWORD_MECHANISMS:
         ports = _with_providers(settings, world, background)
     try:
-        return client_mechanism(sasl_options(settings), ports)
+        return client_mechanism(sasl_options(settings.values_under("sasl.")), ports)
     except SaslOptionsError as error:
         raise ConfigException(str(error)) from None
 
@@ -66,7 +66,7 @@ def _with_providers(settings: SecuritySettings, world: World, background: Backgr
 
 
 def _tls(settings: SecuritySettings, world: World, background: Background | None) -> TlsChannelSecurity:
-    options = tls_options(settings)
+    options = tls_options(settings.values_under("ssl."))
     try:
         holder = TlsHolder(options, world, client=True, name="client")
     except TlsConfigError as error:

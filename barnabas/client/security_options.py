@@ -1,28 +1,32 @@
-"""Core: the options of TLS and SASL that the settings of a client make. Loads no event loop."""
+"""Core: the options of TLS and SASL that the settings of a client make, which are texts by Kafka's keys here. Loads no
+event loop.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from barnabas.client.errors import ConfigException
-from barnabas.client.security_settings import SecuritySettings
 from barnabas.runtime.sasl.options import PASSWORD_KEY, USERNAME_KEY, ClientSaslOptions, SaslOptionsError
 from barnabas.runtime.tls.options import TlsConfigError, TlsOptions
 
+PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+"""SASL mechanisms of a user name and a password."""
 
-def tls_options(settings: SecuritySettings) -> TlsOptions:
+_OWN_KEYS = {"sasl.plain.username": USERNAME_KEY, "sasl.plain.password": PASSWORD_KEY}
+
+
+def tls_options(values: Mapping[str, str]) -> TlsOptions:
     """Raises ConfigException."""
     try:
-        return TlsOptions.of(settings.values_under("ssl."))
+        return TlsOptions.of(values)
     except TlsConfigError as error:
         raise ConfigException(str(error)) from None
 
 
-def sasl_options(settings: SecuritySettings) -> ClientSaslOptions:
+def sasl_options(values: Mapping[str, str]) -> ClientSaslOptions:
     """Raises ConfigException."""
-    values = settings.values_under("sasl.")
-    if settings.sasl_plain_username is not None and settings.sasl_plain_password is not None:
-        values[USERNAME_KEY] = settings.sasl_plain_username
-        values[PASSWORD_KEY] = settings.sasl_plain_password.get_secret_value()
     try:
-        return ClientSaslOptions.of(values)
+        return ClientSaslOptions.of({_OWN_KEYS.get(key, key): value for key, value in values.items()})
     except SaslOptionsError as error:
         raise ConfigException(str(error)) from None

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from pydantic import Field, field_validator
 
-from barnabas.client.security_settings import SecurityOptions, SecuritySettings
+from barnabas.client.security_names import SecurityOptions
+from barnabas.client.security_settings import SecuritySettings
 
 DEFAULT_PORT = 9092
 

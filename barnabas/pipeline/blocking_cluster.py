@@ -83,7 +83,7 @@ class BlockingCluster:
         self._addresses = parse_bootstrap(access.servers)
         self._metadata = Metadata()
         self._connections: dict[Address, BlockingConnection] = {}
-        self._security = blocking_security(access.security)
+        self._security = blocking_security(access)
         self._ahead = AheadConnection(client_id, request_timeout_ms, self._security)
         self._failed_at: dict[Address, float] = {}
         """Time of the last failure of an address; such addresses are tried last."""

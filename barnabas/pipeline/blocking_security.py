@@ -9,14 +9,14 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from barnabas.client.errors import ConfigException, SslAuthenticationException
-from barnabas.client.security_options import sasl_options, tls_options
-from barnabas.client.security_settings import PASSWORD_MECHANISMS, SecuritySettings
+from barnabas.client.security_options import PASSWORD_MECHANISMS, sasl_options, tls_options
 from barnabas.pipeline.addresses import Address
+from barnabas.pipeline.cluster_access import ClusterAccess
 from barnabas.pipeline.errors import ConnectionFailed, TimedOut
 from barnabas.protocol.sasl.mechanism import ClientMechanismFactory
 from barnabas.protocol.schema import Message
@@ -34,13 +34,13 @@ RENEW_AFTER = 0.85
 """Part of a session's lifetime after which its connection is replaced, as in Kafka's clients."""
 
 
-def blocking_security(settings: SecuritySettings) -> BlockingSecurity | None:
+def blocking_security(access: ClusterAccess) -> BlockingSecurity | None:
     """None for PLAINTEXT. Reads the files that the settings name. Raises ConfigException."""
-    if not settings.encrypts and not settings.authenticates:
+    if not access.encrypts and not access.authenticates:
         return None
-    authenticator = SaslAuthenticator(_mechanism(settings)) if settings.authenticates else None
-    waits = settings.sasl_mechanism not in PASSWORD_MECHANISMS
-    return BlockingSecurity(_context(settings) if settings.encrypts else None, authenticator, waits=waits)
+    authenticator = SaslAuthenticator(_mechanism(access.security)) if access.authenticates else None
+    waits = access.security.get("sasl.mechanism") not in PASSWORD_MECHANISMS
+    return BlockingSecurity(_context(access.security) if access.encrypts else None, authenticator, waits=waits)
 
 
 class BlockingSecurity:
@@ -119,27 +119,27 @@ def _without_waiting(work: Coroutine[Any, Any, int | None]) -> int | None:
     raise AssertionError("an exchange over a blocking connection waits for an event loop")
 
 
-def _mechanism(settings: SecuritySettings) -> ClientMechanismFactory:
-    if settings.sasl_mechanism not in PASSWORD_MECHANISMS:
+def _mechanism(values: Mapping[str, str]) -> ClientMechanismFactory:
+    if values.get("sasl.mechanism") not in PASSWORD_MECHANISMS:
         from barnabas.client.security import sasl_mechanism
+        from barnabas.client.security_settings import SecuritySettings
         from barnabas.runtime.real import real_world
 
+        settings = SecuritySettings.of({key.replace(".", "_"): value for key, value in values.items()})
         return sasl_mechanism(settings, real_world())
     try:
-        return client_mechanism(sasl_options(settings), SaslPorts(os.urandom))
+        return client_mechanism(sasl_options(values), SaslPorts(os.urandom))
     except SaslOptionsError as error:
         raise ConfigException(str(error)) from None
 
 
-def _context(settings: SecuritySettings) -> TlsContext:
+def _context(values: Mapping[str, str]) -> TlsContext:
     from barnabas.runtime.tls.contexts import make_contexts
 
-    now_ms = int(time.time() * 1000)
+    options, now_ms = tls_options(values), int(time.time() * 1000)
     try:
-        context = make_contexts(
-            tls_options(settings), lambda path: Path(path).read_bytes(), now_ms, server=False, client=True
-        ).client
+        contexts = make_contexts(options, lambda path: Path(path).read_bytes(), now_ms, server=False, client=True)
     except TlsConfigError as error:
         raise ConfigException(str(error)) from None
-    assert context is not None
-    return context
+    assert contexts.client is not None
+    return contexts.client

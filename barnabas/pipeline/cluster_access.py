@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from barnabas.client.errors import ConfigException
-from barnabas.client.security_settings import NO_SECURITY, SecuritySettings
+from barnabas.client.security_names import SecurityOptions
 from barnabas.pipeline.addresses import parse_bootstrap
 from barnabas.pipeline.errors import WrongUse
 
 PREFIX = "kafka."
 OPTION_OF = {
     name: PREFIX + name.replace("_", ".")
-    for name in SecuritySettings.model_fields
+    for name in SecurityOptions.__annotations__
     if name != "sasl_login_callback_handler_class"
 }
 """Setting to the option of Spark that sets it. A token function cannot be an option, which is text."""
@@ -31,7 +31,8 @@ class ClusterAccess:
 
     servers: str
     """HOST:PORT,…"""
-    security: SecuritySettings = field(default=NO_SECURITY)
+    security: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """By Kafka's keys. They were checked, as `SecuritySettings`."""
 
     @classmethod
     def of_options(cls, servers: str, options: Mapping[str, str]) -> ClusterAccess:
@@ -39,18 +40,34 @@ class ClusterAccess:
         parse_bootstrap(servers)
         given = {name.lower(): value for name, value in options.items()}
         settings = {name: given[option] for name, option in OPTION_OF.items() if option in given}
+        if not settings:
+            return cls(servers)
+        # Executors do not load it.
+        from barnabas.client.security_settings import SecuritySettings
+
         try:
-            return cls(servers, SecuritySettings.of(settings))
+            return cls(servers, SecuritySettings.of(settings).given_values())
         except ConfigException as error:
             raise WrongUse(_with_option_names(str(error.message))) from None
 
     @property
     def options(self) -> dict[str, str]:
         """As options of a reader or a writer."""
-        given = self.security.given_values()
         return {f"{PREFIX}bootstrap.servers": self.servers} | {
-            PREFIX + name: value for name, value in given.items() if PREFIX + name in SECURITY_OPTIONS
+            PREFIX + key: value for key, value in self.security.items() if PREFIX + key in SECURITY_OPTIONS
         }
+
+    @property
+    def encrypts(self) -> bool:
+        return self._protocol in ("SSL", "SASL_SSL")
+
+    @property
+    def authenticates(self) -> bool:
+        return self._protocol in ("SASL_PLAINTEXT", "SASL_SSL")
+
+    @property
+    def _protocol(self) -> str:
+        return self.security.get("security.protocol", "PLAINTEXT")
 
     def __str__(self) -> str:
         return self.servers

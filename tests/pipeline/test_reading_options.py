@@ -120,8 +120,8 @@ def test_a_secured_cluster_has_the_options_of_spark_s_own_source() -> None:
         "kafka.ssl.truststore.location": "/etc/ca.pem",
     }
     access = options(**given).bootstrap
-    assert access.security.security_protocol == "SASL_SSL"
-    assert access.security.ssl_truststore_location == "/etc/ca.pem"
+    assert access.security["security.protocol"] == "SASL_SSL"
+    assert access.security["ssl.truststore.location"] == "/etc/ca.pem"
     assert "sesame" not in repr(access), "a log may show the options"
     again = options(**access.options).bootstrap
     assert again == access, "a job passes them on to its readers"

@@ -45,7 +45,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
 
 def opened(options: dict[str, Any]) -> BlockingCluster:
     security = {name: value for name, value in options.items() if name != "bootstrap_servers"}
-    access = ClusterAccess(options["bootstrap_servers"], SecuritySettings.of(security))
+    access = ClusterAccess(options["bootstrap_servers"], SecuritySettings.of(security).given_values())
     return BlockingCluster(access, retry_timeout_ms=2_000)
 
 

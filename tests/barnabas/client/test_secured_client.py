@@ -154,7 +154,7 @@ async def test_a_blocking_client_logs_in_by_a_token() -> None:
             for name, value in given.items()
             if name != "bootstrap_servers" and not name.startswith("sasl_plain_")
         }
-        access = ClusterAccess(f"127.0.0.1:{port}", SecuritySettings.of(security))
+        access = ClusterAccess(f"127.0.0.1:{port}", SecuritySettings.of(security).given_values())
 
         def topics() -> Any:
             with BlockingCluster(access, retry_timeout_ms=5_000) as cluster:

@@ -10,7 +10,8 @@ from barnabas.client.admin import AdminSettings
 from barnabas.client.consumer.settings import ConsumerSettings
 from barnabas.client.errors import ConfigException
 from barnabas.client.producer.settings import ProducerSettings
-from barnabas.client.security_settings import NO_SECURITY, SECRETS, SecurityOptions, SecuritySettings
+from barnabas.client.security_names import SecurityOptions
+from barnabas.client.security_settings import NO_SECURITY, SECRETS, SecuritySettings
 from barnabas.client.settings import ClientSettings
 
 SECRET = "open-sesame"

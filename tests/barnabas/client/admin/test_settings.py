@@ -7,7 +7,7 @@ from typing import get_type_hints
 import pytest
 
 from barnabas.client.admin import AdminOptions, AdminSettings
-from barnabas.client.security_settings import SecurityOptions
+from barnabas.client.security_names import SecurityOptions
 
 pytestmark = pytest.mark.feature("CL-04")
 
