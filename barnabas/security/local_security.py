@@ -5,6 +5,7 @@
     nodes/broker-1.pem              key and certificate of a broker towards clients
     nodes/broker-1-node.pem         key and certificate of a node towards nodes
     users.json                      names and passwords
+    token.secret                    the secret of delegation tokens, which all nodes share
     alice/client.properties …       ready-made configurations of a user
 
 Only the owner may read what contains a key or a password.
@@ -12,6 +13,7 @@ Only the owner may read what contains a key or a password.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,6 +37,7 @@ from barnabas.settings.properties import render_properties
 AUTHORITY_DAYS = 3650
 CERTIFICATE_DAYS = 825
 """The longest life of a certificate that common clients accept."""
+TOKEN_SECRET = "delegation.token.secret.key"
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
@@ -73,6 +76,8 @@ class LocalSecurity:
             files = self.files_of(node)
             self._certificate(files.for_nodes, nodes, node.name)
             self._certificate(files.for_clients, clients, node.name)
+        if not self._token_secret.exists():
+            write_private(self._token_secret, secrets.token_urlsafe(32))
         for user, password in self.users.ensure().items():
             self._certificate(self.key_file(user), clients, user)
             self.write_client_files(layout, user, password)
@@ -89,9 +94,14 @@ class LocalSecurity:
     def settings_of(self, node: Node) -> dict[str, str]:
         """Settings of a node beside those of its shape."""
         files = self.files_of(node)
+        values = {TOKEN_SECRET: self._token_secret.read_text()}
         if node.is_broker:
-            return broker_settings(node.port, files, self.users.read())
-        return controller_settings(files)
+            return values | broker_settings(node.port, files, self.users.read())
+        return values | controller_settings(files)
+
+    @property
+    def _token_secret(self) -> Path:
+        return self.directory / "token.secret"
 
     def write_client_files(self, layout: Layout, user: str, password: str) -> None:
         """Write the ready-made configurations of a user."""

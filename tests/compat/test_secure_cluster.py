@@ -25,6 +25,7 @@ pytestmark = pytest.mark.compat
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 PORT_ABOVE = {"SASL_PLAINTEXT": SASL_PLAINTEXT_ABOVE, "SASL_SSL": SASL_SSL_ABOVE, "SSL": SSL_ABOVE}
 OWN_TOPIC, FOREIGN_TOPIC = "alice-flights", "flights"
+MAX_LIFE = ("--max-life-time-period", "-1")
 
 
 @dataclass(frozen=True)
@@ -234,6 +235,28 @@ def test_kafkas_tools_manage_users_and_rights(secure: Secure, java: Java) -> Non
     tools.ask("configs", *admin, "--alter", *user, "--delete-config", "SCRAM-SHA-256")
     with pytest.raises(Denied, match="_AUTHENTICATION"):
         confluent(secure, login, FOREIGN_TOPIC)
+
+
+@pytest.mark.feature("SE-07", "TO-09")
+@pytest.mark.client("java")
+def test_a_delegation_token_is_made_used_and_expired(secure: Secure, java: Java) -> None:
+    alice = ("--command-config", str(secure.security.client_file("alice")))
+    tools = Java(java.libs, secure.bootstrap("SASL_SSL"), java.archive)
+    printed = tools.ask("delegation-tokens", *alice, "--create", *MAX_LIFE).out
+    token_id, hmac = printed.splitlines()[-1].split()[:2]
+    user = f'username="{token_id}" password="{hmac}" tokenauth="true"'
+    login = f"org.apache.kafka.common.security.scram.ScramLoginModule required {user};"
+    by_token = secure.data / "by-token.properties"
+    text = secure.security.client_file("alice").read_text()
+    lines = [f"sasl.jaas.config={login}" if line.startswith("sasl.jaas.config") else line for line in text.splitlines()]
+    by_token.write_text("\n".join(lines) + "\n")
+    bootstrap = ("--bootstrap-server", secure.bootstrap("SASL_SSL"), "--command-config", str(by_token))
+    assert OWN_TOPIC in tools.ask("topics", "--command-config", str(by_token), "--list").lines
+    assert "1 record sent" in secure.command("produce", OWN_TOPIC, *bootstrap, stdin="by token\n")
+    refused = tools.ask("delegation-tokens", "--command-config", str(by_token), "--create", *MAX_LIFE, code=1)
+    assert "DelegationToken" in refused.out + refused.err, "a token makes no other"
+    tools.ask("delegation-tokens", *alice, "--expire", "--expiry-time-period", "-1", "--hmac", hmac)
+    assert "AUTHENTICATION" in secure.command("produce", OWN_TOPIC, *bootstrap, stdin="late\n", code=1).upper()
 
 
 @pytest.mark.feature("SE-10")
