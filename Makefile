@@ -43,7 +43,7 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 BARNABAS := $(BIN)/barnabas cluster
 
-.PHONY: settings map package-test upgrade-test distclean demo-page pipeline-demo page-test spark-test up down status clean demo check test compat kafka-tests lock docker-test simulate suite attack scale mutants help features diagrams bench compiled
+.PHONY: settings map package-test upgrade-test distclean demo-page pipeline-demo page-test spark-test up down status clean demo check test compat compat-nightly kafka-tests lock docker-test simulate suite attack scale mutants help features diagrams bench compiled
 
 help:
 	@sed -n '3,27s/^# \{0,1\}//p' Makefile
@@ -127,7 +127,11 @@ test: .venv/installed-dev
 
 compat: .venv/installed-compat
 	@tests/compat/install.sh
-	@$(BIN)/pytest tests/compat -m compat $(ARGS)
+	@$(BIN)/pytest tests/compat -m "compat and not slow" $(ARGS)
+
+compat-nightly: .venv/installed-compat
+	@tests/compat/install.sh
+	@$(BIN)/pytest tests/compat -m "compat and slow" $(ARGS)
 
 kafka-tests: .venv/installed-dev
 	@tests/kafka/install.sh

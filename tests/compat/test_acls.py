@@ -108,6 +108,7 @@ def test_acls_are_added_listed_and_removed(guarded: RunningCluster, libs: Path) 
     guarded.wait_for("nothing is left", lambda: listed(java) == [])
 
 
+@pytest.mark.slow
 @pytest.mark.feature("SE-08", "SE-09", "AD-07")
 def test_a_denied_request_is_refused_and_explained(open_node: LocalCluster, libs: Path) -> None:
     java = Java(libs, open_node.layout.bootstrap_servers)

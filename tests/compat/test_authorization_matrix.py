@@ -9,7 +9,7 @@ import pytest
 from barnabas.cluster.ports import free_base_port
 from tests.compat.authorization_matrix import ANSWERS, ask_kafka, written
 
-pytestmark = [pytest.mark.compat, pytest.mark.client("java"), pytest.mark.feature("SE-09")]
+pytestmark = [pytest.mark.compat, pytest.mark.slow, pytest.mark.client("java"), pytest.mark.feature("SE-09")]
 
 
 def test_the_stored_answers_are_apache_kafkas(libs: Path, tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ def test_passwords_by_kafka_configs(java: Java, cluster: RunningCluster) -> None
     assert java.ask("configs", "--describe", *alice).lines == []
 
 
+@pytest.mark.slow
 @pytest.mark.feature("QU-03", "QU-04", "QU-08", "TO-02", "TO-09")
 @pytest.mark.parametrize(
     ("of", "key", "shown"),
@@ -130,6 +131,7 @@ def test_kafka_and_we_format_the_same_first_users(java: Java, tmp_path: Path) ->
     assert record_values(tmp_path / "ours")[-3:-1] == record_values(tmp_path / "theirs")[-3:-1], "byte by byte"
 
 
+@pytest.mark.slow
 @pytest.mark.feature("AD-07", "QU-04", "KR-15", "SE-04", "MB-01", "MB-22")
 @pytest.mark.parametrize(("controllers", "brokers"), [(KAFKA, OURS), (OURS, KAFKA), (OURS, OURS)])
 def test_first_users_and_changes_in_a_mixed_cluster(

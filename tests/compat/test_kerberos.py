@@ -22,7 +22,7 @@ from tests.compat.java_login import list_topics
 from tests.compat.kdc import REALM, Kdc, missing, running_kdc
 from tests.runtime.sasl_listener import TOPIC, SaslServer
 
-pytestmark = [pytest.mark.compat, pytest.mark.feature("SE-05")]
+pytestmark = [pytest.mark.compat, pytest.mark.slow, pytest.mark.feature("SE-05")]
 
 MODULE = "com.sun.security.auth.module.Krb5LoginModule required"
 HOST = "localhost"

@@ -171,6 +171,7 @@ async def asked(values: dict[str, str], ask: Callable[[int], set[str]]) -> tuple
     return server, result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_good", [True, False], ids=["good", "forged"])
 @pytest.mark.parametrize("ask", CLIENTS)
 def test_a_token_of_the_provider_is_needed(ask: Ask, is_good: bool) -> None:

@@ -23,7 +23,7 @@ from barnabas.protocol.errors import KafkaError
 from tests.compat.kdc import REALM, missing, running_kdc
 from tests.runtime.sasl.provider import Provider, public_jwk, rsa_key, running, signed
 
-pytestmark = [pytest.mark.compat, pytest.mark.feature("SE-05", "SE-10")]
+pytestmark = [pytest.mark.compat, pytest.mark.slow, pytest.mark.feature("SE-05", "SE-10")]
 
 BARNABAS = str(Path(sys.executable).with_name("barnabas"))
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"

@@ -21,6 +21,7 @@ def set_quota(java: Java, client_id: str, quota: str) -> None:
     java.ask("configs", "--alter", "--entity-type", "clients", "--entity-name", client_id, "--add-config", quota)
 
 
+@pytest.mark.slow
 @pytest.mark.feature("QU-01", "QU-06", "QU-07")
 def test_a_java_producer_gets_its_rate_and_knows_that_it_is_throttled(java: Java, cluster: RunningCluster) -> None:
     topic = cluster.create_topic("quota")

@@ -113,7 +113,7 @@ async def _used(
     use: Use, values: dict[str, str], users: Users | None, inner: ListenerSecurity | None
 ) -> tuple[SaslServer, set[str] | Refused]:
     world = real_world()
-    server = SaslServer(world, values, users, inner)
+    server = SaslServer(world, values, users, inner=inner)
     listener = await world.network.listen("127.0.0.1", 0)
     result: set[str] | Refused
     async with trio.open_nursery() as nursery:
@@ -147,6 +147,7 @@ def test_a_client_with_the_right_password_is_served(ask: Ask, mechanism: str) ->
     assert server.security.counts.failed == 0
 
 
+@pytest.mark.slow
 @pytest.mark.feature("SE-03", "SE-04")
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("ask", CLIENTS)

@@ -20,7 +20,7 @@ from tests.compat.apache import ApacheKafka
 from tests.compat.available import kafka_libs
 from tests.runtime.sasl_listener import SaslServer
 
-pytestmark = [pytest.mark.compat, pytest.mark.client("apache-kafka")]
+pytestmark = [pytest.mark.compat, pytest.mark.slow, pytest.mark.client("apache-kafka")]
 
 PORT = 21310
 ENDED = b"the connection ended"

@@ -22,7 +22,7 @@ from barnabas.settings.oauth import ALLOWED_URLS
 from tests.compat.available import kafka_libs
 from tests.runtime.sasl.provider import ec_key, public_jwk, rsa_key, signed
 
-pytestmark = [pytest.mark.compat, pytest.mark.client("java"), pytest.mark.feature("SE-05")]
+pytestmark = [pytest.mark.compat, pytest.mark.slow, pytest.mark.client("java"), pytest.mark.feature("SE-05")]
 
 PROGRAM = Path(__file__).parent / "java-tools" / "TokenJudge.java"
 NOW = int(time.time())
