@@ -82,7 +82,7 @@ _ALL = (
         "a leader does not learn that another was elected, and continues to serve",
         [Patch(Replica, "partition_changed", replication.go_on_leading)],
         ["not-whole", "nonlinearizable", "commit-regress"],
-        replace(_CUT_OFF, nemesis=["pause"], time_seconds=15.0, quiet_seconds=20.0, within_seeds=24),
+        replace(_CUT_OFF, nemesis=["pause"], time_seconds=15.0, quiet_seconds=20.0, runs=24),
         replace(_CUT_OFF, nemesis=["pause"], time_seconds=15.0, quiet_seconds=20.0),
     ),
     Plant(
