@@ -631,7 +631,7 @@ class BrokerNode:
             self._set_cordons()
             self._server.limits_changed(ServerLimits.of(self.settings, self.world.memory_bytes))
         self._set_throttles(delta)
-        self.quotas.are(delta.after.others.quotas)
+        self.quotas.changed(delta)
         if self.telemetry is not None:
             self.telemetry.configs_are(delta.after.configs)
         if METADATA_VERSION in delta.changed_features:

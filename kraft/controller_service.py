@@ -322,10 +322,9 @@ class ControllerService:
             batch.base_offset, batch.epoch, batch.append_time_ms, batch.records, continues=batch.continues
         )
         self.replica.snapshots.look_at(deltas)
-        if self.authorization is not None:
-            is_caught_up = not batch.continues and batch.last_offset + 1 >= self.replica.high_watermark
-            for delta in deltas:
-                self.authorization.put(delta, is_caught_up=is_caught_up)
+        is_caught_up = not batch.continues and batch.last_offset + 1 >= self.replica.high_watermark
+        for delta in deltas:
+            self._take_over(delta, is_caught_up=is_caught_up)
         if batch.append_time_ms >= self._started_ms:
             self.unclean_elections += sum(map(unclean_elections, deltas))
         if not self.core.is_active and batch.append_time_ms >= self._started_ms:
@@ -348,10 +347,16 @@ class ControllerService:
         self, records: list[Message], offset: int, epoch: int, timestamp_ms: int, *, continues: bool
     ) -> None:
         delta = self.core.handle_snapshot(records, offset, epoch, timestamp_ms, continues=continues)
-        if self.authorization is not None and delta is not None:
-            self.authorization.put(delta, is_caught_up=False)
+        if delta is not None:
+            self._take_over(delta, is_caught_up=False)
         if not continues:
             self._image_changed()
+
+    def _take_over(self, delta: MetadataDelta, *, is_caught_up: bool) -> None:
+        if self.authorization is not None:
+            self.authorization.put(delta, is_caught_up=is_caught_up)
+        if self.quotas is not None:
+            self.quotas.changed(delta)
 
     def handle_leader_change(self, leader_id: int | None, epoch: int) -> None:
         if self.core.is_active:
@@ -391,8 +396,6 @@ class ControllerService:
 
     def _image_changed(self) -> None:
         loader = self.core.loader
-        if self.quotas is not None:
-            self.quotas.are(loader.image.others.quotas)
         # A log from before a restart may be due for a snapshot before any of it was read back.
         may_snapshot = loader.image.offset >= 0 and not self._snapshotting and not loader.in_transaction
         if may_snapshot and self.replica.snapshots.is_due:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from itertools import islice
 from operator import attrgetter
 from typing import Any
 
 from barnabas.kraft.metadata.client_quotas import IpQuotas
-from barnabas.kraft.metadata.image import ClientQuotas, QuotaEntity
+from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.quota_callbacks import load_callback
 from barnabas.runtime.decisions import Decisions
 from barnabas.runtime.metrics import Family
@@ -49,7 +49,6 @@ class NodeQuotas:
         self._clock = world.monotonic
         self._levels = QuotaLevels()
         self._addresses = IpQuotas()
-        self._quotas: ClientQuotas = {}
         callback = load_callback(settings.raw)
         self._callback = None if callback is None else CallbackLimits(callback)
         source = self._callback or self._levels
@@ -57,23 +56,18 @@ class NodeQuotas:
         self.requests.stopwatch = world.stopwatch
         self.requests.on_throttled = ThrottleNotes(decisions, world.monotonic, node)
 
-    def are(self, quotas: ClientQuotas) -> None:
-        """The quotas of the image that holds now."""
-        if quotas is not self._quotas:
-            before, self._quotas = self._quotas, quotas
-            changed = _difference(before, quotas)
+    def changed(self, delta: MetadataDelta) -> None:
+        """Take over the quotas of a step of the metadata. Every step is given, the first one from the empty image."""
+        if delta.changed_quotas:
             if self._callback is not None:
-                self._callback.apply(before, changed)
-            self._apply(changed)
+                self._callback.apply(delta.before.others.quotas, delta.changed_quotas)
+            self._levels.apply(delta.changed_quotas)
+            self._addresses.apply(delta.changed_quotas)
+            self.requests.limits_changed()
 
     def ip_limit(self, host: str) -> float | None:
         """Connections per second that an address may open; None: without limit."""
         return self._addresses.ip_quota(host)
-
-    def _apply(self, changed: Mapping[QuotaEntity, Mapping[str, float] | None]) -> None:
-        self._levels.apply(changed)
-        self._addresses.apply(changed)
-        self.requests.limits_changed()
 
     def families(self, quotas: Collection[QuotaType] = tuple(QuotaType)) -> Iterator[Family]:
         """Metrics of these quotas, in Kafka's names."""
@@ -105,12 +99,6 @@ class NodeQuotas:
     def state(self) -> list[dict[str, Any]]:
         """The clients that are held back now."""
         return throttled_clients(self.requests, self._clock.now_ms())
-
-
-def _difference(before: ClientQuotas, after: ClientQuotas) -> dict[QuotaEntity, Mapping[str, float] | None]:
-    changed: dict[QuotaEntity, Mapping[str, float] | None] = {it: None for it in before if it not in after}
-    changed |= {it: values for it, values in after.items() if before.get(it) != values}
-    return changed
 
 
 def connection_families(quotas: ConnectionQuotas, clock: Clock) -> Iterator[Family]:

@@ -165,10 +165,7 @@ def difference(before: MetadataImage, loaded: MetadataImage) -> MetadataDelta:
             delta.changed_features[name] = loaded.features.level(name)
     delta.producer_ids_changed = before.producer_ids != loaded.producer_ids
     delta.changed_acls = _changed(before.others.acls, loaded.others.acls)
-    old_quotas, new_quotas = before.others.quotas, loaded.others.quotas
-    for entity in dict.fromkeys([*old_quotas, *new_quotas]):
-        if old_quotas.get(entity) != new_quotas.get(entity):
-            delta.changed_quotas[entity] = new_quotas.get(entity)
+    delta.changed_quotas = _changed(before.others.quotas, loaded.others.quotas)
     delta.others_changed = before.others != loaded.others
     delta.after = MetadataImage(
         offset=loaded.offset,

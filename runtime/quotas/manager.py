@@ -78,15 +78,6 @@ class QuotaManager:
         """Look up tags and limit of each client again, when it counts next."""
         self._of_client.clear()
 
-    def windows_are(self, windows: QuotaWindows) -> None:
-        """Use other windows; what was counted so far is forgotten."""
-        if windows != self._windows:
-            self._windows = windows
-            if self.quota is QuotaType.REQUEST:
-                self._longest_throttle_ms = windows.window_ms
-            self._sensors.clear()
-            self._of_client.clear()
-
     # -- counting
 
     def record(self, client: Client, amount: float, now_ms: int) -> int:

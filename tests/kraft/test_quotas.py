@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 import trio
 
+from barnabas.kraft.metadata.image import EMPTY_IMAGE, ClientQuotas, MetadataImage
+from barnabas.kraft.metadata.snapshot import difference
 from barnabas.kraft.quota_callbacks import KEY, load_callback
 from barnabas.kraft.quotas import NodeQuotas
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
@@ -169,6 +172,10 @@ def node_quotas(world, decisions: Decisions, **raw: str) -> NodeQuotas:
     return NodeQuotas(settings, QuotaWindows(), world, decisions, "broker 1")
 
 
+def image_with(quotas: ClientQuotas) -> MetadataImage:
+    return replace(EMPTY_IMAGE, others=replace(EMPTY_IMAGE.others, quotas=quotas))
+
+
 @pytest.mark.feature("QU-04", "OB-01")
 def test_a_node_follows_the_metadata_and_shows_who_is_held_back() -> None:
     async def story(universe: object) -> None:
@@ -177,7 +184,8 @@ def test_a_node_follows_the_metadata_and_shows_who_is_held_back() -> None:
         quotas = node_quotas(world, decisions)
         assert not quotas.requests.is_active
         addresses = {(("ip", "10.0.0.1"),): {"connection_creation_rate": 3.0}}
-        quotas.are({(("user", "alice"),): {"producer_byte_rate": 100.0}, **addresses})
+        first = image_with({(("user", "alice"),): {"producer_byte_rate": 100.0}, **addresses})
+        quotas.changed(difference(EMPTY_IMAGE, first))
         assert quotas.ip_limit("10.0.0.1") == 3 and quotas.ip_limit("10.0.0.2") is None
         for _ in range(50):
             quotas.requests.arrival_throttle_ms(request(api_key=ApiKey.PRODUCE, size=1_000))
@@ -190,7 +198,7 @@ def test_a_node_follows_the_metadata_and_shows_who_is_held_back() -> None:
         (note,) = decisions.since(0, "user alice")
         assert note.kind is DecisionKind.QUOTA
         assert "user alice is held back for" in note.sentence and "of 100 bytes a second" in note.sentence
-        quotas.are({})
+        quotas.changed(difference(first, EMPTY_IMAGE))
         assert not quotas.requests.is_active
         await trio.lowlevel.checkpoint()
 
