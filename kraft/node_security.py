@@ -12,7 +12,6 @@ import trio
 from barnabas.kraft.metadata.delegation_tokens import token_of
 from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.protocol.sasl.scram_credentials import SCRAM_MECHANISMS, ScramCredential
-from barnabas.protocol.sasl.session import SessionRules
 from barnabas.runtime.metrics import Family
 from barnabas.runtime.sasl.authenticator import SaslChannelSecurity
 from barnabas.runtime.sasl.mechanisms import SaslPorts, TokenCredential, client_mechanism, server_mechanisms
@@ -23,7 +22,7 @@ from barnabas.runtime.security import ChannelSecurity, ListenerSecurity
 from barnabas.runtime.tls.channel import TlsChannelSecurity
 from barnabas.runtime.tls.listener import TlsListenerSecurity, options_of_listener
 from barnabas.runtime.tls.metrics import certificate_families, handshake_families
-from barnabas.runtime.tls.options import TlsConfigError, TlsOptions
+from barnabas.runtime.tls.options import TlsConfigError
 from barnabas.runtime.tls.reload import TlsHolder
 from barnabas.runtime.world import World
 from barnabas.settings.broker import BrokerSettings
@@ -90,41 +89,30 @@ class NodeSecurity:
         self._dynamic = wanted
         for name, holder in self.holders.items():
             try:
-                holder.adopt(await holder.prepare_aside(values_of_listener({**self._settings.raw, **wanted}, name)))
+                prepared = await holder.prepare_aside(values_of_listener({**self._settings.raw, **wanted}, name))
             except TlsConfigError as error:
                 log.error("listener %s: the old certificates stay, the altered ones cannot be used: %s", name, error)
+                continue
+            if self._dynamic is not wanted:
+                return  # later configs are being prepared
+            holder.adopt(prepared)
 
     def _of_listener(self, listener: Listener) -> ListenerSecurity | None:
         protocol = listener.security_protocol
         if protocol == "PLAINTEXT":
             return None
-        values = self._values(listener.name)
         try:
             tls = None
             if protocol.endswith("SSL"):
-                options = options_of_listener(self._settings.raw, listener.name, protocol)
-                tls = self.tls[listener.name] = TlsListenerSecurity(self._holder(listener.name, options))
-            return self._sasl(listener.name, values, tls) if protocol.startswith("SASL") else tls
+                tls = self.tls[listener.name] = TlsListenerSecurity(self._holder(listener.name, protocol))
+            return self._sasl(listener.name, tls) if protocol.startswith("SASL") else tls
         except (TlsConfigError, SaslOptionsError) as error:
             raise SettingsError(f"{listener.name}: {error}", "listeners", str(listener)) from None
 
-    def _sasl(self, name: str, values: Mapping[str, str], tls: TlsListenerSecurity | None) -> SaslListener:
-        options = SaslOptions.of(values)
-        image = self._image
-        scram = None if image is None else self._scram_credential
-        tokens = None if image is None else self._token
-        rules = SessionRules(
-            server_mechanisms(options, scram, tokens, self._ports),
-            max_receive_bytes=options.max_receive_bytes,
-            max_reauth_ms=options.max_reauth_ms,
-        )
-        return SaslListener(
-            rules,
-            self._world.wall_clock,
-            self._world.monotonic,
-            failed_delay_ms=options.failed_delay_ms,
-            inner=tls,
-        )
+    def _sasl(self, name: str, tls: TlsListenerSecurity | None) -> SaslListener:
+        options = SaslOptions.of(self._values(name))
+        scram, tokens = (None, None) if self._image is None else (self._scram_credential, self._token)
+        return SaslListener.of(self._world, options, server_mechanisms(options, scram, tokens, self._ports), tls)
 
     def _of_channels(self, listener_name: str, mechanism_key: str) -> ChannelSecurity | None:
         protocol = self._settings.listener_security_protocol_map[listener_name]
@@ -132,10 +120,7 @@ class NodeSecurity:
             return None
         values = self._values(listener_name)
         try:
-            tls = None
-            if protocol.endswith("SSL"):
-                options = options_of_listener(self._settings.raw, listener_name, protocol)
-                tls = TlsChannelSecurity(self._holder(listener_name, options))
+            tls = TlsChannelSecurity(self._holder(listener_name, protocol)) if protocol.endswith("SSL") else None
             if not protocol.startswith("SASL"):
                 return tls
             mechanism = values.get(mechanism_key, "GSSAPI").strip()
@@ -144,10 +129,11 @@ class NodeSecurity:
         except (TlsConfigError, SaslOptionsError) as error:
             raise SettingsError(f"{listener_name}: {error}", mechanism_key, values.get(mechanism_key, "")) from None
 
-    def _holder(self, listener_name: str, options: TlsOptions) -> TlsHolder:
+    def _holder(self, listener_name: str, protocol: str) -> TlsHolder:
         """One for both ends: a node's listener and its channels to listeners of that name."""
         holder = self.holders.get(listener_name)
         if holder is None:
+            options = options_of_listener(self._settings.raw, listener_name, protocol)
             is_served = listener_name in [listener.name for listener in self._settings.listeners]
             holder = TlsHolder(options, self._world, server=is_served, client=True, name=f"listener {listener_name}")
             self.holders[listener_name] = holder
@@ -192,7 +178,7 @@ def security_families(securities: Sequence[NodeSecurity]) -> Iterator[Family]:
 
 
 def _counts(security: ListenerSecurity) -> AuthenticationCounts:
-    """As in Kafka, a TLS handshake that fails is a failed authentication, too."""
+    """Failed authentications include failed TLS handshakes, as in Kafka."""
     if isinstance(security, TlsListenerSecurity):
         return AuthenticationCounts(security.successful_authentications, security.failed_authentications)
     assert isinstance(security, SaslListener)
