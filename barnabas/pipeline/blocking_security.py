@@ -69,8 +69,7 @@ class BlockingSecurity:
         except OSError:
             raise ConnectionFailed(_NO_TLS) from None
         suite = secured.cipher()
-        allowed = self._context.suites
-        if allowed and secured.version() == "TLSv1.3" and suite is not None and suite[0] not in allowed:
+        if suite is not None and not self._context.allows(secured.version(), suite[0]):
             secured.close()
             raise SslAuthenticationException(
                 f"TLS handshake with {address} failed: ssl.cipher.suites does not list {suite[0]}"

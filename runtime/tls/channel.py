@@ -45,6 +45,6 @@ class TlsChannelSecurity:
             is_first = False
             tls.feed(received)
         await tls.flush()
-        if context.suites and tls.version == "TLSv1.3" and tls.cipher_suite not in context.suites:
+        if not context.allows(tls.version, tls.cipher_suite):
             raise HandshakeFailed(f"ssl.cipher.suites does not list {tls.cipher_suite}, on which both ends agreed")
         return tls

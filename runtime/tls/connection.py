@@ -8,7 +8,8 @@ waits until the connection is writable, and offers them again. They are not encr
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import trio
@@ -217,30 +218,18 @@ class TlsConnection:
     # -- sending
 
     def send_now(self, views: Sequence[Bytes]) -> int:
-        self._check_open()
-        if not self._flushed():
-            return self._taken()
-        taken, self._ahead = self._ahead, 0
-        for piece in _pieces(views, taken):
-            self._encrypt(piece)
-            if not self._flushed():
-                return taken + self._taken()
-            taken += self._ahead
-            self._ahead = 0
-        return taken
+        return self._send(partial(_pieces, views))
 
     def send_file_now(self, file: File, offset: int, count: int) -> int:
+        return self._send(partial(_file_pieces, file, offset, count))
+
+    def _send(self, pieces_after: Callable[[int], Iterator[Bytes]]) -> int:
+        """Send what `pieces_after` gives for the number of bytes that were reported already."""
         self._check_open()
         if not self._flushed():
             return self._taken()
         taken, self._ahead = self._ahead, 0
-        most = min(count, taken + TURN_BYTES)
-        while taken < most:
-            piece = file.pread(min(PIECE_BYTES, most - taken), offset + taken)
-            if not piece:
-                if taken:
-                    break
-                raise EOFError(f"{file.path} ends before byte {offset + 1}")
+        for piece in pieces_after(taken):
             self._encrypt(piece)
             if not self._flushed():
                 return taken + self._taken()
@@ -329,3 +318,16 @@ def _pieces(views: Sequence[Bytes], skipped: int) -> Iterator[Bytes]:
                 joined, size = [], 0
     if size:
         yield joined[0] if len(joined) == 1 else b"".join(joined)
+
+
+def _file_pieces(file: File, offset: int, count: int, skipped: int) -> Iterator[Bytes]:
+    """The bytes of a turn after the first `skipped`. Raises EOFError if there are none."""
+    position, most = skipped, min(count, skipped + TURN_BYTES)
+    while position < most:
+        piece = file.pread(min(PIECE_BYTES, most - position), offset + position)
+        if not piece:
+            if position:
+                return
+            raise EOFError(f"{file.path} ends before byte {offset + 1}")
+        yield piece
+        position += len(piece)

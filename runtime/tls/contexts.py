@@ -39,6 +39,10 @@ class TlsContext:
     suites: frozenset[str] = frozenset()
     """The allowed cipher suites of TLS 1.3, which OpenSSL does not let a program choose. Empty: all."""
 
+    def allows(self, version: str | None, suite: str) -> bool:
+        """False if a handshake ended with a suite of TLS 1.3 that is not listed."""
+        return not self.suites or version != "TLSv1.3" or suite in self.suites
+
 
 @dataclass(frozen=True, slots=True)
 class Contexts:

@@ -80,10 +80,6 @@ class TlsOptions:
         )
 
     @property
-    def has_keystore(self) -> bool:
-        return bool(self.ssl_keystore_location) or self.ssl_keystore_key is not None
-
-    @property
     def has_truststore(self) -> bool:
         return bool(self.ssl_truststore_location) or self.ssl_truststore_certificates is not None
 
@@ -102,14 +98,6 @@ class TlsOptions:
             if each.name.startswith(("ssl_keystore_", "ssl_truststore_", "ssl_key_"))
         }
         return replace(self, **stores)
-
-
-RECONFIGURABLE_KEYS = frozenset(
-    each.name.replace("_", ".")
-    for each in fields(TlsOptions)
-    if each.name.startswith(("ssl_keystore_", "ssl_truststore_", "ssl_key_"))
-)
-"""The keys that can be changed while a node runs."""
 
 
 def _kafka_key(name: str) -> str:
