@@ -8,8 +8,8 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any
 
-from barnabas.kraft.metadata.client_quotas import IpQuotas
 from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.kraft.metadata.ip_quotas import IpQuotas
 from barnabas.kraft.quota_callbacks import load_callback
 from barnabas.runtime.decisions import Decisions
 from barnabas.runtime.metrics import Family

@@ -6,8 +6,8 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 
 from barnabas.broker.metadata_cache import MetadataCache
-from barnabas.kraft.metadata.client_quotas import CLIENT_ID, IP, USER
 from barnabas.kraft.metadata.image import QuotaEntity
+from barnabas.kraft.metadata.ip_quotas import IP
 from barnabas.protocol.acls import AclOperation
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_client_quotas import (
@@ -19,6 +19,7 @@ from barnabas.protocol.messages.describe_client_quotas import (
 )
 from barnabas.runtime.dispatch import Call
 from barnabas.runtime.meter import ANSWER_TOO_LARGE, Meter
+from barnabas.runtime.quotas.source import CLIENT_ID_TAG, USER_TAG
 from barnabas.runtime.server import Steps
 
 EXACT, DEFAULT, SPECIFIED = range(3)
@@ -56,7 +57,7 @@ def parse_filter(request: DescribeClientQuotasRequest) -> EntityFilter:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"Entity type {kind} cannot appear more than once in the filter."
             )
-        if kind not in (USER, CLIENT_ID, IP):
+        if kind not in (USER_TAG, CLIENT_ID_TAG, IP):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
         if how not in _NAMES:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown match type {how}")

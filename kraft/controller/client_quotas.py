@@ -6,17 +6,8 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 
 from barnabas.kraft.controller.state import ControllerResult, ControllerState, Steps, refuse_if_excessive
-from barnabas.kraft.metadata.client_quotas import (
-    CLIENT_ID,
-    CONNECTION_CREATION_RATE,
-    CONSUMER_BYTE_RATE,
-    CONTROLLER_MUTATION_RATE,
-    IP,
-    PRODUCER_BYTE_RATE,
-    REQUEST_PERCENTAGE,
-    USER,
-)
 from barnabas.kraft.metadata.image import QuotaEntity
+from barnabas.kraft.metadata.ip_quotas import IP
 from barnabas.kraft.metadata.replay import quota_part_order
 from barnabas.kraft.metadata.snapshot import quota_record
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -31,18 +22,19 @@ from barnabas.protocol.messages.alter_client_quotas import (
 from barnabas.protocol.primitives import INT32_MAX, INT64_MAX
 from barnabas.protocol.schema import Message
 from barnabas.runtime.decisions import DecisionKind, cut
+from barnabas.runtime.quotas.source import CLIENT_ID_TAG, CONNECTION_RATE_KEY, USER_TAG, QuotaType
 
 Changes = dict[str, float | None]
 """New values by key; None removes one."""
 
 _DOUBLE = float("inf")
 _USER_KEYS: Mapping[str, float] = {
-    PRODUCER_BYTE_RATE: INT64_MAX,
-    CONSUMER_BYTE_RATE: INT64_MAX,
-    REQUEST_PERCENTAGE: _DOUBLE,
-    CONTROLLER_MUTATION_RATE: _DOUBLE,
+    QuotaType.PRODUCE.key: INT64_MAX,
+    QuotaType.FETCH.key: INT64_MAX,
+    QuotaType.REQUEST.key: _DOUBLE,
+    QuotaType.CONTROLLER_MUTATION.key: _DOUBLE,
 }
-_IP_KEYS: Mapping[str, float] = {CONNECTION_CREATION_RATE: INT32_MAX}
+_IP_KEYS: Mapping[str, float] = {CONNECTION_RATE_KEY: INT32_MAX}
 """Keys of each kind of entity, with the greatest value of their types."""
 
 _TYPE_NAMES = {INT64_MAX: "a LONG", INT32_MAX: "an INT"}
@@ -139,7 +131,7 @@ def _keys_of(entity: QuotaEntity) -> Mapping[str, float]:
     if not entity:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty client quota entity")
     for kind, name in entity:
-        if kind not in (USER, CLIENT_ID, IP):
+        if kind not in (USER_TAG, CLIENT_ID_TAG, IP):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unhandled client quota entity type: {kind}")
         if name == "":
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Empty {kind} not supported")

@@ -6,10 +6,11 @@ import math
 
 import pytest
 
-from barnabas.kraft.metadata.client_quotas import IpQuotas, QuotaLevel, QuotaMatch, quota_for
 from barnabas.kraft.metadata.image import EMPTY_IMAGE, ClientQuotas, MetadataImage, QuotaEntity
+from barnabas.kraft.metadata.ip_quotas import IpQuotas
 from barnabas.kraft.metadata.replay import ImageReplay
 from barnabas.kraft.metadata.snapshot import difference, image_to_records, quota_record
+from tests.kraft.metadata.quota_lookup import QuotaLevel, QuotaMatch, quota_for
 from tests.kraft.metadata.replaying import applied
 
 RATE = "producer_byte_rate"

@@ -6,10 +6,10 @@ from itertools import product
 
 import pytest
 
-from barnabas.kraft.metadata.client_quotas import quota_for
 from barnabas.runtime.identity import Principal
 from barnabas.runtime.quotas.levels import QuotaLevels, sanitized
 from barnabas.runtime.quotas.source import Client, QuotaType
+from tests.kraft.metadata.quota_lookup import quota_for
 
 pytestmark = pytest.mark.feature("QU-03")
 
