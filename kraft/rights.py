@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from barnabas.kraft.authorizer.refusals import refusal_on
 from barnabas.kraft.authorizer.requirements import Requirements
-from barnabas.protocol.acls import AclOperation
+from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.refusals import refusal_of
@@ -41,7 +42,7 @@ def _check(operations: tuple[AclOperation, ...], handle: Handler, call: Call) ->
         needed = " or ".join(it.name for it in operations)
         message = f"{call.api} needs {needed} on the cluster"
         if call.request.api_key == ApiKey.ALTER_CLIENT_QUOTAS:
-            message = "Cluster authorization failed."  # as Kafka has it
+            message = str(refusal_on(AclResourceType.CLUSTER).message)  # as Kafka has it
         return refuse(call, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, message)
     return handle(call)
 

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from barnabas.broker.apis.metadata import topic_name_is_legal
-from barnabas.broker.apis.rights import CLUSTER_REFUSED, GROUP_REFUSED, TOPIC_REFUSED
 from barnabas.broker.cordoned_directories import CORDONED_LOG_DIRS, refusal
 from barnabas.broker.metadata_cache import MetadataCache
+from barnabas.kraft.authorizer.permitted import resource_of_configs
+from barnabas.kraft.authorizer.refusals import refusal_on
 from barnabas.kraft.descriptions import config_result
 from barnabas.kraft.metadata.image import (
     BROKER_LOGGER_RESOURCE,
@@ -22,7 +23,7 @@ from barnabas.kraft.metadata.image import (
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
 )
-from barnabas.protocol.acls import AclOperation, AclResourceType
+from barnabas.protocol.acls import AclOperation
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -131,20 +132,11 @@ _REFUSALS = frozenset(
 )
 
 
-_OF_THE_CLUSTER = (BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE)
-
-
 def _check_right(call: Call, resource: DescribeConfigsResource) -> None:
     """Raises KafkaError if the client may not see the configs of the resource."""
-    kind, name = resource.resource_type, resource.resource_name
-    if kind == TOPIC_RESOURCE:
-        if not call.may(AclOperation.DESCRIBE_CONFIGS, AclResourceType.TOPIC, name):
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, TOPIC_REFUSED)
-    elif kind == GROUP_RESOURCE:
-        if not call.may(AclOperation.DESCRIBE_CONFIGS, AclResourceType.GROUP, name):
-            raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED, GROUP_REFUSED)
-    elif kind in _OF_THE_CLUSTER and not call.may_on_cluster(AclOperation.DESCRIBE_CONFIGS):
-        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, CLUSTER_REFUSED)
+    checked = resource_of_configs(resource.resource_type, resource.resource_name)
+    if checked is not None and not call.may(AclOperation.DESCRIBE_CONFIGS, *checked):
+        raise refusal_on(checked[0])
 
 
 def _entries(ports: ConfigPorts, resource: DescribeConfigsResource) -> list[ConfigEntry]:

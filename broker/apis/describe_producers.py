@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from barnabas.broker.apis.metadata import topic_name_is_legal
 from barnabas.broker.apis.partition_lookup import PartitionLookup
-from barnabas.broker.apis.rights import TOPIC_REFUSED, May, may_on_topics
+from barnabas.broker.apis.rights import May, may_on_topics
 from barnabas.broker.replication.partition import Partition
-from barnabas.protocol.acls import AclOperation
+from barnabas.kraft.authorizer.refusals import refusal_on
+from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -55,7 +56,7 @@ def describe_producers(lookup: PartitionLookup, call: Call) -> Steps:
 def _refusal(topic: str, may_read: May) -> KafkaError | None:
     if not topic_name_is_legal(topic):
         return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic!r} is not a legal topic name")
-    return None if may_read(topic) else KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, TOPIC_REFUSED)
+    return None if may_read(topic) else refusal_on(AclResourceType.TOPIC)
 
 
 def _describe(meter: Meter, partition: Partition, answer: PartitionResponse) -> Steps:

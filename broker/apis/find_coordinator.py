@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from barnabas.broker.apis.rights import GROUP_REFUSED, TRANSACTIONAL_ID_REFUSED
 from barnabas.broker.coordinator.coordinator import LONGEST_KEY, partition_for, work_of_key
 from barnabas.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.broker.metadata_cache import MetadataCache, Node
+from barnabas.kraft.authorizer.refusals import refusal_on
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -82,9 +82,9 @@ def _answer(ports: FindCoordinatorPorts, call: Call, key: str) -> Coordinator:
 def _check_right(call: Call, key_type: int, key: str) -> None:
     """Raises KafkaError if the client may not describe what it asks for."""
     if key_type == GROUP and not call.may(AclOperation.DESCRIBE, AclResourceType.GROUP, key):
-        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED, GROUP_REFUSED)
+        raise refusal_on(AclResourceType.GROUP)
     if key_type == TRANSACTION and not call.may(AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, key):
-        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_REFUSED)
+        raise refusal_on(AclResourceType.TRANSACTIONAL_ID)
 
 
 def _coordinator(ports: FindCoordinatorPorts, listener_name: str, key_type: int, key: str) -> Node:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from barnabas.broker.apis.produce_request import ProduceOperation, ProducePorts
 from barnabas.broker.apis.produce_response import NO_RESPONSE
-from barnabas.broker.apis.rights import TRANSACTIONAL_ID_REFUSED
 from barnabas.broker.apis.transactional_produce import TransactionalProduce
+from barnabas.kraft.authorizer.refusals import refusal_on
 from barnabas.kraft.rights import refuse
 from barnabas.protocol.acls import AclOperation, AclResourceType
-from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.records.batch import is_transactional_batch
 from barnabas.runtime.dispatch import Call
@@ -35,9 +34,10 @@ def produce(ports: ProducePorts, call: Call) -> Steps | None:
 
 
 def _refuse(call: Call) -> Steps | None:
+    error = refusal_on(AclResourceType.TRANSACTIONAL_ID)
     if call.is_large and call.message.acks != NO_RESPONSE:
-        return refuse(call, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_REFUSED)
-    call.refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return refuse(call, error.code, str(error.message))
+    call.refuse(error.code)
     return None
 
 

@@ -13,12 +13,6 @@ from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.runtime.call import Call
 from barnabas.runtime.meter import Meter
 
-TOPIC_REFUSED = "Topic authorization failed."
-GROUP_REFUSED = "Group authorization failed."
-CLUSTER_REFUSED = "Cluster authorization failed."
-TRANSACTIONAL_ID_REFUSED = "Transactional Id authorization failed."
-"""Kafka's texts of these errors."""
-
 May = Callable[[str], bool]
 """True for the name of a resource on which the client may do what was asked."""
 

@@ -12,6 +12,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from barnabas.kraft.authorizer.refusals import refusal_on
 from barnabas.kraft.metadata.image import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
@@ -34,14 +35,6 @@ from barnabas.protocol.schema import Message
 
 STEP_CHECKS = 20
 """Items that one step checks. A denial is logged, which takes longer than the check."""
-
-TOPIC_DENIED = "Topic authorization failed."
-"""Kafka's words, as those below."""
-_DENIED = {
-    AclResourceType.TOPIC: (ErrorCode.TOPIC_AUTHORIZATION_FAILED, TOPIC_DENIED),
-    AclResourceType.GROUP: (ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."),
-    AclResourceType.CLUSTER: (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."),
-}
 
 
 class May(Protocol):
@@ -175,9 +168,10 @@ class _Deletions:
         return self._may(AclOperation.DESCRIBE, topic, name), self._may(AclOperation.DELETE, topic, name)
 
     def _refuse(self, name: str | None, topic_id: bytes) -> None:
-        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        result = DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=TOPIC_DENIED)
-        self.refused.append(result)
+        error = refusal_on(AclResourceType.TOPIC)
+        self.refused.append(
+            DeletableTopicResult(name=name, topic_id=topic_id, error_code=error.code, error_message=error.message)
+        )
 
 
 def alter_configs(request: Any, may: May, image: MetadataImage) -> Checking:
@@ -211,8 +205,10 @@ def _on_resources(
         if of is None or (times[kind, name] > 1 and operation is AclOperation.ALTER_CONFIGS) or may(operation, *of):
             left.append(resource)
             continue
-        code, message = _DENIED[of[0]]
-        refused.append(result(error_code=code, error_message=message, resource_type=kind, resource_name=name))
+        error = refusal_on(of[0])
+        refused.append(
+            result(error_code=error.code, error_message=error.message, resource_type=kind, resource_name=name)
+        )
     return Permitted(_with(request, "resources", left), field_name, refused)
 
 

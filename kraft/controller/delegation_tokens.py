@@ -6,6 +6,7 @@ Whether a principal may ask at all is decided before: `kraft/token_requests.py`.
 from __future__ import annotations
 
 from collections.abc import Generator
+from copy import copy
 
 from barnabas.kraft.controller.state import ControllerResult, ControllerState, Steps
 from barnabas.kraft.metadata.delegation_tokens import token_hmac
@@ -178,15 +179,9 @@ def _is_expired(token: DelegationTokenRecord, now_ms: int) -> bool:
 
 
 def _with_expiry(token: DelegationTokenRecord, expiry_ms: int) -> DelegationTokenRecord:
-    return DelegationTokenRecord(
-        owner=token.owner,
-        requester=token.requester,
-        renewers=token.renewers,
-        issue_timestamp=token.issue_timestamp,
-        max_timestamp=token.max_timestamp,
-        expiration_timestamp=expiry_ms,
-        token_id=token.token_id,
-    )
+    changed = copy(token)
+    changed.expiration_timestamp = expiry_ms
+    return changed
 
 
 def _sum(now_ms: int, period_ms: int) -> int:

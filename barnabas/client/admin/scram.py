@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -13,8 +12,7 @@ from barnabas.client.admin.routes import names_in
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import alter_user_scram_credentials as altering
 from barnabas.protocol.messages import describe_user_scram_credentials as describing
-
-SALT_BYTES = 24
+from barnabas.protocol.sasl.scram_credentials import SALT_BYTES, SCRAM_MECHANISMS_BY_TYPE, salted_password
 
 
 class ScramMechanism(IntEnum):
@@ -25,9 +23,6 @@ class ScramMechanism(IntEnum):
     @classmethod
     def _missing_(cls, value: object) -> ScramMechanism:
         return cls.UNKNOWN
-
-
-_HASHES = {ScramMechanism.SCRAM_SHA_256: "sha256", ScramMechanism.SCRAM_SHA_512: "sha512"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +115,8 @@ class Scram(Part):
 
     def _salted(self, it: UserScramCredentialUpsertion) -> altering.ScramCredentialUpsertion:
         salt = it.salt if it.salt is not None else self._calls.cluster.world.chance.randbytes(SALT_BYTES)
-        # RFC 5802: the salted password is PBKDF2 with HMAC of the mechanism's hash.
-        hash_name = _HASHES.get(it.mechanism)
-        if hash_name is None:
+        mechanism = SCRAM_MECHANISMS_BY_TYPE.get(it.mechanism)
+        if mechanism is None:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_SASL_MECHANISM,
                 f"user {it.user}: mechanism must be SCRAM_SHA_256 or SCRAM_SHA_512; got {it.mechanism!r}",
@@ -131,7 +125,7 @@ class Scram(Part):
             raise KafkaError(
                 ErrorCode.UNACCEPTABLE_CREDENTIAL, f"user {it.user}: iterations must be at least 1; got {it.iterations}"
             )
-        salted = hashlib.pbkdf2_hmac(hash_name, it.password.encode(), salt, it.iterations)
+        salted = salted_password(mechanism, it.password.encode(), salt, it.iterations)
         return altering.ScramCredentialUpsertion(
             name=it.user, mechanism=it.mechanism, iterations=it.iterations, salt=salt, salted_password=salted
         )
