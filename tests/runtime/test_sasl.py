@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -310,13 +311,25 @@ def test_a_mechanism_that_breaks_lets_no_one_in(play: Play, caplog: pytest.LogCa
 # Re-authentication (KIP-368)
 
 
+class Earliest(Random):
+    """Draws the earliest renewal."""
+
+    def random(self) -> float:
+        return 0.0
+
+
+def punctual(two: Two) -> Two:
+    """On this machine's network, a client that renews 15 % of the session before its end: a busy machine is late."""
+    return replace(two, client=replace(two.client, chance=Earliest())) if two.host == "127.0.0.1" else two
+
+
 @pytest.mark.feature("SE-06")
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_channel_renews_its_session_in_time(play: Play, mechanism: str) -> None:
     async def story(two: Two) -> None:
-        async with scene_of(two, {"connections.max.reauth.ms": "1500"}) as scene:
+        async with scene_of(punctual(two), {"connections.max.reauth.ms": "3000"}) as scene:
             channel = scene.channel_of(mechanism)
-            until = trio.current_time() + 4
+            until = trio.current_time() + 6.5
             while trio.current_time() < until:
                 await ask(channel)
                 await trio.sleep(0.05)
@@ -332,7 +345,7 @@ def test_a_channel_renews_its_session_in_time(play: Play, mechanism: str) -> Non
 @pytest.mark.feature("SE-06")
 def test_calls_under_way_survive_a_renewal(play: Play) -> None:
     async def story(two: Two) -> None:
-        async with scene_of(two, {"scram-sha-256.connections.max.reauth.ms": "1200"}) as scene:
+        async with scene_of(punctual(two), {"scram-sha-256.connections.max.reauth.ms": "3000"}) as scene:
             channel = scene.channel_of("SCRAM-SHA-256")
             answered: list[object] = []
 
@@ -355,8 +368,8 @@ def test_calls_under_way_survive_a_renewal(play: Play) -> None:
             await ask(channel)
             async with trio.open_nursery() as nursery:
                 for _ in range(3):
-                    nursery.start_soon(ask_for, 3.0)
-                nursery.start_soon(ask_now_for, 3.0)
+                    nursery.start_soon(ask_for, 6.5)
+                nursery.start_soon(ask_now_for, 6.5)
             assert [each for each in answered if isinstance(each, Exception)] == []
             assert (scene.counts.successful, scene.counts.failed_reauthentication) == (1, 0)
             assert scene.counts.successful_reauthentication >= 2
