@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import IntEnum
+
+from barnabas.protocol.open_enums import OpenIntEnum
 
 CLUSTER_NAME = "kafka-cluster"
 """The name of the one resource of type CLUSTER."""
 
 
-class AclOperation(IntEnum):
+class AclOperation(OpenIntEnum):
     UNKNOWN = 0
     ANY = 1
     ALL = 2
@@ -27,23 +28,15 @@ class AclOperation(IntEnum):
     DESCRIBE_TOKENS = 14
     TWO_PHASE_COMMIT = 15
 
-    @classmethod
-    def _missing_(cls, value: object) -> AclOperation:
-        return cls.UNKNOWN
 
-
-class AclPermissionType(IntEnum):
+class AclPermissionType(OpenIntEnum):
     UNKNOWN = 0
     ANY = 1
     DENY = 2
     ALLOW = 3
 
-    @classmethod
-    def _missing_(cls, value: object) -> AclPermissionType:
-        return cls.UNKNOWN
 
-
-class AclResourceType(IntEnum):
+class AclResourceType(OpenIntEnum):
     """Resource type of an access control list (Kafka's `resource.ResourceType`; that of configs has other numbers)."""
 
     UNKNOWN = 0
@@ -55,12 +48,8 @@ class AclResourceType(IntEnum):
     DELEGATION_TOKEN = 6
     USER = 7
 
-    @classmethod
-    def _missing_(cls, value: object) -> AclResourceType:
-        return cls.UNKNOWN
 
-
-class PatternType(IntEnum):
+class PatternType(OpenIntEnum):
     """Kind of a resource name; MATCH and ANY are for filters only."""
 
     UNKNOWN = 0
@@ -68,10 +57,6 @@ class PatternType(IntEnum):
     MATCH = 2
     LITERAL = 3
     PREFIXED = 4
-
-    @classmethod
-    def _missing_(cls, value: object) -> PatternType:
-        return cls.UNKNOWN
 
 
 SUPPORTED_OPERATIONS: Mapping[AclResourceType, tuple[AclOperation, ...]] = {

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from barnabas.protocol.open_enums import OpenIntEnum
 
-class ResourceType(IntEnum):
+
+class ResourceType(OpenIntEnum):
     """Owner of a configuration (Kafka's `ConfigResource.Type`)."""
 
     UNKNOWN = 0
@@ -17,10 +19,6 @@ class ResourceType(IntEnum):
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     GROUP = 32
-
-    @classmethod
-    def _missing_(cls, value: object) -> ResourceType:
-        return cls.UNKNOWN
 
 
 class ConfigResource(NamedTuple):
@@ -33,7 +31,7 @@ class ConfigResource(NamedTuple):
         return f"{self.type.name} {self.name or 'default'}"
 
 
-class ConfigSource(IntEnum):
+class ConfigSource(OpenIntEnum):
     """Source of a value; the first one in Kafka's order that has a value wins."""
 
     UNKNOWN = 0
@@ -46,12 +44,8 @@ class ConfigSource(IntEnum):
     DYNAMIC_CLIENT_METRICS_CONFIG = 7
     DYNAMIC_GROUP_CONFIG = 8
 
-    @classmethod
-    def _missing_(cls, value: object) -> ConfigSource:
-        return cls.UNKNOWN
 
-
-class ConfigType(IntEnum):
+class ConfigType(OpenIntEnum):
     UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
@@ -62,10 +56,6 @@ class ConfigType(IntEnum):
     LIST = 7
     CLASS = 8
     PASSWORD = 9
-
-    @classmethod
-    def _missing_(cls, value: object) -> ConfigType:
-        return cls.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)

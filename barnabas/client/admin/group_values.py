@@ -15,12 +15,13 @@ from barnabas.protocol.embedded_consumer import read_assignment
 from barnabas.protocol.messages import consumer_group_describe as modern
 from barnabas.protocol.messages import describe_groups as classic
 from barnabas.protocol.messages import share_group_describe as sharing
+from barnabas.protocol.open_enums import OpenStrEnum
 
 CONSUMER_PROTOCOL = "consumer"
 """Protocol type of consumers in classic groups."""
 
 
-class GroupState(StrEnum):
+class GroupState(OpenStrEnum):
     UNKNOWN = "Unknown"
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
@@ -30,10 +31,6 @@ class GroupState(StrEnum):
     ASSIGNING = "Assigning"
     RECONCILING = "Reconciling"
     NOT_READY = "NotReady"
-
-    @classmethod
-    def _missing_(cls, value: object) -> GroupState:
-        return cls.UNKNOWN
 
 
 class GroupType(StrEnum):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from enum import IntEnum
 
 from barnabas.client.admin.calls import Anywhere, Part, Question
 from barnabas.client.admin.results import Results, changed, refusal
@@ -12,17 +11,14 @@ from barnabas.client.admin.routes import names_in
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import alter_user_scram_credentials as altering
 from barnabas.protocol.messages import describe_user_scram_credentials as describing
+from barnabas.protocol.open_enums import OpenIntEnum
 from barnabas.protocol.sasl.scram_credentials import SALT_BYTES, SCRAM_MECHANISMS_BY_TYPE, salted_password
 
 
-class ScramMechanism(IntEnum):
+class ScramMechanism(OpenIntEnum):
     UNKNOWN = 0
     SCRAM_SHA_256 = 1
     SCRAM_SHA_512 = 2
-
-    @classmethod
-    def _missing_(cls, value: object) -> ScramMechanism:
-        return cls.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 
 from barnabas.client.admin.calls import Part, Question
 from barnabas.client.admin.results import Results, changed, refusal
@@ -23,12 +22,13 @@ from barnabas.protocol.messages import describe_transactions as describing
 from barnabas.protocol.messages import list_transactions as listing
 from barnabas.protocol.messages import write_txn_markers as marking
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas.protocol.open_enums import OpenStrEnum
 
 NOBODY = -1
 NOT_LED_HERE = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
-class TransactionState(StrEnum):
+class TransactionState(OpenStrEnum):
     UNKNOWN = "Unknown"
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -38,10 +38,6 @@ class TransactionState(StrEnum):
     COMPLETE_ABORT = "CompleteAbort"
     DEAD = "Dead"
     PREPARE_EPOCH_FENCE = "PrepareEpochFence"
-
-    @classmethod
-    def _missing_(cls, value: object) -> TransactionState:
-        return cls.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
