@@ -11,11 +11,12 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import trio
 
 from barnabas.runtime.request_times import Spread
-from barnabas.runtime.steps import RunningSteps, Steps, counted
+from barnabas.runtime.steps import RunningSteps, Steps, measured
 from barnabas.runtime.turns import BUDGET_SECONDS, TURN_SECONDS
 from barnabas.runtime.worker import Worker
 from barnabas.runtime.world import World
@@ -116,7 +117,7 @@ class DecisionQueue:
         self._current = job
         self.waited.took(self._stopwatch() - job.added)
         count = self._world.count_work
-        steps = job.steps if count is None else counted(job.steps, job.name, count)
+        steps = job.steps if count is None else measured(job.steps, partial(count, job.name))
         self._steps = RunningSteps(steps, job.api_key)
         return self._steps
 

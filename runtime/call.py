@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from barnabas.protocol.acls import (
@@ -27,7 +28,7 @@ from barnabas.runtime.background import Background, Task
 from barnabas.runtime.freeing import free_in_steps
 from barnabas.runtime.request import AnswerSlot, Request
 from barnabas.runtime.request_times import ApiCounter, error_codes, error_codes_in_steps, request_log
-from barnabas.runtime.steps import Steps, counted
+from barnabas.runtime.steps import Steps, measured
 from barnabas.runtime.throttling import NO_LIMIT_BYTES, Mutations, Throttling
 from barnabas.runtime.worker import Worker
 from barnabas.runtime.world import Chunk, CountWork
@@ -229,7 +230,7 @@ class Call:
         execution = self._execution
         if execution is None or execution.count_work is None:
             return steps
-        return counted(steps, self._spec.name, execution.count_work)
+        return measured(steps, partial(execution.count_work, self._spec.name))
 
     def guarded(self, callback: Callable[..., None]) -> Callable[..., None]:
         """`callback` for use by others: an unexpected exception fails this request, and not its caller."""

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 from barnabas.runtime.worker import Worker
-from barnabas.runtime.world import CountWork
 
 Work = Callable[[], Any]
 """Work for the worker."""
@@ -61,12 +60,12 @@ class RunningSteps:
         self._steps.close()
 
 
-def counted(steps: Steps, name: str, count: CountWork) -> Steps:
-    """The same steps; `count` measures each as one of the API with this name."""
+def measured(steps: Steps, measure: Callable[[Callable[[], Work | None]], Work | None]) -> Steps:
+    """The same steps; `measure` takes each of them by a call."""
     resume: Callable[[], Work | None] = partial(next, steps)
     try:
         while True:
-            work = count(name, resume)
+            work = measure(resume)
             try:
                 result = yield work
             except Exception as error:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
-from functools import partial
 
 from barnabas.protocol.schema import Message
 from barnabas.protocol.throttle_times import FIELD, throttle_time_of, with_throttle_time
 from barnabas.runtime.call import Call, TimedCall
-from barnabas.runtime.steps import Steps, Work
+from barnabas.runtime.steps import Steps, Work, measured
 from barnabas.runtime.throttling import Mutations, Throttling
 
 
@@ -107,25 +106,14 @@ class ThrottledCall(TimedCall):
 
     def counted(self, steps: Steps) -> Steps:
         """The steps, each measured."""
-        steps = Call.counted(self, steps)
-        resume: Callable[[], Work | None] = partial(next, steps)
+        return measured(Call.counted(self, steps), self._timed)
+
+    def _timed(self, step: Callable[[], Work | None]) -> Work | None:
+        self.begin()
         try:
-            while True:
-                self.begin()
-                try:
-                    work = resume()
-                finally:
-                    self.pause()
-                try:
-                    result = yield work
-                except Exception as error:
-                    resume = partial(steps.throw, error)
-                else:
-                    resume = partial(steps.send, result)
-        except StopIteration:
-            return
+            return step()
         finally:
-            steps.close()
+            self.pause()
 
     def _take_used(self) -> float:
         running = self._running_since is not None
