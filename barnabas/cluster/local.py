@@ -63,12 +63,15 @@ class LocalCluster:
         self._programs = programs or Programs()
         self._restarts = restarts
         self.layout = Layout.open(Path(data_dir).absolute(), base_port, self._shape)
-        self.security = LocalSecurity(self.layout.security_directory) if self.layout.is_secure else None
+
+    @property
+    def security(self) -> LocalSecurity | None:
+        """None for a cluster without security."""
+        return LocalSecurity(self.layout.security_directory) if self.layout.is_secure else None
 
     def make_secure(self) -> None:
         """Give the cluster certificates, users and listeners for them, from its next start on. It stays secure."""
         self.layout = replace(self.layout, is_secure=True)
-        self.security = LocalSecurity(self.layout.security_directory)
 
     @property
     def nodes(self) -> tuple[Node, ...]:

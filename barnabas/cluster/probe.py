@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 import ssl
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,12 +37,6 @@ class Key:
     """PEM file with a key and its certificate."""
     authority_file: Path
     ports_above: int
-
-    def context(self) -> ssl.SSLContext:
-        """Raises OSError."""
-        context = ssl.create_default_context(cafile=self.authority_file)
-        context.load_cert_chain(self.key_file)
-        return context
 
 
 def ask(
@@ -85,10 +80,18 @@ def _connected(port: int, timeout_seconds: float, key: Key | None) -> socket.soc
         return socket.create_connection((LOOPBACK, port), timeout_seconds)
     connection = socket.create_connection((LOOPBACK, port + key.ports_above), timeout_seconds)
     try:
-        return key.context().wrap_socket(connection, server_hostname=LOOPBACK)
+        return _context(key).wrap_socket(connection, server_hostname=LOOPBACK)
     except OSError:
         connection.close()
         raise
+
+
+@lru_cache(maxsize=4)
+def _context(key: Key) -> ssl.SSLContext:
+    """Questions are asked every few milliseconds, and the files do not change. Raises OSError."""
+    context = ssl.create_default_context(cafile=key.authority_file)
+    context.load_cert_chain(key.key_file)
+    return context
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:
