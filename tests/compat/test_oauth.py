@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import Callable
@@ -20,6 +19,14 @@ from barnabas.runtime.sasl.oauth_server import JWKS_URL
 from barnabas.runtime.sasl.provider_mechanisms import ProviderMechanisms
 from barnabas.settings.oauth import ALLOWED_URLS, UNSECURED_TOKENS
 from tests.compat.java_login import list_topics
+from tests.compat.sasl_clients import (
+    Refused,
+    Use,
+    topics_by_aiokafka,
+    topics_by_confluent,
+    topics_by_kafka_python,
+    used,
+)
 from tests.runtime.sasl.provider import Provider, public_jwk, rsa_key, running, signed
 from tests.runtime.sasl_listener import TOPIC, SaslServer
 
@@ -28,10 +35,6 @@ pytestmark = [pytest.mark.compat, pytest.mark.feature("SE-05")]
 JAAS = (
     'org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required unsecuredValidatorRequiredScope="a";'
 )
-
-
-class Refused(Exception):
-    """The client reported that it did not authenticate."""
 
 
 @dataclass(frozen=True)
@@ -46,26 +49,7 @@ class Account:
 
 
 def confluent(port: int, **more: object) -> set[str]:
-    from confluent_kafka import KafkaError, KafkaException
-    from confluent_kafka.admin import AdminClient
-
-    errors: list[KafkaError] = []
-    admin = AdminClient(
-        {
-            "bootstrap.servers": f"127.0.0.1:{port}",
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "OAUTHBEARER",
-            "error_cb": errors.append,
-            **more,
-        }
-    )
-    admin.poll(1)  # serves the callback for tokens
-    try:
-        return set(admin.list_topics(timeout=5).topics)
-    except KafkaException as error:
-        admin.poll(0)
-        [refusal, *_] = [each for each in errors if each.code() == KafkaError._AUTHENTICATION]
-        raise Refused(refusal.str()) from error
+    return topics_by_confluent(port, "OAUTHBEARER", needs_token=True, **more)
 
 
 def ask_confluent(port: int, account: Account) -> set[str]:
@@ -85,56 +69,23 @@ def ask_confluent_with_endpoint(port: int, account: Account) -> set[str]:
 
 
 def ask_kafka_python(port: int, account: Account) -> set[str]:
-    from kafka import KafkaConsumer
-    from kafka.errors import KafkaError as KafkaPythonError
     from kafka.net.sasl.oauth import AbstractTokenProvider
 
     class Tokens(AbstractTokenProvider):
         def token(self) -> str:
             return account.token
 
-    try:
-        consumer = KafkaConsumer(
-            bootstrap_servers=f"127.0.0.1:{port}",
-            security_protocol="SASL_PLAINTEXT",
-            sasl_mechanism="OAUTHBEARER",
-            sasl_oauth_token_provider=Tokens(),
-            bootstrap_timeout_ms=4000,
-        )
-    except KafkaPythonError as error:
-        raise Refused(str(error)) from error
-    try:
-        return set(consumer.topics())
-    finally:
-        consumer.close()
+    return topics_by_kafka_python(port, "OAUTHBEARER", sasl_oauth_token_provider=Tokens())
 
 
 def ask_aiokafka(port: int, account: Account) -> set[str]:
     from aiokafka.abc import AbstractTokenProvider
-    from aiokafka.client import AIOKafkaClient
-    from aiokafka.errors import KafkaError as AiokafkaError
 
     class Tokens(AbstractTokenProvider):
         async def token(self) -> str:
             return account.token
 
-    async def ask() -> set[str]:
-        client = AIOKafkaClient(
-            bootstrap_servers=f"127.0.0.1:{port}",
-            security_protocol="SASL_PLAINTEXT",
-            sasl_mechanism="OAUTHBEARER",
-            sasl_oauth_token_provider=Tokens(),
-        )
-        try:
-            await client.bootstrap()
-            return set((await client.fetch_all_metadata()).topics())
-        finally:
-            await client.close()
-
-    try:
-        return asyncio.run(ask())
-    except AiokafkaError as error:
-        raise Refused(str(error)) from error
+    return topics_by_aiokafka(port, "OAUTHBEARER", sasl_oauth_token_provider=Tokens())
 
 
 Ask = Callable[[int, Account], set[str]]
@@ -147,7 +98,7 @@ CLIENTS = [
 ]
 
 
-async def asked(values: dict[str, str], ask: Callable[[int], set[str]]) -> tuple[SaslServer, set[str] | Refused]:
+async def asked(values: dict[str, str], ask: Use) -> tuple[SaslServer, set[str] | Refused]:
     world = real_world()
     mechanisms = ProviderMechanisms(world)
     values = {
@@ -157,16 +108,10 @@ async def asked(values: dict[str, str], ask: Callable[[int], set[str]]) -> tuple
         **values,
     }
     server = SaslServer(world, values, ports=SaslPorts(world.chance.randbytes, servers=mechanisms.servers))
-    listener = await world.network.listen("127.0.0.1", 0)
-    result: set[str] | Refused
     async with trio.open_nursery() as nursery:
         nursery.start_soon(mechanisms.run)
         await trio.testing.wait_all_tasks_blocked()
-        nursery.start_soon(server.serve, listener)
-        try:
-            result = await trio.to_thread.run_sync(ask, listener.port)
-        except Refused as refused:
-            result = refused
+        result = await used(world, server, ask)
         nursery.cancel_scope.cancel()
     return server, result
 

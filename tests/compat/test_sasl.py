@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
@@ -13,8 +12,16 @@ import trio
 from barnabas.runtime.real import real_world
 from barnabas.runtime.sasl.mechanisms import TokenCredential
 from barnabas.runtime.security import ListenerSecurity
+from tests.compat import sasl_clients
 from tests.compat.available import kafka_libs
 from tests.compat.java import Java
+from tests.compat.sasl_clients import (
+    Refused,
+    Use,
+    topics_by_aiokafka,
+    topics_by_confluent,
+    topics_by_kafka_python,
+)
 from tests.runtime.sasl_listener import TOPIC, SaslServer, Users
 from tests.runtime.tls.stage import authority, server_security
 
@@ -23,77 +30,17 @@ pytestmark = pytest.mark.compat
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 
-class Refused(Exception):
-    """The client reported that it did not authenticate."""
-
-
 def ask_confluent(port: int, mechanism: str, user: str, password: str, **more: str) -> set[str]:
-    from confluent_kafka import KafkaError, KafkaException
-    from confluent_kafka.admin import AdminClient
-
-    errors: list[KafkaError] = []
-    admin = AdminClient(
-        {
-            "bootstrap.servers": f"127.0.0.1:{port}",
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": mechanism,
-            "sasl.username": user,
-            "sasl.password": password,
-            "error_cb": errors.append,
-            **more,
-        }
-    )
-    try:
-        return set(admin.list_topics(timeout=5).topics)
-    except KafkaException as error:
-        admin.poll(0)
-        [refusal, *_] = [each for each in errors if each.code() == KafkaError._AUTHENTICATION]
-        raise Refused(refusal.str()) from error
+    login = {"sasl.username": user, "sasl.password": password}
+    return topics_by_confluent(port, mechanism, **login, **more)
 
 
 def ask_kafka_python(port: int, mechanism: str, user: str, password: str) -> set[str]:
-    from kafka import KafkaConsumer
-    from kafka.errors import KafkaError as KafkaPythonError
-
-    try:
-        consumer = KafkaConsumer(
-            bootstrap_servers=f"127.0.0.1:{port}",
-            security_protocol="SASL_PLAINTEXT",
-            sasl_mechanism=mechanism,
-            sasl_plain_username=user,
-            sasl_plain_password=password,
-            bootstrap_timeout_ms=4000,
-        )
-    except KafkaPythonError as error:
-        raise Refused(str(error)) from error
-    try:
-        return set(consumer.topics())
-    finally:
-        consumer.close()
+    return topics_by_kafka_python(port, mechanism, sasl_plain_username=user, sasl_plain_password=password)
 
 
 def ask_aiokafka(port: int, mechanism: str, user: str, password: str) -> set[str]:
-    from aiokafka.client import AIOKafkaClient
-    from aiokafka.errors import KafkaError as AiokafkaError
-
-    async def ask() -> set[str]:
-        client = AIOKafkaClient(
-            bootstrap_servers=f"127.0.0.1:{port}",
-            security_protocol="SASL_PLAINTEXT",
-            sasl_mechanism=mechanism,
-            sasl_plain_username=user,
-            sasl_plain_password=password,
-        )
-        try:
-            await client.bootstrap()
-            return set((await client.fetch_all_metadata()).topics())
-        finally:
-            await client.close()
-
-    try:
-        return asyncio.run(ask())
-    except AiokafkaError as error:
-        raise Refused(str(error)) from error
+    return topics_by_aiokafka(port, mechanism, sasl_plain_username=user, sasl_plain_password=password)
 
 
 Ask = Callable[[int, str, str, str], set[str]]
@@ -105,27 +52,6 @@ CLIENTS = [
 ]
 
 
-Use = Callable[[int], set[str]]
-"""Uses the listener at a port, and returns what it saw."""
-
-
-async def _used(
-    use: Use, values: dict[str, str], users: Users | None, inner: ListenerSecurity | None
-) -> tuple[SaslServer, set[str] | Refused]:
-    world = real_world()
-    server = SaslServer(world, values, users, inner=inner)
-    listener = await world.network.listen("127.0.0.1", 0)
-    result: set[str] | Refused
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(server.serve, listener)
-        try:
-            result = await trio.to_thread.run_sync(use, listener.port)
-        except Refused as refused:
-            result = refused
-        nursery.cancel_scope.cancel()
-    return server, result
-
-
 def used(
     use: Use,
     values: dict[str, str] | None = None,
@@ -133,7 +59,9 @@ def used(
     inner: ListenerSecurity | None = None,
 ) -> tuple[SaslServer, set[str] | Refused]:
     """The listener, and what the client saw or why it was refused."""
-    return trio.run(_used, use, values or {}, users, inner)
+    world = real_world()
+    server = SaslServer(world, values or {}, users, inner=inner)
+    return server, trio.run(sasl_clients.used, world, server, use)
 
 
 @pytest.mark.feature("SE-03", "SE-04")

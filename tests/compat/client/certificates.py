@@ -37,7 +37,7 @@ class Certified:
         return self.certificate_pem + self.issuer.public_bytes(Encoding.PEM).decode()
 
     def key_pem(self, password: str | None = None) -> str:
-        """As PKCS#8, which is the only form that Kafka reads."""
+        """The key as PKCS#8, which is the only form that Kafka reads."""
         how = NoEncryption() if password is None else BestAvailableEncryption(password.encode())
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, how).decode()
 
