@@ -202,7 +202,7 @@ class Link:
             renewal.held.append((correlation_id, chunks))
 
     def post_now(self, correlation_id: int, chunks: list[Chunk], waiter: PendingCall) -> None:
-        """As `post`, but of a re-authentication itself."""
+        """Send a request of a re-authentication itself, which waits for nothing; see `post`."""
         if self.closed:
             raise NotSent("the connection just closed")
         size_bytes = sum(map(len, chunks))

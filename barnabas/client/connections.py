@@ -74,7 +74,7 @@ class NodeConnection:
         self._throttled_until_ms = 0
         self._established = False
         self._answered = False
-        """Whether the connection has had a response."""
+        """True once the connection has had a response."""
         self._authenticates = caller.security is not None and caller.security.authenticator is not None
         self._opening = trio.Lock()
         self._failures = 0

@@ -152,12 +152,12 @@ class SecuritySettings(BaseModel):
 
     @property
     def encrypts(self) -> bool:
-        """Whether connections use TLS."""
+        """True if connections use TLS."""
         return self.security_protocol in ("SSL", "SASL_SSL")
 
     @property
     def authenticates(self) -> bool:
-        """Whether connections use SASL."""
+        """True if connections use SASL."""
         return self.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
     def values_under(self, prefix: str) -> dict[str, str]:

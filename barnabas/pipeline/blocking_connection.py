@@ -100,7 +100,7 @@ class BlockingConnection:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is closed, by this side or, as far as is known, by the broker, or its session is about to end."""
+        """True if it is closed, by this side or, as far as is known, by the broker, or its session is about to end."""
         if self.closed:
             return True
         if self._pending:

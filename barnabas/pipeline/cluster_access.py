@@ -52,7 +52,7 @@ class ClusterAccess:
 
     @property
     def options(self) -> dict[str, str]:
-        """As options of a reader or a writer."""
+        """The options of a reader or a writer for this cluster."""
         return {f"{PREFIX}bootstrap.servers": self.servers} | {
             PREFIX + key: value for key, value in self.security.items() if PREFIX + key in SECURITY_OPTIONS
         }

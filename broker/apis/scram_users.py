@@ -45,7 +45,7 @@ def describe_user_scram_credentials(metadata: MetadataCache, call: Call) -> Step
 
 
 def _refused(request: DescribeUserScramCredentialsRequest) -> DescribeUserScramCredentialsResponse:
-    """As in Kafka, the results name no user."""
+    """The results name no user, as in Kafka."""
     code, message = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "DescribeUserScramCredentials needs DESCRIBE on the cluster"
     return DescribeUserScramCredentialsResponse(
         error_code=code,

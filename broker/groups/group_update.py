@@ -18,7 +18,7 @@ class Update:
 
     now: Now
     may_describe: Callable[[str], bool] = describes_all
-    """As in `Client`, of the sender of the command."""
+    """True for a topic that the sender of the command may describe; see `Client`."""
     records: list[CoordinatorRecord] = field(default_factory=list)
     answers: list[tuple[Reply, Message]] = field(default_factory=list)
     notes: Notes = field(default_factory=Notes)

@@ -174,6 +174,6 @@ def _is_address(text: str | None) -> bool:
 
 
 def _shown(entity: QuotaEntity) -> str:
-    """As Kafka's error messages show entities."""
+    """The entity as Kafka's error messages show it."""
     parts = (f"{kind}={'null' if name is None else name}" for kind, name in entity)
     return f"ClientQuotaEntity(entries={{{', '.join(parts)}}})"

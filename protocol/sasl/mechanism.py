@@ -40,7 +40,7 @@ class ClientMechanism(Protocol):
 
     @property
     def name(self) -> str:
-        """As in SaslHandshake: `SCRAM-SHA-512`."""
+        """The name in SaslHandshake: `SCRAM-SHA-512`."""
 
     @property
     def complete(self) -> bool:

@@ -64,7 +64,7 @@ class ScramServer:
         self.result: Authenticated | None = None
 
     def receive(self, token: bytes) -> bytes:
-        """As `ServerMechanism.receive`. A refusal without a text does not say why."""
+        """See `ServerMechanism.receive`. A refusal without a text gives no reason to the client."""
         if self._over:
             raise SaslRefused
         try:

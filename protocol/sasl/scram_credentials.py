@@ -70,7 +70,7 @@ def stored_key(mechanism: ScramMechanism, salted: bytes) -> bytes:
 def credential_of_salted_password(
     mechanism: ScramMechanism, salted: bytes, salt: bytes, iterations: int
 ) -> ScramCredential:
-    """As a controller makes it of AlterUserScramCredentials, which carries the salted password."""
+    """AlterUserScramCredentials carries the salted password; a controller keeps this."""
     return ScramCredential(salt, stored_key(mechanism, salted), server_key(mechanism, salted), iterations)
 
 

@@ -44,7 +44,7 @@ class SaslChannelSecurity:
         self._inner = inner
 
     async def secure(self, connection: Connection, host: str) -> Connection:
-        """As `ChannelSecurity.secure`."""
+        """See `ChannelSecurity.secure`."""
         return connection if self._inner is None else await self._inner.secure(connection, host)
 
 

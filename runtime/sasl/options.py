@@ -19,7 +19,7 @@ MAX_RECEIVE_KEY = "sasl.server.max.receive.size"
 FAILED_DELAY_KEY = "connection.failed.authentication.delay.ms"
 USERNAME_KEY = "sasl.username"
 PASSWORD_KEY = "sasl.password"
-"""As librdkafka names it; Kafka's own clients have both in sasl.jaas.config."""
+"""The names of librdkafka; Kafka's own clients have both values in sasl.jaas.config."""
 
 
 class SaslOptionsError(ValueError):

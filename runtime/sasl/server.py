@@ -85,7 +85,7 @@ class SaslListener:
         return cls(rules, world.wall_clock, world.monotonic, failed_delay_ms=delay_ms, inner=inner)
 
     async def secure(self, connection: Connection) -> Secured:
-        """As `ListenerSecurity.secure`."""
+        """See `ListenerSecurity.secure`."""
         if self.inner is not None:
             connection = (await self.inner.secure(connection)).connection
         return Secured(connection, ANONYMOUS, SaslAuthentication(self, connection.peer_host))
@@ -119,7 +119,7 @@ class SaslAuthentication:
         return reaction
 
     async def refuse(self, slot: AnswerSlot, reaction: Reaction) -> None:
-        """As `Authentication.refuse`."""
+        """See `Authentication.refuse`."""
         listener = self._listener
         if listener.delayed < MAX_DELAYED:
             listener.delayed += 1

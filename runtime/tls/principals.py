@@ -130,7 +130,8 @@ class _Rule:
         return mapped.lower() if self.case == "L" else mapped.upper() if self.case == "U" else mapped
 
     def _replaced(self, match: re.Match[str]) -> str:
-        """As `Matcher.appendReplacement`: `$12` is group 1 and a 2 if there are fewer groups, `$0` the whole."""
+        """The replacement, as `Matcher.appendReplacement` makes it: `$12` is group 1 and a 2 if there are fewer groups,
+        `$0` the whole."""
         groups = match.re.groups
         result: list[str] = []
         position, text = 0, self.replacement

@@ -88,7 +88,7 @@ class TlsHolder:
         return self._checked(self._prepare(self.options.reconfigured(values)))
 
     async def prepare_aside(self, values: Mapping[str, str]) -> Prepared:
-        """As `prepare`, away from the event loop: a store with a slow key derivation takes some 10 ms."""
+        """`prepare` away from the event loop: a store with a slow key derivation takes some 10 ms."""
         return await self._world.run_blocking(lambda: self.prepare(values))
 
     def adopt(self, prepared: Prepared) -> None:

@@ -90,7 +90,7 @@ class SaslServer:
         await self.server.serve(listener, "SASL_PLAINTEXT", security)
 
     def _produce(self, call: Call) -> None:
-        """As with acks=0."""
+        """Sends no response, as with acks=0."""
         self.produced += 1
         call.answer_nothing()
 

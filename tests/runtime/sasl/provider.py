@@ -33,7 +33,7 @@ def ed_key() -> ed25519.Ed25519PrivateKey:
 
 
 def public_jwk(algorithm: str, key: Any, key_id: str | None) -> dict[str, Any]:
-    """As a provider publishes the key."""
+    """The key as a provider publishes it."""
     public = jwt.get_algorithm_by_name(algorithm).to_jwk(key.public_key(), as_dict=True)
     return {**public, "use": "sig", **({} if key_id is None else {"kid": key_id})}
 

@@ -192,7 +192,7 @@ def test_a_broken_file_changes_nothing_and_is_reported_once(
 
 
 def test_the_same_path_is_read_again_when_options_are_set() -> None:
-    """As with `kafka-configs --alter --add-config listener.name.ssl.ssl.keystore.location=…` (KIP-226)."""
+    """It works as with `kafka-configs --alter --add-config listener.name.ssl.ssl.keystore.location=…` (KIP-226)."""
 
     async def story(server: World, client: World) -> None:
         held = holder(server)

@@ -46,7 +46,7 @@ KEY_STORE_JCEKS = base64.b64decode(
     "mTFhVbwIlir3MAoGCCqGSM49BAMCA0gAMEUCID3f+oyM8bb6PPA/zIdDKiXYXTzd0NjcUpSVSGvMzJ70AiEAp5L+LHAiEaD73fjh"
     "EIKJhdFfMscRmFxmCj5fhyxBlCRdu0nlXwZCL2MO6T2QCXGZ9SwD7w=="
 )
-"""As the first, by `-storetype JCEKS`."""
+"""The first one, by `-storetype JCEKS`."""
 
 FILES = {
     "keys.jks": KEY_STORE_JKS,
