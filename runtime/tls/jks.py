@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from itertools import islice
+
+from barnabas.runtime.tls.der import elements
 
 MAGICS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 """The first bytes of JKS and of JCEKS."""
@@ -93,14 +96,16 @@ def read_store(data: bytes, password: str | None) -> JavaStore:
 def decrypt(key: JavaKey, password: str) -> bytes:
     """The private key in PKCS#8 DER. Raises BadStore."""
     # EncryptedPrivateKeyInfo: a sequence of the algorithm, and of the encrypted bytes in an octet string at its end.
-    _, body = _element(key.encrypted)
-    algorithm_end, _ = _element(body)
-    if b"\x2b\x06\x01\x04\x01\x2a\x02\x11\x01\x01" not in body[:algorithm_end]:
+    try:
+        [(_, _, body)] = islice(elements(key.encrypted), 1)
+        [(_, algorithm, _), (_, _, protected)] = islice(elements(body), 2)
+    except ValueError:
+        raise BadStore("the file is damaged") from None
+    if b"\x2b\x06\x01\x04\x01\x2a\x02\x11\x01\x01" not in algorithm:
         raise BadStore(
             f"the private key {key.alias!r} is encrypted as in JCEKS; convert the store: keytool -importkeystore "
             "-deststoretype pkcs12"
         )
-    _, protected = _element(body[algorithm_end:])
     secret = password.encode("utf-16-be")
     salt, masked = protected[:_DIGEST_BYTES], protected[_DIGEST_BYTES:-_DIGEST_BYTES]
     digest = protected[-_DIGEST_BYTES:]
@@ -118,17 +123,3 @@ def _is_intact(data: bytes, password: str) -> bool:
     body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
     salted = hashlib.sha1(password.encode("utf-16-be") + _WHITENER + body, usedforsecurity=False).digest()
     return salted == digest
-
-
-def _element(data: bytes) -> tuple[int, bytes]:
-    """(end, content) of the DER element at the beginning of `data`."""
-    if len(data) < 2:
-        raise BadStore("the file is damaged")
-    size, start = data[1], 2
-    if size & 0x80:
-        width = size & 0x7F
-        size = int.from_bytes(data[2 : 2 + width], "big")
-        start += width
-    if start + size > len(data):
-        raise BadStore("the file is damaged")
-    return start + size, data[start : start + size]

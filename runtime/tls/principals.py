@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from barnabas.runtime.tls.der import elements
+
 _KEYWORDS = {
     "2.5.4.3": "CN",
     "2.5.4.6": "C",
@@ -42,9 +44,9 @@ class NoMatchingRule(ValueError):
 def subject_of(certificate: bytes) -> bytes:
     """The subject of an X.509 certificate; both in DER. Raises MalformedName."""
     try:
-        [(_, _, parts)] = _elements(certificate)
-        [(_, _, signed), *_] = _elements(parts)
-        fields = [(tag, whole) for tag, whole, _ in _elements(signed)]
+        [(_, _, parts)] = elements(certificate)
+        [(_, _, signed), *_] = elements(parts)
+        fields = [(tag, whole) for tag, whole, _ in elements(signed)]
         # The version, which may be left out, serial number, algorithm, issuer, validity, subject.
         return fields[5 if fields[0][0] == _VERSION_TAG else 4][1]
     except (ValueError, IndexError) as error:
@@ -54,30 +56,15 @@ def subject_of(certificate: bytes) -> bytes:
 def distinguished_name(der: bytes) -> str:
     """The text of a Name in DER. Raises MalformedName."""
     try:
-        [(_, _, relatives)] = _elements(der)
-        names = ["+".join(_attribute(each) for each in _elements(value)) for _, _, value in _elements(relatives)]
+        [(_, _, relatives)] = elements(der)
+        names = ["+".join(_attribute(each) for each in elements(value)) for _, _, value in elements(relatives)]
     except (ValueError, IndexError) as error:
         raise MalformedName(f"not a distinguished name: {error}") from error
     return ",".join(reversed(names))
 
 
-def _elements(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """(tag, whole, content) of each element."""
-    position = 0
-    while position < len(data):
-        tag, size, start = data[position], data[position + 1], position + 2
-        if size & 0x80:
-            width = size & 0x7F
-            size = int.from_bytes(data[start : start + width], "big")
-            start += width
-        if start + size > len(data):
-            raise ValueError("it ends too early")
-        yield tag, data[position : start + size], data[start : start + size]
-        position = start + size
-
-
 def _attribute(element: tuple[int, bytes, bytes]) -> str:
-    (_, _, kind), (tag, whole, value) = _elements(element[2])
+    (_, _, kind), (tag, whole, value) = elements(element[2])
     keyword = _KEYWORDS.get(_dotted(kind))
     if keyword is None or tag not in _TEXT_TAGS:
         return f"{keyword or _dotted(kind)}=#{whole.hex()}"
