@@ -87,7 +87,7 @@ def topics_by_aiokafka(port: int, mechanism: str, **more: Any) -> set[str]:
 
 
 async def used(world: World, server: SaslServer, use: Use) -> set[str] | Refused:
-    """What a client in a thread saw of the server."""
+    """Serves a client in a thread; returns the topics that it saw, or its refusal."""
     listener = await world.network.listen("127.0.0.1", 0)
     result: set[str] | Refused
     async with trio.open_nursery() as nursery:
