@@ -17,7 +17,7 @@ from barnabas.protocol.acls import CLUSTER_NAME, AclOperation, AclPermissionType
 
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin
-    from barnabas.client.admin.acl_values import AclBinding, AclBindingFilter
+    from barnabas.client.admin.acl_values import AclBinding
 
 app = typer.Typer(help="List, add and remove access control lists (ACLs).", rich_markup_mode=None)
 
@@ -105,7 +105,7 @@ def remove(
     principal: User, operations: Operations = None, *, subject: Subject, resources: Resources, connection: Connection
 ) -> None:
     """Remove access control lists that `add` with the same arguments added."""
-    filters = [_filter(binding) for binding in _bindings(principal, subject, operations, resources)]
+    filters = [binding.to_filter() for binding in _bindings(principal, subject, operations, resources)]
 
     async def work(admin: Admin) -> list[AclBinding]:
         found = await admin.delete_acls(filters)
@@ -137,20 +137,6 @@ def _bindings(
                 subject.host,
                 PatternType.LITERAL if kind is AclResourceType.CLUSTER else resources.pattern_type,
             )
-
-
-def _filter(binding: AclBinding) -> AclBindingFilter:
-    from barnabas.client.admin.acl_values import AclBindingFilter
-
-    return AclBindingFilter(
-        binding.resource_type,
-        binding.resource_name,
-        binding.principal,
-        binding.operation,
-        binding.permission_type,
-        binding.host,
-        binding.pattern_type,
-    )
 
 
 def _row(binding: AclBinding) -> tuple[str, ...]:

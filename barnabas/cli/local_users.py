@@ -71,7 +71,7 @@ def publish_users(data: Path) -> None:
     everything with topics, groups and transactional ids whose names begin with their own, and a hyphen."""
     from barnabas.security.local_security import LocalSecurity
 
-    passwords = LocalSecurity(data.absolute() / "security").users.read()
+    passwords = LocalSecurity.of(data).users.read()
 
     async def work(admin: Admin) -> None:
         known = await admin.describe_user_scram_credentials()
@@ -101,7 +101,7 @@ def _local(connection: Connection) -> LocalSecurity | None:
     """The security of the local cluster, if the command is about that."""
     from barnabas.security.local_security import LocalSecurity
 
-    local = LocalSecurity(connection.data.absolute() / "security")
+    local = LocalSecurity.of(connection.data)
     return local if connection.is_local and local.authority_file.exists() else None
 
 

@@ -115,11 +115,6 @@ class Layout:
         return self.controllers or self.brokers
 
     @property
-    def security_directory(self) -> Path:
-        """Certificates, users and client configurations of a secure cluster."""
-        return self.data / "security"
-
-    @property
     def bootstrap_servers(self) -> str:
         """Bootstrap servers for clients, over PLAINTEXT."""
         return ",".join(f"127.0.0.1:{node.port}" for node in self.brokers)

@@ -67,7 +67,7 @@ class LocalCluster:
     @property
     def security(self) -> LocalSecurity | None:
         """None for a cluster without security."""
-        return LocalSecurity(self.layout.security_directory) if self.layout.is_secure else None
+        return LocalSecurity.of(self.layout.data) if self.layout.is_secure else None
 
     def make_secure(self) -> None:
         """Give the cluster certificates, users and listeners for them, from its next start on. It stays secure."""

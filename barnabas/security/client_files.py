@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LOGIN_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
-PLAIN_LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+from barnabas.protocol.sasl.scram_credentials import LOGIN_MODULE
+
 MECHANISM = "SCRAM-SHA-512"
 
 

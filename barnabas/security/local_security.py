@@ -47,6 +47,11 @@ class LocalSecurity:
 
     directory: Path
 
+    @classmethod
+    def of(cls, data: Path) -> LocalSecurity:
+        """The security of the cluster in this data directory."""
+        return cls(data.absolute() / "security")
+
     @property
     def authority_file(self) -> Path:
         return self.directory / "ca.pem"

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from barnabas.security.client_files import LOGIN_MODULE, PLAIN_LOGIN_MODULE, jaas
+from barnabas.protocol.sasl.plain import LOGIN_MODULE as PLAIN_LOGIN_MODULE
+from barnabas.protocol.sasl.scram_credentials import LOGIN_MODULE as SCRAM_LOGIN_MODULE
+from barnabas.security.client_files import jaas
 from barnabas.security.users import ADMIN, NODES
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -54,7 +56,7 @@ def broker_settings(port: int, files: NodeFiles, passwords: Mapping[str, str]) -
     for name in ("sasl_plaintext", "sasl_ssl"):
         values[f"listener.name.{name}.plain.sasl.jaas.config"] = jaas(PLAIN_LOGIN_MODULE, **users)
         for mechanism in ("scram-sha-256", "scram-sha-512"):
-            values[f"listener.name.{name}.{mechanism}.sasl.jaas.config"] = f"{LOGIN_MODULE} required;"
+            values[f"listener.name.{name}.{mechanism}.sasl.jaas.config"] = f"{SCRAM_LOGIN_MODULE} required;"
     return values | _between_nodes("nodes", files) | controller_settings(files)
 
 

@@ -9,6 +9,8 @@ import hashlib
 import hmac
 from dataclasses import dataclass, field
 
+LOGIN_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
 MIN_ITERATIONS = 4096
 MAX_ITERATIONS = 16384
 SALT_BYTES = 24

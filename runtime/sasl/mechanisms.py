@@ -13,6 +13,7 @@ from barnabas.protocol.sasl.mechanism import Authenticated, ClientMechanismFacto
 from barnabas.protocol.sasl.plain import LOGIN_MODULE as PLAIN_LOGIN_MODULE
 from barnabas.protocol.sasl.plain import PLAIN, PlainClient, PlainServer, users_of
 from barnabas.protocol.sasl.scram import NONCE_BYTES, ScramClient, ScramIdentity, ScramServer
+from barnabas.protocol.sasl.scram_credentials import LOGIN_MODULE as SCRAM_LOGIN_MODULE
 from barnabas.protocol.sasl.scram_credentials import (
     SCRAM_MECHANISMS,
     ScramCredential,
@@ -21,8 +22,6 @@ from barnabas.protocol.sasl.scram_credentials import (
 )
 from barnabas.protocol.sasl.scram_messages import TOKEN_AUTHENTICATION, encode_base64
 from barnabas.runtime.sasl.options import ClientSaslOptions, SaslOptions, SaslOptionsError
-
-SCRAM_LOGIN_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 TOKEN_CREDENTIALS = 1000
 """Credentials of delegation tokens that are kept: making one takes some milliseconds."""

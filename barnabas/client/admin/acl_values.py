@@ -37,6 +37,18 @@ class AclBinding:
             f" {self.pattern_type.name} {self.resource_type.name} {self.resource_name}"
         )
 
+    def to_filter(self) -> AclBindingFilter:
+        """The filter that matches this binding alone."""
+        return AclBindingFilter(
+            self.resource_type,
+            self.resource_name,
+            self.principal,
+            self.operation,
+            self.permission_type,
+            self.host,
+            self.pattern_type,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class AclBindingFilter:
