@@ -54,8 +54,8 @@ def refusal_of(request: Message, version: int, code: ErrorCode, message: str | N
     """The answer to `request` with `code` in every place for an error."""
     response: Message = API_SPECS[ApiKey(request.API_KEY)].response_type()()
     if request.API_KEY in AT_THE_TOP_ONLY:
-        response.error_code = code  # type: ignore[attr-defined]
-        response.error_message = f"{code.name.replace('_', ' ').capitalize()}."  # type: ignore[attr-defined]
+        top: Any = response
+        top.error_code, top.error_message = code, f"{code.name.replace('_', ' ').capitalize()}."
     else:
         _fill(response, request, version, code, message)
     return response
