@@ -30,13 +30,13 @@ def load_callback(configs: Mapping[str, str]) -> ClientQuotaCallback | None:
         raise SettingsError("must name a Python class as module:Class", KEY, name)
     try:
         callback: ClientQuotaCallback = getattr(import_module(module), attribute)()
-    except (ImportError, AttributeError, TypeError) as error:
+    except Exception as error:  # the operator's own code
         raise SettingsError(f"cannot be loaded: {error}", KEY, name) from error
     missing = [method for method in METHODS if not callable(getattr(callback, method, None))]
     if missing:
         raise SettingsError(f"has no method {', '.join(missing)}", KEY, name)
     try:
         callback.configure(configs)
-    except Exception as error:
+    except Exception as error:  # the operator's own code
         raise SettingsError(f"cannot be configured: {error!r}", KEY, name) from error
     return callback

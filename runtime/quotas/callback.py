@@ -64,7 +64,7 @@ class CallbackLimits:
         try:
             tags = self._callback.quota_metric_tags(quota, client.principal, client.client_id)
             return tuple((str(tag), str(value)) for tag, value in tags.items())
-        except Exception as error:
+        except Exception as error:  # the operator's own code
             self._report("quota_metric_tags", error)
             return ()
 
@@ -74,14 +74,14 @@ class CallbackLimits:
         try:
             limit = self._callback.quota_limit(quota, dict(tags))
             return None if limit is None else float(limit)
-        except Exception as error:
+        except Exception as error:  # the operator's own code
             self._report("quota_limit", error)
             return None
 
     def is_reset_required(self, quota: QuotaType) -> bool:
         try:
             return bool(self._callback.quota_reset_required(quota))
-        except Exception as error:
+        except Exception as error:  # the operator's own code
             self._report("quota_reset_required", error)
             return False
 
@@ -98,7 +98,7 @@ class CallbackLimits:
                 self._callback.update_quota(quota, dict(entity), now)
             elif now is None and before is not None:
                 self._callback.remove_quota(quota, dict(entity))
-        except Exception as error:
+        except Exception as error:  # the operator's own code
             self._report("update_quota", error)
 
     def _report(self, method: str, error: Exception) -> None:

@@ -53,8 +53,8 @@ class CallbackTokens:
         try:
             made = self._callback()
             return await made if inspect.isawaitable(made) else made
-        except Exception as error:
-            # An application's error may have the token in its text.
+        except Exception as error:  # the application's own code
+            # The text of its error may contain the token.
             raise NotPrepared(f"the application has no token: {type(error).__name__}") from error
 
 

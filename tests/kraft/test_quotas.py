@@ -279,6 +279,11 @@ class Broken(ByDepartment):
         raise RuntimeError("no directory of departments")
 
 
+class Unmade(ByDepartment):
+    def __init__(self) -> None:
+        raise RuntimeError("no directory of departments")
+
+
 @pytest.mark.feature("QU-05")
 def test_a_class_that_fails_limits_nobody(caplog: pytest.LogCaptureFixture) -> None:
     manager = QuotaManager(QuotaType.PRODUCE, QuotaWindows(), CallbackLimits(Broken()))
@@ -292,6 +297,7 @@ def test_a_class_that_fails_limits_nobody(caplog: pytest.LogCaptureFixture) -> N
     [
         ("com.example.Quotas", "must name a Python class as module:Class"),
         ("no_such_module:Quotas", "cannot be loaded"),
+        (f"{__name__}:Unmade", "cannot be loaded: no directory of departments"),
         ("collections:Counter", "has no method configure"),
     ],
 )
