@@ -15,12 +15,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
     Encoding,
     NoEncryption,
     PrivateFormat,
     load_pem_private_key,
-    pkcs12,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
@@ -44,9 +42,6 @@ class Certificate:
         """The private key in PKCS#8, not encrypted."""
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
-    def encrypted_key_pem(self, password: str) -> bytes:
-        return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password.encode()))
-
     @property
     def certificate_pem(self) -> bytes:
         return self.certificate.public_bytes(Encoding.PEM)
@@ -61,13 +56,6 @@ class Certificate:
     def key_store_pem(self) -> bytes:
         """A key store for `ssl.keystore.type=PEM`."""
         return self.key_pem + self.chain_pem
-
-    def key_store_pkcs12(self, password: str, alias: str = "kafka") -> bytes:
-        """A key store for `ssl.keystore.type=PKCS12`."""
-        encryption = BestAvailableEncryption(password.encode())
-        return pkcs12.serialize_key_and_certificates(
-            alias.encode(), self.key, self.certificate, list(self.issuers), encryption
-        )
 
     @classmethod
     def from_pem(cls, data: bytes, password: str | None = None) -> Certificate:
@@ -140,14 +128,6 @@ def make_certificate(
 def make_key(bits: int = RSA_BITS) -> rsa.RSAPrivateKey:
     """An RSA key; it takes some 100 ms."""
     return rsa.generate_private_key(65537, bits)
-
-
-def make_trust_store_pkcs12(certificates: Sequence[Certificate], password: str) -> bytes:
-    """A trust store that Java reads: each certificate carries Java's mark of trust."""
-    trusted = [
-        pkcs12.PKCS12Certificate(each.certificate, f"ca{index}".encode()) for index, each in enumerate(certificates)
-    ]
-    return pkcs12.serialize_java_truststore(trusted, BestAvailableEncryption(password.encode()))
 
 
 def _name(text: str) -> x509.GeneralName:

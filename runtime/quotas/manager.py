@@ -69,11 +69,6 @@ class QuotaManager:
         """All sensors; those that were used last come first."""
         return reversed(self._sensors.values())
 
-    def source_is(self, source: LimitSource) -> None:
-        """Take limits from here. Sensors keep what they counted."""
-        self._source = source
-        self.limits_changed()
-
     def limits_changed(self) -> None:
         """Look up tags and limit of each client again, when it counts next."""
         self._of_client.clear()

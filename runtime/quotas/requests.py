@@ -81,12 +81,6 @@ class RequestQuotas:
         """False while no quota is set."""
         self.limits_changed()
 
-    def source_is(self, source: LimitSource) -> None:
-        """Take limits from here."""
-        for manager in self.managers.values():
-            manager.source_is(source)
-        self.limits_changed()
-
     def limits_changed(self) -> None:
         """Look limits up again."""
         for manager in self.managers.values():

@@ -33,16 +33,6 @@ class TokenProvider(Protocol):
         """Raises NotPrepared if there is none. The caller bounds the time."""
 
 
-class StaticToken:
-    """One token, for as long as it is valid."""
-
-    def __init__(self, token: BearerToken) -> None:
-        self._token = token
-
-    async def token(self) -> BearerToken:
-        return self._token
-
-
 class CallbackTokens:
     """Tokens of the application: a function that returns a BearerToken, or a coroutine function."""
 

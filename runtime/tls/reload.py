@@ -98,10 +98,6 @@ class TlsHolder:
         self.reloads += 1
         log.info("%s: new connections use the certificates that were just read", self._name)
 
-    def reconfigure(self, values: Mapping[str, str]) -> None:
-        """Use the stores of `values`. Raises TlsConfigError; then nothing changes."""
-        self.adopt(self.prepare(values))
-
     async def run(self) -> None:
         """Look at the files until cancelled."""
         while True:

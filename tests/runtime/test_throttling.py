@@ -56,7 +56,7 @@ class Shop:
     """A server whose requests count for quotas. `work` is the time that each Heartbeat takes."""
 
     def __init__(self, quotas: Mapping[str, float]) -> None:
-        self.limits = {(("client-id", CLIENT_ID),): dict(quotas)}
+        self.levels = QuotaLevels({(("client-id", CLIENT_ID),): dict(quotas)})
         self.stopwatch = Stopwatch()
         self.work = 0.0
         self.fetched: list[tuple[int, bool]] = []
@@ -65,7 +65,7 @@ class Shop:
         self.dispatcher: Dispatcher
 
     def quotas_of(self, world) -> RequestQuotas:
-        self.quotas = RequestQuotas(QuotaWindows(), QuotaWindows(), world.monotonic, QuotaLevels(self.limits))
+        self.quotas = RequestQuotas(QuotaWindows(), QuotaWindows(), world.monotonic, self.levels)
         self.quotas.stopwatch = self.stopwatch
         return self.quotas
 
@@ -307,10 +307,10 @@ def test_quotas_change_while_clients_are_connected() -> None:
         peer = await scene.peer()
         assert not shop.quotas.is_active
         assert (await answered(peer, frame, ProduceResponse, VERSION)).throttle_time_ms == 0
-        levels = QuotaLevels({(("client-id", None),): {"producer_byte_rate": 100.0}})
-        shop.quotas.source_is(levels)
+        shop.levels.apply({(("client-id", None),): {"producer_byte_rate": 100.0}})
+        shop.quotas.limits_changed()
         assert (await answered(peer, frame, ProduceResponse, VERSION)).throttle_time_ms > 100_000
-        levels.apply({(("client-id", None),): None})
+        shop.levels.apply({(("client-id", None),): None})
         shop.quotas.limits_changed()
         other = await scene.peer()
         assert (await answered(other, frame, ProduceResponse, VERSION)).throttle_time_ms == 0

@@ -11,6 +11,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from barnabas.security.certificates import Certificate, Purpose, make_authority, make_certificate, make_key
+from tests.key_stores import encrypted_key_pem, key_store_pkcs12
 
 pytestmark = pytest.mark.feature("SE-02")
 
@@ -43,7 +44,7 @@ def test_it_comes_back_from_pem() -> None:
     again = Certificate.from_pem(own.key_store_pem)
     assert again.certificate == own.certificate
     assert again.key_pem == own.key_pem
-    encrypted = own.encrypted_key_pem("secret") + own.chain_pem
+    encrypted = encrypted_key_pem(own, "secret") + own.chain_pem
     assert Certificate.from_pem(encrypted, "secret").key_pem == own.key_pem
     with pytest.raises((ValueError, TypeError)):
         Certificate.from_pem(encrypted)
@@ -55,7 +56,7 @@ def test_an_intermediate_authority_stands_in_the_chain() -> None:
     own = make_certificate(between, "leaf", NOW_MS, purpose=Purpose(days=36_500))
     chain = x509.load_pem_x509_certificates(own.chain_pem)
     assert chain == [own.certificate, between.certificate]
-    store = pkcs12.load_pkcs12(own.key_store_pkcs12("secret"), b"secret")
+    store = pkcs12.load_pkcs12(key_store_pkcs12(own, "secret"), b"secret")
     assert store.cert is not None
     assert store.cert.certificate == own.certificate
     assert {each.certificate for each in store.additional_certs} == {between.certificate, authority().certificate}

@@ -27,7 +27,7 @@ from barnabas.runtime.sasl.oauth_client import (
 )
 from barnabas.runtime.sasl.oauth_server import oauth_listener
 from barnabas.runtime.sasl.prepared import NotPrepared, PreparedMechanism
-from barnabas.runtime.sasl.token_providers import RefreshingTokens, StaticToken
+from barnabas.runtime.sasl.token_providers import CallbackTokens, RefreshingTokens
 from barnabas.runtime.sasl.token_refresh import RETRY_MS, RefreshRules, refresh_ms
 from barnabas.settings.errors import SettingsError
 from barnabas.settings.oauth import ALLOWED_URLS, UNSECURED_TOKENS
@@ -224,7 +224,7 @@ async def test_callers_at_the_same_time_get_one_token(autojump_clock: MockClock)
 
 
 async def test_a_token_without_an_end_is_never_replaced(autojump_clock: MockClock) -> None:
-    tokens = RefreshingTokens(StaticToken(BearerToken("one", "alice", None)), timed_world(), RefreshRules())
+    tokens = RefreshingTokens(CallbackTokens(lambda: BearerToken("one", "alice", None)), timed_world(), RefreshRules())
     assert (await tokens.token()).value == "one"
 
 

@@ -202,9 +202,9 @@ def test_the_same_path_is_read_again_when_options_are_set() -> None:
         put(server, "/data/other.pem", certificate("another").key_store_pem)
         other = STORES | {"ssl.keystore.location": "/data/other.pem"}
         with pytest.raises(TlsConfigError, match=r"unless ssl.allow.dn.changes=true"):
-            held.reconfigure(other)
+            held.adopt(held.prepare(other))
         with pytest.raises(TlsConfigError, match="the key store cannot be removed from a running listener") as caught:
-            TlsHolder(TlsOptions.of(STORES), server, client=True).reconfigure({})
+            TlsHolder(TlsOptions.of(STORES), server, client=True).prepare({})
         assert "\n" not in str(caught.value)
         assert held.options.ssl_keystore_location == KEYS
         assert await shown(server, held, client) == der(certificate(key=2))
@@ -219,7 +219,7 @@ def test_names_may_change_if_that_is_allowed() -> None:
         held = holder(server, ssl_allow_dn_changes="true", ssl_allow_san_changes="true")
         other = certificate("another", names=("server",))
         put(server, KEYS, other.key_store_pem)
-        held.reconfigure(STORES)
+        held.adopt(held.prepare(STORES))
         assert await shown(server, held, client) == der(other)
 
     play(story)
@@ -230,7 +230,7 @@ def test_a_certificate_may_gain_names() -> None:
         held = holder(server)
         wider = certificate(names=(*HOSTS, "another.example.org"))
         put(server, KEYS, wider.key_store_pem)
-        held.reconfigure(STORES)
+        held.adopt(held.prepare(STORES))
         assert await shown(server, held, client) == der(wider)
 
     play(story)
@@ -246,7 +246,7 @@ def test_nodes_with_the_same_options_must_be_able_to_connect(auth: str) -> None:
         with pytest.raises(TlsConfigError, match=r"^a node with these certificates could not connect to one with the"):
             TlsHolder(options, server, server=True, client=True)
         with pytest.raises(TlsConfigError, match="could not connect"):
-            both.reconfigure(STORES)
+            both.adopt(both.prepare(STORES))
         serves_only = Purpose(client=False, days=36_500)
         one_sided = make_certificate(
             authority(), "broker", LONG_AGO_MS, names=HOSTS, purpose=serves_only, key=spare_key()
@@ -280,14 +280,14 @@ def test_a_session_from_before_a_change_is_not_resumed() -> None:
 
     _, session = reused(None)
     assert reused(session)[0]
-    security._holder.reconfigure(values(certificate(), authority()))
+    security._holder.adopt(security._holder.prepare(values(certificate(), authority())))
     assert not reused(session)[0]
 
 
 def test_only_stores_can_be_reconfigured() -> None:
     async def story(server: World, client: World) -> None:
         held = holder(server)
-        held.reconfigure(STORES | {"ssl.client.auth": "required", "ssl.allow.dn.changes": "true"})
+        held.adopt(held.prepare(STORES | {"ssl.client.auth": "required", "ssl.allow.dn.changes": "true"}))
         assert held.options == TlsOptions.of(STORES)
 
     play(story)

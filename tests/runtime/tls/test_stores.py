@@ -12,7 +12,8 @@ from barnabas.runtime.tls import jks
 from barnabas.runtime.tls.options import TlsConfigError, TlsOptions
 from barnabas.runtime.tls.stores import KeyStore, read_key_store, read_trust_store
 from barnabas.runtime.tls.suites import openssl_name
-from barnabas.security.certificates import Certificate, make_authority, make_certificate, make_trust_store_pkcs12
+from barnabas.security.certificates import Certificate, make_authority, make_certificate
+from tests.key_stores import encrypted_key_pem, key_store_pkcs12, trust_store_pkcs12
 from tests.runtime.tls.stage import LONG_AGO_MS, authority, certificate, spare_key, values
 
 pytestmark = pytest.mark.feature("SE-02")
@@ -105,7 +106,7 @@ def test_a_pem_file_has_a_key_and_its_chain() -> None:
 
 def test_an_encrypted_key_needs_its_password() -> None:
     own = certificate()
-    files = {"own_pem": own.encrypted_key_pem("secret") + own.chain_pem}
+    files = {"own_pem": encrypted_key_pem(own, "secret") + own.chain_pem}
     assert is_key_of(key_store(located("own.pem", ssl_keystore_type="PEM", ssl_key_password="secret"), **files), own)
     with pytest.raises(TlsConfigError, match=r"the password is wrong \(ssl\.key\.password\)"):
         key_store(located("own.pem", ssl_keystore_type="PEM", ssl_key_password="other"), **files)
@@ -116,7 +117,7 @@ def test_an_encrypted_key_needs_its_password() -> None:
 @pytest.mark.parametrize("kind", ["PKCS12", "JKS"])
 def test_pkcs12_is_read_under_either_type(kind: str) -> None:
     own = with_intermediate()
-    files = {"own_jks": own.key_store_pkcs12("secret")}
+    files = {"own_jks": key_store_pkcs12(own, "secret")}
     texts = located("own.jks", ssl_keystore_type=kind, ssl_keystore_password="secret")
     store = key_store(texts, **files)
     assert is_key_of(store, own)
@@ -153,7 +154,7 @@ def test_java_trust_stores_are_read(password: str | None) -> None:
 
 def test_trust_stores_in_pem_and_pkcs12_are_read() -> None:
     both = [authority(), authority("another authority")]
-    files = reader(t_pem=b"".join(each.certificate_pem for each in both), t_p12=make_trust_store_pkcs12(both, "secret"))
+    files = reader(t_pem=b"".join(each.certificate_pem for each in both), t_p12=trust_store_pkcs12(both, "secret"))
     expected = {each.certificate for each in both}
     pem = {"ssl.truststore.location": "t.pem", "ssl.truststore.type": "PEM"}
     assert set(read_trust_store(TlsOptions.of(pem), files) or ()) == expected
