@@ -58,25 +58,16 @@ def create(*names: str) -> CreateTopicsRequest:
     return CreateTopicsRequest(topics=[CreatableTopic(name=it, num_partitions=1, replication_factor=1) for it in names])
 
 
-ANY_ACL = DescribeAclsRequest(
-    resource_type_filter=1,
-    pattern_type_filter=1,
-    resource_name_filter=None,
-    principal_filter=None,
-    host_filter=None,
-    operation=1,
-    permission_type=1,
-)
-
-EVERYTHING = DeleteAclsFilter(
-    resource_type_filter=1,
-    pattern_type_filter=1,
-    resource_name_filter=None,
-    principal_filter=None,
-    host_filter=None,
-    operation=1,
-    permission_type=1,
-)
+ANY: dict[str, Any] = {
+    "resource_type_filter": 1,
+    "pattern_type_filter": 1,
+    "resource_name_filter": None,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": 1,
+    "permission_type": 1,
+}
+ANY_ACL, EVERYTHING = DescribeAclsRequest(**ANY), DeleteAclsFilter(**ANY)
 
 
 async def granted(client: Any, *acls: AclCreation) -> None:
