@@ -25,7 +25,7 @@ from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.ledger import Ledger
 from barnabas.pipeline.transaction import Transaction
 from barnabas.pytest_plugin import BarnabasCluster
-from tests.pipeline.reading_back import all_ended, read_all
+from tests.pipeline.reading_back import await_ended, read_all
 from tests.pipeline.sink_driver import sink_of, start
 
 pytest.importorskip("pyspark")
@@ -172,7 +172,7 @@ def the_story(spark: Any, query: Query, folder: Path) -> None:
 
     cluster.repair()
     bootstrap = cluster.bootstrap_servers
-    assert all_ended(bootstrap, query.topic, PARTITIONS)
+    await_ended(bootstrap, query.topic, PARTITIONS)
     counts = Counter(int(value) for value in read_all(bootstrap, query.topic, PARTITIONS))
     assert sorted(counts) == list(range(BATCHES * ROWS))
     assert set(counts.values()) == {1}

@@ -18,7 +18,7 @@ from barnabas.pipeline.ledger import Ledger
 from barnabas.pipeline.producing import ProduceTask
 from barnabas.pipeline.sink import Sink, sink_settings
 from barnabas.pytest_plugin import BarnabasCluster
-from tests.pipeline.reading_back import all_ended, read_all
+from tests.pipeline.reading_back import await_ended, read_all
 from tests.pipeline.sink_driver import FailsOnce
 
 pytest.importorskip("pyspark")
@@ -103,7 +103,7 @@ def test_a_retried_task_makes_the_batch_be_written_again(
     assert sink.last is not None and sink.last.attempts == 2
     assert Counter(place.values()) == Counter(range(200))
     assert place.written() > 200
-    assert all_ended(place.bootstrap, place.topic, PARTITIONS)
+    await_ended(place.bootstrap, place.topic, PARTITIONS)
 
 
 def test_partition_timestamp_and_headers_of_a_row_are_kept(place: Place, rows: Rows) -> None:
@@ -132,7 +132,7 @@ def test_a_row_without_valid_partition_aborts_its_batch(place: Place, rows: Rows
     with pytest.raises(PipelineError, match="must be 0 to 2"):
         place.sink()(frame, 0)
     assert place.values() == [] and place.last_batch() is None
-    assert all_ended(place.bootstrap, place.topic, PARTITIONS)
+    await_ended(place.bootstrap, place.topic, PARTITIONS)
 
 
 def test_rows_of_many_topics_are_one_transaction(place: Place, rows: Rows, barnabas_cluster: BarnabasCluster) -> None:
@@ -171,7 +171,7 @@ def test_a_frame_is_written_by_its_format(place: Place, rows: Rows) -> None:
         save(rows(200, 400))
     assert "Traceback" not in str(refused.value)
     assert Counter(place.values()) == Counter(range(200))
-    assert all_ended(place.bootstrap, place.topic, PARTITIONS)
+    await_ended(place.bootstrap, place.topic, PARTITIONS)
 
     with pytest.raises(Exception, match=r"the sink has no option querryid; did you mean queryId\?") as refused:
         save(rows(200, 400), querryId="numbers")

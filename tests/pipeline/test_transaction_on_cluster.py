@@ -31,7 +31,7 @@ from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from barnabas.protocol.schema import Message
 from barnabas.pytest_plugin import BarnabasCluster
-from tests.pipeline.reading_back import all_ended, read_all
+from tests.pipeline.reading_back import await_ended, read_all
 
 pytestmark = pytest.mark.feature("PL-06")
 
@@ -160,7 +160,7 @@ def test_a_driver_that_dies_at_any_step_leaves_nothing_half_and_nothing_twice(
     assert sorted(read_all(bootstrap, topic, PARTITIONS)) == batches(0, 1, 2)
     last = second.ledger.last()
     assert last is not None and last.batch_id == 2
-    assert all_ended(bootstrap, topic, PARTITIONS), "nobody has to wait for what the dead driver left"
+    await_ended(bootstrap, topic, PARTITIONS)
 
 
 def test_a_zombie_is_refused_at_every_step_without_effect_on_its_successor(place: tuple[str, str, str]) -> None:
@@ -200,7 +200,7 @@ def test_a_task_that_still_runs_cannot_write_after_an_abort(place: tuple[str, st
     driver.transaction.abort()
     with pytest.raises(Exception, match=r"sink-\d+-0: "):
         driver.produce(late, batch(9))
-    assert all_ended(bootstrap, topic, PARTITIONS)
+    await_ended(bootstrap, topic, PARTITIONS)
     producer = driver.begin(0)
     assert producer is not None and producer != late
     with pytest.raises(Exception, match=r"sink-\d+-0: "):
