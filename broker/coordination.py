@@ -1,4 +1,4 @@
-"""The coordinators of one broker: groups, transactions, and the parts that both need."""
+"""The coordinators of one broker: groups, transactions, share partitions, and the parts that they need."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from barnabas.broker.apis.group_calls import consumer_protocol_is_enabled
 from barnabas.broker.apis.group_offsets import GroupOffsetPorts, TransactionalOffsetPorts
 from barnabas.broker.apis.markers import MarkerPorts, write_markers
 from barnabas.broker.apis.producer_ids import ProducerIdPorts
+from barnabas.broker.apis.share_state import serve_share_state
 from barnabas.broker.apis.transactions import AddOffsetsPorts, AddPartitionsPorts, add_partitions_here
 from barnabas.broker.auto_topics import AutoTopics
 from barnabas.broker.broker_channels import BrokerChannels
@@ -25,15 +26,19 @@ from barnabas.broker.dispatch import (
     Handlers,
     TransactionHandlerPorts,
     group_handlers,
+    share_state_handlers,
     transaction_handlers,
 )
 from barnabas.broker.groups.coordinator import GroupCoordinatorPorts, group_coordinator
-from barnabas.broker.internal_topics import GROUP_TOPIC
+from barnabas.broker.internal_topics import GROUP_TOPIC, SHARE_TOPIC, TRANSACTION_TOPIC
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.metrics import Families
+from barnabas.broker.own_channel import OwnChannel
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.partitions import Partitions
+from barnabas.broker.shares.state_client import ShareStateChannel, ShareStateClient, ShareStateClientPorts
+from barnabas.broker.shares.state_coordinator import ShareCoordinatorPorts, share_coordinator
 from barnabas.broker.timing_wheel import TimingWheel
 from barnabas.broker.traffic import GroupEvents
 from barnabas.broker.transactions.coordinator import TransactionCoordinatorPorts, marker_writer, transaction_coordinator
@@ -87,7 +92,16 @@ class Coordination:
         )
         self.markers = marker_writer(transaction_ports, ports.nursery, partial(write_markers, self._marker_ports))
         self.transactions = transaction_coordinator(transaction_ports, self.markers)
-        self.all: list[Coordinator[Any]] = [self.groups, self.transactions]
+        self.shares = share_coordinator(
+            ShareCoordinatorPorts(world, ports.background, ports.wheel, ports.metadata, settings, ports.decisions)
+        )
+        self.share_states = self._share_state_client()
+        self._by_topic: dict[str, Coordinator[Any]] = {
+            GROUP_TOPIC: self.groups,
+            TRANSACTION_TOPIC: self.transactions,
+            SHARE_TOPIC: self.shares,
+        }
+        self.all: list[Coordinator[Any]] = list(self._by_topic.values())
         """All that follow which partitions this broker leads."""
         self._add_partitions_ports = AddPartitionsPorts(self.transactions, ports.metadata)
         self.verifier = TransactionVerifier(
@@ -95,7 +109,7 @@ class Coordination:
         )
 
     def handlers(self) -> Handlers:
-        return self._group_handlers() | self._transaction_handlers()
+        return self._group_handlers() | self._transaction_handlers() | share_state_handlers(self.shares)
 
     def _group_handlers(self) -> Handlers:
         settings, metadata = self._ports.settings, self._ports.metadata
@@ -122,7 +136,27 @@ class Coordination:
         )
 
     def _may_have_lost(self, topic: str, index: int) -> bool:
-        return (self.groups if topic == GROUP_TOPIC else self.transactions).may_have_lost(index)
+        return self._by_topic[topic].may_have_lost(index)
+
+    def _share_state_client(self) -> ShareStateClient:
+        ports = self._ports
+
+        def channel_to(broker_id: int) -> ShareStateChannel | None:
+            if broker_id == ports.settings().node_id:
+                return OwnChannel(partial(serve_share_state, self.shares))
+            node = ports.channels.node(broker_id)
+            return None if node is None else ports.channels.open(node, ports.nursery, "share-states")
+
+        return ShareStateClient(
+            ShareStateClientPorts(
+                ports.world,
+                ports.background,
+                lambda: ports.metadata.image,
+                channel_to,
+                self.auto_topics.create_internal,
+                lambda: ports.settings().request_timeout_ms,
+            )
+        )
 
     def families(self) -> list[Families]:
         return [
@@ -136,6 +170,7 @@ class Coordination:
         if delta.changed_brokers:
             self.markers.metadata_changed(delta)
             self.verifier.metadata_changed(delta)
+            self.share_states.metadata_changed(delta)
 
     def leadership_changed(self, partition: Partition) -> None:
         for coordinator in self.all:

@@ -32,6 +32,7 @@ from barnabas.broker.apis.produce import produce
 from barnabas.broker.apis.produce_request import ProducePorts
 from barnabas.broker.apis.producer_ids import ProducerIdPorts, init_producer_id
 from barnabas.broker.apis.scram_users import describe_user_scram_credentials
+from barnabas.broker.apis.share_state import ShareStateShards, share_group_state
 from barnabas.broker.apis.telemetry import get_telemetry_subscriptions, push_telemetry
 from barnabas.broker.apis.transactions import (
     AddOffsetsPorts,
@@ -186,6 +187,20 @@ def transaction_handlers(ports: TransactionHandlerPorts) -> Handlers:
         ApiKey.DESCRIBE_TRANSACTIONS: partial(describe_transactions, ports.transactions),
         ApiKey.LIST_TRANSACTIONS: partial(list_transactions, ports.transactions),
     }
+
+
+def share_state_handlers(shards: ShareStateShards) -> Handlers:
+    """Handlers of the requests that share coordinators get."""
+    return dict.fromkeys(
+        (
+            ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+            ApiKey.READ_SHARE_GROUP_STATE,
+            ApiKey.WRITE_SHARE_GROUP_STATE,
+            ApiKey.DELETE_SHARE_GROUP_STATE,
+            ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+        ),
+        partial(share_group_state, shards),
+    )
 
 
 def telemetry_handlers(telemetry: ClientTelemetry | None, monotonic: Clock) -> Handlers:

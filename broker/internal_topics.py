@@ -32,16 +32,31 @@ def internal_topic(name: str, settings: BrokerSettings) -> CreatableTopic | None
                 "unclean.leader.election.enable": "false",
             },
         )
+    if name == SHARE_TOPIC:
+        return _topic(
+            name,
+            settings.share_coordinator_state_topic_num_partitions,
+            settings.share_coordinator_state_topic_replication_factor,
+            {
+                "cleanup.policy": "delete",
+                "compression.type": "producer",
+                "min.insync.replicas": str(settings.share_coordinator_state_topic_min_isr),
+                # The coordinator deletes what it does not need.
+                "retention.ms": "-1",
+                "segment.bytes": str(settings.share_coordinator_state_topic_segment_bytes),
+            },
+        )
     return None
 
 
 def _compacted(name: str, partitions: int, replication_factor: int, configs: dict[str, str]) -> CreatableTopic:
+    return _topic(name, partitions, replication_factor, {"cleanup.policy": "compact", **configs})
+
+
+def _topic(name: str, partitions: int, replication_factor: int, configs: dict[str, str]) -> CreatableTopic:
     return CreatableTopic(
         name=name,
         num_partitions=partitions,
         replication_factor=replication_factor,
-        configs=[
-            CreatableTopicConfig(name=key, value=value)
-            for key, value in sorted({"cleanup.policy": "compact", **configs}.items())
-        ],
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in sorted(configs.items())],
     )

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator
 
 from barnabas.broker.controller_channel import ControllerCalls
-from barnabas.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
+from barnabas.broker.internal_topics import GROUP_TOPIC, SHARE_TOPIC, TRANSACTION_TOPIC
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.image import BROKER_RESOURCE
 from barnabas.kraft.quorum_endpoints import QuorumEndpointsSource
@@ -36,6 +36,11 @@ def coordinator_topic_differences(delta: MetadataDelta, settings: BrokerSettings
     for name, key, own in (
         (GROUP_TOPIC, "offsets.topic.num.partitions", settings.offsets_topic_num_partitions),
         (TRANSACTION_TOPIC, "transaction.state.log.num.partitions", settings.transaction_state_log_num_partitions),
+        (
+            SHARE_TOPIC,
+            "share.coordinator.state.topic.num.partitions",
+            settings.share_coordinator_state_topic_num_partitions,
+        ),
     ):
         topic = delta.after.topics.by_name.get(name)
         if topic is None or topic.id not in delta.changed_topics:

@@ -24,6 +24,8 @@ WITHOUT_EFFECT_YET = frozenset(
         "offsets.load.buffer.size",
         "queued.max.requests",
         "server.max.startup.time.ms",
+        "share.coordinator.append.linger.ms",
+        "share.coordinator.load.buffer.size",
         "socket.connection.setup.timeout.ms",
         "socket.listen.backlog.size",
         "transaction.state.log.load.buffer.size",

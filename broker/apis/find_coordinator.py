@@ -1,4 +1,4 @@
-"""FindCoordinator (10): which broker is responsible for a group or a transactional id.
+"""FindCoordinator (10): which broker is responsible for a group, a transactional id or a share partition.
 
 It is the leader of the partition that the key hashes to. The internal topic is created by the first request; until the
 partition has a leader the answer is COORDINATOR_NOT_AVAILABLE, and clients retry.
@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from barnabas.broker.coordinator.coordinator import LONGEST_KEY, partition_for, work_of_key
-from barnabas.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
+from barnabas.broker.internal_topics import GROUP_TOPIC, SHARE_TOPIC, TRANSACTION_TOPIC
 from barnabas.broker.metadata_cache import MetadataCache, Node
+from barnabas.broker.shares.state import SharePartitionKey
 from barnabas.kraft.authorizer.refusals import refusal_on
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -22,10 +23,12 @@ from barnabas.runtime.server import Steps
 
 BATCHED_FROM_VERSION = 4
 
-GROUP, TRANSACTION = 0, 1
+SHARES_FROM_VERSION = 6
+
+GROUP, TRANSACTION, SHARE = 0, 1, 2
 """Key types."""
 
-_TOPICS = {GROUP: GROUP_TOPIC, TRANSACTION: TRANSACTION_TOPIC}
+_TOPICS = {GROUP: GROUP_TOPIC, TRANSACTION: TRANSACTION_TOPIC, SHARE: SHARE_TOPIC}
 """Internal topic by key type."""
 
 
@@ -70,6 +73,8 @@ def _answer(ports: FindCoordinatorPorts, call: Call, key: str) -> Coordinator:
     key_type = call.message.key_type
     try:
         _check_right(call, key_type, key)
+        if key_type == SHARE:
+            _check_share_key(call, key)
         node = _coordinator(ports, call.request.listener_name, key_type, key)
     except KafkaError as error:
         refused = Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code)
@@ -85,13 +90,27 @@ def _check_right(call: Call, key_type: int, key: str) -> None:
         raise refusal_on(AclResourceType.GROUP)
     if key_type == TRANSACTION and not call.may(AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, key):
         raise refusal_on(AclResourceType.TRANSACTIONAL_ID)
+    if key_type == SHARE and not call.may_on_cluster(AclOperation.CLUSTER_ACTION):
+        raise refusal_on(AclResourceType.CLUSTER)
+
+
+def _check_share_key(call: Call, key: str) -> None:
+    """Raises KafkaError."""
+    if call.version < SHARES_FROM_VERSION:
+        message = f"key type 2 (share partition) needs version {SHARES_FROM_VERSION} or later; got {call.version}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    try:
+        SharePartitionKey.parse(key)
+    except ValueError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
 
 def _coordinator(ports: FindCoordinatorPorts, listener_name: str, key_type: int, key: str) -> Node:
     """Raises KafkaError."""
     topic = _TOPICS.get(key_type)
     if topic is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"key type must be 0 (group) or 1 (transaction); got {key_type}")
+        message = f"key type must be 0 (group), 1 (transaction) or 2 (share partition); got {key_type}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     if len(key) > LONGEST_KEY:
         message = f"the key must have at most {LONGEST_KEY} characters; got {len(key)}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)

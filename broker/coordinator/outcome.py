@@ -115,8 +115,8 @@ class Timers(Protocol):
 class Machine(Protocol):
     """The core over one partition. The partition's leader creates one and drops it with the leadership."""
 
-    def replay(self, key: Message, value: Message | None, producer: ProducerStamp | None) -> None:
-        """Apply a record of the log. With `producer` it takes effect when that transaction commits."""
+    def replay(self, key: Message, value: Message | None, producer: ProducerStamp | None, offset: int) -> None:
+        """Apply the record of the log at `offset`. With `producer` it takes effect when that transaction commits."""
 
     def replay_marker(self, producer: ProducerStamp, committed: bool) -> None:
         """The producer's transaction on this partition was committed or aborted."""

@@ -212,7 +212,7 @@ class Shard(Generic[MachineT]):
         value = None
         if record.value is not None:
             value, _ = decode_versioned(self._types[key.API_KEY].value, record.value)
-        self.machine.replay(key, value, producer)
+        self.machine.replay(key, value, producer, record.offset)
 
     # -- commands
 
@@ -322,11 +322,12 @@ class Shard(Generic[MachineT]):
     def _write(self, outcome: Outcome) -> None:
         """Append the records and replay them. Raises KafkaError."""
         if outcome.records:
+            first_offset = self.partition.log.log_end_offset
             self._append(outcome.records, outcome.producer, outcome.verification)
             self._world.fault_point("coordinator.appended")
             if outcome.replay:
-                for record in outcome.records:
-                    self.machine.replay(record.key, record.value, outcome.producer)
+                for offset, record in enumerate(outcome.records, first_offset):
+                    self.machine.replay(record.key, record.value, outcome.producer, offset)
 
     def _note_when_committed(self, outcome: Outcome, required_offset: int) -> None:
         if outcome.notes:

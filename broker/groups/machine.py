@@ -50,7 +50,7 @@ class GroupMachine:
 
     # -- the machine
 
-    def replay(self, key: Message, value: Message | None, producer: ProducerStamp | None) -> None:
+    def replay(self, key: Message, value: Message | None, producer: ProducerStamp | None, offset: int) -> None:
         """Records of unsupported kinds of groups are ignored."""
         if isinstance(key, OffsetCommitKey):
             assert value is None or isinstance(value, OffsetCommitValue)

@@ -10,12 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from barnabas.protocol.primitives import uuid_to_string
+from barnabas.protocol.primitives import uuid_from_string, uuid_to_string
 
 UNINITIALIZED_OFFSET = -1
 """Start offset of a share partition whose leader must choose it by `share.auto.offset.reset`."""
 NO_EPOCH = -1
 """Leader or state epoch of a caller that does not know one: it is not compared."""
+MOST_INDEX_DIGITS = 11
 UNKNOWN_COUNT = -1
 """Delivery-complete count of a caller that does not know it."""
 
@@ -31,6 +32,17 @@ class SharePartitionKey(NamedTuple):
     def coordinator_key(self) -> str:
         """Key of FindCoordinator (type 2): `group:topic id:partition`, the id as Kafka's Uuid prints it."""
         return f"{self.group_id}:{uuid_to_string(self.topic_id)}:{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> SharePartitionKey:
+        """The reverse of `coordinator_key`; a group id may contain colons. ValueError."""
+        group_and_topic, _, index = text.rpartition(":")
+        group_id, _, topic_id = group_and_topic.rpartition(":")
+        if not group_id.strip():
+            raise ValueError(f"the key must be group:topic id:partition; got {text!r}")
+        if not index.removeprefix("-").isdecimal() or len(index) > MOST_INDEX_DIGITS:
+            raise ValueError(f"the partition must be a number; got {index!r}")
+        return cls(group_id, uuid_from_string(topic_id), int(index))
 
 
 class StateBatch(NamedTuple):

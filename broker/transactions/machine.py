@@ -139,7 +139,7 @@ class TransactionMachine:
 
     # -- replay, the same live and while loading
 
-    def replay(self, key: Message, value: Message | None, producer: ProducerStamp | None) -> None:
+    def replay(self, key: Message, value: Message | None, producer: ProducerStamp | None, offset: int) -> None:
         if not isinstance(key, TransactionLogKey):
             raise MalformedMessage(f"a record of __transaction_state with the key {type(key).__name__}")
         transactional_id = key.transactional_id

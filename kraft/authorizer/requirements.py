@@ -69,6 +69,11 @@ ON_CONTROLLERS: Requirements = {
 
 ON_BROKERS: Requirements = {
     ApiKey.WRITE_TXN_MARKERS: (AclOperation.ALTER, AclOperation.CLUSTER_ACTION),
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: _OF_NODES,
+    ApiKey.READ_SHARE_GROUP_STATE: _OF_NODES,
+    ApiKey.WRITE_SHARE_GROUP_STATE: _OF_NODES,
+    ApiKey.DELETE_SHARE_GROUP_STATE: _OF_NODES,
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: _OF_NODES,
     ApiKey.DESCRIBE_ACLS: _DESCRIBE,
 }
 """Requests whose handlers on a broker check nothing else."""

@@ -68,7 +68,7 @@ class Counter:
         self.timers.schedule(name, now.monotonic_ms + delay_ms, partial(self.count, name, reply, None))
         return Outcome()
 
-    def replay(self, key: Message, value: Message | None, producer: ProducerStamp | None) -> None:
+    def replay(self, key: Message, value: Message | None, producer: ProducerStamp | None, offset: int) -> None:
         assert isinstance(key, OffsetCommitKey) and isinstance(value, OffsetCommitValue)
         if producer is None:
             self.counts[key.group] = self.counts.get(key.group, 0) + 1

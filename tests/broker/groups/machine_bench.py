@@ -139,7 +139,7 @@ class Bench:
     @staticmethod
     def _replay(machine: GroupMachine, written: Written) -> None:
         key, value = decoded(written)
-        machine.replay(key, value, written.producer)
+        machine.replay(key, value, written.producer, 0)
 
     def reload(self) -> None:
         """Another broker becomes the leader: it replays the log, and time advances."""

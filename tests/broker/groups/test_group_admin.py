@@ -21,7 +21,7 @@ def with_three_groups() -> Bench:
     bench.create_topic("t")
     member = MemberMetadata(member_id="m", client_id="c", client_host="/h", subscription=b"s", assignment=b"a")
     value = GroupMetadataValue(protocol_type="connect", generation=3, protocol="p", leader="m", members=[member])
-    bench.machine.replay(GroupMetadataKey(group="classic"), value, None)
+    bench.machine.replay(GroupMetadataKey(group="classic"), value, None, 0)
     bench.machine.groups.put(FakeGroup("modern", kind=GroupType.CONSUMER, state="Reconciling"))
     commit(bench, "t", 1, group="simple")
     return bench

@@ -44,7 +44,7 @@ class MixedRig(Rig):
         decoded_key = decode_key(TYPES, key)
         assert decoded_key is not None
         kind = TYPES[decoded_key.API_KEY].value
-        self.machine.replay(decoded_key, None if value is None else decode_versioned(kind, value)[0], None)
+        self.machine.replay(decoded_key, None if value is None else decode_versioned(kind, value)[0], None, 0)
 
     def fail_over(self, compacted: bool = False) -> None:
         super().fail_over(compacted)

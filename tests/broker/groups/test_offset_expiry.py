@@ -242,7 +242,10 @@ def test_a_recreated_topic_has_no_offsets() -> None:
     commit(bench, "t", 1)
     # An older release wrote no topic id.
     bench.machine.replay(
-        OffsetCommitKey(group="g", topic="t", partition=1), OffsetCommitValue(offset=4, commit_timestamp=WALL_MS), None
+        OffsetCommitKey(group="g", topic="t", partition=1),
+        OffsetCommitValue(offset=4, commit_timestamp=WALL_MS),
+        None,
+        0,
     )
     bench.recreate_topic("t")
     commit(bench, "t", 5, partition=2)

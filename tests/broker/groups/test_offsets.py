@@ -340,11 +340,11 @@ def test_old_records_are_read_and_unknown_ones_ignored() -> None:
     bench.create_topic("t")
     key = LegacyOffsetCommitKey(group="g", topic="t", partition=0)
     value = LegacyOffsetCommitValue(offset=11, metadata="old", commit_timestamp=WALL_MS)
-    bench.machine.replay(key, value, None)
-    bench.machine.replay(ShareGroupMetadataKey(group_id="s"), ShareGroupMetadataValue(epoch=1), None)
+    bench.machine.replay(key, value, None, 0)
+    bench.machine.replay(ShareGroupMetadataKey(group_id="s"), ShareGroupMetadataValue(epoch=1), None, 0)
     assert fetch(bench, "t") == 11
     assert [group.group_id for group in bench.machine.offsets.all_groups()] == ["g"]
-    bench.machine.replay(key, None, None)
+    bench.machine.replay(key, None, None, 0)
     assert fetch(bench, "t") == -1
 
 

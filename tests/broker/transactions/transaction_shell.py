@@ -210,7 +210,7 @@ class Shell:
         before = self.machine.get(key.transactional_id)
         value = None if record.value is None else encode_versioned(record.value, record.version)
         self.log.append((encode_key(key), value))
-        self.machine.replay(key, record.value, None)
+        self.machine.replay(key, record.value, None, 0)
         after = self.machine.get(key.transactional_id)
         self.read_log()
         if after is None:
@@ -293,7 +293,7 @@ class Shell:
             key = decode_key(TYPES, key_bytes)
             assert key is not None
             value = None if value_bytes is None else decode_versioned(TransactionLogValue, value_bytes)[0]
-            self.machine.replay(key, value, None)
+            self.machine.replay(key, value, None, 0)
         self.run(self.machine.loaded)
 
     # -- markers
