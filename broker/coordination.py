@@ -10,10 +10,11 @@ from typing import Any
 import trio
 
 from barnabas.broker.apis.find_coordinator import FindCoordinatorPorts
-from barnabas.broker.apis.group_calls import consumer_protocol_is_enabled
+from barnabas.broker.apis.group_calls import consumer_protocol_is_enabled, share_groups_are_enabled
 from barnabas.broker.apis.group_offsets import GroupOffsetPorts, TransactionalOffsetPorts
 from barnabas.broker.apis.markers import MarkerPorts, write_markers
 from barnabas.broker.apis.producer_ids import ProducerIdPorts
+from barnabas.broker.apis.share_group_offsets import EndOffsets, ShareOffsetPorts
 from barnabas.broker.apis.share_state import serve_share_state
 from barnabas.broker.apis.transactions import AddOffsetsPorts, AddPartitionsPorts, add_partitions_here
 from barnabas.broker.auto_topics import AutoTopics
@@ -26,6 +27,7 @@ from barnabas.broker.dispatch import (
     Handlers,
     TransactionHandlerPorts,
     group_handlers,
+    share_group_handlers,
     share_state_handlers,
     transaction_handlers,
 )
@@ -37,6 +39,7 @@ from barnabas.broker.own_channel import OwnChannel
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.partitions import Partitions
+from barnabas.broker.shares.group_states import GroupShareStates
 from barnabas.broker.shares.state_client import ShareStateChannel, ShareStateClient, ShareStateClientPorts
 from barnabas.broker.shares.state_coordinator import ShareCoordinatorPorts, share_coordinator
 from barnabas.broker.timing_wheel import TimingWheel
@@ -44,6 +47,7 @@ from barnabas.broker.traffic import GroupEvents
 from barnabas.broker.transactions.coordinator import TransactionCoordinatorPorts, marker_writer, transaction_coordinator
 from barnabas.broker.transactions.verification import TransactionVerifier
 from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.runtime.background import Background
 from barnabas.runtime.decisions import Decisions
 from barnabas.runtime.world import World
@@ -65,6 +69,10 @@ class CoordinationPorts:
     channels: BrokerChannels
 
 
+def _image_of(metadata: MetadataCache) -> MetadataImage:
+    return metadata.image
+
+
 class Coordination:
     def __init__(self, ports: CoordinationPorts) -> None:
         self._ports = ports
@@ -72,8 +80,20 @@ class Coordination:
         self.producer_ids = ProducerIds(ports.controller, settings().node_id)
         self.auto_topics = AutoTopics(ports.controller, ports.background, world.monotonic, settings)
         self._group_events = GroupEvents()
+        self.shares = share_coordinator(
+            ShareCoordinatorPorts(world, ports.background, ports.wheel, ports.metadata, settings, ports.decisions)
+        )
+        self.share_states = self._share_state_client()
+        self._group_states = GroupShareStates(ports.background, self.share_states, lambda: self.groups)
         group_ports = GroupCoordinatorPorts(
-            world, ports.background, ports.wheel, ports.metadata, settings, ports.decisions, self._group_events
+            world,
+            ports.background,
+            ports.wheel,
+            ports.metadata,
+            settings,
+            ports.decisions,
+            self._group_events,
+            self._group_states,
         )
         transaction_ports = TransactionCoordinatorPorts(
             world,
@@ -92,10 +112,6 @@ class Coordination:
         )
         self.markers = marker_writer(transaction_ports, ports.nursery, partial(write_markers, self._marker_ports))
         self.transactions = transaction_coordinator(transaction_ports, self.markers)
-        self.shares = share_coordinator(
-            ShareCoordinatorPorts(world, ports.background, ports.wheel, ports.metadata, settings, ports.decisions)
-        )
-        self.share_states = self._share_state_client()
         self._by_topic: dict[str, Coordinator[Any]] = {
             GROUP_TOPIC: self.groups,
             TRANSACTION_TOPIC: self.transactions,
@@ -108,8 +124,27 @@ class Coordination:
             world, ports.nursery, ports.channels, settings, partial(add_partitions_here, self._add_partitions_ports)
         )
 
-    def handlers(self) -> Handlers:
-        return self._group_handlers() | self._transaction_handlers() | share_state_handlers(self.shares)
+    def handlers(self, end_offsets: EndOffsets) -> Handlers:
+        """`end_offsets` returns the log ends of partitions, wherever their leaders are."""
+        return (
+            self._group_handlers()
+            | self._transaction_handlers()
+            | share_state_handlers(self.shares)
+            | self._share_group_handlers(end_offsets)
+        )
+
+    def _share_group_handlers(self, end_offsets: EndOffsets) -> Handlers:
+        image = partial(_image_of, self._ports.metadata)
+        return share_group_handlers(
+            ShareOffsetPorts(
+                self.groups,
+                self.share_states,
+                self._group_states,
+                image,
+                end_offsets,
+                lambda: share_groups_are_enabled(image()),
+            )
+        )
 
     def _group_handlers(self) -> Handlers:
         settings, metadata = self._ports.settings, self._ports.metadata
@@ -117,6 +152,7 @@ class Coordination:
         return group_handlers(
             GroupHandlerPorts(
                 self.groups,
+                self.share_states,
                 lambda: consumer_protocol_is_enabled(settings(), metadata.image),
                 FindCoordinatorPorts(metadata, self.auto_topics.create_internal, self._may_have_lost),
                 TransactionalOffsetPorts(offsets, self.verifier, settings),

@@ -19,7 +19,13 @@ from barnabas.broker.apis.describe_cluster import ClusterPorts, describe_cluster
 from barnabas.broker.apis.describe_producers import describe_producers
 from barnabas.broker.apis.fetch import FetchPorts, fetch
 from barnabas.broker.apis.find_coordinator import FindCoordinatorPorts, find_coordinator
-from barnabas.broker.apis.group_admin import consumer_group_describe, delete_groups, describe_groups, list_groups
+from barnabas.broker.apis.group_admin import (
+    consumer_group_describe,
+    delete_groups,
+    describe_groups,
+    list_groups,
+    share_group_describe,
+)
 from barnabas.broker.apis.group_calls import GroupShards
 from barnabas.broker.apis.group_offsets import TransactionalOffsetPorts, offset_commit, offset_delete, txn_offset_commit
 from barnabas.broker.apis.list_offsets import list_offsets, offset_for_leader_epoch
@@ -32,6 +38,13 @@ from barnabas.broker.apis.produce import produce
 from barnabas.broker.apis.produce_request import ProducePorts
 from barnabas.broker.apis.producer_ids import ProducerIdPorts, init_producer_id
 from barnabas.broker.apis.scram_users import describe_user_scram_credentials
+from barnabas.broker.apis.share_group_offsets import (
+    ShareOffsetPorts,
+    alter_share_group_offsets,
+    delete_share_group_offsets,
+    describe_share_group_offsets,
+)
+from barnabas.broker.apis.share_groups import share_group_heartbeat
 from barnabas.broker.apis.share_state import ShareStateShards, share_group_state
 from barnabas.broker.apis.telemetry import get_telemetry_subscriptions, push_telemetry
 from barnabas.broker.apis.transactions import (
@@ -45,6 +58,7 @@ from barnabas.broker.apis.transactions import (
     list_transactions,
 )
 from barnabas.broker.metadata_publisher import MetadataPublisher
+from barnabas.broker.shares.state import ShareStateStore
 from barnabas.broker.telemetry import ClientTelemetry
 from barnabas.kraft.acl_requests import describe_acls
 from barnabas.kraft.authorizer.requirements import ON_BROKERS
@@ -141,6 +155,7 @@ class GroupHandlerPorts:
     """Ports of the handlers of groups."""
 
     groups: GroupShards
+    share_states: ShareStateStore
     consumer_protocol_is_enabled: Callable[[], bool]
     find_coordinator: FindCoordinatorPorts
     transactional_offsets: TransactionalOffsetPorts
@@ -158,7 +173,7 @@ def group_handlers(ports: GroupHandlerPorts) -> Handlers:
         ApiKey.DESCRIBE_GROUPS: partial(describe_groups, groups),
         ApiKey.CONSUMER_GROUP_DESCRIBE: partial(consumer_group_describe, groups, is_enabled),
         ApiKey.LIST_GROUPS: partial(list_groups, groups),
-        ApiKey.DELETE_GROUPS: partial(delete_groups, groups),
+        ApiKey.DELETE_GROUPS: partial(delete_groups, groups, ports.share_states),
         ApiKey.OFFSET_COMMIT: partial(offset_commit, offsets.offsets),
         ApiKey.OFFSET_FETCH: partial(offset_fetch, offsets.offsets),
         ApiKey.OFFSET_DELETE: partial(offset_delete, offsets.offsets),
@@ -186,6 +201,17 @@ def transaction_handlers(ports: TransactionHandlerPorts) -> Handlers:
         ApiKey.WRITE_TXN_MARKERS: partial(write_txn_markers, ports.markers),
         ApiKey.DESCRIBE_TRANSACTIONS: partial(describe_transactions, ports.transactions),
         ApiKey.LIST_TRANSACTIONS: partial(list_transactions, ports.transactions),
+    }
+
+
+def share_group_handlers(ports: ShareOffsetPorts) -> Handlers:
+    groups, is_enabled = ports.groups, ports.is_enabled
+    return {
+        ApiKey.SHARE_GROUP_HEARTBEAT: partial(share_group_heartbeat, groups, is_enabled),
+        ApiKey.SHARE_GROUP_DESCRIBE: partial(share_group_describe, groups, is_enabled),
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: partial(describe_share_group_offsets, ports),
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS: partial(alter_share_group_offsets, ports),
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS: partial(delete_share_group_offsets, ports),
     }
 
 

@@ -7,7 +7,7 @@ if it is in sync, otherwise from its leader, with one request for each leader.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -128,6 +128,10 @@ class GroupLags:
             lags += [GroupLag(*each, ends.get((each[1], each[2]))) for each in some]
             await trio.lowlevel.checkpoint()
         return lags
+
+    async def ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, PartitionEnds]:
+        """The ends of these partitions; those without a replica that can be asked are left out."""
+        return await self._ends({partition: {} for partition in partitions})
 
     def _is_there(self, topic: str, index: int, topic_id: bytes) -> bool:
         """True if this very topic exists, and not another one of the same name."""

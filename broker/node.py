@@ -81,9 +81,6 @@ from barnabas.kraft.metadata.features import (
     CORDONED_DIRECTORIES_SINCE,
     DIRECTORIES_SINCE,
     METADATA_VERSION,
-    SHARE_STATE_TOPIC,
-    SHARE_VERSION,
-    SUPPORTED_FEATURES,
 )
 from barnabas.kraft.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RESOURCE, MetadataImage
 from barnabas.kraft.metadata_replica import MetadataReplica
@@ -336,6 +333,11 @@ class BrokerNode:
         )
         self.coordination = Coordination(ports)
         self.groups, self.transactions = self.coordination.groups, self.coordination.transactions
+        self._group_lags = GroupLags(
+            GroupLagPorts(
+                self.world, self.groups, self.metadata, self.partitions, self.current_settings, self._channels
+            )
+        )
 
     def _wire_disks(self) -> None:
         directories = self.store.directories
@@ -369,7 +371,7 @@ class BrokerNode:
         """None: clients are not asked for metrics."""
         if REPORTER in re.split(r"\s*,\s*", self._static.raw.get("metric.reporters", "").strip()):
             self.telemetry = ClientTelemetry(world.chance, self._static.telemetry_max_bytes)
-        handlers = self._data_handlers() | self._cluster_handlers() | self.coordination.handlers()
+        handlers = self._data_handlers() | self._cluster_handlers() | self.coordination.handlers(self._group_lags.ends)
         handlers |= telemetry_handlers(self.telemetry, world.monotonic)
         authorizer = None if self.authorization is None else self.authorization.authorizer
         self._dispatcher = make_dispatcher(
@@ -469,9 +471,6 @@ class BrokerNode:
         if self.telemetry is not None:
             telemetry = self.telemetry
             families.append(lambda: telemetry.families(world.monotonic.now_ms()))
-        lags = GroupLags(
-            GroupLagPorts(world, self.groups, self.metadata, partitions, self.current_settings, self._channels)
-        )
         state = StatePorts(
             node_id=self._static.node_id,
             lifecycle=self.lifecycle,
@@ -485,7 +484,7 @@ class BrokerNode:
             controller=None if controller is None else controller.state,
         )
         self._observatory = Observatory(self._what_is_missing)
-        self._observatory.pages["/metrics"] = BrokerMetrics(families, lags, world.wall_clock).page
+        self._observatory.pages["/metrics"] = BrokerMetrics(families, self._group_lags, world.wall_clock).page
         self._observatory.pages |= decision_pages(self.decisions)
         self._observatory.pages["/state"] = broker_state_page(state)
 
@@ -504,7 +503,6 @@ class BrokerNode:
         self._nursery.start_soon(run_timers, self.world, self.wheel, self._timer_failed)
         await self.metadata_log.caught_up.wait()
         image = self.metadata_log.image
-        check_share_groups(image)
         threads = self._static.num_recovery_threads_per_data_dir
         # A topic has many partitions: its config is resolved once.
         await self.store.load(cache(partial(self._topic_config, image)), threads)
@@ -725,16 +723,6 @@ class BrokerNode:
             static=self._static.raw,
             cluster_default=image.config(BROKER_RESOURCE, ""),
             per_broker=image.config(BROKER_RESOURCE, str(self._static.node_id)),
-        )
-
-
-def check_share_groups(image: MetadataImage) -> None:
-    """Raises CannotRun if share groups are in use, which this broker does not serve."""
-    level = image.features.level(SHARE_VERSION)
-    if level > SUPPORTED_FEATURES[SHARE_VERSION][1] and SHARE_STATE_TOPIC in image.topics.by_name:
-        raise CannotRun(
-            f"share groups are in use ({SHARE_VERSION} {level}, topic {SHARE_STATE_TOPIC}), and this broker does not"
-            f" serve them: set {SHARE_VERSION} to 0 first"
         )
 
 

@@ -40,7 +40,7 @@ class BytesOut:
 class GroupEvents:
     """Events in the groups that this broker coordinates."""
 
-    __slots__ = ("commits", "consumer_rebalances", "deleted", "expired", "rebalances")
+    __slots__ = ("commits", "consumer_rebalances", "deleted", "expired", "rebalances", "share_rebalances")
 
     def __init__(self) -> None:
         self.commits = 0
@@ -51,6 +51,8 @@ class GroupEvents:
         """Completed rebalances of classic groups."""
         self.consumer_rebalances = 0
         """New target assignments of groups of the consumer protocol."""
+        self.share_rebalances = 0
+        """New target assignments of share groups."""
 
 
 class Verifications:

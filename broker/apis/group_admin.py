@@ -1,8 +1,8 @@
-"""ListGroups (16), DescribeGroups (15), ConsumerGroupDescribe (69), DeleteGroups (42)."""
+"""ListGroups (16), DescribeGroups (15), ConsumerGroupDescribe (69), ShareGroupDescribe (77), DeleteGroups (42)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -11,24 +11,27 @@ from typing import Any, Generic, TypeVar
 from barnabas.broker.apis.coordinator_reads import CoordinatorReads
 from barnabas.broker.apis.group_calls import GroupShards
 from barnabas.broker.apis.rights import May, may_on_groups, may_on_topics, parted
+from barnabas.broker.apis.share_group_offsets import delete_states_of_group
 from barnabas.broker.authorized_operations import group_operations
 from barnabas.broker.coordinator.coordinator import work_of_key
 from barnabas.broker.coordinator.outcome import NOBODY
 from barnabas.broker.coordinator.shard import ShardState
 from barnabas.broker.groups.description import Description
-from barnabas.broker.groups.machine import ClassicDescription, ConsumerDescription
+from barnabas.broker.groups.machine import ClassicDescription, ConsumerDescription, ShareDescription
+from barnabas.broker.shares.state import ShareStateStore
 from barnabas.protocol.acls import AclOperation
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import consumer_group_describe as consumer
 from barnabas.protocol.messages import describe_groups as classic
+from barnabas.protocol.messages import share_group_describe as share
 from barnabas.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from barnabas.runtime.dispatch import Call
 from barnabas.runtime.meter import ANSWER_TOO_LARGE, STEP_ITEMS, Meter
 from barnabas.runtime.server import Steps
 
-Group = TypeVar("Group", classic.DescribedGroup, consumer.DescribedGroup)
-Member = TypeVar("Member", classic.DescribedGroupMember, consumer.Member)
+Group = TypeVar("Group", classic.DescribedGroup, consumer.DescribedGroup, share.DescribedGroup)
+Member = TypeVar("Member", classic.DescribedGroupMember, consumer.Member, share.Member)
 
 
 def list_groups(groups: GroupShards, call: Call) -> Steps:
@@ -140,6 +143,40 @@ def _size_of_consumer(member: consumer.Member) -> tuple[int, int]:
     return 1 + len(partitions) + len(member.subscribed_topic_names), size_bytes
 
 
+def share_group_describe(groups: GroupShards, is_enabled: Callable[[], bool], call: Call) -> Steps:
+    """`is_enabled`: whether share groups are."""
+    request: share.ShareGroupDescribeRequest = call.message
+    enabled = is_enabled()
+
+    def read(group_id: str, reads: CoordinatorReads[share.DescribedGroup]) -> ShareDescription:
+        if not enabled:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        shard = groups.shard(group_id)
+        reads.depends_on(shard)
+        return shard.machine.describe_share(group_id)
+
+    def error(group_id: str, code: ErrorCode) -> share.DescribedGroup:
+        return share.DescribedGroup(group_id=group_id, error_code=code)
+
+    def finish(described: Sequence[share.DescribedGroup]) -> None:
+        call.answer(share.ShareGroupDescribeResponse(groups=list(described)))
+
+    asked = _Describing(request.group_ids, read, error, _size_of_share, finish, _topics_of_share, is_checked=enabled)
+    yield from _describe_all(call, asked)
+
+
+def _topics_of_share(member: share.Member) -> Iterable[str]:
+    return (it.topic_name for it in member.assignment.topic_partitions)
+
+
+def _size_of_share(member: share.Member) -> tuple[int, int]:
+    partitions = member.assignment.topic_partitions
+    size_bytes = sum(4 * len(it.partitions) for it in partitions) + sum(map(len, member.subscribed_topic_names))
+    return 1 + len(partitions) + len(member.subscribed_topic_names), size_bytes
+
+
 @dataclass(frozen=True, slots=True)
 class _Describing(Generic[Group, Member]):
     """A request that describes groups by id."""
@@ -204,17 +241,56 @@ def _describe_all(call: Call, asked: _Describing[Group, Member]) -> Steps:
 
 
 def _hidden(group: Group) -> Group:
-    if isinstance(group, consumer.DescribedGroup):
+    if isinstance(group, consumer.DescribedGroup | share.DescribedGroup):
         group.error_message = "The group has described topic(s) that the client is not authorized to describe."
     return group
 
 
-def delete_groups(groups: GroupShards, call: Call) -> Steps:
-    """Deletes the offsets of a group first, a bounded number with each batch; the last batch deletes the group."""
+def delete_groups(groups: GroupShards, share_states: ShareStateStore, call: Call) -> Steps:
+    """Deletes the states of share groups first, which takes a while."""
     request: DeleteGroupsRequest = call.message
     meter = Meter(call)
     may_delete = may_on_groups(call, AclOperation.DELETE)
     group_ids, refused = yield from parted(dict.fromkeys(request.groups_names), may_delete, meter)
+    share_groups = []
+    for group_id in group_ids:
+        if _is_share_group(groups, group_id):
+            share_groups.append(group_id)
+        if meter.step_ends(1 + work_of_key(group_id)):
+            yield None
+    if share_groups:
+        call.spawn(_delete_states_first, groups, share_states, call, (group_ids, refused, share_groups))
+    else:
+        yield from _delete_all(groups, call, group_ids, refused, {})
+
+
+def _is_share_group(groups: GroupShards, group_id: str) -> bool:
+    try:
+        return groups.shard(group_id).machine.shares.find(group_id) is not None
+    except KafkaError:
+        # The deletion reports it.
+        return False
+
+
+async def _delete_states_first(
+    groups: GroupShards, store: ShareStateStore, call: Call, ids: tuple[list[str], list[str], list[str]]
+) -> None:
+    group_ids, refused, share_groups = ids
+    failed: dict[str, ErrorCode] = {}
+    for group_id in share_groups:
+        try:
+            await delete_states_of_group(groups, store, group_id)
+        except KafkaError as error:
+            failed[group_id] = error.code
+    await call.take_steps(_delete_all(groups, call, group_ids, refused, failed))
+
+
+def _delete_all(
+    groups: GroupShards, call: Call, group_ids: list[str], refused: list[str], failed: Mapping[str, ErrorCode]
+) -> Steps:
+    """Deletes the offsets of a group first, a bounded number with each batch; the last batch deletes the group. The
+    groups in `failed` get their errors."""
+    meter = Meter(call)
 
     def error(place: int, code: ErrorCode) -> DeletableGroupResult:
         return DeletableGroupResult(group_id=group_ids[place], error_code=code)
@@ -222,6 +298,8 @@ def delete_groups(groups: GroupShards, call: Call) -> Steps:
     reads: CoordinatorReads[DeletableGroupResult] = CoordinatorReads(call, error)
     for group_id in group_ids:
         try:
+            if group_id in failed:
+                raise KafkaError(failed[group_id])
             shard = groups.shard(group_id)
             while (deleted := shard.carry_out_now(partial(shard.machine.delete, group_id, NOBODY))) is None:
                 yield None

@@ -25,7 +25,7 @@ from barnabas.broker.groups.target_assignment import TargetAssignment, compute_t
 from barnabas.broker.groups.topic_hashes import TopicHashes
 from barnabas.kraft.metadata.delta import MetadataDelta, TopicDelta
 
-_REFRESH_INTERVAL_MS = (1 << 31) - 1
+REFRESH_INTERVAL_MS = (1 << 31) - 1
 """Maximum time between two checks of the metadata; a change of the subscribed topics triggers an earlier one."""
 
 
@@ -54,7 +54,7 @@ class Assignments:
 
     def metadata_changed(self, delta: MetadataDelta) -> list[str]:
         """Names of the topics whose change can affect an assignment."""
-        names = [topic.name for topic in delta.changed_topics.values() if _matters(topic)]
+        names = [topic.name for topic in delta.changed_topics.values() if matters(topic)]
         names += [topic.name for topic in delta.deleted_topics.values()]
         for name in names:
             self._hashes.forget(name)
@@ -174,7 +174,7 @@ class Assignments:
             epoch += 1
             note_epoch(update.notes, group, epoch, cause or "partitions or racks of its topics have changed")
             update.records.append(records.group_epoch(group.group_id, epoch, metadata_hash))
-        group.refresh_deadline = RefreshDeadline(update.now.monotonic_ms + _REFRESH_INTERVAL_MS, epoch)
+        group.refresh_deadline = RefreshDeadline(update.now.monotonic_ms + REFRESH_INTERVAL_MS, epoch)
         return epoch
 
     def _patterns_found(self, group: ConsumerGroup, topics: Iterable[str], changed: bool, update: Update) -> None:
@@ -185,7 +185,7 @@ class Assignments:
             epoch = group.epoch + 1
             update.records.append(records.group_epoch(group.group_id, epoch, metadata_hash))
             note_epoch(update.notes, group, epoch, "the topics that its patterns match have changed")
-            group.refresh_deadline = RefreshDeadline(update.now.monotonic_ms + _REFRESH_INTERVAL_MS, epoch)
+            group.refresh_deadline = RefreshDeadline(update.now.monotonic_ms + REFRESH_INTERVAL_MS, epoch)
 
     def remove(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], update: Update, cause: str) -> None:
         """Remove these members and start a new group epoch; the next heartbeat of any member computes the assignment.
@@ -211,7 +211,7 @@ def _reason_to_reassign(group: ConsumerGroup, before: ConsumerMember, after: Con
     return f"{after.member_id} changed its subscribed pattern"
 
 
-def _matters(topic: TopicDelta) -> bool:
+def matters(topic: TopicDelta) -> bool:
     """True if the change can affect an assignment. Changes of leaders and in-sync replicas cannot, and they are
     frequent.
     """

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from barnabas.broker.coordinator.coordinator import CoordinatedTopic, Coordinator
 from barnabas.broker.coordinator.shard_timers import ShardTimers
 from barnabas.broker.current_settings import CurrentSettings
-from barnabas.broker.groups.group import GroupContext, GroupDirectory
+from barnabas.broker.groups.group import GroupContext, GroupDirectory, ShareStates
 from barnabas.broker.groups.machine import GroupMachine
 from barnabas.broker.internal_topics import GROUP_TOPIC
 from barnabas.broker.metadata_cache import MetadataCache
@@ -29,6 +29,7 @@ class GroupCoordinatorPorts:
     settings: CurrentSettings
     decisions: Decisions
     events: GroupEvents
+    share_states: ShareStates
 
 
 def group_coordinator(ports: GroupCoordinatorPorts) -> Coordinator[GroupMachine]:
@@ -43,6 +44,7 @@ def group_coordinator(ports: GroupCoordinatorPorts) -> Coordinator[GroupMachine]
                 settings=ports.settings,
                 image=lambda: ports.metadata.image,
                 events=ports.events,
+                share_states=ports.share_states,
             )
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from barnabas.broker.groups.classic_group import ClassicGroup
 from barnabas.broker.groups.consumer_group import ConsumerGroup
+from barnabas.broker.groups.share_group import ShareGroup
 from barnabas.runtime.decisions import DecisionKind, Notes
 
 
@@ -76,8 +77,8 @@ def note_member_fenced(notes: Notes, group_id: str, member_id: str, cause: str) 
     )
 
 
-def note_epoch(notes: Notes, group: ConsumerGroup, epoch: int, cause: str) -> None:
-    """A consumer group's epoch has increased, which leads to a new assignment."""
+def note_epoch(notes: Notes, group: ConsumerGroup | ShareGroup, epoch: int, cause: str) -> None:
+    """The epoch of a consumer or share group has increased, which leads to a new assignment."""
     name = subject_of(group.group_id)
     notes.note(
         DecisionKind.REBALANCE,
@@ -89,8 +90,10 @@ def note_epoch(notes: Notes, group: ConsumerGroup, epoch: int, cause: str) -> No
     )
 
 
-def note_targets(notes: Notes, group: ConsumerGroup, epoch: int, assignor: str, members: int) -> None:
-    """A consumer group has a new target assignment."""
+def note_targets(
+    notes: Notes, group: ConsumerGroup | ShareGroup, epoch: int, assignor: str, members: int
+) -> None:
+    """A consumer or share group has a new target assignment."""
     name = subject_of(group.group_id)
     notes.note(
         DecisionKind.REBALANCE,

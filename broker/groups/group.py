@@ -6,10 +6,10 @@ of group it has. So the offset code uses groups through `Group` and knows no kin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Timers
 from barnabas.broker.traffic import GroupEvents
@@ -119,6 +119,14 @@ class GroupDirectory:
         return len(self._groups)
 
 
+class ShareStates(Protocol):
+    """Changes the states of share partitions at their share coordinators, for share groups."""
+
+    def initialize(self, group_id: str, state_epoch: int, states: Mapping[bytes, Any]) -> None:
+        """Initialize the states of partitions (`share_topics.TopicStates` by topic id). Returns at once; the group's
+        machine gets the result by `ShareGroups.initialization_ended`."""
+
+
 @dataclass(frozen=True, slots=True)
 class GroupContext:
     """Environment of the cores of one partition."""
@@ -130,5 +138,6 @@ class GroupContext:
     """Current settings."""
     image: Callable[[], MetadataImage]
     """Newest metadata: topics with ids, partitions and racks, and group configs."""
+    share_states: ShareStates
     events: GroupEvents = field(default_factory=GroupEvents)
     """Counters for monitoring."""

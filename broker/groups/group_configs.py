@@ -24,6 +24,22 @@ def consumer_assignment_interval_ms(context: GroupContext, group_id: str) -> int
     return _number(context, group_id, "consumer.assignment.interval.ms", default)
 
 
+def share_session_timeout_ms(context: GroupContext, group_id: str) -> int:
+    default = context.settings().group_share_session_timeout_ms
+    return _number(context, group_id, "share.session.timeout.ms", default)
+
+
+def share_heartbeat_interval_ms(context: GroupContext, group_id: str) -> int:
+    default = context.settings().group_share_heartbeat_interval_ms
+    return _number(context, group_id, "share.heartbeat.interval.ms", default)
+
+
+def share_assignment_interval_ms(context: GroupContext, group_id: str) -> int:
+    """Minimum time between two target assignments."""
+    default = context.settings().group_share_assignment_interval_ms
+    return _number(context, group_id, "share.assignment.interval.ms", default)
+
+
 def _number(context: GroupContext, group_id: str, name: str, default: int) -> int:
     """The group's own value, clamped to the broker's bounds, or else the broker's setting."""
     overrides = context.image().configs.get((GROUP_RESOURCE, group_id))

@@ -17,9 +17,17 @@ from barnabas.broker.groups.description import Description
 from barnabas.broker.groups.group import Group, GroupContext, GroupType
 from barnabas.broker.groups.migration import GroupMigration
 from barnabas.broker.groups.offsets import Offsets
+from barnabas.broker.groups.share_group import ShareGroupKey
+from barnabas.broker.groups.share_groups import ShareGroups
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.messages import consumer_group_describe, delete_groups, describe_groups, list_groups
+from barnabas.protocol.messages import (
+    consumer_group_describe,
+    delete_groups,
+    describe_groups,
+    list_groups,
+    share_group_describe,
+)
 from barnabas.protocol.messages.group_log import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -35,6 +43,7 @@ FIRST_VERSION_WITH_GROUP_NOT_FOUND = 6
 """DescribeGroups version."""
 
 ClassicDescription = Description[describe_groups.DescribedGroup, describe_groups.DescribedGroupMember]
+ShareDescription = Description[share_group_describe.DescribedGroup, share_group_describe.Member]
 ConsumerDescription = Description[consumer_group_describe.DescribedGroup, consumer_group_describe.Member]
 
 
@@ -42,10 +51,12 @@ class GroupMachine:
     """Implements `broker.coordinator.outcome.Machine`."""
 
     def __init__(self, context: GroupContext) -> None:
+        self._context = context
         self.groups = context.groups
         self.offsets = Offsets(context)
         self.classic = ClassicGroups(context)
         self.consumer = ConsumerGroups(context)
+        self.shares = ShareGroups(context)
         self.migration = GroupMigration(context, self.classic, self.consumer)
 
     # -- the machine
@@ -63,17 +74,19 @@ class GroupMachine:
             self.classic.replay(key, value)
         elif isinstance(key, ConsumerGroupKey):
             self.consumer.replay(key, value)
+        elif isinstance(key, ShareGroupKey):
+            self.shares.replay(key, value)
 
     def replay_marker(self, producer: ProducerStamp, committed: bool) -> None:
         self.offsets.replay_marker(producer, committed)
 
     def loaded(self, now: Now) -> Outcome:
         self.offsets.loaded(now)
-        return _combined([self.classic.loaded(now), self.consumer.loaded(now)])
+        return _combined([self.classic.loaded(now), self.consumer.loaded(now), self.shares.loaded(now)])
 
     def metadata_changed(self, delta: MetadataDelta, now: Now) -> Outcome:
         self.offsets.metadata_changed(delta, now)
-        return self.consumer.metadata_changed(delta, now)
+        return _combined([self.consumer.metadata_changed(delta, now), self.shares.metadata_changed(delta, now)])
 
     def give_up(self) -> list[Reply]:
         return self.classic.give_up() + self.consumer.give_up()
@@ -105,6 +118,18 @@ class GroupMachine:
             group_id=group_id,
             error_code=ErrorCode.GROUP_ID_NOT_FOUND,
             error_message=_not_found_message(group, group_id, "consumer"),
+        )
+        return Description(described, iter(()))
+
+    def describe_share(self, group_id: str) -> ShareDescription:
+        """ShareGroupDescribe entry."""
+        group = self.shares.find(group_id)
+        if group is not None:
+            return group.describe(self._context.image().topics)
+        described = share_group_describe.DescribedGroup(
+            group_id=group_id,
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=_not_found_message(self.offsets.group(group_id), group_id, "share"),
         )
         return Description(described, iter(()))
 

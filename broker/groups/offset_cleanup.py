@@ -14,7 +14,7 @@ from typing import Protocol
 from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Outcome
 from barnabas.broker.groups.committed_offsets import CommittedOffset, CommittedOffsets, tombstone
 from barnabas.broker.groups.decision_notes import note_gone
-from barnabas.broker.groups.group import Group, GroupContext
+from barnabas.broker.groups.group import Group, GroupContext, GroupType
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.protocol.messages.group_log import ConsumerGroupMetadataKey, GroupMetadataKey, OffsetCommitKey
 from barnabas.protocol.primitives import ZERO_UUID
@@ -180,6 +180,9 @@ class OffsetCleanUp:
         committed = self._offsets.committed
         group = self._offsets.group(group_id)
         if group is None or not group.is_empty() or committed.has_open_transaction(group_id):
+            return []
+        if group.type is GroupType.SHARE:
+            # It has no offsets here; its positions are kept at the share coordinators until it is deleted.
             return []
         left = committed.of_group(group_id)
         is_ended = all(self._is_expired(group_id, topic, partition, now) for topic, partition, _ in left)

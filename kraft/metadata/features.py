@@ -22,18 +22,15 @@ SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
     TRANSACTION_VERSION: (0, 2),
     GROUP_VERSION: (0, 1),
     ELR_VERSION: (0, 1),
-    SHARE_VERSION: (0, 0),
+    SHARE_VERSION: (0, 1),
     STREAMS_VERSION: (0, 0),
 }
 """Name -> (lowest, highest) level this software works with. Raising a highest level here is all it takes for
 nodes to announce it and for `format` to finalise it."""
 
-UNSERVED_FEATURES: dict[str, int] = {SHARE_VERSION: 1, STREAMS_VERSION: 1}
+UNSERVED_FEATURES: dict[str, int] = {STREAMS_VERSION: 1}
 """Features of group types that this software does not serve -> highest level that it can live with. Nodes announce the
 range only if the cluster has finalised such a level already, so nobody can raise one while they are in the cluster."""
-
-SHARE_STATE_TOPIC = "__share_group_state"
-"""Exists once a share group was used."""
 
 METADATA_VERSION_NAMES: dict[int, str] = {
     7: "3.3-IV3",

@@ -10,11 +10,8 @@ from trio.testing import MockClock
 
 from barnabas.broker.controller_channel import ControllerChannel
 from barnabas.broker.lifecycle import BrokerLifecycle, BrokerState, HeartbeatTimes
-from barnabas.broker.node import check_share_groups
-from barnabas.kraft.metadata.image import FeaturesImage, MetadataImage, TopicImage, TopicsImage
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
-from barnabas.runtime.process import CannotRun
 from barnabas.runtime.world import World
 
 TIMES = HeartbeatTimes(heartbeat_interval_ms=500, session_timeout_ms=3_000, registration_timeout_ms=60_000)
@@ -79,18 +76,3 @@ async def test_after_a_controlled_shutdown_no_heartbeat_unfences_the_broker(
     assert controller.received[-1].want_shut_down
     assert [each.want_shut_down for each in controller.received].count(True) == 1
     assert broker.fenced
-
-
-@pytest.mark.feature("OP-04")
-@pytest.mark.parametrize(
-    ("level", "topic", "may_start"),
-    [(1, "__share_group_state", False), (0, "__share_group_state", True), (1, "t", True)],
-)
-def test_a_broker_does_not_start_where_share_groups_are_in_use(level: int, topic: str, may_start: bool) -> None:
-    features = FeaturesImage(30, {"share.version": level} if level else {})
-    image = MetadataImage(features=features, topics=TopicsImage({topic: TopicImage(topic, b"t" * 16, {})}))
-    if may_start:
-        check_share_groups(image)
-    else:
-        with pytest.raises(CannotRun, match=r"share groups are in use .* set share\.version to 0 first"):
-            check_share_groups(image)

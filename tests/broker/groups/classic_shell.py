@@ -41,6 +41,7 @@ from barnabas.protocol.records.coordinator import (
 from barnabas.protocol.schema import Message, decode, encode
 from barnabas.runtime.decisions import Decisions
 from barnabas.settings.broker import BrokerSettings
+from tests.broker.groups.share_states import AskedShareStates
 
 GROUP = "readers"
 SESSION_MS = 10_000
@@ -136,7 +137,9 @@ class Shell:
 
     def _begin(self) -> None:
         self.timers = VirtualTimers()
-        self.context = GroupContext(GroupDirectory(), self.timers, self.chance, lambda: self.settings, MetadataImage)
+        self.context = GroupContext(
+            GroupDirectory(), self.timers, self.chance, lambda: self.settings, MetadataImage, AskedShareStates()
+        )
         self.core = ClassicGroups(self.context)
         self.assignments: dict[int, list[bytes]] = {}
         """Written assignments by generation."""

@@ -37,6 +37,7 @@ from barnabas.protocol.records.coordinator import (
 from barnabas.protocol.schema import decode, encode
 from barnabas.runtime.decisions import Decisions
 from barnabas.settings.broker import BrokerSettings
+from tests.broker.groups.share_states import AskedShareStates
 
 TYPES = dict(record_types(group_log))
 GROUP = "readers"
@@ -97,7 +98,9 @@ class Rig:
     def _begin(self) -> ConsumerGroups:
         self.timers = Timers()
         self.directory = GroupDirectory()
-        context = GroupContext(self.directory, self.timers, self._chance, lambda: self.settings, lambda: self.image)
+        context = GroupContext(
+            self.directory, self.timers, self._chance, lambda: self.settings, lambda: self.image, AskedShareStates()
+        )
         return self.make_core(context)
 
     def make_core(self, context: GroupContext) -> ConsumerGroups:

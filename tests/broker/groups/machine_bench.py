@@ -28,6 +28,7 @@ from barnabas.protocol.records.coordinator import (
 from barnabas.protocol.schema import Message
 from barnabas.runtime.decisions import Decisions
 from barnabas.settings.broker import BrokerSettings, load_broker_settings
+from tests.broker.groups.share_states import AskedShareStates
 
 TYPES = record_types(group_log)
 WALL_MS = 1_750_000_000_000
@@ -82,13 +83,21 @@ class Bench:
         self.broken: KafkaError | None = None
         """If set, every append fails."""
         self._topics = 0
+        self.share_states = AskedShareStates()
         self.decisions = Decisions("broker-1", lambda: WALL_MS + self.monotonic_ms)
         self._begin()
 
     def _begin(self) -> None:
         self.timers = Timers()
         self.machine = GroupMachine(
-            GroupContext(GroupDirectory(), self.timers, random.Random(1), lambda: self.settings, lambda: self.image)
+            GroupContext(
+                GroupDirectory(),
+                self.timers,
+                random.Random(1),
+                lambda: self.settings,
+                lambda: self.image,
+                self.share_states,
+            )
         )
 
     @property

@@ -93,7 +93,7 @@ def test_levels_with_which_this_software_does_not_run(record: FeatureLevelRecord
 def test_a_node_runs_in_a_cluster_with_groups_that_it_does_not_serve_and_says_so() -> None:
     image = image_of(level(30), level(1, "share.version"), level(1, "streams.version"))
     assert obstacle(image.features.levels) is None
-    assert [line.split()[0] for line in unserved(image.features.levels)] == ["share.version", "streams.version"]
+    assert [line.split()[0] for line in unserved(image.features.levels)] == ["streams.version"]
     assert unserved({"metadata.version": 30}) == []
 
 

@@ -1,0 +1,93 @@
+"""Shell: the states of a share group's partitions, changed at their share coordinators for the group coordinator."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+
+import trio
+
+from barnabas.broker.coordinator.coordinator import Coordinator
+from barnabas.broker.groups.machine import GroupMachine
+from barnabas.broker.groups.share_topics import States, TopicStates
+from barnabas.broker.shares.state import UNINITIALIZED_OFFSET, SharePartitionKey, ShareStateStore
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.runtime.background import Background
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 500
+"""Share partitions that are changed at the same time."""
+
+
+class GroupShareStates:
+    """Implements `broker.groups.group.ShareStates`."""
+
+    def __init__(
+        self, background: Background, store: ShareStateStore, groups: Callable[[], Coordinator[GroupMachine]]
+    ) -> None:
+        self._background = background
+        self._store = store
+        self._groups = groups
+
+    def initialize(self, group_id: str, state_epoch: int, states: Mapping[bytes, TopicStates]) -> None:
+        self._background.spawn(self._initialize, group_id, state_epoch, dict(states))
+
+    async def _initialize(self, group_id: str, state_epoch: int, states: States) -> None:
+        def one(key: SharePartitionKey) -> Awaitable[None]:
+            return self._store.initialize(key, state_epoch, UNINITIALIZED_OFFSET)
+
+        errors = await for_each(keys_of(group_id, {topic_id: it.partitions for topic_id, it in states.items()}), one)
+        self.initialization_ended(group_id, states, errors)
+
+    def initialization_ended(
+        self, group_id: str, states: States, errors: Mapping[SharePartitionKey, ErrorCode]
+    ) -> None:
+        """Report the result to the group's machine, if the group is still coordinated here. The next coordinator begins
+        again."""
+        failed = {
+            topic_id: TopicStates(it.name, frozenset(i for i in it.partitions if (group_id, topic_id, i) in errors))
+            for topic_id, it in states.items()
+        }
+        done = {topic_id: TopicStates(it.name, it.partitions - failed[topic_id][1]) for topic_id, it in states.items()}
+        for key, code in errors.items():
+            log.warning("the state of %s cannot be initialized: %s", key.coordinator_key, code.name)
+        try:
+            shard = self._groups().shard(group_id)
+        except KafkaError as error:
+            log.info("share group %s is coordinated elsewhere: %s", group_id, error)
+            return
+        shard.run(partial(shard.machine.shares.initialization_ended, group_id, _some(done), _some(failed)), None)
+
+
+def keys_of(group_id: str, partitions: Mapping[bytes, Iterable[int]]) -> list[SharePartitionKey]:
+    return [
+        SharePartitionKey(group_id, topic_id, index)
+        for topic_id, indexes in partitions.items()
+        for index in sorted(indexes)
+    ]
+
+
+async def for_each(
+    keys: Iterable[SharePartitionKey], change: Callable[[SharePartitionKey], Awaitable[None]]
+) -> dict[SharePartitionKey, ErrorCode]:
+    """Carry out `change` for all keys, many at a time. Returns the errors; a key without one is changed."""
+    errors: dict[SharePartitionKey, ErrorCode] = {}
+    limit = trio.CapacityLimiter(AT_ONCE)
+
+    async def one(key: SharePartitionKey) -> None:
+        async with limit:
+            try:
+                await change(key)
+            except KafkaError as error:
+                errors[key] = error.code
+
+    async with trio.open_nursery() as nursery:
+        for key in keys:
+            nursery.start_soon(one, key)
+    return errors
+
+
+def _some(states: States) -> dict[bytes, TopicStates]:
+    return {topic_id: it for topic_id, it in states.items() if it.partitions}
