@@ -7,7 +7,7 @@ if it is in sync, otherwise from its leader, with one request for each leader.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -55,6 +55,7 @@ _CONSUMER = -1
 TopicPartition = tuple[str, int]
 Offsets = dict[TopicPartition, dict[int, None]]
 """Offsets that any group has committed, each once."""
+LookUp = Callable[[TopicPartition, dict[int, None]], PartitionEnds | None]
 
 
 class GroupLag(NamedTuple):
@@ -120,7 +121,7 @@ class GroupLags:
                         committed.append((group_id, topic, index, each.offset))
                         asked.setdefault((topic, index), {})[each.offset] = None
             await trio.lowlevel.checkpoint()
-        ends = await self._ends(asked)
+        ends = await self._ends(asked, self._ends_here)
         self._known = ends
         lags: list[GroupLag] = []
         for start in range(0, len(committed), LAGS_IN_A_STEP):
@@ -130,21 +131,22 @@ class GroupLags:
         return lags
 
     async def ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, PartitionEnds]:
-        """The ends of these partitions; those without a replica that can be asked are left out."""
-        return await self._ends({partition: {} for partition in partitions})
+        """The ends of these partitions as their leaders know them; those whose leader cannot be asked are left out."""
+        return await self._ends({partition: {} for partition in partitions}, self._ends_led)
 
     def _is_there(self, topic: str, index: int, topic_id: bytes) -> bool:
         """True if this very topic exists, and not another one of the same name."""
         image = self._ports.metadata.image.topics.by_name.get(topic)
         return image is not None and index in image.partitions and topic_id in (ZERO_UUID, image.id)
 
-    async def _ends(self, asked: Offsets) -> Mapping[TopicPartition, PartitionEnds]:
+    async def _ends(self, asked: Offsets, look_up: LookUp) -> Mapping[TopicPartition, PartitionEnds]:
+        """`look_up` returns ends that this broker knows itself."""
         ends: dict[TopicPartition, PartitionEnds] = {}
         elsewhere: dict[int, Offsets] = {}
         ports = self._ports
         looked = 0
         for key, offsets in asked.items():
-            here = self._ends_here(key, offsets)
+            here = look_up(key, offsets)
             if here is not None:
                 ends[key] = here
                 looked += len(offsets)
@@ -159,6 +161,12 @@ class GroupLags:
             for leader, offsets_there in elsewhere.items():
                 nursery.start_soon(self._ask, leader, offsets_there, ends)
         return ends
+
+    def _ends_led(self, key: TopicPartition, offsets: dict[int, None]) -> PartitionEnds | None:
+        """The ends of this broker's own replica, if it is the leader."""
+        image = self._ports.metadata.partition(*key)
+        is_led = image is not None and image.leader == self._ports.settings().node_id
+        return self._ends_here(key, offsets) if is_led else None
 
     def _ends_here(self, key: TopicPartition, offsets: dict[int, None]) -> PartitionEnds | None:
         """The ends of this broker's own replica, if it is in sync."""

@@ -8,7 +8,7 @@ now and then, so that they do not hold the others back.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 
@@ -48,6 +48,11 @@ class ShareStateMachine:
         self._last_tombstone = 0
         """Offset of the newest tombstone."""
         self._deleted_before = 0
+
+    @property
+    def keys(self) -> Collection[SharePartitionKey]:
+        """The share partitions that have a state."""
+        return self._states.keys()
 
     # -- the machine
 

@@ -29,7 +29,7 @@ class StoredState:
     """Number of snapshots that were written before the newest."""
     state_epoch: int = 0
     leader_epoch: int = 0
-    """Of the newest record."""
+    """Leader epoch of the newest record."""
     start_offset: int = UNINITIALIZED_OFFSET
     delivery_complete_count: int = UNKNOWN_COUNT
     batches: tuple[StateBatch, ...] = ()
