@@ -69,6 +69,7 @@ from barnabas.protocol.schema import Message
 from barnabas.runtime.identity import ANONYMOUS
 from tests.broker.apis.coordinator_questions import OF_CONSUMER_GROUPS, OF_GROUPS, OF_TRANSACTIONS
 from tests.broker.apis.rig import Rig, batch_of, fetch_request, frame_of, on_cluster, produce_request
+from tests.broker.apis.share_questions import OF_SHARE_GROUPS
 
 TOPIC = "events"
 METADATA_TOPIC = "__cluster_metadata"
@@ -335,6 +336,7 @@ OF_BROKERS: dict[ApiKey, Asking] = {
     **OF_GROUPS,
     **OF_CONSUMER_GROUPS,
     **OF_TRANSACTIONS,
+    **OF_SHARE_GROUPS,
     ApiKey.PRODUCE: produce,
     ApiKey.FETCH: fetch,
     ApiKey.LIST_OFFSETS: offsets,

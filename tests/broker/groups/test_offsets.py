@@ -12,8 +12,8 @@ from barnabas.protocol.messages.group_log import (
     LegacyOffsetCommitValue,
     OffsetCommitKey,
     OffsetCommitValue,
-    ShareGroupMetadataKey,
-    ShareGroupMetadataValue,
+    StreamsGroupMetadataKey,
+    StreamsGroupMetadataValue,
 )
 from barnabas.protocol.records.coordinator import read_int16
 from tests.broker.groups.machine_bench import WALL_MS, Bench, Written
@@ -341,7 +341,7 @@ def test_old_records_are_read_and_unknown_ones_ignored() -> None:
     key = LegacyOffsetCommitKey(group="g", topic="t", partition=0)
     value = LegacyOffsetCommitValue(offset=11, metadata="old", commit_timestamp=WALL_MS)
     bench.machine.replay(key, value, None, 0)
-    bench.machine.replay(ShareGroupMetadataKey(group_id="s"), ShareGroupMetadataValue(epoch=1), None, 0)
+    bench.machine.replay(StreamsGroupMetadataKey(group_id="s"), StreamsGroupMetadataValue(epoch=1), None, 0)
     assert fetch(bench, "t") == 11
     assert [group.group_id for group in bench.machine.offsets.all_groups()] == ["g"]
     bench.machine.replay(key, None, None, 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from barnabas.broker.groups.group import Client
@@ -43,8 +45,7 @@ class Group:
         asked, self.bench.share_states.asked = self.bench.share_states.asked, []
         for group_id, _, states in asked:
             done, failed = ({}, states) if fails else (states, {})
-            ended = self.bench.machine.shares.initialization_ended
-            self.bench.run(lambda now, it=(group_id, done, failed): ended(*it, now))
+            self.bench.run(partial(self.bench.machine.shares.initialization_ended, group_id, done, failed))
 
     def assigned(self, response: ShareGroupHeartbeatResponse) -> dict[bytes, list[int]] | None:
         if response.assignment is None:
