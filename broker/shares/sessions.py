@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from barnabas.broker.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, next_epoch
+from barnabas.broker.fetch_session import INITIAL_EPOCH, next_epoch
 from barnabas.protocol.errors import ErrorCode, KafkaError
 
 TopicPartition = tuple[bytes, int]

@@ -1,13 +1,13 @@
 """Core: one share partition on its leader: which records are delivered to whom, and what becomes of them (KIP-932).
 
-Deals with offsets and members; knows no records, no network and no timer. An acknowledgement is a `Change`: it is begun,
-stored by the caller, and then finished, with or without success. Work that grows with what clients do comes in steps,
-between which anything else may happen to the partition. Milliseconds are those of the node's monotonic clock.
+Deals with offsets and members; knows no records, no network and no timer. An acknowledgement is a `Change`: it is
+begun, stored by the caller, and then finished, with or without success. Work that grows with what clients do comes in
+steps, between which anything else may happen to the partition. Milliseconds are those of the node's monotonic clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import groupby
@@ -201,9 +201,8 @@ class SharePartition:
             )
         end = records.batches[place].last_offset
         if end < each.last_offset:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"offset {each.last_offset} is behind the acquired records, which end at {end}"
-            )
+            text = f"offset {each.last_offset} is behind the acquired records, which end at {end}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
 
     def _check_owner(self, span: Span, member_id: str) -> None:
         lock, code = span.lock, ErrorCode.INVALID_RECORD_STATE
