@@ -1,4 +1,4 @@
-"""What ShareFetch and ShareAcknowledge have in common: their checks, and the acknowledgements in both (KIP-932)."""
+"""The common parts of ShareFetch and ShareAcknowledge: checks, and the acknowledgements in both (KIP-932)."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ DEAD_LOCKS = 64
 
 
 class Acknowledgement(NamedTuple):
-    """What a member says about a range of offsets."""
+    """The acknowledgement of a range of offsets."""
 
     first_offset: int
     last_offset: int

@@ -37,7 +37,7 @@ ALONE = {
 
 
 async def begin(rig: Rig, topic_id: bytes, partitions: int = 1, group: str = "work", start: int = 0) -> None:
-    """What the group coordinator does for a new subscription."""
+    """Begin the states, as the group coordinator does for a new subscription."""
     up = next(node.broker for node in rig.cluster.brokers if node.broker is not None)
     for index in range(partitions):
         await up.coordination.share_states.initialize(SharePartitionKey(group, topic_id, index), 1, start)
@@ -88,7 +88,7 @@ class Member:
         return response
 
     async def take(self, acks: Sequence[Ack] = (), **fields: Any) -> list[tuple[int, int, int]]:
-        """What is acquired of the only partition: (first offset, last offset, delivery count)."""
+        """The acquired ranges of the only partition: (first offset, last offset, delivery count)."""
         response = await self.ask(acks, **fields)
         assert response.error_code == 0, response
         data = only(response)
@@ -104,7 +104,9 @@ class Member:
             if taken:
                 return taken
 
-    async def acknowledge(self, *acks: Ack, index: int = 0, version: int = 2, **fields: Any) -> ShareAcknowledgeResponse:
+    async def acknowledge(
+        self, *acks: Ack, index: int = 0, version: int = 2, **fields: Any
+    ) -> ShareAcknowledgeResponse:
         batches = [
             share_acknowledge.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
             for first, last, types in acks

@@ -117,7 +117,7 @@ async def test_records_are_given_up_after_the_last_delivery(rig: Rig) -> None:
 
 
 @on_cluster(**ALONE)
-async def test_what_a_lost_member_had_goes_to_others(rig: Rig) -> None:
+async def test_records_of_a_lost_member_go_to_others(rig: Rig) -> None:
     topic_id = await rig.create("orders")
     await begin(rig, topic_id)
     await rig.produce("orders", batch_of("a", "b"))
@@ -156,7 +156,7 @@ async def test_the_start_offset_by_the_config_of_the_group(rig: Rig) -> None:
     topic_id = await rig.create("orders")
     await rig.produce("orders", batch_of("a", timestamp=0))
     await rig.produce("orders", batch_of("b", timestamp=rig.broker(1).world.wall_clock.now_ms()))
-    for group, value, expected in (("from-earliest", "earliest", 0), ("by-time", "by_duration:PT1H", 1), ("late", "", 2)):
+    for group, value, expected in (("early", "earliest", 0), ("by-time", "by_duration:PT1H", 1), ("late", "", 2)):
         if value:
             await rig.configure(GROUP_RESOURCE, group, share_auto_offset_reset=value)
         await begin_anywhere(rig, topic_id, group)
