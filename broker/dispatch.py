@@ -38,6 +38,9 @@ from barnabas.broker.apis.produce import produce
 from barnabas.broker.apis.produce_request import ProducePorts
 from barnabas.broker.apis.producer_ids import ProducerIdPorts, init_producer_id
 from barnabas.broker.apis.scram_users import describe_user_scram_credentials
+from barnabas.broker.apis.share_acknowledge import share_acknowledge
+from barnabas.broker.apis.share_calls import SharePorts
+from barnabas.broker.apis.share_fetch import share_fetch
 from barnabas.broker.apis.share_group_offsets import (
     ShareOffsetPorts,
     alter_share_group_offsets,
@@ -227,6 +230,14 @@ def share_state_handlers(shards: ShareStateShards) -> Handlers:
         ),
         partial(share_group_state, shards),
     )
+
+
+def share_handlers(ports: SharePorts) -> Handlers:
+    """Handlers of the requests of members of share groups to the leaders of their partitions."""
+    return {
+        ApiKey.SHARE_FETCH: partial(share_fetch, ports),
+        ApiKey.SHARE_ACKNOWLEDGE: partial(share_acknowledge, ports),
+    }
 
 
 def telemetry_handlers(telemetry: ClientTelemetry | None, monotonic: Clock) -> Handlers:

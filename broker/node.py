@@ -22,6 +22,7 @@ from barnabas.broker.apis.log_dirs import LogDirPorts
 from barnabas.broker.apis.metadata import MetadataPorts
 from barnabas.broker.apis.partition_lookup import PartitionLookup
 from barnabas.broker.apis.produce_request import ProducePorts
+from barnabas.broker.apis.share_calls import SharePorts
 from barnabas.broker.broker_channels import BrokerChannels
 from barnabas.broker.controller_channel import ControllerChannel
 from barnabas.broker.coordination import Coordination, CoordinationPorts
@@ -35,6 +36,7 @@ from barnabas.broker.dispatch import (
     cluster_handlers,
     data_handlers,
     make_dispatcher,
+    share_handlers,
     telemetry_handlers,
 )
 from barnabas.broker.fetch_session import PartitionKey
@@ -69,6 +71,11 @@ from barnabas.broker.replication.partition import Partition, PartitionHost
 from barnabas.broker.replication.partitions import Partitions, ReplicationSettings
 from barnabas.broker.replication.throttles import ReplicationThrottles
 from barnabas.broker.setting_checks import coordinator_topic_differences, warn_of_other_defaults
+from barnabas.broker.shares.led_partitions import LedPorts
+from barnabas.broker.shares.node_part import ShareGroups
+from barnabas.broker.shares.sessions import PARTITION_BYTES as SHARED_PARTITION_BYTES
+from barnabas.broker.shares.sessions import ShareSessions
+from barnabas.broker.shares.share_configs import ShareConfigs, share_configs
 from barnabas.broker.state_page import StatePorts, broker_state_page
 from barnabas.broker.telemetry import REPORTER, ClientTelemetry
 from barnabas.broker.timers import run_timers
@@ -210,6 +217,7 @@ class BrokerNode:
         self._wire_metadata()
         self._wire_replication()
         self._wire_coordinators()
+        self._wire_shares()
         self._wire_disks()
         self._wire_server()
         self._wire_pages()
@@ -310,11 +318,12 @@ class BrokerNode:
                 may_be_fenced=self.lifecycle.may_be_fenced,
                 session_timeout_ms=settings.broker_session_timeout_ms,
                 decisions=self.decisions,
-                committed=self._fetch_wakeups.committed,
+                committed=self._partition_committed,
             ),
             self._topic_config,
             self._broker_epoch,
         )
+        self._lookup = PartitionLookup(self.partitions, self.metadata, settings.node_id)
         self.publisher = MetadataPublisher(self.partitions.prepare, self.store.make_logs, self._announce, self._publish)
 
     def _wire_coordinators(self) -> None:
@@ -338,6 +347,25 @@ class BrokerNode:
                 self.world, self.groups, self.metadata, self.partitions, self.current_settings, self._channels
             )
         )
+
+    def _wire_shares(self) -> None:
+        """The share partitions that this broker leads; their states are stored by share coordinators."""
+        world = self.world
+        ports = LedPorts(
+            lookup=self._lookup,
+            store=self.coordination.share_states,
+            configs=self._share_configs,
+            background=self.background,
+            wheel=self.wheel,
+            monotonic=world.monotonic,
+            wall_clock=world.wall_clock,
+            decisions=self.decisions,
+        )
+        sessions = ShareSessions(
+            self._static.group_share_max_share_sessions,
+            self._limits.memory_limit_bytes // SESSIONS_PART // SHARED_PARTITION_BYTES,
+        )
+        self.shares = ShareGroups(ports, self.metadata, sessions)
 
     def _wire_disks(self) -> None:
         directories = self.store.directories
@@ -372,6 +400,7 @@ class BrokerNode:
         if REPORTER in re.split(r"\s*,\s*", self._static.raw.get("metric.reporters", "").strip()):
             self.telemetry = ClientTelemetry(world.chance, self._static.telemetry_max_bytes)
         handlers = self._data_handlers() | self._cluster_handlers() | self.coordination.handlers(self._group_lags.ends)
+        handlers |= self._share_handlers()
         handlers |= telemetry_handlers(self.telemetry, world.monotonic)
         authorizer = None if self.authorization is None else self.authorization.authorizer
         self._dispatcher = make_dispatcher(
@@ -386,12 +415,11 @@ class BrokerNode:
         self._server.connection_quotas.ip_limit = self.quotas.ip_limit
         if self.controller is not None:
             self._dispatcher.count_together(self.controller.dispatcher)
-        if self.telemetry is not None:
-            self._server.on_connection_closed = self.telemetry.disconnected
+        self._server.on_connection_closed = self._connection_closed
 
     def _data_handlers(self) -> Handlers:
         world, settings = self.world, self.current_settings
-        lookup = PartitionLookup(self.partitions, self.metadata, self._static.node_id)
+        lookup = self._lookup
         produce = ProducePorts(
             lookup=lookup,
             slow_admissions=self.slow_admissions,
@@ -423,6 +451,20 @@ class BrokerNode:
             self.store, self.partitions, self.log_dir_moves, self._cordoned_ids, world.wall_clock
         )
         return data_handlers(DataPorts(self.publisher, lookup, produce, fetch, deletions, log_dirs, alter_log_dirs))
+
+    def _share_handlers(self) -> Handlers:
+        return share_handlers(
+            SharePorts(
+                shares=self.shares,
+                lookup=self._lookup,
+                metadata=self.metadata,
+                configs=self._share_configs,
+                is_enabled=self.shares.are_enabled,
+                monotonic=self.world.monotonic,
+                settings=self.current_settings,
+                bytes_out=self._bytes_out,
+            )
+        )
 
     def _cluster_handlers(self) -> Handlers:
         node_id, settings = self._static.node_id, self.current_settings
@@ -636,6 +678,8 @@ class BrokerNode:
             self._report_directories(delta.after)
         yield from self.partitions.apply_delta(delta)
         self.coordination.metadata_changed(delta)
+        if SHARE_VERSION in delta.changed_features:
+            self.shares.feature_changed()
         if delta.changed_brokers:
             self.fetchers.metadata_changed()
         self.log_dir_moves.look()
@@ -666,11 +710,22 @@ class BrokerNode:
 
     def _partition_changed(self, partition: Partition) -> None:
         self._fetch_wakeups.changed(partition)
+        self.shares.partition_changed(partition)
         if self.deletions.delayed:
             self.deletions.check_and_complete((partition.topic_id, partition.index))
 
+    def _partition_committed(self, partition: Partition) -> None:
+        self._fetch_wakeups.committed(partition)
+        self.shares.partition_changed(partition)
+
     def _leadership_changed(self, partition: Partition) -> None:
         self.coordination.leadership_changed(partition)
+        self.shares.leadership_changed(partition)
+
+    def _connection_closed(self, connection_id: int) -> None:
+        self.shares.connection_closed(connection_id)
+        if self.telemetry is not None:
+            self.telemetry.disconnected(connection_id)
 
     def _broker_epoch(self) -> int:
         return self.lifecycle.broker_epoch
@@ -714,6 +769,9 @@ class BrokerNode:
         self.lifecycle.heartbeat_soon()
 
     # -- settings in the form that the parts take
+
+    def _share_configs(self, group_id: str) -> ShareConfigs:
+        return share_configs(self.metadata.image, self.settings, group_id)
 
     def _topic_config(self, image: MetadataImage, topic: str) -> TopicConfig:
         return TopicConfig.resolve(image.config(TOPIC_RESOURCE, topic), self._layers(image).merged())

@@ -1,0 +1,393 @@
+"""Shell: the share partitions that this broker leads: loads, stores and drops them, and runs their acquisition locks.
+
+One write of a share partition is under way at a time, and what changes meanwhile goes with the next one: so the stored
+state is never older than what a later write left.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import trio
+
+from barnabas.broker.apis.partition_lookup import PartitionLookup
+from barnabas.broker.fetch_context import InSteps
+from barnabas.broker.purgatory import Purgatory
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.shares.decision_notes import note_dropped, note_given_up, note_loaded, note_removed_from_log
+from barnabas.broker.shares.in_flight import Change
+from barnabas.broker.shares.share_configs import BY_DURATION, EARLIEST, ShareConfigs
+from barnabas.broker.shares.share_partition import Acknowledgement, SharePartition
+from barnabas.broker.shares.state import UNINITIALIZED_OFFSET, SharePartitionKey, ShareStateChange, ShareStateStore
+from barnabas.broker.timing_wheel import TimerEntry, TimingWheel
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.runtime.background import Background
+from barnabas.runtime.decisions import Notepad
+from barnabas.runtime.world import Clock
+
+log = logging.getLogger(__name__)
+
+MOST_STORED_TOGETHER = 2_000
+"""State batches from which a write is not made larger."""
+
+_REPORTED = {
+    ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.GROUP_ID_NOT_FOUND: ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+}
+"""Errors of the store, as clients get them; others are UNKNOWN_SERVER_ERROR."""
+_OUTDATED = frozenset(
+    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+)
+"""Reported errors after which a share partition is dropped, to be read again."""
+
+Done = Callable[[KafkaError | None], None]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class LedPorts:
+    lookup: PartitionLookup
+    store: ShareStateStore
+    configs: Callable[[str], ShareConfigs]
+    """By group id."""
+    background: Background
+    wheel: TimingWheel
+    monotonic: Clock
+    wall_clock: Clock
+    decisions: Notepad
+
+
+class _ToStore(NamedTuple):
+    change: Change
+    done: Done | None
+    """None: the change counts already."""
+
+
+class LedSharePartition:
+    """One share partition on its leader, from its first use until the leadership or the last member is gone."""
+
+    def __init__(self, key: SharePartitionKey, partition: Partition) -> None:
+        self.key = key
+        self.partition = partition
+        self.leader_epoch = partition.leader_epoch
+        self.core: SharePartition | None = None
+        """None until its state is read."""
+        self.error: KafkaError | None = None
+        """Why there is no state, or none any more."""
+        self._to_store: deque[_ToStore] = deque()
+        self._is_storing = False
+        self._stored = trio.Event()
+        self._timer: TimerEntry | None = None
+
+    @property
+    def topic_partition(self) -> tuple[bytes, int]:
+        return self.key.topic_id, self.key.partition
+
+
+class LedSharePartitions:
+    def __init__(self, ports: LedPorts) -> None:
+        self._ports = ports
+        self.fetches: Purgatory[Hashable] = Purgatory(ports.wheel)
+        """Fetches that wait for something to acquire: by share partition, and by (topic id, index)."""
+        self._by_group: dict[str, dict[tuple[bytes, int], LedSharePartition]] = {}
+        self._by_partition: dict[tuple[bytes, int], dict[str, LedSharePartition]] = {}
+        self._storing: dict[SharePartitionKey, LedSharePartition] = {}
+        """Dropped ones that are still being stored."""
+
+    def __iter__(self) -> Iterator[LedSharePartition]:
+        return (led for of_group in self._by_group.values() for led in of_group.values())
+
+    def find(self, key: SharePartitionKey) -> LedSharePartition | None:
+        """None if it is not in use."""
+        return self._by_group.get(key.group_id, {}).get((key.topic_id, key.partition))
+
+    def use(self, key: SharePartitionKey) -> LedSharePartition:
+        """The share partition; it may be loading. Raises KafkaError if this broker does not lead it."""
+        led = self.find(key)
+        if led is None:
+            led = LedSharePartition(key, self._ports.lookup.find_leader(key.topic_id, key.partition))
+            self._by_group.setdefault(key.group_id, {})[led.topic_partition] = led
+            self._by_partition.setdefault(led.topic_partition, {})[key.group_id] = led
+            self._ports.background.spawn(self._load, led)
+        return led
+
+    # -- loading
+
+    async def _load(self, led: LedSharePartition) -> None:
+        before = self._storing.get(led.key)
+        if before is not None:
+            await before._stored.wait()
+        try:
+            state = await self._ports.store.read(led.key, led.leader_epoch)
+            start_offset, cause = state.start_offset, "an earlier leader stored it"
+            if start_offset == UNINITIALIZED_OFFSET:
+                start_offset, cause = self._first_offset(led)
+            core = SharePartition(state, start_offset)
+        except KafkaError as error:
+            self._not_loaded(led, reported(error))
+            return
+        except ValueError as error:
+            log.error("the stored state of share partition %s cannot be used: %s", led.key.coordinator_key, error)
+            self._not_loaded(led, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"its stored state is invalid: {error}"))
+            return
+        except Exception:
+            log.exception("the state of share partition %s is not read", led.key.coordinator_key)
+            self._not_loaded(led, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+            return
+        if led.error is not None:
+            return
+        led.core = core
+        offsets = (core.start_offset, core.end_offset)
+        note_loaded(self._ports.decisions, led.key.group_id, led.partition.name, offsets, cause)
+        self._wake(led)
+
+    def _not_loaded(self, led: LedSharePartition, error: KafkaError) -> None:
+        log.info("share partition %s cannot be read: %s", led.key.coordinator_key, error)
+        if led.error is None:
+            self._remove(led, error)
+
+    def _first_offset(self, led: LedSharePartition) -> tuple[int, str]:
+        """The start offset of a share partition that nobody has read, and its cause. Raises KafkaError."""
+        configs, partition_log = self._ports.configs(led.key.group_id), led.partition.log
+        cause = f"share.auto.offset.reset is {configs.offset_reset}"
+        if configs.offset_reset == EARLIEST:
+            return partition_log.log_start_offset, cause
+        if not led.partition.replica.high_watermark_is_current:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, "the high watermark of the new leader is not known yet")
+        if configs.offset_reset == BY_DURATION:
+            found = partition_log.offset_for_timestamp(self._ports.wall_clock.now_ms() - configs.back_ms)
+            if found is not None and found.offset < partition_log.high_watermark:
+                return found.offset, cause
+        return partition_log.high_watermark, cause
+
+    # -- dropping
+
+    def drop(self, led: LedSharePartition, cause: str) -> None:
+        """Forget it: the next use reads its state again."""
+        if led.error is None:
+            note_dropped(self._ports.decisions, led.key.group_id, led.partition.name, cause)
+            self._remove(led, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, cause))
+
+    def drop_group(self, group_id: str, cause: str) -> None:
+        for led in self.of_group(group_id):
+            self.drop(led, cause)
+
+    def of_group(self, group_id: str) -> list[LedSharePartition]:
+        return list(self._by_group.get(group_id, {}).values())
+
+    def _remove(self, led: LedSharePartition, error: KafkaError) -> None:
+        led.error = error
+        of_group, of_partition = self._by_group[led.key.group_id], self._by_partition[led.topic_partition]
+        del of_group[led.topic_partition], of_partition[led.key.group_id]
+        if not of_group:
+            del self._by_group[led.key.group_id]
+        if not of_partition:
+            del self._by_partition[led.topic_partition]
+        if led._timer is not None:
+            led._timer.cancel()
+            led._timer = None
+        if led._is_storing:
+            self._storing[led.key] = led
+        self._wake(led)
+
+    def leadership_changed(self, partition: Partition) -> None:
+        """Drop what belongs to an earlier leader epoch of the partition, or to one that is led elsewhere."""
+        for led in list(self._by_partition.get(partition.key, {}).values()):
+            if not self._is_led(led):
+                self.drop(led, "the leader of the partition has changed")
+
+    def _is_led(self, led: LedSharePartition) -> bool:
+        partition = led.partition
+        is_here = self._ports.lookup.partitions.find(partition.topic_id, partition.index) is partition
+        return is_here and partition.is_leader and partition.leader_epoch == led.leader_epoch
+
+    # -- waiting fetches
+
+    def partition_changed(self, partition: Partition) -> None:
+        """There may be more records, or an error."""
+        if self.fetches.delayed:
+            self.fetches.check_and_complete(partition.key)
+
+    def _wake(self, led: LedSharePartition) -> None:
+        if self.fetches.delayed:
+            self.fetches.check_and_complete(led.key)
+
+    # -- acknowledging
+
+    def acknowledge(
+        self, led: LedSharePartition, member_id: str, acknowledgements: Sequence[Acknowledgement], done: Done
+    ) -> None:
+        self._take(self._acknowledging(led, member_id, acknowledgements, done))
+
+    def _acknowledging(
+        self, led: LedSharePartition, member_id: str, acknowledgements: Sequence[Acknowledgement], done: Done
+    ) -> InSteps[None]:
+        core = led.core
+        if core is None:
+            done(KafkaError(ErrorCode.INVALID_RECORD_STATE, "none of its records is acquired"))
+            return
+        terms = self._ports.configs(led.key.group_id).terms
+        try:
+            change = yield from core.acknowledge(member_id, acknowledgements, self._ports.monotonic.now_ms(), terms)
+        except KafkaError as error:
+            done(error)
+            return
+        finally:
+            self.set_timer(led)
+        self._store(led, change, done)
+
+    def release(self, led: LedSharePartition, member_id: str) -> None:
+        """Make available all that the member has acquired."""
+        self._take(self._releasing(led, member_id))
+
+    def _releasing(self, led: LedSharePartition, member_id: str) -> InSteps[None]:
+        if led.core is not None:
+            change = yield from led.core.release(member_id, self._ports.configs(led.key.group_id).terms)
+            self._store(led, change, _logged(led, f"of what member {member_id} released"))
+
+    def log_start_moved(self, led: LedSharePartition) -> None:
+        core, start_offset = led.core, led.partition.log.log_start_offset
+        if core is not None and core.start_offset < start_offset:
+            offsets = (core.start_offset, start_offset)
+            core.log_start_moved(start_offset)
+            note_removed_from_log(self._ports.decisions, led.key.group_id, led.partition.name, offsets)
+
+    # -- acquisition locks
+
+    def set_timer(self, led: LedSharePartition) -> None:
+        """Make sure that the timer runs when the first lock expires."""
+        if led.core is None or led.error is not None:
+            return
+        deadline_ms = led.core.next_deadline_ms()
+        if deadline_ms is None or (led._timer is not None and led._timer.deadline_ms <= deadline_ms):
+            return
+        if led._timer is not None:
+            led._timer.cancel()
+
+        def due() -> None:
+            led._timer = None
+            self._take(self._expiring(led))
+
+        led._timer = self._ports.wheel.add(deadline_ms, due)
+
+    def _expiring(self, led: LedSharePartition) -> InSteps[None]:
+        if led.core is None or led.error is not None:
+            return
+        terms = self._ports.configs(led.key.group_id).terms
+        change = yield from led.core.expire(self._ports.monotonic.now_ms(), terms)
+        self.set_timer(led)
+        if change.stored:
+            self._store(led, change, None)
+            self._wake(led)
+
+    # -- storing
+
+    def _store(self, led: LedSharePartition, change: Change, done: Done | None) -> None:
+        if change.given_up:
+            limit = self._ports.configs(led.key.group_id).terms.delivery_count_limit
+            note_given_up(self._ports.decisions, led.key.group_id, led.partition.name, change.given_up, limit)
+        if not change.stored:
+            if done is not None:
+                done(None)
+            return
+        led._to_store.append(_ToStore(change, done))
+        if not led._is_storing:
+            led._is_storing = True
+            self._ports.background.spawn(self._store_all, led)
+
+    async def _store_all(self, led: LedSharePartition) -> None:
+        try:
+            while led._to_store:
+                await self._store_some(led)
+        finally:
+            led._is_storing = False
+            led._stored.set()
+            if self._storing.get(led.key) is led:
+                del self._storing[led.key]
+
+    async def _store_some(self, led: LedSharePartition) -> None:
+        core, taken = led.core, _taken(led._to_store)
+        assert core is not None
+        batches = sorted(batch for each in taken for batch in each.change.stored)
+        state = ShareStateChange(
+            core.state_epoch, led.leader_epoch, core.start_offset, core.delivery_complete_count, tuple(batches)
+        )
+        failure: KafkaError | None = None
+        try:
+            await self._ports.store.write(led.key, state)
+        except KafkaError as error:
+            log.info("the state of share partition %s is not stored: %s", led.key.coordinator_key, error)
+            failure = reported(error)
+        except Exception:
+            log.exception("the state of share partition %s is not stored", led.key.coordinator_key)
+            failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        terms = self._ports.configs(led.key.group_id).terms
+        has_news = False
+        for each in taken:
+            if each.done is not None:
+                steps = core.finish(each.change, terms, stored=failure is None)
+                has_news = await _in_background(steps) or has_news
+                each.done(failure)
+        if failure is not None and failure.code in _OUTDATED:
+            self.drop(led, f"its state could not be stored: {failure.code.name}")
+        elif has_news:
+            self._wake(led)
+
+    # -- time
+
+    def after(self, deadline_ms: int, callback: Callable[[], None]) -> None:
+        """Call back at a time of the monotonic clock."""
+        self._ports.wheel.add(deadline_ms, callback)
+
+    # -- steps
+
+    def _take(self, steps: InSteps[None]) -> None:
+        """Take the first step now, and the others in the background, whatever happens to the connection."""
+        try:
+            next(steps)
+        except StopIteration:
+            return
+        self._ports.background.spawn(_in_background, steps)
+
+
+def _taken(to_store: deque[_ToStore]) -> list[_ToStore]:
+    """The next changes that are stored together. Behind one that counts already, others may have the same records."""
+    taken = [to_store.popleft()]
+    size = len(taken[0].change.stored)
+    while to_store and taken[-1].done is not None and size < MOST_STORED_TOGETHER:
+        taken.append(to_store.popleft())
+        size += len(taken[-1].change.stored)
+    return taken
+
+
+def _logged(led: LedSharePartition, what: str) -> Done:
+    def done(error: KafkaError | None) -> None:
+        if error is not None:
+            log.info("the state %s in %s is not stored: %s", what, led.key.coordinator_key, error)
+
+    return done
+
+
+async def _in_background(steps: InSteps[T]) -> T:
+    """The result of the steps. Others run between them."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        await trio.lowlevel.checkpoint()
+
+
+def reported(error: KafkaError) -> KafkaError:
+    """An error of the store, as clients get it."""
+    return KafkaError(_REPORTED.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR), error.message)

@@ -1,0 +1,54 @@
+"""Core: states of a record in a share partition, and the legal moves between them (KIP-932).
+
+An acknowledgement moves a record when the share coordinator has stored it. Until then the record stays acquired, and
+nobody else can acknowledge or release it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+
+class RecordState(IntEnum):
+    """The value is the one in `__share_group_state`, and in ShareGroupState requests."""
+
+    AVAILABLE = 0
+    """Nobody has it: the next fetch may acquire it."""
+    ACQUIRED = 1
+    """One member has it, until it acknowledges, leaves, or its acquisition lock expires."""
+    ACKNOWLEDGED = 2
+    """It was processed."""
+    ARCHIVED = 4
+    """It is not delivered any more, although nobody has processed it."""
+
+    @property
+    def is_terminal(self) -> bool:
+        return self >= RecordState.ACKNOWLEDGED
+
+
+class AcknowledgeType(IntEnum):
+    GAP = 0
+    """There is no record at the offset, or none for applications."""
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+    """The acquisition lock begins again (KIP-1222)."""
+
+
+MOVES: dict[tuple[RecordState, RecordState], str] = {
+    (RecordState.AVAILABLE, RecordState.ACQUIRED): "a member fetches it",
+    (RecordState.AVAILABLE, RecordState.ARCHIVED): "it is not in the log any more",
+    (RecordState.ACQUIRED, RecordState.ACKNOWLEDGED): "accepted",
+    (RecordState.ACQUIRED, RecordState.AVAILABLE): "released, the lock expired, or the session was closed",
+    (RecordState.ACQUIRED, RecordState.ARCHIVED): "rejected, a gap, of an aborted transaction, or delivered too often",
+}
+"""(from, to): reason. No other move is legal."""
+
+STATE_AFTER: Mapping[AcknowledgeType, RecordState] = {
+    AcknowledgeType.GAP: RecordState.ARCHIVED,
+    AcknowledgeType.ACCEPT: RecordState.ACKNOWLEDGED,
+    AcknowledgeType.RELEASE: RecordState.AVAILABLE,
+    AcknowledgeType.REJECT: RecordState.ARCHIVED,
+}

@@ -1,0 +1,63 @@
+"""Core: the configs of one share group, with the broker's settings as defaults (KIP-932, KIP-1222)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from barnabas.broker.shares.share_partition import Terms
+from barnabas.kraft.metadata.image import GROUP_RESOURCE, MetadataImage
+from barnabas.settings.broker import BrokerSettings
+from barnabas.settings.definitions import Value
+from barnabas.settings.errors import SettingsError
+from barnabas.settings.group import group_value
+
+EARLIEST, LATEST, BY_DURATION = "earliest", "latest", "by_duration"
+_PART = re.compile(r"(\d+)(?:[.,](\d*))?([DHMS])", re.IGNORECASE | re.ASCII)
+_UNIT_MS = {"D": 86_400_000, "H": 3_600_000, "M": 60_000, "S": 1_000}
+
+
+class ShareConfigs(NamedTuple):
+    terms: Terms
+    offset_reset: str
+    """Where a share partition starts that nobody has read: EARLIEST, LATEST or BY_DURATION."""
+    back_ms: int
+    """Distance back from now, for BY_DURATION."""
+    read_committed: bool
+
+
+def share_configs(image: MetadataImage, settings: BrokerSettings, group_id: str) -> ShareConfigs:
+    overrides = image.configs.get((GROUP_RESOURCE, group_id), {})
+    broker = settings.raw
+    offset_reset, _, duration = str(_value("share.auto.offset.reset", overrides, broker)).strip().partition(":")
+    terms = Terms(
+        lock_ms=_number("share.record.lock.duration.ms", overrides, broker),
+        delivery_count_limit=_number("share.delivery.count.limit", overrides, broker),
+        max_record_locks=_number("share.partition.max.record.locks", overrides, broker),
+        may_renew=_value("share.renew.acknowledge.enable", overrides, broker) is not False,
+    )
+    read_committed = _value("share.isolation.level", overrides, broker) == "read_committed"
+    return ShareConfigs(terms, offset_reset, milliseconds(duration), read_committed)
+
+
+def milliseconds(duration: str) -> int:
+    """From a duration of ISO 8601, such as P1DT2H or PT0.5S. 0 if there is none."""
+    total = 0
+    for whole, part, unit in _PART.findall(duration):
+        total += int(whole) * _UNIT_MS[unit.upper()] + int((part + "000")[:3])
+    return total
+
+
+def _number(name: str, overrides: Mapping[str, str], broker: Mapping[str, str]) -> int:
+    value = _value(name, overrides, broker)
+    assert isinstance(value, int)
+    return value
+
+
+def _value(name: str, overrides: Mapping[str, str], broker: Mapping[str, str]) -> Value:
+    try:
+        return group_value(name, overrides, broker)
+    except SettingsError:
+        # A newer controller may accept values that this version cannot read.
+        return group_value(name, {}, broker)

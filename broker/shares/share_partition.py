@@ -1,0 +1,364 @@
+"""Core: one share partition on its leader: which records are delivered to whom, and what becomes of them (KIP-932).
+
+Deals with offsets and members; knows no records, no network and no timer. An acknowledgement is a `Change`: it is
+begun, stored by the caller, and then finished, with or without success. Work that grows with what clients do comes in
+steps, between which anything else may happen to the partition. Milliseconds are those of the node's monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from itertools import groupby
+from typing import NamedTuple
+
+from barnabas.broker.fetch_context import InSteps
+from barnabas.broker.shares.acquisition import AcquiredRange, Acquisition, Wanted
+from barnabas.broker.shares.in_flight import Batch, Change, InFlight, Lock, OffsetRange, Span
+from barnabas.broker.shares.record_state import STATE_AFTER, AcknowledgeType, RecordState
+from barnabas.broker.shares.state import ShareState, StateBatch
+from barnabas.protocol.errors import ErrorCode, KafkaError
+
+SPANS_IN_A_STEP = 200
+TYPES_IN_A_STEP = 2_000
+"""Acknowledgement types of single offsets that one step reads."""
+DEAD_LOCKS = 64
+"""Locks without records that may linger, beside as many as there are live ones."""
+
+
+class Acknowledgement(NamedTuple):
+    """The acknowledgement of a range of offsets."""
+
+    first_offset: int
+    last_offset: int
+    types: Sequence[int]
+    """One for all, or one for each offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Configs of the group, as they are at the time of a call."""
+
+    lock_ms: int
+    delivery_count_limit: int
+    max_record_locks: int
+    may_renew: bool
+
+
+class SharePartition:
+    def __init__(self, state: ShareState, start_offset: int) -> None:
+        """`start_offset`: that of the state, or the one chosen in its place. Raises ValueError if the state
+        contradicts itself."""
+        self.state_epoch = state.state_epoch
+        self._records = InFlight(start_offset)
+        self._locks: list[tuple[int, int, Lock]] = []
+        """A heap by deadline."""
+        self._locked = 0
+        """Locks that were ever made."""
+        self._may_have_available = bool(state.batches)
+        self._restore(state.batches)
+
+    def _restore(self, batches: Iterable[StateBatch]) -> None:
+        records = self._records
+        for stored in batches:
+            if stored.first_offset < records.end_offset or stored.last_offset < stored.first_offset:
+                raise ValueError(f"{stored} after offset {records.end_offset - 1}")
+            if stored.first_offset > records.end_offset:
+                # An earlier leader had acquired these, or the log has no records there.
+                gap = Span(records.end_offset, stored.first_offset - 1, RecordState.AVAILABLE, 0)
+                records.add(Batch([gap], is_gap=True))
+            state = RecordState(stored.state)
+            if state is RecordState.ACQUIRED:
+                raise ValueError(f"{stored} cannot be stored as acquired")
+            records.add(Batch([Span(stored.first_offset, stored.last_offset, state, stored.delivery_count)]))
+        records.advance()
+
+    # -- offsets
+
+    @property
+    def start_offset(self) -> int:
+        return self._records.start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """No record from here on was ever acquired."""
+        return self._records.end_offset
+
+    @property
+    def in_flight(self) -> int:
+        """Offsets in flight."""
+        return self._records.size
+
+    @property
+    def delivery_complete_count(self) -> int:
+        """Records in flight that need no further delivery, for the lag of the group (KIP-1226)."""
+        return self._records.complete
+
+    def spans(self) -> Iterator[tuple[int, int, RecordState, int]]:
+        """(first offset, last offset, state, delivery count) of everything in flight."""
+        for batch in self._records.batches:
+            for it in batch.spans:
+                yield it.first_offset, it.last_offset, it.state, it.delivery_count
+
+    def next_fetch_offset(self) -> int:
+        """The offset from which records can be acquired."""
+        if self._may_have_available:
+            for batch in self._records.batches:
+                for span in batch.spans:
+                    if span.is_available:
+                        return span.first_offset
+            self._may_have_available = False
+        return self._records.end_offset
+
+    def can_acquire(self, max_record_locks: int) -> bool:
+        """False if as many records are in flight as allowed, and none of them is available."""
+        return self._records.size < max_record_locks or self.next_fetch_offset() < self._records.end_offset
+
+    # -- acquiring
+
+    def acquire(
+        self, wanted: Wanted, fetched: Sequence[OffsetRange], fetch_offset: int, now_ms: int, lock_ms: int
+    ) -> list[AcquiredRange]:
+        """Lock records of `fetched` for a member: the batches of the log from the one with `fetch_offset` on, or from
+        the first that exists behind it."""
+        records = self._records
+        if not fetched or fetched[-1].last_offset < records.start_offset:
+            return []
+        max_records, last_offset = self._room(wanted, fetched[-1].last_offset, fetch_offset)
+        if max_records <= 0:
+            return []
+        self._archive_vanished(fetch_offset, fetched[0].first_offset - 1)
+        lock = Lock(wanted.member_id, now_ms + lock_ms, fetched[0].first_offset, fetched[-1].last_offset)
+        acquisition = Acquisition(records, wanted, lock, fetched, last_offset, max_records)
+        acquisition.run()
+        if acquisition.ranges:
+            self._add_lock(lock)
+            if wanted.by_record:
+                self._may_have_available = True
+        return acquisition.ranges
+
+    def _room(self, wanted: Wanted, last_offset: int, fetch_offset: int) -> tuple[int, int]:
+        """(most records, last offset) that may be acquired."""
+        records = self._records
+        most = min(wanted.max_records, wanted.max_record_locks - records.size)
+        if most <= 0 and fetch_offset < records.end_offset:
+            # As many are in flight as allowed, but some of them are available.
+            return min(wanted.max_records, records.end_offset - fetch_offset), min(last_offset, records.end_offset - 1)
+        return most, last_offset
+
+    def archive_aborted(self, acquired: list[AcquiredRange], aborted: Sequence[OffsetRange]) -> list[AcquiredRange]:
+        """Archive what was just acquired of aborted transactions. `aborted` is in order. Returns what remains."""
+        for first, last in aborted:
+            for batch, span in self._records.walk(first, last):
+                if span.state is RecordState.ACQUIRED and span.change is None:
+                    part = self._records.part(batch, span, first, last)
+                    self._records.move(batch, part, RecordState.ARCHIVED)
+        self._records.advance()
+        return without(acquired, aborted)
+
+    # -- acknowledging
+
+    def acknowledge(
+        self, member_id: str, acknowledgements: Iterable[Acknowledgement], now_ms: int, terms: Terms
+    ) -> InSteps[Change]:
+        """Begin what a member wants. Raises KafkaError, and then nothing is begun: INVALID_RECORD_STATE if it does not
+        have the records, INVALID_REQUEST for offsets that are not in flight."""
+        change = Change()
+        renewed = Lock(member_id, now_ms + terms.lock_ms, self.end_offset, -1)
+        done = 0
+        try:
+            for each in acknowledgements:
+                if each.last_offset < self.start_offset:
+                    continue
+                self._check_in_flight(each)
+                for first, last, kind in runs_of(each):
+                    for batch, span in self._records.walk(max(first, self.start_offset), last):
+                        self._check_owner(span, member_id)
+                        part = self._records.part(batch, span, first, last)
+                        if kind is AcknowledgeType.RENEW:
+                            self._renew(part, renewed, terms)
+                        else:
+                            self._begin(part, change, STATE_AFTER[kind], terms)
+                        done += 1
+                        if done % SPANS_IN_A_STEP == 0:
+                            yield None
+        except KafkaError:
+            yield from self.finish(change, terms, stored=False)
+            raise
+        finally:
+            if renewed.held:
+                self._add_lock(renewed)
+        return change
+
+    def _check_in_flight(self, each: Acknowledgement) -> None:
+        records = self._records
+        first = max(each.first_offset, records.start_offset)
+        place = records.place_at_or_before(each.last_offset)
+        if records.place_at_or_before(first) < 0:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD_STATE, f"offsets {first} to {each.last_offset} are not in flight"
+            )
+        end = records.batches[place].last_offset
+        if end < each.last_offset:
+            text = f"offset {each.last_offset} is behind the acquired records, which end at {end}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+
+    def _check_owner(self, span: Span, member_id: str) -> None:
+        lock, code = span.lock, ErrorCode.INVALID_RECORD_STATE
+        if lock is None:
+            raise KafkaError(code, f"offset {span.first_offset} is {span.state.name.lower()}, and not acquired")
+        if span.change is not None:
+            raise KafkaError(code, f"offset {span.first_offset} is being acknowledged by an earlier request")
+        if lock.member_id != member_id:
+            raise KafkaError(code, f"offset {span.first_offset} is acquired by another member")
+
+    def _renew(self, span: Span, renewed: Lock, terms: Terms) -> None:
+        if not terms.may_renew:
+            code = ErrorCode.INVALID_RECORD_STATE
+            raise KafkaError(code, "share.renew.acknowledge.enable is false for the group")
+        self._records.lock(span, renewed)
+        renewed.first_offset = min(renewed.first_offset, span.first_offset)
+        renewed.last_offset = max(renewed.last_offset, span.last_offset)
+
+    def _begin(self, span: Span, change: Change, target: RecordState, terms: Terms) -> None:
+        if target is RecordState.AVAILABLE and span.delivery_count >= terms.delivery_count_limit:
+            target = RecordState.ARCHIVED
+            change.given_up.append(OffsetRange(span.first_offset, span.last_offset))
+        self._records.begin(span, change, target)
+
+    def release(self, member_id: str, terms: Terms) -> InSteps[Change]:
+        """Begin to release all that a member has."""
+        change = Change()
+        for lock in [lock for _, _, lock in self._locks if lock.member_id == member_id]:
+            for place, (_, span) in enumerate(self._records.walk(lock.first_offset, lock.last_offset), 1):
+                if span.lock is lock and span.change is None:
+                    self._begin(span, change, RecordState.AVAILABLE, terms)
+                if place % SPANS_IN_A_STEP == 0:
+                    yield None
+        change.stored.sort()
+        return change
+
+    def finish(self, change: Change, terms: Terms, *, stored: bool) -> InSteps[bool]:
+        """End a change; it was `stored`, or could not be. True if there may be more to acquire now."""
+        records = self._records
+        found_available = False
+        place = 0
+        for first, last, _, _ in change.stored:
+            for batch, span in records.walk(first, last):
+                if span.change is change:
+                    if stored:
+                        records.commit(batch, span)
+                    else:
+                        self._roll_back(batch, span, terms)
+                    found_available = found_available or span.is_available
+                place += 1
+                if place % SPANS_IN_A_STEP == 0:
+                    yield None
+        self._may_have_available = self._may_have_available or found_available
+        return records.advance() or found_available
+
+    def _roll_back(self, batch: Batch, span: Span, terms: Terms) -> None:
+        self._records.roll_back(span)
+        if span.lock is not None and span.lock.has_expired:
+            self._let_go(batch, span, terms)
+
+    def _let_go(self, batch: Batch, span: Span, terms: Terms) -> RecordState:
+        """Take acquired records from their member at once. Returns their state."""
+        is_over = span.delivery_count >= terms.delivery_count_limit
+        state = RecordState.ARCHIVED if is_over else RecordState.AVAILABLE
+        self._records.move(batch, span, state)
+        return state
+
+    # -- acquisition locks
+
+    def next_deadline_ms(self) -> int | None:
+        """When the next lock expires; None: there is none."""
+        locks = self._locks
+        while locks and not locks[0][2].held:
+            heappop(locks)
+        return locks[0][0] if locks else None
+
+    def expire(self, now_ms: int, terms: Terms) -> InSteps[Change]:
+        """Release what members have had for too long. It counts at once; the result is to be stored, but not to be
+        finished."""
+        expired = Change()
+        while self._locks and self._locks[0][0] <= now_ms:
+            lock = heappop(self._locks)[2]
+            lock.has_expired = True
+            for place, (batch, span) in enumerate(self._records.walk(lock.first_offset, lock.last_offset), 1):
+                if span.lock is lock and span.change is None:
+                    first, last, count = span.first_offset, span.last_offset, span.delivery_count
+                    state = self._let_go(batch, span, terms)
+                    expired.stored.append(StateBatch(first, last, int(state), count))
+                    self._may_have_available = self._may_have_available or state is RecordState.AVAILABLE
+                    if state is RecordState.ARCHIVED:
+                        expired.given_up.append(OffsetRange(first, last))
+                if place % SPANS_IN_A_STEP == 0:
+                    yield None
+        self._records.advance()
+        expired.stored.sort()
+        return expired
+
+    def _add_lock(self, lock: Lock) -> None:
+        locks = self._locks
+        self._locked += 1
+        if self._locked % DEAD_LOCKS == 0:
+            locks[:] = [each for each in locks if each[2].held]
+            heapify(locks)
+        heappush(locks, (lock.deadline_ms, self._locked, lock))
+
+    # -- the log
+
+    def log_start_moved(self, log_start_offset: int) -> None:
+        """The log has no records before this offset any more, and nothing in flight there counts."""
+        self._records.start_at(log_start_offset)
+        self._records.advance()
+
+    def _archive_vanished(self, first: int, last: int) -> None:
+        """The log has no records in this range: compaction has removed them, or they were never there."""
+        if first > last:
+            return
+        records = self._records
+        for batch in records.overlapping(first, last):
+            if batch.is_gap:
+                begin, end = max(batch.first_offset, first), min(batch.last_offset, last)
+                records.take_gap(batch, begin, end)
+                records.add(Batch([Span(begin, end, RecordState.ARCHIVED, 0)]))
+        for batch, span in records.walk(first, last):
+            if span.is_available:
+                records.move(batch, records.part(batch, span, first, last), RecordState.ARCHIVED)
+        records.advance()
+
+
+def runs_of(acknowledgement: Acknowledgement) -> Iterator[tuple[int, int, AcknowledgeType]]:
+    """(first offset, last offset, type) of neighbours with one type."""
+    first_offset, last_offset, types = acknowledgement
+    if len(types) == 1:
+        yield first_offset, last_offset, AcknowledgeType(types[0])
+        return
+    offset = first_offset
+    for start in range(0, len(types), TYPES_IN_A_STEP):
+        for kind, same in groupby(types[start : start + TYPES_IN_A_STEP]):
+            count = sum(1 for _ in same)
+            yield offset, offset + count - 1, AcknowledgeType(kind)
+            offset += count
+
+
+def without(acquired: Iterable[AcquiredRange], removed: Sequence[OffsetRange]) -> list[AcquiredRange]:
+    """The ranges without the offsets of the removed ones. Both are in order."""
+    left: list[AcquiredRange] = []
+    place = 0
+    for each in acquired:
+        first = each.first_offset
+        while place < len(removed) and removed[place].last_offset < first:
+            place += 1
+        behind = place
+        while behind < len(removed) and removed[behind].first_offset <= each.last_offset:
+            if first < removed[behind].first_offset:
+                left.append(each._replace(first_offset=first, last_offset=removed[behind].first_offset - 1))
+            first = max(first, removed[behind].last_offset + 1)
+            behind += 1
+        if first <= each.last_offset:
+            left.append(each._replace(first_offset=first))
+    return left
