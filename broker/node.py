@@ -88,6 +88,7 @@ from barnabas.kraft.metadata.features import (
     CORDONED_DIRECTORIES_SINCE,
     DIRECTORIES_SINCE,
     METADATA_VERSION,
+    SHARE_VERSION,
 )
 from barnabas.kraft.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RESOURCE, MetadataImage
 from barnabas.kraft.metadata_replica import MetadataReplica
