@@ -18,6 +18,7 @@ from barnabas.broker.apis.delegation_tokens import TokenPorts
 from barnabas.broker.apis.delete_records import DeleteRecordsPorts
 from barnabas.broker.apis.describe_cluster import ClusterPorts
 from barnabas.broker.apis.fetch import FetchPorts
+from barnabas.broker.apis.group_calls import share_groups_are_enabled
 from barnabas.broker.apis.log_dirs import LogDirPorts
 from barnabas.broker.apis.metadata import MetadataPorts
 from barnabas.broker.apis.partition_lookup import PartitionLookup
@@ -366,7 +367,7 @@ class BrokerNode:
             self._static.group_share_max_share_sessions,
             self._limits.memory_limit_bytes // SESSIONS_PART // SHARED_PARTITION_BYTES,
         )
-        self.shares = ShareGroups(ports, self.metadata, sessions)
+        self.shares = ShareGroups(ports, sessions)
 
     def _wire_disks(self) -> None:
         directories = self.store.directories
@@ -460,7 +461,7 @@ class BrokerNode:
                 lookup=self._lookup,
                 metadata=self.metadata,
                 configs=self._share_configs,
-                is_enabled=self.shares.are_enabled,
+                is_enabled=self._share_groups_are_enabled,
                 monotonic=self.world.monotonic,
                 settings=self.current_settings,
                 bytes_out=self._bytes_out,
@@ -679,8 +680,8 @@ class BrokerNode:
             self._report_directories(delta.after)
         yield from self.partitions.apply_delta(delta)
         self.coordination.metadata_changed(delta)
-        if SHARE_VERSION in delta.changed_features:
-            self.shares.feature_changed()
+        if SHARE_VERSION in delta.changed_features and not self._share_groups_are_enabled():
+            self.shares.switched_off()
         if delta.changed_brokers:
             self.fetchers.metadata_changed()
         self.log_dir_moves.look()
@@ -770,6 +771,9 @@ class BrokerNode:
         self.lifecycle.heartbeat_soon()
 
     # -- settings in the form that the parts take
+
+    def _share_groups_are_enabled(self) -> bool:
+        return share_groups_are_enabled(self.metadata.image)
 
     def _share_configs(self, group_id: str) -> ShareConfigs:
         return share_configs(self.metadata.image, self.settings, group_id)

@@ -45,9 +45,15 @@ _REPORTED = {
 }
 """Errors of the store, as clients get them; others are UNKNOWN_SERVER_ERROR."""
 _OUTDATED = frozenset(
-    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    {
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.FENCED_STATE_EPOCH,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
 )
-"""Reported errors after which a share partition is dropped, to be read again."""
+"""Errors of the store after which a share partition is dropped, to be read again."""
 
 Done = Callable[[KafkaError | None], None]
 T = TypeVar("T")
@@ -326,7 +332,7 @@ class LedSharePartitions:
             await self._ports.store.write(led.key, state)
         except KafkaError as error:
             log.info("the state of share partition %s is not stored: %s", led.key.coordinator_key, error)
-            failure = reported(error)
+            failure = error
         except Exception:
             log.exception("the state of share partition %s is not stored", led.key.coordinator_key)
             failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -336,7 +342,7 @@ class LedSharePartitions:
             if each.done is not None:
                 steps = core.finish(each.change, terms, stored=failure is None)
                 has_news = await _in_background(steps) or has_news
-                each.done(failure)
+                each.done(None if failure is None else reported(failure))
         if failure is not None and failure.code in _OUTDATED:
             self.drop(led, f"its state could not be stored: {failure.code.name}")
         elif has_news:

@@ -72,6 +72,11 @@ class ShareSessions:
         """True if a member of the group has a session here."""
         return group_id in self._members
 
+    @property
+    def groups(self) -> set[str]:
+        """The groups with members that have sessions here."""
+        return set(self._members)
+
     def of_group(self, group_id: str) -> list[ShareSession]:
         return [session for session in self._sessions.values() if session.key[0] == group_id]
 

@@ -21,7 +21,7 @@ from tests.broker.shares.share_rig import (
     values,
 )
 
-pytestmark = [pytest.mark.feature("CG-17", "CG-19"), pytest.mark.usefixtures("share_groups")]
+pytestmark = pytest.mark.feature("CG-17", "CG-19")
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 CLOSES = -1

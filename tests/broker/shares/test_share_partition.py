@@ -331,9 +331,8 @@ def test_ranges_without_others(removed: list[tuple[int, int]], left: list[tuple[
 
 
 def test_a_new_leader_delivers_what_the_last_one_had_acquired() -> None:
-    it = Script(
-        (0, 4), (5, 9), (10, 14), (15, 19), start=0, stored=[(5, 7, ACKNOWLEDGED, 1), (8, 9, AVAILABLE, 3), (12, 14, 4, 5)]
-    )
+    stored = [(5, 7, ACKNOWLEDGED, 1), (8, 9, AVAILABLE, 3), (12, 14, ARCHIVED, 5)]
+    it = Script((0, 4), (5, 9), (10, 14), (15, 19), stored=stored)
     assert it.ends == (0, 15)
     assert it.fetch(most=3) == [(0, 4, 1)], "a whole batch of the log"
     assert it.fetch("b") == [(8, 8, 4)], "delivered often, so less of it"
@@ -345,7 +344,8 @@ def test_a_new_leader_delivers_what_the_last_one_had_acquired() -> None:
 
 
 def test_a_gap_of_the_stored_state_may_have_no_records() -> None:
-    it = Script((0, 1), (8, 9), start=0, stored=[(0, 1, ACKNOWLEDGED, 1), (4, 4, AVAILABLE, 1), (8, 9, ACKNOWLEDGED, 1)])
+    stored = [(0, 1, ACKNOWLEDGED, 1), (4, 4, AVAILABLE, 1), (8, 9, ACKNOWLEDGED, 1)]
+    it = Script((0, 1), (8, 9), stored=stored)
     assert it.ends == (2, 10)
     assert it.fetch() == [], "the log has nothing between 2 and 7"
     assert it.ends == (10, 10)
@@ -393,7 +393,8 @@ def test_the_steps_of_an_acknowledgement_may_be_interrupted_by_a_new_log_start()
     count = 4 * SPANS_IN_A_STEP
     it = Script((0, count - 1))
     it.fetch()
-    steps = it.partition.acknowledge("a", [Acknowledgement(0, count - 1, [ACCEPT, RELEASE] * (count // 2))], 0, it.terms)
+    types = [ACCEPT, RELEASE] * (count // 2)
+    steps = it.partition.acknowledge("a", [Acknowledgement(0, count - 1, types)], 0, it.terms)
     next(steps)
     it.partition.log_start_moved(count - 10)
     change = at_once(steps)
