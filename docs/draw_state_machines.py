@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from barnabas.broker.groups import classic_state, consumer_group, consumer_member
 from barnabas.broker.groups.state_transitions import Moves, State
+from barnabas.broker.shares import record_state
 from barnabas.broker.transactions import transaction
 from barnabas.client.producer import transaction_manager as client_transactions
 from barnabas.storage import cleaning
@@ -69,6 +70,13 @@ MACHINES = (
         "what a newer version has written.",
         consumer_member.MemberState.STABLE,
         arrows(consumer_member.MEMBER_MOVES),
+    ),
+    Machine(
+        "Record of a share partition",
+        "The delivery of one record to a share group (KIP-932): `broker/shares/record_state.py`; an acknowledgement "
+        "moves it once it is stored.",
+        record_state.RecordState.AVAILABLE,
+        tuple(Arrow(before, after, why) for (before, after), why in record_state.MOVES.items()),
     ),
     Machine(
         "Transaction",
