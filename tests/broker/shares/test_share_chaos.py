@@ -1,6 +1,6 @@
 """Members of a share group while leaders and coordinators die: each record is accepted once, and none is lost.
 
-Records are told apart by their offsets; members accept, release or keep what they get, and some of them hang up.
+A record is known by its offset. Members accept, release or keep what they get, and some of them hang up.
 """
 
 from __future__ import annotations
