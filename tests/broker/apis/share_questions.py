@@ -11,6 +11,8 @@ from barnabas.protocol.messages import (
     initialize_share_group_state,
     read_share_group_state,
     read_share_group_state_summary,
+    share_acknowledge,
+    share_fetch,
     write_share_group_state,
 )
 from barnabas.protocol.messages.share_group_describe import ShareGroupDescribeRequest
@@ -56,10 +58,26 @@ def summary(_version: int, topic_id: bytes) -> Message:
     return read_share_group_state_summary.ReadShareGroupStateSummaryRequest(group_id=GROUP, topics=[topic])
 
 
+def fetch(_version: int, topic_id: bytes) -> Message:
+    topic = share_fetch.FetchTopic(topic_id=topic_id, partitions=[share_fetch.FetchPartition(partition_index=0)])
+    return share_fetch.ShareFetchRequest(group_id=GROUP, member_id=MEMBER, max_records=10, topics=[topic])
+
+
+def acknowledge(version: int, topic_id: bytes) -> Message:
+    batch = share_acknowledge.AcknowledgementBatch(first_offset=0, last_offset=9, acknowledge_types=[1])
+    partition = share_acknowledge.AcknowledgePartition(partition_index=0, acknowledgement_batches=[batch])
+    topic = share_acknowledge.AcknowledgeTopic(topic_id=topic_id, partitions=[partition])
+    return share_acknowledge.ShareAcknowledgeRequest(
+        group_id=GROUP, member_id=MEMBER, share_session_epoch=version, topics=[topic]
+    )
+
+
 OF_SHARE_GROUPS: dict[ApiKey, Asking] = {
     ApiKey.SHARE_GROUP_HEARTBEAT: always(
         ShareGroupHeartbeatRequest(group_id=GROUP, member_id=MEMBER, subscribed_topic_names=[TOPIC])
     ),
+    ApiKey.SHARE_FETCH: fetch,
+    ApiKey.SHARE_ACKNOWLEDGE: acknowledge,
     ApiKey.SHARE_GROUP_DESCRIBE: always(ShareGroupDescribeRequest(group_ids=[GROUP])),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: always(
         describe_share_group_offsets.DescribeShareGroupOffsetsRequest(
