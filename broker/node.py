@@ -427,7 +427,12 @@ class BrokerNode:
         self.forwarding = Forwarding(ForwardingPorts(self._controller, self.background, settings))
         metadata = MetadataPorts(node_id, self.metadata, self.coordination.auto_topics, self.world.monotonic)
         configs = ConfigPorts(
-            node_id, self._static.raw, self.metadata, self.forwarding.forward, tuple(self._static.log_dirs)
+            node_id,
+            self._static.raw,
+            self.metadata,
+            self.forwarding.forward,
+            tuple(self._static.log_dirs),
+            self._security.sasl_refusal,
         )
         tokens = TokenPorts(
             self.metadata,
@@ -627,6 +632,7 @@ class BrokerNode:
             for line in ignored:
                 log.warning("a dynamic config is ignored: %s", line)
             self.store.settings_changed(self.settings)
+            yield from self._security.sasl_configs_are(self._layers(delta.after).per_broker)
             self._nursery.start_soon(self._security.configs_are, self._layers(delta.after).per_broker)
             self._set_cordons()
             self._server.limits_changed(ServerLimits.of(self.settings, self.world.memory_bytes))
