@@ -22,6 +22,7 @@ LISTENERS = {
     "NODES": NODES_ABOVE,
 }
 """Listeners of a broker, and their ports above that of PLAINTEXT."""
+SASL_LISTENERS = ("sasl_plaintext", "sasl_ssl")
 _NAME_OF_CERTIFICATE = "RULE:^CN=([^,]+).*$/$1/"
 
 
@@ -40,7 +41,6 @@ class NodeFiles:
 def broker_settings(port: int, files: NodeFiles, passwords: Mapping[str, str]) -> dict[str, str]:
     """Settings of a broker whose PLAINTEXT listener has this port. `passwords`: for the mechanism PLAIN, by user."""
     listeners = ",".join(f"{name}://127.0.0.1:{port + above}" for name, above in LISTENERS.items())
-    users = {f"user_{name}": password for name, password in passwords.items()}
     values = {
         "listeners": listeners,
         "advertised.listeners": listeners,
@@ -53,11 +53,17 @@ def broker_settings(port: int, files: NodeFiles, passwords: Mapping[str, str]) -
         "listener.name.ssl.ssl.client.auth": "required",
         "listener.name.ssl.ssl.principal.mapping.rules": _NAME_OF_CERTIFICATE,
     }
-    for name in ("sasl_plaintext", "sasl_ssl"):
-        values[f"listener.name.{name}.plain.sasl.jaas.config"] = jaas(PLAIN_LOGIN_MODULE, **users)
+    for name in SASL_LISTENERS:
         for mechanism in ("scram-sha-256", "scram-sha-512"):
             values[f"listener.name.{name}.{mechanism}.sasl.jaas.config"] = f"{SCRAM_LOGIN_MODULE} required;"
-    return values | _between_nodes("nodes", files) | controller_settings(files)
+    return values | plain_users(passwords) | _between_nodes("nodes", files) | controller_settings(files)
+
+
+def plain_users(passwords: Mapping[str, str]) -> dict[str, str]:
+    """The users of PLAIN, with their passwords: also as dynamic configs of a broker that runs."""
+    users = {f"user_{name}": password for name, password in passwords.items()}
+    text = jaas(PLAIN_LOGIN_MODULE, **users)
+    return {f"listener.name.{name}.plain.sasl.jaas.config": text for name in SASL_LISTENERS}
 
 
 def controller_settings(files: NodeFiles) -> dict[str, str]:

@@ -203,6 +203,22 @@ def test_a_wrong_password_and_an_unknown_user_look_the_same(secure: Secure, writ
                 write(secure, ("SASL_SSL", mechanism, user, "wrong"), OWN_TOPIC)
 
 
+@pytest.mark.feature("SE-04", "AD-02")
+@pytest.mark.client("confluent-kafka")
+def test_a_user_that_is_added_or_deleted_is_so_at_once_for_every_mechanism(secure: Secure) -> None:
+    secure.command("security", "user", "add", "erin", "--password-stdin", stdin="first\n")
+    secure.command("security", "acl", "add", "erin", "write", "describe", "--topic", FOREIGN_TOPIC)
+    for mechanism in MECHANISMS:
+        confluent(secure, ("SASL_SSL", mechanism, "erin", "first"), FOREIGN_TOPIC)
+        confluent(secure, ("SASL_PLAINTEXT", mechanism, "erin", "first"), FOREIGN_TOPIC)
+    secure.command("security", "user", "delete", "erin")
+    assert "erin" not in secure.security.users.read()
+    for mechanism in MECHANISMS:
+        with pytest.raises(Denied, match="_AUTHENTICATION"):
+            confluent(secure, ("SASL_SSL", mechanism, "erin", "first"), FOREIGN_TOPIC)
+    confluent(secure, ("SASL_SSL", "PLAIN", "alice", secure.password("alice")), OWN_TOPIC)
+
+
 @pytest.mark.feature("SE-08")
 @pytest.mark.parametrize("write", WRITERS)
 def test_a_topic_without_the_right_is_refused_until_the_right_is_given(secure: Secure, write: Write) -> None:
