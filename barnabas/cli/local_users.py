@@ -51,7 +51,7 @@ def add(
         if local is None:
             return {}
         _write_files(local, connection.data, name, password)
-        return await _set_plain_users(admin, connection.data, local.users.read())
+        return await _set_plain_users(admin, local, connection.data)
 
     failures = with_admin(connection, work)
     if local is not None:
@@ -71,22 +71,22 @@ async def remove_locally(admin: Admin, connection: Connection, name: str) -> Map
     local = _local(connection)
     if local is None:
         return {}
-    left = {user: password for user, password in local.users.read().items() if user != name}
-    local.users.write(left)
-    return await _set_plain_users(admin, connection.data, left)
+    local.users.write({user: password for user, password in local.users.read().items() if user != name})
+    return await _set_plain_users(admin, local, connection.data)
 
 
-async def _set_plain_users(admin: Admin, data: Path, passwords: Mapping[str, str]) -> Mapping[str, KafkaError]:
+async def _set_plain_users(admin: Admin, local: LocalSecurity, data: Path) -> Mapping[str, KafkaError]:
     """Set the users of PLAIN on all brokers, for new connections. Returns the errors, by broker; those brokers know the
     users after the next `cluster up`, from their files."""
     from barnabas.client.admin import ConfigResource, ResourceType
     from barnabas.cluster.layout import Layout
     from barnabas.security.node_files import plain_users
 
-    brokers = {ConfigResource(ResourceType.BROKER, str(it.id)): it.name for it in Layout.open(data.absolute()).brokers}
-    users = plain_users(passwords)
-    results = await admin.incremental_alter_configs(dict.fromkeys(brokers, users), raise_errors=False)
-    return {f"PLAIN on {brokers[broker]}": error for broker, error in results.errors.items()}
+    passwords = local.users.read()
+    brokers = {ConfigResource(ResourceType.BROKER, str(it.id)): it for it in Layout.open(data.absolute()).brokers}
+    changes = {name: plain_users(local.addresses.listeners(it), passwords) for name, it in brokers.items()}
+    results = await admin.incremental_alter_configs(changes, raise_errors=False)
+    return {f"PLAIN on {brokers[broker].name}": error for broker, error in results.errors.items()}
 
 
 async def set_passwords(admin: Admin, passwords: dict[str, str]) -> None:
@@ -101,11 +101,15 @@ async def set_passwords(admin: Admin, passwords: dict[str, str]) -> None:
 
 
 def publish_users(data: Path) -> None:
-    """Give the users of a secure local cluster their passwords, unless the cluster has them. The first users may do
-    everything with topics, groups and transactional ids whose names begin with their own, and a hyphen."""
+    """Give the users of a secure local cluster their passwords, unless the cluster has them."""
     from barnabas.security.local_security import LocalSecurity
 
-    passwords = LocalSecurity.of(data).users.read()
+    publish(LocalSecurity.of(data).users.read(), Connection(data=data, client_config=data / ADMIN_SSL_CONFIG))
+
+
+def publish(passwords: Mapping[str, str], connection: Connection) -> None:
+    """Give users their passwords, unless the cluster has them. The first users may do everything with topics, groups
+    and transactional ids whose names begin with their own, and a hyphen."""
 
     async def work(admin: Admin) -> None:
         known = await admin.describe_user_scram_credentials()
@@ -116,7 +120,7 @@ def publish_users(data: Path) -> None:
                 [right for user in missing if user in FIRST_USERS and user != ADMIN for right in rights_on_own(user)]
             )
 
-    with_admin(Connection(data=data, client_config=data / ADMIN_SSL_CONFIG), work)
+    with_admin(connection, work)
 
 
 def rights_on_own(user: str) -> list[AclBinding]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from barnabas.protocol.sasl.plain import LOGIN_MODULE as PLAIN_LOGIN_MODULE
+from barnabas.protocol.sasl.plain import PLAIN
 from barnabas.protocol.sasl.scram_credentials import LOGIN_MODULE
 
 MECHANISM = "SCRAM-SHA-512"
@@ -30,13 +32,15 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"')
 
 
-def java(access: Access) -> dict[str, str]:
-    """Keys of Java clients and of Kafka's tools (`--command-config`), and of `barnabas` (`--client-config`)."""
+def java(access: Access, mechanism: str = MECHANISM) -> dict[str, str]:
+    """Keys of Java clients and of Kafka's tools (`--command-config`), and of `barnabas` (`--client-config`).
+    `mechanism` may be PLAIN."""
+    module = PLAIN_LOGIN_MODULE if mechanism == PLAIN else LOGIN_MODULE
     return {
         "bootstrap.servers": access.bootstrap_servers,
         "security.protocol": "SASL_SSL",
-        "sasl.mechanism": MECHANISM,
-        "sasl.jaas.config": jaas(LOGIN_MODULE, username=access.user, password=access.password),
+        "sasl.mechanism": mechanism,
+        "sasl.jaas.config": jaas(module, username=access.user, password=access.password),
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": access.authority_file,
     }
