@@ -32,6 +32,13 @@ FILE_ONLY = {
     "listeners",
     "max.connections.per.ip.overrides",
     "num.recovery.threads.per.data.dir",
+    "sasl.kerberos.principal.to.local.rules",
+    "sasl.kerberos.service.name",
+    "sasl.login.refresh.buffer.seconds",
+    "sasl.login.refresh.min.period.seconds",
+    "sasl.login.refresh.window.factor",
+    "sasl.login.refresh.window.jitter",
+    "sasl.mechanism.inter.broker.protocol",
 }
 """Keys that Kafka alters while a broker runs, and that are read from the file alone here."""
 

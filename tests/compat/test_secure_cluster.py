@@ -16,8 +16,8 @@ import pytest
 from barnabas.cli.local_users import publish_users
 from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.ports import free_base_port
-from barnabas.security.local_security import LocalSecurity
 from barnabas.security.addresses import SASL_PLAINTEXT_ABOVE, SASL_SSL_ABOVE, SSL_ABOVE
+from barnabas.security.local_security import LocalSecurity
 from tests.compat.java import Java
 
 pytestmark = pytest.mark.compat
