@@ -10,12 +10,12 @@ import typer
 from barnabas.cli.output import show_text
 from barnabas.cluster.errors import WrongArgument
 
-Directory = Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory that all containers mount.")]
+Volume = Annotated[Path, typer.Option("--volume", metavar="DIR", help="Volume that all containers mount.")]
 Shape = Annotated[Path, typer.Option("--shape", metavar="DIR", help="Settings of the nodes without security.")]
 
 
 def container_files(
-    out: Directory,
+    volume: Volume,
     shape: Shape,
     sasl_ssl_ports: Annotated[
         str, typer.Option("--sasl-ssl-ports", metavar="PORT,…", help="Published ports of the brokers, by their ids.")
@@ -31,19 +31,19 @@ def container_files(
     addresses = ContainerAddresses(
         _by_broker("--sasl-ssl-ports", sasl_ssl_ports, shape), _by_broker("--ssl-ports", ssl_ports, shape)
     )
-    ContainerFiles(out).ensure(shape, addresses)
-    show_text(f"{out} has certificates, users and settings of the nodes")
+    ContainerFiles(volume).ensure(shape, addresses)
+    show_text(f"{volume} has certificates, users and settings of the nodes")
 
 
-def container_users(out: Directory) -> None:
+def container_users(volume: Volume) -> None:
     """Give the users their passwords and rights, unless the cluster has them."""
     from barnabas.cli.connection import Connection
     from barnabas.cli.local_users import publish
     from barnabas.security.containers import ContainerFiles
 
-    files = ContainerFiles(out)
+    files = ContainerFiles(volume)
     passwords = files.passwords()
-    publish(passwords, Connection(data=out, client_config=files.internal_file))
+    publish(passwords, Connection(data=volume, client_config=files.internal_file))
     show_text(f"users are {', '.join(passwords)}")
 
 

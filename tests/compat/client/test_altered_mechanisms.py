@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,8 @@ def tool(java: Java, secured: SecuredKafka, tmp_path: Path) -> Iterator[Tool]:
 
 
 async def log_in(node: SecuredKafka, user: str, password: str) -> None:
-    options = node.options("SASL_PLAINTEXT", "PLAIN") | {"sasl_plain_username": user, "sasl_plain_password": password}
+    options: dict[str, Any] = dict(node.options("SASL_PLAINTEXT", "PLAIN"))
+    options |= {"sasl_plain_username": user, "sasl_plain_password": password}
     async with Admin(**options) as admin:
         await admin.list_topics()
 
