@@ -77,9 +77,8 @@ class ConfigPorts:
     """Keys and values of the broker's own file."""
     metadata: MetadataCache
     forward: Callable[[Call], None]
-    log_dirs: tuple[str, ...] = ()
-    sasl_refusal: SaslRefusal | None = None
-    """None: the broker has no listeners."""
+    log_dirs: tuple[str, ...]
+    sasl_refusal: SaslRefusal
 
     def layers(self) -> BrokerLayers:
         """The raw values in force on this broker, by source."""
@@ -278,17 +277,17 @@ def _own_refusal(
     if resource.resource_type != BROKER_RESOURCE or resource.resource_name != str(ports.node_id):
         return None
     refused = _refused_cordons(ports, resource)
-    if refused is not None or ports.sasl_refusal is None:
+    if refused is not None:
         return refused
     if not any(is_of_mechanisms(it.name) for it in resource.configs) or not call.may_on_cluster(_ALTER_CONFIGS):
         return None
     current = ports.layers().per_broker
     try:
         changes = {it.name: operate(BROKER_RESOURCE, it, current.get(it.name)) for it in resource.configs}
-    except KafkaError as error:
-        return error.message
+    except KafkaError:
+        return None  # the controller refuses it
     if any(len(text or "") > LONGEST_VALUE for text in changes.values()):
-        return None  # the controller says so, at no cost
+        return None  # the controller refuses it, at no cost
     return (yield from ports.sasl_refusal({k: text for k, text in {**current, **changes}.items() if text is not None}))
 
 

@@ -105,7 +105,7 @@ class Services:
         return text.replace("/var/lib/barnabas/data", str(self.directory / own / "data"))
 
     def is_healthy(self, node: str) -> bool:
-        check = [sys.executable, "-IS", ROOT / "docker" / "healthcheck", str(self.port(node, HTTP))]
+        check = [sys.executable, "-IS", str(ROOT / "docker" / "healthcheck"), str(self.port(node, HTTP))]
         return subprocess.run(check, capture_output=True, timeout=30, check=False).returncode == 0
 
     # -- clients
