@@ -110,7 +110,7 @@ from barnabas.runtime.metrics import (
     server_families,
     space_families,
 )
-from barnabas.runtime.observatory import Observatory
+from barnabas.runtime.observatory import Observatory, read_token
 from barnabas.runtime.process import CannotRun
 from barnabas.runtime.quotas.rate import QuotaWindows
 from barnabas.runtime.server import Server, ServerLimits
@@ -489,7 +489,8 @@ class BrokerNode:
             throttled=self.quotas.state,
             controller=None if controller is None else controller.state,
         )
-        self._observatory = Observatory(self._what_is_missing)
+        token = read_token(world, self._static.http_token_file)
+        self._observatory = Observatory(self._what_is_missing, token)
         self._observatory.pages["/metrics"] = BrokerMetrics(families, lags, world.wall_clock).page
         self._observatory.pages |= decision_pages(self.decisions)
         self._observatory.pages["/state"] = broker_state_page(state)

@@ -6,6 +6,7 @@
     nodes/broker-1-node.pem         key and certificate of a node towards nodes
     users.json                      names and passwords
     token.secret                    the secret of delegation tokens, which all nodes share
+    http.token                      the token of the nodes' HTTP pages, and of `barnabas page`
     alice/client.properties …       ready-made configurations of a user
 
 Only the owner may read what contains a key or a password.
@@ -27,6 +28,7 @@ from barnabas.security.addresses import SSL_ABOVE, Addresses, LocalAddresses
 from barnabas.security.certificates import Certificate, Purpose, make_authority, make_certificate
 from barnabas.security.node_files import NodeFiles, broker_settings, controller_settings
 from barnabas.security.users import ADMIN, NODES, UserFile
+from barnabas.settings.node import HTTP_TOKEN_FILE
 from barnabas.settings.properties import render_properties
 
 AUTHORITY_DAYS = 3650
@@ -53,6 +55,10 @@ class LocalSecurity:
     @property
     def authority_file(self) -> Path:
         return self.directory / "ca.pem"
+
+    @property
+    def http_token_file(self) -> Path:
+        return self.directory / "http.token"
 
     @property
     def users(self) -> UserFile:
@@ -82,6 +88,8 @@ class LocalSecurity:
             self._certificate(files.for_clients, clients, node.name, host_names)
         if not self._token_secret.exists():
             write_private(self._token_secret, secrets.token_urlsafe(32))
+        if not self.http_token_file.exists():
+            write_private(self.http_token_file, secrets.token_urlsafe(32) + "\n")
         for user, password in self.users.ensure().items():
             self._certificate(self.key_file(user), clients, user, ())
             self.write_client_files(layout, user, password)
@@ -98,7 +106,7 @@ class LocalSecurity:
     def settings_of(self, node: Node) -> dict[str, str]:
         """Settings of a node beside those of its shape."""
         files = self.files_of(node)
-        values = {TOKEN_SECRET: self._token_secret.read_text()}
+        values = {TOKEN_SECRET: self._token_secret.read_text(), HTTP_TOKEN_FILE: str(self.http_token_file)}
         if node.is_broker:
             return values | broker_settings(self.addresses.listeners(node), files, self.users.read())
         return values | controller_settings(files)

@@ -36,7 +36,7 @@ async def ask_all(
 ) -> Answers:
     """Decisions about subjects that match `text`. The timeout is per node; `logged` are decisions from log files."""
     answers = Answers()
-    pages = {address.name: NodePage(network, address.host, address.port) for address in addresses}
+    pages = {address.name: NodePage(network, address.host, address.port, address.token) for address in addresses}
     known: dict[str, list[str]] = {}
     try:
         async with trio.open_nursery() as nursery:
