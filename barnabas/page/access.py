@@ -20,6 +20,7 @@ from barnabas.page.access_tables import (
     Filter,
     Row,
     acl_rows,
+    denial_rows,
     page_of,
     quota_rows,
     throttle_rows,
@@ -79,7 +80,7 @@ _TABLES: Mapping[str, Callable[[Admin], Awaitable[list[Row]]]] = {
     "tokens": _tokens,
     "quotas": _quotas,
 }
-TABLES = tuple(_TABLES)
+TABLES = (*_TABLES, "denials")
 
 
 @dataclass(slots=True)
@@ -100,6 +101,8 @@ class Access:
     """Returns the settings of an administrator's client; may read files."""
     states: Callable[[], Sequence[tuple[str, NodeState]]]
     """Returns the newest states of brokers, by name."""
+    denials: Callable[[], Awaitable[Sequence[Mapping[str, Any]]]]
+    """Asks the nodes for the denials that they have noted."""
     rules: Callable[[], NodeRules] = NodeRules
     """Returns the super users, if they are known; may read files."""
 
@@ -112,12 +115,18 @@ class Access:
         kept = self._kept[name]
         async with kept.lock:
             if kept.asked_at is None or trio.current_time() - kept.asked_at > KEPT_SECONDS:
-                kept.rows, kept.problem = await self._in_thread(partial(self._rows, name))
+                kept.rows, kept.problem = await self._ask_for(name)
                 kept.asked_at = trio.current_time()
         answer = await self._in_thread(partial(page_of, kept.rows, wanted))
         if name == "quotas":
             answer["throttled"] = throttle_rows(self.states())
         return answer | {"problem": kept.problem}
+
+    async def _ask_for(self, name: str) -> tuple[Sequence[Row], str]:
+        """Rows, and the problem if there are none."""
+        if name == "denials":
+            return denial_rows(await self.denials()), ""
+        return await self._in_thread(partial(self._rows, name))
 
     async def check(self, query: Mapping[str, str]) -> dict[str, Any]:
         """Whether a principal may do an operation, and the rule that decides. Raises `WrongArgument`."""
@@ -130,7 +139,6 @@ class Access:
     # In the thread
 
     def _rows(self, name: str) -> tuple[Sequence[Row], str]:
-        """Rows, and the problem if there are none."""
         try:
             return trio.run(self._ask, _TABLES[name]), ""
         except (KafkaError, NoBrokerAvailable, ClusterError, OSError) as error:

@@ -13,7 +13,7 @@ from barnabas.client.admin.tokens import DelegationToken
 from barnabas.page.node_state import NodeState
 from barnabas.protocol.sasl.scram_credentials import SCRAM_MECHANISMS_BY_TYPE
 
-ROWS_OF_A_PAGE = 50
+ROWS_OF_A_PAGE = 25
 
 _HELD_BACK = {"user": "user", "client_id": "client-id", "ip": "ip"}
 
@@ -28,7 +28,7 @@ class Filter:
     principal: str = ""
     """In the principal, the user, the owner or the entity."""
     resource: str = ""
-    """In the resource type or the name of the resource; for ACLs only."""
+    """In the resource type or the name of the resource; for ACLs and denials only."""
     start: int = 0
 
 
@@ -47,7 +47,7 @@ def page_of(rows: Sequence[Row], wanted: Filter) -> dict[str, Any]:
 def _matches(row: Row, wanted: Filter) -> bool:
     if wanted.principal.lower() not in row["who"].lower():
         return False
-    return not wanted.resource or wanted.resource.lower() in f"{row.get('resource', '')} {row.get('name', '')}".lower()
+    return "resource" not in row or wanted.resource.lower() in f"{row['resource']} {row['name']}".lower()
 
 
 def acl_rows(bindings: Iterable[AclBinding]) -> list[Row]:
@@ -102,6 +102,23 @@ def quota_rows(quotas: Mapping[ClientQuotaEntity, Mapping[str, float]]) -> list[
         for key, value in values.items()
     ]
     return sorted(rows, key=lambda row: (row["who"], row["quota"]))
+
+
+def denial_rows(decisions: Iterable[Mapping[str, Any]]) -> list[Row]:
+    """From decisions as nodes report them, in their order."""
+    return [
+        {
+            "who": next((it.removeprefix("principal ") for it in each.get("also", ()) if isinstance(it, str)), ""),
+            "at_ms": each["at_ms"],
+            "node": each["node"],
+            "resource": each["subject"],
+            "name": "",
+            "what": each["told"].removesuffix(each["cause"]).removesuffix(": "),
+            "cause": each["cause"],
+            "times": each["facts"]["times"],
+        }
+        for each in decisions
+    ]
 
 
 def throttle_rows(brokers: Iterable[tuple[str, NodeState]]) -> list[Row]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,6 +27,7 @@ from barnabas.page.server import Page, PageAddress
 from barnabas.page.tour import Tour
 from barnabas.page.watch import Address, Watch
 from barnabas.runtime.http_token import HttpToken
+from barnabas.runtime.process import SWITCH_SECONDS, settle_memory
 from barnabas.runtime.real import real_world
 from barnabas.security.node_rules import NodeRules, rules_of
 
@@ -112,7 +114,7 @@ async def _show(options: Show, side: LocalSide | None, ready: Callable[[str], No
 
     watch.at_each_poll.append(lambda: feed.offer(watch.topics, topic(), hello))
     rules = NodeRules if side is None else partial(rules_of, side.cluster.layout.data)
-    access = Access(options.admin, watch.fresh_states, rules)
+    access = Access(options.admin, watch.fresh_states, watch.denials, rules)
     page = Page(
         watch,
         feed,
@@ -136,6 +138,9 @@ async def _show(options: Show, side: LocalSide | None, ready: Callable[[str], No
             tour.load_follows = options.load
         elif load is not None and options.load:
             load.start()
+        # The view "Access" reads thousands of rows in a thread: neither that nor the collector may delay the feed.
+        sys.setswitchinterval(SWITCH_SECONDS)
+        settle_memory()
         ready(await nursery.start(page.serve))
 
 

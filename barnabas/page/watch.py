@@ -21,7 +21,7 @@ from barnabas.page.sight import Sight, cluster_event, partitions_event
 from barnabas.runtime.http_token import HttpToken
 from barnabas.runtime.world import World
 from barnabas.why.node_addresses import NodeAddress
-from barnabas.why.node_queries import ask_all
+from barnabas.why.node_queries import ask_all, ask_denials
 from barnabas.why.story import story
 
 INTERVAL_SECONDS = 0.5
@@ -301,9 +301,15 @@ class Watch:
 
     async def story_of(self, subject: str) -> list[Mapping[str, Any]]:
         """The merged decisions of all nodes about a subject."""
-        addresses = [NodeAddress(each.node.name, each.host, each.http_port, each.token) for each in self.addresses]
-        answers = await ask_all(self.world.network, addresses, subject, ANSWER_SECONDS)
+        answers = await ask_all(self.world.network, self._node_addresses(), subject, ANSWER_SECONDS)
         return [event.to_json() for event in story(answers.decisions)]
+
+    async def denials(self) -> list[Mapping[str, Any]]:
+        """The denials that the nodes have noted, the newest first."""
+        return await ask_denials(self.world.network, self._node_addresses(), ANSWER_SECONDS)
+
+    def _node_addresses(self) -> list[NodeAddress]:
+        return [NodeAddress(each.node.name, each.host, each.http_port, each.token) for each in self.addresses]
 
 
 async def decisions_of(page: NodePage, query: str) -> list[Mapping[str, Any]]:

@@ -40,7 +40,8 @@ class Question:
 
     def __str__(self) -> str:
         kind = self.resource_type.name.lower().replace("_", " ")
-        return f"{self.principal} from {self.host} … {self.operation.name} on {kind} {self.name}"
+        place = "" if self.host == "*" else f" from {self.host}"
+        return f"{self.principal}{place} … {self.operation.name} on {kind} {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
