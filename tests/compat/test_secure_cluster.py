@@ -329,11 +329,14 @@ def test_nothing_secret_is_shown(secure: Secure) -> None:
     shown.append(json.dumps([secure.command("configs", "describe", "broker", "1", "--all")], default=str))
     for process in secure.cluster.processes():
         shown.append(Path(f"/proc/{process.pid}/cmdline").read_text())
-    from urllib.request import urlopen
+    from urllib.request import Request, urlopen
 
+    token = secure.security.http_token_file.read_text().strip()
+    secrets.append(token)
     for node in secure.cluster.layout.nodes:
         for page in ("decisions", "state", "metrics"):
-            with urlopen(f"http://127.0.0.1:{node.http_port}/{page}", timeout=10) as answer:
+            wanted = Request(f"http://127.0.0.1:{node.http_port}/{page}", headers={"Authorization": f"Bearer {token}"})
+            with urlopen(wanted, timeout=10) as answer:
                 shown.append(answer.read().decode())
     assert [secret for secret in secrets for text in shown if secret in text] == []
     for path in (secure.data / "conf").iterdir():

@@ -53,6 +53,17 @@ def test_the_http_listener() -> None:
         load_broker_settings(BROKER + "barnabas.http.listener=9292\n", "b")
 
 
+def test_the_file_with_the_token_of_the_http_listener() -> None:
+    guarded = BROKER + "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\nsuper.users=User:a\n"
+    everywhere = guarded + "barnabas.http.listener=0.0.0.0:9292\n"
+    settings, warnings = load_broker_settings(everywhere + "barnabas.http.token.file= /etc/token \n", "b")
+    assert (settings.http_token_file, warnings) == ("/etc/token", [])
+    _, [warning] = load_broker_settings(everywhere, "b")
+    assert "barnabas.http.listener (0.0.0.0:9292)" in warning and "set barnabas.http.token.file" in warning
+    assert load_broker_settings(guarded + "barnabas.http.listener=127.0.0.1:9292\n", "b")[1] == []
+    assert load_broker_settings(BROKER + "barnabas.http.token.file=\n", "b")[0].http_token_file is None
+
+
 @pytest.mark.feature("OP-02")
 def test_a_controllers_file() -> None:
     settings, warnings = load_controller_settings(CONTROLLER, "controller-101.properties")
