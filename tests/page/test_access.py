@@ -16,6 +16,7 @@ from barnabas.cli.connection import Connection
 from barnabas.cli.local_users import publish_users
 from barnabas.cli.main import run
 from barnabas.client.admin import AdminSettings
+from barnabas.client.admin.acl_values import AclBinding
 from barnabas.cluster.errors import WrongArgument
 from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.ports import free_base_port
@@ -28,7 +29,6 @@ from barnabas.page.watch import Watch
 from barnabas.protocol.acls import AclOperation, AclPermissionType, AclResourceType
 from barnabas.runtime.http_token import HttpToken
 from barnabas.runtime.real import real_world
-from barnabas.security.acl_check import AclBinding
 from barnabas.security.node_rules import rules_of
 
 

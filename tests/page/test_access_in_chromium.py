@@ -1,4 +1,4 @@
-"""The view "Access" in a real browser, with answers under the control of the test, and a page that asks for a password."""
+"""The view "Access" in a real browser with answers of the test, and a page that asks for a password."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def expect(playwright_api: Any) -> Any:
 
 
 class Cluster:
-    """What the page's server answers about a cluster's access control."""
+    """Answers about the access control of a cluster."""
 
     def __init__(self, fake: FakePage) -> None:
         self.denials: list[dict[str, Any]] = []

@@ -66,7 +66,9 @@ def test_the_first_line_of_a_file_is_the_token(tmp_path: Path) -> None:
     assert read_token(real_world(), None) is None
 
 
-@pytest.mark.parametrize("contents", [b"", b"\n" + SECRET.encode(), b"too-short", b"with a space, so no token", b"x" * 513])
+@pytest.mark.parametrize(
+    "contents", [b"", b"\n" + SECRET.encode(), b"too-short", b"with a space, so no token", b"x" * 513]
+)
 def test_a_file_without_a_token_is_refused_without_its_contents(tmp_path: Path, contents: bytes) -> None:
     file = tmp_path / "token"
     file.write_bytes(contents)

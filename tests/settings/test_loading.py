@@ -54,7 +54,7 @@ def test_the_http_listener() -> None:
 
 
 def test_the_file_with_the_token_of_the_http_listener() -> None:
-    guarded = BROKER + "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\nsuper.users=User:a\n"
+    guarded = BROKER + f"authorizer.class.name={STANDARD_AUTHORIZER}\nsuper.users=User:a\n"
     everywhere = guarded + "barnabas.http.listener=0.0.0.0:9292\n"
     settings, warnings = load_broker_settings(everywhere + "barnabas.http.token.file= /etc/token \n", "b")
     assert (settings.http_token_file, warnings) == ("/etc/token", [])

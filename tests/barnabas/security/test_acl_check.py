@@ -1,4 +1,4 @@
-"""Who may do what, by lists that a cluster reports and by the settings of its nodes."""
+"""A right is checked by the lists that a cluster reports and by the settings of its nodes."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def line(user: str, operation: AclOperation, name: str, host: str = "*", rules: 
     ("user", "operation", "name", "host", "expected"),
     [
         ("alice", AclOperation.WRITE, "alice-flights", "*", "may do WRITE on topic alice-flights: an ACL allows it: "),
-        ("alice", AclOperation.WRITE, "alice-secret", "10.0.0.7", "from 10.0.0.7 may not do WRITE on topic alice-secret:"),
+        ("alice", AclOperation.WRITE, "alice-secret", "10.0.0.7", "from 10.0.0.7 may not do WRITE on topic alice-secret"),
         ("alice", AclOperation.WRITE, "alice-secret", "10.0.0.8", "an ACL allows it: StandardAcl[resourceType=TOPIC"),
         ("bob", AclOperation.DESCRIBE, "flights", "*", "resourceName=*, patternType=LITERAL, principal=User:*"),
-        ("bob", AclOperation.WRITE, "flights", "*", "may not do WRITE on topic flights: the ACLs of the resource do not"),
+        ("bob", AclOperation.WRITE, "flights", "*", "may not do WRITE on topic flights: the ACLs of the"),
         ("admin", AclOperation.DELETE, "flights", "*", "may do DELETE on topic flights: it is in super.users"),
     ],
 )
