@@ -95,9 +95,12 @@ def page(
         options.bootstrap = bootstrap_from(bootstrap, local.data)
         options.security = connection.security()
     else:
+        from barnabas.cluster.layout import Layout
         from barnabas.page.local_side import open_for_faults, open_read_only
 
         overrides = overrides_from(local.settings)
+        if (actions.load or actions.tour) and Layout.open(local.data.absolute()).is_secure:
+            raise WrongArgument("--load and --tour write over PLAINTEXT, which a secure cluster denies; leave them out")
         options.open_side = lambda: (
             open_for_faults(local.data, local.base_port, overrides, _note)
             if actions.allow_faults

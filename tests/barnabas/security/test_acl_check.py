@@ -30,7 +30,7 @@ def line(user: str, operation: AclOperation, name: str, host: str = "*", rules: 
     ("user", "operation", "name", "host", "expected"),
     [
         ("alice", AclOperation.WRITE, "alice-flights", "*", "may do WRITE on topic alice-flights: an ACL allows it: "),
-        ("alice", AclOperation.WRITE, "alice-secret", "10.0.0.7", "from 10.0.0.7 may not do WRITE on topic alice-secret"),
+        ("alice", AclOperation.WRITE, "alice-secret", "10.0.0.7", "from 10.0.0.7 may not do WRITE on topic alice"),
         ("alice", AclOperation.WRITE, "alice-secret", "10.0.0.8", "an ACL allows it: StandardAcl[resourceType=TOPIC"),
         ("bob", AclOperation.DESCRIBE, "flights", "*", "resourceName=*, patternType=LITERAL, principal=User:*"),
         ("bob", AclOperation.WRITE, "flights", "*", "may not do WRITE on topic flights: the ACLs of the"),
