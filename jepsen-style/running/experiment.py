@@ -136,6 +136,8 @@ async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, log: L
     for kind, why in off.items():
         log(f"{kind}{OFF}{why}")
     settings, client = await _settings_of(cluster, plan), plan.client_settings()
+    if isinstance(cluster, SimCluster) and cluster.login:
+        client = replace(client, bootstrap_servers=cluster.login_servers, security=cluster.login)
     workload_options = replace(
         plan.workload_options(_prefix(recorder.directory, plan)),
         session_seconds=settling_time.session_seconds(plan.group_protocol, settings, client),

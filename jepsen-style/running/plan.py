@@ -38,6 +38,8 @@ REPLICATED = (
 """Settings that cannot be more than there are brokers."""
 PAIRS = ("--settings", "--option", "--topic-config", "--client-config", "--condition", "--budget")
 """Options that come once for each `key=value`."""
+LOG_IN = ("rights",)
+"""Workloads whose clients log in."""
 ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
 STORE = Path("store")
 
@@ -151,6 +153,7 @@ class Plan:
         if self.no_idempotence and not self.no_transactions:
             raise WrongPlan("--no-idempotence: transactions need it; add --no-transactions")
         self._check_bootstrap()
+        self._check_logins()
         self._check_plant()
         for key, text in _pairs("--settings", self.settings).items():
             _check_setting(key, text)
@@ -171,6 +174,18 @@ class Plan:
         for name, given in (("--nemesis", self.nemesis), ("--settings", self.settings), ("--plant", self.plant)):
             if given:
                 raise WrongPlan(f"{name}: the cluster of --bootstrap is not ours to break, leave it out")
+
+    def _check_logins(self) -> None:
+        if self.workload not in LOG_IN:
+            return
+        if self.clients != ("barnabas",):
+            raise WrongPlan(f"{self.workload}: only our own client asks one broker as one user, use --client barnabas")
+        if self.cluster != "sim" and "sasl_mechanism" not in self.client_settings().security:
+            raise WrongPlan(
+                f"{self.workload} on {self.cluster}: brokers must have StandardAuthorizer and a listener with "
+                "SCRAM-SHA-256, and --client-config must say how a super user logs in: security_protocol=SASL_..., "
+                "sasl_mechanism=..., sasl_plain_username=..., sasl_plain_password=...; or use --cluster sim"
+            )
 
     def _check_without(self) -> None:
         for number in self.without_processes:
@@ -212,6 +227,8 @@ class Plan:
             more.setdefault("replicas", "-1")
         if self.brokers_left < BROKERS:
             more.setdefault("replicas", str(self.brokers_left))
+        if self.workload in LOG_IN and self.cluster == "sim":
+            more.setdefault("allow_everyone", "true")
         return WorkloadOptions(
             processes=self.concurrency,
             keys=self.keys,
@@ -248,9 +265,10 @@ class Plan:
 
     def conditions(self) -> Conditions:
         try:
-            return parse_conditions(_pairs("--condition", self.condition))
+            found = parse_conditions(_pairs("--condition", self.condition))
         except ValueError as error:
             raise WrongPlan(f"--condition {error}") from error
+        return replace(found, secure=True, logins=True) if self.workload in LOG_IN else found
 
     def budgets(self) -> dict[str, float]:
         """By kind of fault; `any` for all, `recovery` for the time after a fault's end."""

@@ -43,6 +43,7 @@ from simulation.failures import describe, is_of_disk, place_of
 from simulation.findings import Findings
 from simulation.invariants.work import Work
 from simulation.links import SimLinks
+from simulation.logins import LOGIN, LOGINS_PORT, with_logins
 from simulation.messages import MessageFaults
 from simulation.secure_nodes import secure_settings
 from simulation.unprotected_bytes import leader_epochs
@@ -93,7 +94,8 @@ class SimSettings:
 
     def of_node(self, name: str) -> Mapping[str, str]:
         """Settings of the node with this name."""
-        return {**(secure_settings(name) if self.conditions.secure else {}), **self.settings}
+        secure = secure_settings(name) if self.conditions.secure else {}
+        return {**(with_logins(secure, name) if self.conditions.logins else secure), **self.settings}
 
 
 class SimCluster:
@@ -114,6 +116,8 @@ class SimCluster:
         )
         self.settings = settings.settings
         """Settings of every node, by Kafka's names."""
+        self.login: Mapping[str, str] = LOGIN if conditions.logins else {}
+        """Settings of the clients of an administrator, by which they log in."""
         self.watch = Watch(universe, self.findings, self.cluster, self.coverage)
         self.budget = ExactBudget(self.cluster, self.watch)
         self.links = SimLinks(universe, list(self.cluster.nodes))
@@ -168,6 +172,13 @@ class SimCluster:
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(f"{host}:{port}" for host, port in self.cluster.bootstrap)
+
+    @property
+    def login_servers(self) -> str:
+        """Bootstrap servers for clients with `login`."""
+        if not self.login:
+            return self.bootstrap_servers
+        return ",".join(f"{host}:{LOGINS_PORT}" for host, _ in self.cluster.bootstrap)
 
     @property
     def controller_addresses(self) -> Mapping[str, list[tuple[str, int]]]:

@@ -6,7 +6,7 @@ The runner gives the processes of thread `t` the numbers t, t + n, t + 2n, … (
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from barnabas.runtime.world import Chance
@@ -70,6 +70,16 @@ def failed(error: ClientError, value: Any = None) -> Completion:
     """The completion of an operation of one call that failed: `fail` if surely nothing happened, else `info`."""
     outcome: Outcome = "fail" if error.definite else "info"
     return Completion(outcome, value, (error.name, error.text), ends_process=error.fatal)
+
+
+def drawn(chance: Chance, shares: Sequence[tuple[str, float]]) -> str:
+    """One of these names; each has its share of 1."""
+    left = chance.random()
+    for name, share in shares:
+        left -= share
+        if left < 0:
+            return name
+    return shares[0][0]
 
 
 class Finale:
