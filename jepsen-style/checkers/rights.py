@@ -21,7 +21,7 @@ What users with a fixed password do is judged once they are logged in.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,12 +29,10 @@ from checkers.attempts import NEVER, Attempt, attempts
 from checkers.gathering import Gathered
 from checkers.metadata_topics import STALE_NS
 from checkers.verdict import Finding, Verdict
-from rights import ANYBODY, Acl, Tried
+from rights import Acl, Tried, allows
 
 DENIED = ("TopicAuthorizationException", "GroupAuthorizationException", "TransactionalIdAuthorizationException")
 REFUSED = "SaslAuthenticationException"
-_IMPLIED = {"DESCRIBE": ("READ", "WRITE", "DELETE", "ALTER"), "DESCRIBE_CONFIGS": ("ALTER_CONFIGS",)}
-"""Operations that are allowed by an ACL that allows one of these."""
 _CHANGES_OF_ACLS = ("grant", "revoke")
 _CHANGES_OF_USERS = ("password", "remove")
 _SUBJECT = {**dict.fromkeys(("grant", "revoke", "acls", "try"), "family"), "password": "user", "remove": "user"}
@@ -44,22 +42,6 @@ _SUBJECT |= {"users": "user", "login": "user"}
 State = Hashable
 Observed = tuple[str, str]
 """(broker, family or user)."""
-
-
-def allows(acls: Iterable[Acl], user: str, tried: Tried, *, allow_everyone: bool) -> bool:
-    """The decision of a StandardAuthorizer with these ACLs."""
-    about = [acl for acl in acls if acl.resource == tried.resource and _matches(acl, tried.name)]
-    if not about:
-        return allow_everyone
-    own = [acl for acl in about if acl.user in (user, ANYBODY)]
-    if any(acl.permission == "DENY" and acl.operation in (tried.operation, "ALL") for acl in own):
-        return False
-    enough = (tried.operation, "ALL", *_IMPLIED.get(tried.operation, ()))
-    return any(acl.permission == "ALLOW" and acl.operation in enough for acl in own)
-
-
-def _matches(acl: Acl, name: str) -> bool:
-    return name.startswith(acl.name) if acl.pattern == "PREFIXED" else name == acl.name
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ from running.jobs import (
     run_words,
     swarm,
 )
-from running.plan import STORE
+from running.plan import LOG_IN, STORE
 from running.processes import ANOMALY, COULD_NOT_RUN, VALID
 from running.swarm import draw_plan
 
@@ -109,7 +109,8 @@ def nightly(first: int) -> Iterator[Job]:
     yield Job("fresh-seeds", ("seeds", fresh, "--jobs", "1", "--must-meet", str(PAIRS)), keeps=False)
     for count, job in enumerate(swarm(first + FRESH_SEEDS)):
         if count % LOCAL_EVERY == 0:
-            workload = workloads()[count // LOCAL_EVERY % len(workloads())]
+            of_processes = [name for name in workloads() if name not in LOG_IN]
+            workload = of_processes[count // LOCAL_EVERY % len(of_processes)]
             words = run_words(workload, "local", first + count, LOCAL_FAULTS, time=120, interval=10)
             yield Job(f"{workload}-local", words)
         yield job

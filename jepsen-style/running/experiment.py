@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
 import trio
 
@@ -137,7 +138,8 @@ async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, log: L
         log(f"{kind}{OFF}{why}")
     settings, client = await _settings_of(cluster, plan), plan.client_settings()
     if isinstance(cluster, SimCluster) and cluster.login:
-        client = replace(client, bootstrap_servers=cluster.login_servers, security=cluster.login)
+        login = cast(Mapping[str, str], cluster.login)
+        client = replace(client, bootstrap_servers=cluster.login_servers, security=login)
     workload_options = replace(
         plan.workload_options(_prefix(recorder.directory, plan)),
         session_seconds=settling_time.session_seconds(plan.group_protocol, settings, client),

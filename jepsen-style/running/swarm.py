@@ -22,6 +22,8 @@ WORKLOADS = {
     "fences": 1,
 }
 """How often each is drawn."""
+RIGHTS_SHARE = 0.06
+"""Share of seeds that have the workload `rights`."""
 PHASE_SECONDS = 40.0
 SESSION_TIMEOUT_MS = 6_000
 """Session timeout of members of groups."""
@@ -79,6 +81,8 @@ def draw_plan(seed: int) -> Plan:
     """The same plan each time."""
     chance = Random(f"{seed}/plan")
     workload = chance.choices(list(WORKLOADS), list(WORKLOADS.values()))[0]
+    if Random(f"{seed}/rights").random() < RIGHTS_SHARE:
+        workload = "rights"
     conditions = _draw_conditions(chance, workload)
     if Random(f"{seed}/secure").random() < SECURE_SHARE:
         conditions = replace(conditions, secure=True)

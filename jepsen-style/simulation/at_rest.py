@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import cast
 
 import trio
 
@@ -37,15 +38,16 @@ def administrator(cluster: SimCluster, host: str) -> Admin:
 
 def producer_options(cluster: SimCluster, delivery_timeout_ms: int) -> ProducerOptions:
     """Options of the producers of probes."""
-    return {
+    options: ProducerOptions = {
         "bootstrap_servers": cluster.login_servers,
         "linger_ms": 5,
         "request_timeout_ms": 3_000,
         "retry_backoff_ms": 50,
         "socket_connection_setup_timeout_ms": 1_000,
         "delivery_timeout_ms": delivery_timeout_ms,
-        **cluster.login,
     }
+    options.update(cast(ProducerOptions, cluster.login))
+    return options
 
 
 async def within(

@@ -17,6 +17,7 @@ import trio
 from barnabas.broker.coordinator.coordinator import partition_for
 from barnabas.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.broker.replication.replica import Leading
+from barnabas.client.security_names import SecurityOptions
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.fault_points import DISK_POINTS
 from barnabas.cluster.layout import LOCAL_SHAPE
@@ -116,7 +117,7 @@ class SimCluster:
         )
         self.settings = settings.settings
         """Settings of every node, by Kafka's names."""
-        self.login: Mapping[str, str] = LOGIN if conditions.logins else {}
+        self.login: SecurityOptions = LOGIN if conditions.logins else {}
         """Settings of the clients of an administrator, by which they log in."""
         self.watch = Watch(universe, self.findings, self.cluster, self.coverage)
         self.budget = ExactBudget(self.cluster, self.watch)

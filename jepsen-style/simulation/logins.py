@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from barnabas.client.security_names import SecurityOptions
 from barnabas.cluster.simulated import BROKER_PORT
 
 LOGINS_PORT = BROKER_PORT + 4
 ADMINISTRATOR = "administrator"
 """A super user."""
 _PASSWORD = "not-a-secret"
-LOGIN = {
+LOGIN: SecurityOptions = {
     "security_protocol": "SASL_PLAINTEXT",
     "sasl_mechanism": "PLAIN",
     "sasl_plain_username": ADMINISTRATOR,

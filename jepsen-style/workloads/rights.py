@@ -26,7 +26,7 @@ from clients.client import ClientError, ClientSettings, SecuredClient, WorkClien
 from clients.trials import DENIALS, TRIALS
 from operations import Completion, Invocation
 from rights import ANYBODY, Acl, Login, Tried
-from workloads.lives import CRASH, Finale, Lives, crash, drawn, failed
+from workloads.lives import CRASH, Finale, Lives, crash, drawn, failed, one_of
 from workloads.workload import WorkloadOptions
 
 USERS = 3
@@ -156,19 +156,19 @@ class Rights:
     def _change_acls(self, family: _Family, f: str, chance: Chance) -> Invocation:
         family.changes += 1
         if family.acls and (f == "revoke" or len(family.acls) >= MOST_ACLS):
-            acl = chance.choice(family.acls)
+            acl = one_of(chance, family.acls)
             return Invocation("revoke", {"family": family.beginning, "acl": list(acl)})
-        resource = chance.choice(_RESOURCES)
-        pattern, name = "LITERAL", chance.choice(family.names)
+        resource = one_of(chance, _RESOURCES)
+        pattern, name = "LITERAL", one_of(chance, family.names)
         if chance.random() < 0.4:
             pattern, name = "PREFIXED", family.beginning
         acl = Acl(
             resource,
             pattern,
             name,
-            chance.choice((*self._users, ANYBODY)),
-            chance.choice(_OPERATIONS[resource]),
-            chance.choice(_PERMISSIONS),
+            one_of(chance, (*self._users, ANYBODY)),
+            one_of(chance, _OPERATIONS[resource]),
+            one_of(chance, _PERMISSIONS),
         )
         return Invocation("grant", {"family": family.beginning, "acl": list(acl)})
 
@@ -181,8 +181,8 @@ class Rights:
     def _ask(self, f: str, chance: Chance) -> Invocation:
         turn = chance.randrange(0, self._brokers)
         if f in ("users", "login"):
-            return self._ask_guest(f, chance.choice(list(self._own_guest.values())), turn, chance)
-        family = chance.choice(list(self._own_family.values()))
+            return self._ask_guest(f, one_of(chance, list(self._own_guest.values())), turn, chance)
+        family = one_of(chance, list(self._own_family.values()))
         if f == "acls":
             return Invocation(f, {"family": family.beginning, "turn": turn})
         return self._try(family, turn, chance)
@@ -191,14 +191,14 @@ class Rights:
         asked: dict[str, Any] = {"user": guest.name, "turn": turn}
         if f == "login":
             # Mostly the newest ones, which a broker may not know yet, or still know.
-            asked["version"] = max(FIRST_VERSION + 1, guest.used - chance.choice((0, 0, 0, 1, 1, 2)))
+            asked["version"] = max(FIRST_VERSION + 1, guest.used - one_of(chance, (0, 0, 0, 1, 1, 2)))
         return Invocation(f, asked)
 
     def _try(self, family: _Family, turn: int, chance: Chance) -> Invocation:
-        resource = chance.choice(_RESOURCES)
-        action = chance.choice(_ACTIONS[resource])
-        tried = Tried(action, resource, chance.choice(family.names), TRIALS[action].operation)
-        asked: dict[str, Any] = {"family": family.beginning, "who": chance.choice(self._users), "tried": list(tried)}
+        resource = one_of(chance, _RESOURCES)
+        action = one_of(chance, _ACTIONS[resource])
+        tried = Tried(action, resource, one_of(chance, family.names), TRIALS[action].operation)
+        asked: dict[str, Any] = {"family": family.beginning, "who": one_of(chance, self._users), "tried": list(tried)}
         if TRIALS[action].forwarded:
             asked["forwarded"] = True
         return Invocation("try", asked | {"turn": turn})
