@@ -15,7 +15,7 @@ decision came. A decision that none of these states gives is a finding: `forbidd
 `rights-went-back` for an earlier one, else `unexpected-rights`. A change with an unknown outcome is the last one of its
 family or user, and leaves both states possible from then on.
 
-What users with a fixed password do is judged once they are logged in.
+Requests of users with a fixed password are judged once they are logged in.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class _Lineage:
 
 @dataclass(slots=True)
 class _Applied:
-    """What a broker must have applied of a lineage, from which operation on."""
+    """Versions of a lineage that a broker must have applied, from which operation on."""
 
     ended: list[int] = field(default_factory=list)
     version: list[int] = field(default_factory=list)

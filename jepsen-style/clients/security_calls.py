@@ -49,7 +49,7 @@ MECHANISM = "SCRAM-SHA-256"
 LEAST_ITERATIONS = 4096
 """Those of a user's first password; each later one has one more, so that it is known which one a broker has."""
 ADMINISTRATOR = ""
-"""Whoever the client's own settings log in."""
+"""Stands for the user that the client's own settings log in."""
 
 
 class SecurityCalls:

@@ -1,4 +1,4 @@
-"""Core: requests that need one right each, and what their responses say about it."""
+"""Core: requests that need one right each, and the verdict of their responses about it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Trial:
     resource: str
     operation: str
     request: Callable[[str], Message]
-    """Of a resource's name."""
+    """Makes the request for a resource of that name."""
     code: Callable[[Any], int]
     """The error code of a response."""
     passed: tuple[ErrorCode, ...] = (ErrorCode.NONE,)

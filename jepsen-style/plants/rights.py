@@ -26,7 +26,7 @@ def keep_deleted_acls(_original: Any) -> Any:
 
 
 def remember_by_name(original: Any) -> Any:
-    """What one user may do with a resource, every user may do, and everything."""
+    """If one user may do one thing with a resource, every user may do everything with it."""
     rules: WeakKeyDictionary[StandardAuthorizer, tuple[CompiledAcls, dict[str, Rule]]] = WeakKeyDictionary()
 
     def decide(self: StandardAuthorizer, question: Any, request: Request) -> Rule:

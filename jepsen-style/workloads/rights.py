@@ -34,9 +34,9 @@ USERS = 3
 SIDES = ("a", "b")
 PARTITIONS = 1
 MOST_ACLS = 6
-"""Of a family at a time."""
+"""Maximum of a family at a time."""
 MOST_CHANGES = 60
-"""Of a family, or a user."""
+"""Maximum for a family, or a user."""
 LAST_LOOKED_AT = 6
 """Families, and users, that are looked at in the end."""
 LAST_TRIES = 6
@@ -89,7 +89,7 @@ class _User:
 
     name: str
     version: int | None = None
-    """Of its password; None: there is no such user."""
+    """Version of its password; None: there is no such user."""
     used: int = FIRST_VERSION
     """The next version."""
 

@@ -1,4 +1,4 @@
-"""Histories of rights: what a broker may decide by ACLs and passwords that it learns late, and what it may not."""
+"""Histories of rights: decisions that a broker may make by ACLs and passwords that it learns late, and others."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_denial_of_a_prefix_wins_over_everything(tale: Tale) -> None:
     assert bugs(tale.verdict()) == {"forbidden-success"}
 
 
-def test_what_was_allowed_throughout_is_not_denied(tale: Tale) -> None:
+def test_an_operation_that_was_allowed_throughout_is_not_denied(tale: Tale) -> None:
     tale.changes("grant", READS)
     tale.shows("one", READS)
     tale.tries("one", allowed=False)
