@@ -13,7 +13,8 @@ So each decision has a range of possible states: from what its broker must have 
 decision came. A decision that none of these states gives is a finding: `forbidden-success`, `false-denial`,
 `refused-login`, `login-with-old-password`. So is what a broker shows if it is none of these states:
 `rights-went-back` for an earlier one, else `unexpected-rights`. A change with an unknown outcome is the last one of its
-family or user, and leaves both states possible from then on.
+family or user, and leaves both states possible from then on. So is a removal that was refused because there is no such
+user: a broker that loses the answer to a request which it forwarded sends it again.
 
 Requests of users with a fixed password are judged once they are logged in.
 """

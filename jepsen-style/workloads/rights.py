@@ -45,6 +45,8 @@ FIRST_VERSION = 0
 FINAL_READERS = 2
 ANSWERS = (*DENIALS, "SaslAuthenticationException", "UnknownTopicOrPartitionException")
 """Errors that are answers. A topic is not there if its creation had an unknown outcome."""
+ABSENT = "ResourceNotFoundException"
+"""The error of a `remove` if there is no such user."""
 CLUSTER = Acl("CLUSTER", "LITERAL", "kafka-cluster", "ANONYMOUS", "ALTER", "DENY")
 """Keeps the rights for administrators, where everyone may do what no ACL is about."""
 _SHARES = (
@@ -217,6 +219,9 @@ class Rights:
                 node = cast(SecuredClient, client).security.node(value["turn"])
                 await self._ask_one(invocation.f, value, client)
         except ClientError as error:
+            if error.name == ABSENT:
+                # It was there. The broker may have lost an answer and forwarded the request again.
+                return Completion("info", invocation.value, (error.name, error.text))
             return replace(failed(error, invocation.value), node=node)
         return Completion("ok", value, node=node)
 
