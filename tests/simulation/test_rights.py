@@ -11,7 +11,7 @@ import pytest
 from running.plan import Plan, WrongPlan
 from running.seed import run_plan
 
-SHORT = Plan("rights", seed=1, cluster="sim", time=7.0, rate=50.0, concurrency=3, quiet=1.0, crash_every=20.0)
+SHORT = Plan("rights", seed=1, cluster="sim", time=7.0, rate=90.0, concurrency=4, quiet=1.0, crash_every=20.0)
 
 
 @pytest.mark.feature("FI-11", "SE-08", "SE-04")
