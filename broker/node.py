@@ -121,6 +121,7 @@ from barnabas.settings.broker import BrokerSettings
 from barnabas.settings.controller import ControllerSettings
 from barnabas.settings.describe import BrokerLayers
 from barnabas.settings.dynamic import with_dynamic_configs
+from barnabas.settings.node import CLUSTER_SCOPE
 from barnabas.settings.topic import TopicConfig
 from barnabas.storage.directories import LogDirectories
 from barnabas.storage.log import PartitionLog
@@ -362,6 +363,8 @@ class BrokerNode:
         self.quotas = NodeQuotas(
             self._static, QuotaWindows(), world, self.decisions, f"broker {self._static.node_id}"
         )
+        if self._static.quota_scope == CLUSTER_SCOPE:
+            self.lifecycle.quotas = self.quotas.hold_for_cluster(self._static.broker_heartbeat_interval_ms)
         self._bytes_out = BytesOut()
         self._conversions = Conversions(world.stopwatch)
         self.slow_admissions: KeyedQueues[int] = KeyedQueues()

@@ -21,7 +21,14 @@ from barnabas.settings.broker import BrokerSettings
 from barnabas.settings.controller import ControllerSettings
 from barnabas.settings.definitions import KeyDefinition, Scope, definitions
 from barnabas.settings.group import GROUP_KEYS
-from barnabas.settings.node import HTTP_LISTENER, HTTP_TOKEN_FILE, LEAST_MEMORY_BYTES, MEMORY_LIMIT, acts_on
+from barnabas.settings.node import (
+    HTTP_LISTENER,
+    HTTP_TOKEN_FILE,
+    LEAST_MEMORY_BYTES,
+    MEMORY_LIMIT,
+    QUOTA_SCOPE,
+    acts_on,
+)
 from barnabas.settings.topic import BROKER_SYNONYMS
 
 DOCS = Path(__file__).resolve().parent
@@ -66,6 +73,8 @@ while it runs, and this broker only the value of its file.
 except for `/healthz` and the status of `/readyz` ([metrics.md](metrics.md#protection)). Read when the node starts. |
 | `{MEMORY_LIMIT}` | a quarter of the machine's memory, at most 1 GiB | {LEAST_MEMORY_BYTES} or more | \
 Bytes of memory that clients may make the node use. |
+| `{QUOTA_SCOPE}` | broker | broker or cluster | `cluster`: `producer_byte_rate` and `consumer_byte_rate` are \
+those of all brokers together ([quotas.md](quotas.md)). The same on each broker. |
 
 ## Keys of the authorizer
 

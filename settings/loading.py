@@ -24,10 +24,13 @@ from barnabas.settings.listeners import (
     refuse_shared_ports,
 )
 from barnabas.settings.node import (
+    BROKER_SCOPE,
+    CLUSTER_SCOPE,
     HTTP_LISTENER,
     HTTP_TOKEN_FILE,
     LEAST_MEMORY_BYTES,
     MEMORY_LIMIT,
+    QUOTA_SCOPE,
     NodeSettings,
     acts_on,
 )
@@ -39,7 +42,7 @@ Node = TypeVar("Node", bound=NodeSettings)
 BOTH_ROLES = ("broker", "controller")
 """`process.roles` of a combined node, in either order."""
 
-_OWN_KEYS = frozenset({HTTP_LISTENER, HTTP_TOKEN_FILE, MEMORY_LIMIT})
+_OWN_KEYS = frozenset({HTTP_LISTENER, HTTP_TOKEN_FILE, MEMORY_LIMIT, QUOTA_SCOPE})
 
 OVERRIDE = "--set"
 """The source of an override in errors."""
@@ -164,7 +167,15 @@ def _fields(model: type[NodeSettings], keys: _Keys, role: str, combined: bool) -
     fields["http_token_file"] = keys.raw.get(HTTP_TOKEN_FILE, "").strip() or None
     if keys.raw.get(MEMORY_LIMIT, "").strip():
         fields["memory_limit_bytes"] = _memory_limit(keys.raw[MEMORY_LIMIT].strip())
+    if keys.raw.get(QUOTA_SCOPE, "").strip():
+        fields["quota_scope"] = _quota_scope(keys.raw[QUOTA_SCOPE].strip())
     return fields
+
+
+def _quota_scope(text: str) -> str:
+    if text not in (BROKER_SCOPE, CLUSTER_SCOPE):
+        raise SettingsError("not a scope of quotas", QUOTA_SCOPE, text, f"{BROKER_SCOPE} or {CLUSTER_SCOPE}")
+    return text
 
 
 def _memory_limit(text: str) -> int:

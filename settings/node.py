@@ -35,6 +35,11 @@ MEMORY_LIMIT = "barnabas.memory.limit.bytes"
 
 LEAST_MEMORY_BYTES = 64 << 20
 
+QUOTA_SCOPE = "barnabas.quota.scope"
+"""A key that Kafka does not have: quotas of bytes hold for each broker, as in Kafka, or for the whole cluster."""
+
+BROKER_SCOPE, CLUSTER_SCOPE = "broker", "cluster"
+
 
 class NodeSettings(BaseModel):
     """A node's settings; frozen. Times are milliseconds and sizes bytes unless the name says otherwise."""
@@ -76,6 +81,8 @@ class NodeSettings(BaseModel):
     memory_limit_bytes: int | None = None
     """The memory that clients may make the node use; None: a quarter of the machine's, at most 1 GiB. Its key is
     `MEMORY_LIMIT`."""
+    quota_scope: str = BROKER_SCOPE
+    """`BROKER_SCOPE` or `CLUSTER_SCOPE`. Its key is `QUOTA_SCOPE`; only brokers act on it."""
     request_timeout_ms: int = 30000
     server_max_startup_time_ms: int = _LONG_MAX
 

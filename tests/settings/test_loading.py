@@ -64,6 +64,15 @@ def test_the_file_with_the_token_of_the_http_listener() -> None:
     assert load_broker_settings(BROKER + "barnabas.http.token.file=\n", "b")[0].http_token_file is None
 
 
+@pytest.mark.feature("QU-09")
+def test_the_scope_of_quotas() -> None:
+    settings, warnings = load_broker_settings(BROKER + "barnabas.quota.scope=cluster\n", "b")
+    assert (settings.quota_scope, warnings) == ("cluster", [])
+    assert load_broker_settings(BROKER, "b")[0].quota_scope == "broker"
+    with pytest.raises(SettingsError, match=r"^b line 9: barnabas.quota.scope=rack: not a scope .* broker or cluster$"):
+        load_broker_settings(BROKER + "barnabas.quota.scope=rack\n", "b")
+
+
 @pytest.mark.feature("OP-02")
 def test_a_controllers_file() -> None:
     settings, warnings = load_controller_settings(CONTROLLER, "controller-101.properties")
