@@ -62,6 +62,8 @@ RARER_FAULTS = (
 """Kinds that some seeds have on top."""
 CUT_OFF = "cut-off"
 """Half of the seeds have it on top."""
+ROTATE = ("rotate",) * 3
+"""Kinds that only seeds with certificates have on top: one for each of its forms."""
 SWARM_FAULTS = (*USUAL_FAULTS, *RARER_FAULTS, CUT_OFF)
 
 LAST_SEQUENCE = 2**31 - 1
@@ -91,7 +93,7 @@ def draw_plan(seed: int) -> Plan:
         workload,
         seed=seed,
         cluster="sim",
-        nemesis=_draw_faults(chance),
+        nemesis=_draw_faults(chance) + (ROTATE if conditions.secure else ()),
         time=PHASE_SECONDS,
         rate=chance.choice((6.0, 10.0, 16.0)),
         concurrency=4 if workload == "fences" else chance.choice((3, 3, 4)),
