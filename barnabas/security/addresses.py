@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from barnabas.cluster.layout import Node
+from barnabas.cluster.layout import Layout, Node
 
 SASL_PLAINTEXT_ABOVE, SASL_SSL_ABOVE, SSL_ABOVE, NODES_ABOVE = 10, 20, 30, 40
 """Ports of the other listeners of a local broker above that of PLAINTEXT."""
@@ -21,6 +21,16 @@ PORTS_ABOVE = {
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 INTERNAL_PORT, SASL_SSL_PORT, SSL_PORT, NODES_PORT = 9092, 19092, 19192, 9094
 """Ports of a broker in a container."""
+
+
+def port_for_clients(layout: Layout, node: Node) -> int:
+    """The port of a local node for clients: that of PLAINTEXT, or of SASL_SSL if the cluster is secure."""
+    return node.port + SASL_SSL_ABOVE if layout.is_secure and node.is_broker else node.port
+
+
+def port_for_nodes(layout: Layout, node: Node) -> int:
+    """The port of a local node for other nodes."""
+    return node.port + NODES_ABOVE if layout.is_secure and node.is_broker else node.port
 
 
 @dataclass(frozen=True, slots=True)

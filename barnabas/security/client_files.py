@@ -71,21 +71,28 @@ def librdkafka(access: Access) -> str:
     return "".join(f"{name}={value}\n" for name, value in values.items())
 
 
+def ours(access: Access) -> dict[str, str]:
+    """Keyword arguments of our client."""
+    return {
+        "bootstrap_servers": access.bootstrap_servers,
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": MECHANISM,
+        "sasl_plain_username": access.user,
+        "sasl_plain_password": access.password,
+        "ssl_truststore_type": "PEM",
+        "ssl_truststore_location": access.authority_file,
+    }
+
+
 def python(access: Access) -> str:
     """A program with our client that writes one record and reads it back."""
+    settings = "".join(f"    {name}={value!r},\n" for name, value in ours(access).items())
     return f'''"""Writes a record to the cluster as {access.user}, and reads it back."""
 
 from barnabas.sync import Consumer, Producer
 
 SECURITY = dict(
-    bootstrap_servers={access.bootstrap_servers!r},
-    security_protocol="SASL_SSL",
-    sasl_mechanism={MECHANISM!r},
-    sasl_plain_username={access.user!r},
-    sasl_plain_password={access.password!r},
-    ssl_truststore_type="PEM",
-    ssl_truststore_location={access.authority_file!r},
-)
+{settings})
 TOPIC = "{access.user}-first"
 
 with Producer(**SECURITY) as producer:

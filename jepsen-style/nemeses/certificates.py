@@ -16,6 +16,9 @@ NOTICED_SECONDS = POLL_SECONDS + 2.0
 
 async def rotate(fault: Fault) -> None:
     form = one_of(fault.chance, ROTATIONS)
+    if form != "certificate" and _others_under_way(fault):
+        fault.give_up()
+    fault.value["form"] = form
     fault.counts_as(form)
     if form == "authority":
         await _replace_authority(fault)
@@ -29,7 +32,7 @@ async def _renew(fault: Fault) -> None:
     names = await fault.choose_nodes()
     # They may be killed or cut off before they notice.
     fault.nodes.clear()
-    async with fault.acting("rotate", form="certificate"):
+    async with fault.acting("rotate"):
         for name in names:
             await fault.cluster.renew_certificate(name)
     await trio.sleep(max(fault.seconds, NOTICED_SECONDS))
@@ -40,7 +43,7 @@ async def _renew(fault: Fault) -> None:
 async def _spoil(fault: Fault) -> None:
     """A node whose file is broken runs on, and is held: it could not start."""
     [name, *_more] = await fault.choose_nodes(single=True)
-    async with fault.acting("rotate", form="broken file"):
+    async with fault.acting("rotate"):
         await fault.cluster.spoil_certificate(name)
     await trio.sleep(max(fault.seconds, NOTICED_SECONDS))
     async with fault.acting("heal"):
@@ -50,12 +53,10 @@ async def _spoil(fault: Fault) -> None:
 async def _replace_authority(fault: Fault) -> None:
     """As operators do it: all nodes trust both, all get new certificates, all trust the new one alone."""
     cluster = fault.cluster
-    if any(other is not fault and other.value.get("form") == "authority" for other in fault.nemesis.active):
-        fault.give_up()
     targets = [*cluster.brokers, *cluster.controllers]
 
     async def take(step: AuthorityStep, f: str) -> None:
-        async with fault.acting(f, form="authority", targets=targets, step=step):
+        async with fault.acting(f, targets=targets, step=step):
             await cluster.change_authority(step)
 
     await take("trust both", "rotate")
@@ -63,3 +64,9 @@ async def _replace_authority(fault: Fault) -> None:
     await take("switch", "rotate-switch")
     await trio.sleep(NOTICED_SECONDS)
     await take("trust the new one", "heal")
+
+
+def _others_under_way(fault: Fault) -> bool:
+    """A node whose file is broken keeps the certificate of the old authority, for which an operator would wait."""
+    others = [other for other in fault.nemesis.active if other is not fault and other.kind == fault.kind]
+    return any(other.value.get("form") in ("broken file", "authority") for other in others)

@@ -41,6 +41,8 @@ PAIRS = ("--settings", "--option", "--topic-config", "--client-config", "--condi
 LOG_IN = ("rights",)
 """Workloads whose clients log in."""
 ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
+SECURE_WORLDS = ("sim", "local", "netns")
+"""Worlds for `--secure`."""
 STORE = Path("store")
 
 
@@ -70,6 +72,8 @@ class Plan:
     clients: tuple[str, ...] = _option("--client", ("barnabas",))
     interval: float = _option("--interval", 15.0)
     """Seconds between the beginnings of faults, on average."""
+    secure: bool = _option("--secure", False)
+    """Nodes and clients authenticate each other, over TLS."""
     settings: tuple[str, ...] = _option("--settings", ())
     """`key=value`, of all nodes."""
     only_faults: tuple[str, ...] = _option("--only-faults", ())
@@ -154,6 +158,8 @@ class Plan:
             raise WrongPlan("--no-idempotence: transactions need it; add --no-transactions")
         self._check_bootstrap()
         self._check_logins()
+        if self.secure and self.cluster not in SECURE_WORLDS:
+            raise WrongPlan(f"--secure: only {', '.join(SECURE_WORLDS)} can be made secure; this is {self.cluster}")
         self._check_plant()
         for key, text in _pairs("--settings", self.settings).items():
             _check_setting(key, text)
@@ -268,7 +274,8 @@ class Plan:
             found = parse_conditions(_pairs("--condition", self.condition))
         except ValueError as error:
             raise WrongPlan(f"--condition {error}") from error
-        return replace(found, secure=True, logins=True) if self.workload in LOG_IN else found
+        has_logins = self.workload in LOG_IN
+        return replace(found, secure=found.secure or self.secure or has_logins, logins=found.logins or has_logins)
 
     def budgets(self) -> dict[str, float]:
         """By kind of fault; `any` for all, `recovery` for the time after a fault's end."""

@@ -55,7 +55,7 @@ from simulation.secure_nodes import secure_settings
 from simulation.unprotected_bytes import leader_epochs
 from simulation.watch import NodeLog, Watch
 from worlds.cluster import AuthorityStep, Damage, LinkFault, ReplicaView, current_fault
-from worlds.world_options import NO_CERTIFICATES
+from worlds.world_options import ENCRYPTED, NO_CERTIFICATES
 
 T = TypeVar("T")
 
@@ -168,7 +168,7 @@ class SimCluster:
 
     @property
     def cannot(self) -> Mapping[str, str]:
-        return {} if self.certificates is not None else {"rotate": NO_CERTIFICATES}
+        return {"rotate": NO_CERTIFICATES} if self.certificates is None else {"message": ENCRYPTED}
 
     @property
     def brokers(self) -> Sequence[str]:

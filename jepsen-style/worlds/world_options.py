@@ -20,6 +20,7 @@ WORLDS = ("sim", "local", "netns", "compose", "bootstrap")
 NO_DELAY = "packets are delayed by netem only, which is not used here: --cluster local has slow links"
 NO_MESSAGES = "packets are not messages: --cluster local has a proxy that knows them"
 NO_CERTIFICATES = "nodes have certificates only with --secure"
+ENCRYPTED = "nobody on the way can read messages with --secure"
 NO_INSIDE = "the inside of a container is nobody's but the image's: --cluster local can do it"
 SIMULATED_ONLY = "only a simulation can do it: --cluster sim"
 _LACKS: Mapping[str, Mapping[Capability, str]] = {

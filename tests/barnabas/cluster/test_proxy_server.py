@@ -137,7 +137,7 @@ async def test_the_proxy_refuses_as_long_as_its_target_does() -> None:
                 await ask(connection, 2)
         with pytest.raises(DialRefused):
             await stage.of_a.dial("127.0.0.1", stage.server.port)
-        while stage.proxy._targets["b"].listens:
+        while stage.proxy._targets["b", stage.server.port].listens:
             await trio.sleep(0.005)
         for _ in range(3):
             with pytest.raises(DialRefused):
