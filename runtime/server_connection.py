@@ -133,7 +133,7 @@ class ServerConnection:
             is_tls = error.is_tls and self._security is None
             self.abort("the peer speaks TLS, and this is a port without it" if is_tls else str(error))
         except HandshakeFailed as error:
-            self.abort(str(error))
+            self._refuse(str(error))
         finally:
             self.close()
 
@@ -368,6 +368,15 @@ class ServerConnection:
         if not self.closed:
             log.warning("closing the connection from %s: %s", self.peer_host, reason)
             self._responses.flush()  # earlier answers are still owed
+            self.close()
+
+    def _refuse(self, reason: str) -> None:
+        """Close before the first request: a handshake failed."""
+        if not self.closed:
+            service = self._service
+            line = service.refused.line_of(self.peer_host, reason, service.monotonic.now_ms())
+            if line is not None:
+                log.warning("%s", line)
             self.close()
 
     def close(self) -> None:
