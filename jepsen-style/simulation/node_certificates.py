@@ -42,8 +42,8 @@ class NodeCertificates(Certificates[int]):
         """Write what the node has to find when it starts: its disk may be a new one."""
         disk = self._universe.disk(name)
         own = FOLDER / f"node-{self.authority}-{self._numbers[name]}.pem"
-        _put(disk, KEYS, BROKEN if name in self.spoiled else own.read_bytes())
-        _put(disk, TRUSTED, b"".join((FOLDER / f"authority-{each}.pem").read_bytes() for each in self.trusted))
+        put(disk, KEYS, BROKEN if name in self.spoiled else own.read_bytes())
+        put(disk, TRUSTED, b"".join((FOLDER / f"authority-{each}.pem").read_bytes() for each in self.trusted))
 
     def _next_authority(self) -> int:
         return _next(self.authority)
@@ -64,7 +64,7 @@ def _next(number: int) -> int:
     return number % _COUNT + 1
 
 
-def _put(disk: Store, path: str, data: bytes) -> None:
+def put(disk: Store, path: str, data: bytes) -> None:
     """A durable file with these contents; the old one is replaced as a whole."""
     disk.prepare_directories(DIRECTORY)
     fresh = f"{path}.new"

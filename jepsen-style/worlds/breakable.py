@@ -166,8 +166,8 @@ class BreakableCluster(ProcessCluster, LinkFaults):
     @property
     def cannot(self) -> Mapping[str, str]:
         no_power = {} if self._disks.why_no_power is None else {"power": self._disks.why_no_power}
-        is_secure = self._certificates is not None
-        return {**NEVER[self.name], **no_power, **({"message": ENCRYPTED} if is_secure else {"rotate": NO_CERTIFICATES})}
+        by_security = {"rotate": NO_CERTIFICATES} if self._certificates is None else {"message": ENCRYPTED}
+        return {**NEVER[self.name], **no_power, **by_security}
 
     @property
     def client_security(self) -> Mapping[str, str]:
@@ -180,8 +180,8 @@ class BreakableCluster(ProcessCluster, LinkFaults):
 
     async def publish_users(self) -> None:
         """Makes the password of the super user known for SCRAM; PLAIN knows it from the files of the brokers."""
-        settings: dict[str, Any] = {**self.client_security, "sasl_mechanism": "PLAIN", "bootstrap_servers": self.bootstrap_servers}
-        async with Admin(**settings) as admin:
+        settings: dict[str, Any] = {**self.client_security, "sasl_mechanism": "PLAIN"}
+        async with Admin(bootstrap_servers=self.bootstrap_servers, **settings) as admin:
             await set_passwords(admin, {ADMIN: settings["sasl_plain_password"]})
 
     async def start(self, *names: str) -> None:

@@ -110,7 +110,8 @@ class LocalCertificates(Certificates[Certificate]):
         self._brokers = [node.name for node in layout.brokers]
         self.lock = threading.Lock()
         super().__init__([*self._files, ONLOOKER], _authority_in(self._trust_store))
-        self._previous = {path: Certificate.from_pem(path.read_bytes()) for name in self._files for path in self._of(name)}
+        paths = [path for name in self._files for path in self._of(name)]
+        self._previous = {path: Certificate.from_pem(path.read_bytes()) for path in paths}
         """The last certificate of each file."""
         self._previous[self._onlooker] = self._previous[first.for_nodes]
         self._issue(ONLOOKER)
