@@ -123,7 +123,7 @@ def test_the_authority_of_all_nodes_is_replaced_while_they_run(tmp_path: Path) -
     async def story(cluster: SimCluster) -> None:
         await make_topic(cluster)
         for step in ("trust both", "switch", "trust the new one"):
-            await cluster.change_authority(step)  # type: ignore[arg-type]
+            await cluster.change_authority(step)
             await trio.sleep(NOTICED_SECONDS)
             await write(cluster)
         assert await shown(cluster, "broker-3") == der("node-2-2.pem")
