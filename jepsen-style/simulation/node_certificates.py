@@ -22,7 +22,7 @@ FILE_SETTINGS = {
     "ssl.truststore.type": "PEM",
     "ssl.truststore.location": TRUSTED,
 }
-"""Settings of who has these files."""
+"""Settings of a node that has these files."""
 _COUNT = 2
 """Number of authorities, and of certificates of each."""
 

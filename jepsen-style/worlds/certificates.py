@@ -30,7 +30,7 @@ A = TypeVar("A")
 BROKEN = b"no certificate\n"
 """The contents of a file that is spoiled."""
 ONLOOKER = "onlooker"
-"""The name of a certificate of a node, of whoever looks at nodes from outside."""
+"""The name under which the views of a run have a certificate of a node."""
 
 
 class Certificates(ABC, Generic[A]):

@@ -32,7 +32,7 @@ EXPIRY_DAYS = 14
 _DAY_MS = 86_400_000
 
 Contents = Mapping[str, bytes | OSError]
-"""Of files by path: what was read, or why it was not."""
+"""Contents of files by path, or the error of each that could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
