@@ -11,7 +11,8 @@ LABEL org.opencontainers.image.title="Barnabas" \
 
 # A fixed uid, because it owns the data in volumes that outlive the image.
 RUN useradd --uid 1000 --no-create-home --home-dir /var/lib/barnabas --shell /usr/sbin/nologin barnabas \
-    && install --directory --owner=barnabas --group=barnabas /var/lib/barnabas
+    && install --directory --owner=barnabas --group=barnabas /var/lib/barnabas \
+    && install --directory --owner=barnabas --group=barnabas --mode=0700 /var/lib/barnabas-security
 
 WORKDIR /usr/src/barnabas
 
@@ -28,8 +29,9 @@ COPY docker/entrypoint docker/healthcheck /usr/local/bin/
 USER barnabas
 WORKDIR /var/lib/barnabas
 VOLUME /var/lib/barnabas
-# Kafka inside and outside of the compose network, controllers, the HTTP pages of nodes, the page.
-EXPOSE 9092 19092 9093 9292 9644
+# Kafka inside and outside of the compose network, that for clients and nodes with certificates, controllers, the HTTP
+# pages of nodes, the page.
+EXPOSE 9092 19092 19192 9094 9093 9292 9644
 # For brokers and controllers. Of other commands it means nothing; docker-compose.yml switches it off for the page.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s CMD ["healthcheck", "9292"]
 ENTRYPOINT ["entrypoint"]

@@ -17,20 +17,11 @@ from barnabas.broker.fetch_session import (
 )
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.fetch import PartitionData
+from barnabas.runtime.at_once import at_once
 
 T = TypeVar("T")
 InSteps = Generator[None, Any, T]
 """Work in steps, with its result; the event loop runs between two steps."""
-
-
-def at_once(steps: Generator[Any, Any, T]) -> T:
-    """Run all steps now."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
 
 
 class FetchContext:

@@ -17,7 +17,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 
-from barnabas.broker.fetch_context import ErrorContext, FetchContext, IncrementalContext, InSteps, at_once
+from barnabas.broker.fetch_context import ErrorContext, FetchContext, IncrementalContext, InSteps
 from barnabas.broker.fetch_session import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -33,6 +33,7 @@ from barnabas.broker.fetch_session import (
 )
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.fetch import FetchRequest
+from barnabas.runtime.at_once import at_once
 from barnabas.runtime.world import Chance
 
 TOPIC_IDS_FROM_VERSION = 13

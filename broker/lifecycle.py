@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Protocol
 
 import trio
 
@@ -53,6 +54,14 @@ class HeartbeatTimes:
     registration_timeout_ms: int
 
 
+class ClusterQuotas(Protocol):
+    """Quotas of the whole cluster: heartbeats report their use, and answers give this broker's parts."""
+
+    def report(self, request: BrokerHeartbeatRequest) -> None: ...
+
+    def answered(self, response: BrokerHeartbeatResponse) -> None: ...
+
+
 def registered_features(ranges: Mapping[str, tuple[int, int]]) -> list[Feature]:
     """Feature ranges in the form of a registration."""
     return [
@@ -79,6 +88,8 @@ class BrokerLifecycle:
     full_directories: Callable[[], list[bytes]] = list
     cordoned_directories: Callable[[], list[bytes] | None] = lambda: None
     """None as long as this broker does not know its configs (KIP-1066)."""
+    quotas: ClusterQuotas | None = None
+    """None if quotas hold for this broker alone."""
 
     broker_epoch: int = -1
     state: BrokerState = BrokerState.STARTING
@@ -228,6 +239,8 @@ class BrokerLifecycle:
             cordoned_log_dirs=self.cordoned_directories(),
         )
         report_full(request, self.full_directories())
+        if self.quotas is not None:
+            self.quotas.report(request)
         sent_ms = self.world.monotonic.now_ms()
         try:
             response: BrokerHeartbeatResponse = await self.controller.call(
@@ -240,6 +253,8 @@ class BrokerLifecycle:
             log.warning("heartbeat refused: %s", error_code(response.error_code).name)
             return False
         self.last_contact_ms = sent_ms
+        if self.quotas is not None:
+            self.quotas.answered(response)
         self._apply(response)
         # While the controller moves leaderships away, ask again soon.
         return not shutting_down or self.may_shut_down.is_set()

@@ -116,7 +116,7 @@ from barnabas.runtime.metrics import (
     server_families,
     space_families,
 )
-from barnabas.runtime.observatory import Observatory
+from barnabas.runtime.observatory import Observatory, read_token
 from barnabas.runtime.process import CannotRun
 from barnabas.runtime.quotas.rate import QuotaWindows
 from barnabas.runtime.server import Server, ServerLimits
@@ -127,6 +127,7 @@ from barnabas.settings.broker import BrokerSettings
 from barnabas.settings.controller import ControllerSettings
 from barnabas.settings.describe import BrokerLayers
 from barnabas.settings.dynamic import with_dynamic_configs
+from barnabas.settings.node import CLUSTER_SCOPE
 from barnabas.settings.topic import TopicConfig
 from barnabas.storage.directories import LogDirectories
 from barnabas.storage.log import PartitionLog
@@ -394,6 +395,8 @@ class BrokerNode:
         self.quotas = NodeQuotas(
             self._static, QuotaWindows(), world, self.decisions, f"broker {self._static.node_id}"
         )
+        if self._static.quota_scope == CLUSTER_SCOPE:
+            self.lifecycle.quotas = self.quotas.hold_for_cluster(self._static.broker_heartbeat_interval_ms)
         self._bytes_out = BytesOut()
         self._conversions = Conversions(world.stopwatch)
         self.slow_admissions: KeyedQueues[int] = KeyedQueues()
@@ -473,7 +476,12 @@ class BrokerNode:
         self.forwarding = Forwarding(ForwardingPorts(self._controller, self.background, settings))
         metadata = MetadataPorts(node_id, self.metadata, self.coordination.auto_topics, self.world.monotonic)
         configs = ConfigPorts(
-            node_id, self._static.raw, self.metadata, self.forwarding.forward, tuple(self._static.log_dirs)
+            node_id,
+            self._static.raw,
+            self.metadata,
+            self.forwarding.forward,
+            tuple(self._static.log_dirs),
+            self._security.sasl_refusal,
         )
         tokens = TokenPorts(
             self.metadata,
@@ -527,7 +535,8 @@ class BrokerNode:
             throttled=self.quotas.state,
             controller=None if controller is None else controller.state,
         )
-        self._observatory = Observatory(self._what_is_missing)
+        token = read_token(world, self._static.http_token_file)
+        self._observatory = Observatory(self._what_is_missing, token)
         self._observatory.pages["/metrics"] = BrokerMetrics(families, self._group_lags, world.wall_clock).page
         self._observatory.pages |= decision_pages(self.decisions)
         self._observatory.pages["/state"] = broker_state_page(state)
@@ -669,6 +678,7 @@ class BrokerNode:
             for line in ignored:
                 log.warning("a dynamic config is ignored: %s", line)
             self.store.settings_changed(self.settings)
+            yield from self._security.sasl_configs_are(self._layers(delta.after).per_broker)
             self._nursery.start_soon(self._security.configs_are, self._layers(delta.after).per_broker)
             self._set_cordons()
             self._server.limits_changed(ServerLimits.of(self.settings, self.world.memory_bytes))

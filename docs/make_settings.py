@@ -15,12 +15,20 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from barnabas.runtime.http_token import ALLOWED
 from barnabas.settings.authorization import ALLOW_EVERYONE, SUPER_USERS
 from barnabas.settings.broker import BrokerSettings
 from barnabas.settings.controller import ControllerSettings
 from barnabas.settings.definitions import KeyDefinition, Scope, definitions
 from barnabas.settings.group import GROUP_KEYS
-from barnabas.settings.node import HTTP_LISTENER, LEAST_MEMORY_BYTES, MEMORY_LIMIT, acts_on
+from barnabas.settings.node import (
+    HTTP_LISTENER,
+    HTTP_TOKEN_FILE,
+    LEAST_MEMORY_BYTES,
+    MEMORY_LIMIT,
+    QUOTA_SCOPE,
+    acts_on,
+)
 from barnabas.settings.topic import BROKER_SYNONYMS
 
 DOCS = Path(__file__).resolve().parent
@@ -32,6 +40,13 @@ FILE_ONLY = {
     "listeners",
     "max.connections.per.ip.overrides",
     "num.recovery.threads.per.data.dir",
+    "sasl.kerberos.principal.to.local.rules",
+    "sasl.kerberos.service.name",
+    "sasl.login.refresh.buffer.seconds",
+    "sasl.login.refresh.min.period.seconds",
+    "sasl.login.refresh.window.factor",
+    "sasl.login.refresh.window.jitter",
+    "sasl.mechanism.inter.broker.protocol",
 }
 """Keys that Kafka alters while a broker runs, and that are read from the file alone here."""
 
@@ -54,8 +69,12 @@ while it runs, and this broker only the value of its file.
 | key | default | allowed | effect |
 | --- | --- | --- | --- |
 | `{HTTP_LISTENER}` | not served | host:port | Address of health, metrics and decisions over HTTP. |
+| `{HTTP_TOKEN_FILE}` | none | {ALLOWED} | Clients of these pages need this token, \
+except for `/healthz` and the status of `/readyz` ([metrics.md](metrics.md#protection)). Read when the node starts. |
 | `{MEMORY_LIMIT}` | a quarter of the machine's memory, at most 1 GiB | {LEAST_MEMORY_BYTES} or more | \
 Bytes of memory that clients may make the node use. |
+| `{QUOTA_SCOPE}` | broker | broker or cluster | `cluster`: `producer_byte_rate` and `consumer_byte_rate` are \
+those of all brokers together ([quotas.md](quotas.md)). The same on each broker. |
 
 ## Keys of the authorizer
 

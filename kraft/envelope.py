@@ -8,7 +8,7 @@ controller and retries, and the client never sees it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from barnabas.kraft.principals import client_host, read_principal
@@ -45,7 +45,7 @@ class EnvelopeSlot:
     def grow(self, size_bytes: int) -> None:
         self._envelope.slot.grow(size_bytes)
 
-    def mute(self, throttle_ms: int) -> None:
+    def mute(self, throttle_ms: int, still_held_back: Callable[[], int] | None = None) -> None:
         """The broker that forwarded the request mutes its client; its own connection serves others, too."""
 
     def comes_from_node(self) -> None:

@@ -83,6 +83,8 @@ def _count_families(service: ControllerService) -> Iterator[Family]:
         ("reassigningpartitions", "Partitions that are being reassigned.", counts[3]),
     ):
         yield Family.of("gauge", _PREFIX + name, help_text, value)
+    help_text = "Clients whose quotas the active controller divides between brokers."
+    yield Family.of("gauge", "barnabas_quota_divided_clients", help_text, service.core.quota_division.clients)
 
 
 def _metadata_families(service: ControllerService, world: World) -> Iterator[Family]:

@@ -27,7 +27,7 @@ from barnabas.runtime.decision_pages import decision_pages
 from barnabas.runtime.decisions import Decisions
 from barnabas.runtime.dispatch import Execution
 from barnabas.runtime.metrics import metrics_page
-from barnabas.runtime.observatory import Observatory, Page
+from barnabas.runtime.observatory import Observatory, Page, read_token
 from barnabas.runtime.quotas.rate import QuotaWindows
 from barnabas.runtime.server import Server, ServerLimits
 from barnabas.runtime.worker import Worker
@@ -65,7 +65,8 @@ async def run_controller(
             config = replica_config(settings, cluster_id, directory_id, directory, node.security.to_controllers)
             replica = MetadataReplica(config, world, node.service, decisions)
             node.attach(replica)
-            observatory = Observatory(node.reason_not_ready)
+            token = read_token(world, settings.http_token_file)
+            observatory = Observatory(node.reason_not_ready, token)
             observatory.pages |= node.pages() | decision_pages(decisions)
             await nursery.start(observatory.serve, world, settings.http_listener)
             await nursery.start(run_replica, replica)

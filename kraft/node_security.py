@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
 import trio
 
@@ -13,9 +14,17 @@ from barnabas.kraft.metadata.delegation_tokens import token_of
 from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.protocol.sasl.scram_credentials import SCRAM_MECHANISMS, ScramCredential
 from barnabas.runtime.metrics import Family
+from barnabas.runtime.sasl.altered import AlterableMechanisms
 from barnabas.runtime.sasl.authenticator import SaslChannelSecurity
 from barnabas.runtime.sasl.mechanisms import SaslPorts, TokenCredential, client_mechanism, server_mechanisms
-from barnabas.runtime.sasl.options import ClientSaslOptions, SaslOptions, SaslOptionsError
+from barnabas.runtime.sasl.options import (
+    GSSAPI,
+    JAAS_KEY,
+    MECHANISMS_KEY,
+    ClientSaslOptions,
+    SaslOptions,
+    SaslOptionsError,
+)
 from barnabas.runtime.sasl.provider_mechanisms import ProviderMechanisms
 from barnabas.runtime.sasl.server import AuthenticationCounts, SaslListener, authentication_families
 from barnabas.runtime.security import ChannelSecurity, ListenerSecurity
@@ -33,6 +42,11 @@ from barnabas.settings.listeners import Listener
 from barnabas.settings.node import NodeSettings
 
 log = logging.getLogger(__name__)
+
+INTER_BROKER_MECHANISM = "sasl.mechanism.inter.broker.protocol"
+
+SaslRefusal = Callable[[Mapping[str, str]], Generator[None, Any, str | None]]
+"""`NodeSecurity.sasl_refusal`"""
 
 
 class NodeSecurity:
@@ -53,10 +67,14 @@ class NodeSecurity:
         self.tls: dict[str, TlsListenerSecurity] = {}
         """Handshakes, by listener."""
         self._mechanisms = ProviderMechanisms(world, allowed_urls="")
+        self._alterable: dict[str, AlterableMechanisms] = {}
+        """Mechanisms, by listener."""
         self.listeners = {listener.name: self._of_listener(listener) for listener in settings.listeners}
         """None for PLAINTEXT."""
         self._dynamic: Mapping[str, str] = {}
         """The dynamic configs of certificates that are in use."""
+        self._dynamic_sasl: Mapping[str, str] = {}
+        """The dynamic configs of mechanisms that were last applied."""
 
     def of_listener(self, listener: Listener) -> ListenerSecurity | None:
         """None for PLAINTEXT."""
@@ -67,7 +85,7 @@ class NodeSecurity:
         """Security of channels to other brokers; None: PLAINTEXT."""
         settings = self._settings
         assert isinstance(settings, BrokerSettings)
-        return self._of_channels(settings.inter_broker_listener_name, "sasl.mechanism.inter.broker.protocol")
+        return self._of_channels(settings.inter_broker_listener_name, INTER_BROKER_MECHANISM)
 
     @cached_property
     def to_controllers(self) -> ChannelSecurity | None:
@@ -80,6 +98,42 @@ class NodeSecurity:
             nursery.start_soon(self._mechanisms.run)
             for holder in self.holders.values():
                 nursery.start_soon(holder.run)
+
+    def sasl_configs_are(self, dynamic: Mapping[str, str]) -> Generator[None, Any, None]:
+        """Use the mechanisms and the users of PLAIN that the dynamic configs of this node name (KIP-226), for new
+        connections and for re-authentications. Yields after each listener."""
+        wanted = _of_mechanisms(dynamic)
+        if wanted == self._dynamic_sasl:
+            return
+        before, self._dynamic_sasl = self._dynamic_sasl, wanted
+        for name, alterable in self._alterable.items():
+            values = self._values(name, wanted)
+            if values == self._values(name, before):
+                continue
+            listener = self.listeners[name]
+            assert isinstance(listener, SaslListener)
+            try:
+                listener.rules = alterable.rules(values)
+            except SaslOptionsError as error:
+                log.error("listener %s: mechanisms and users stay, the altered ones cannot be used: %s", name, error)
+            else:
+                log.info("listener %s: altered mechanisms and users: %s", name, ", ".join(listener.rules.mechanisms))
+            yield
+
+    def sasl_refusal(self, dynamic: Mapping[str, str]) -> Generator[None, Any, str | None]:
+        """The reason why a listener cannot use these dynamic configs of this node; None if all can. Yields after each
+        listener."""
+        wanted = _of_mechanisms(dynamic)
+        for name, alterable in self._alterable.items():
+            values = self._values(name, wanted)
+            if values == self._values(name, self._dynamic_sasl):
+                continue
+            try:
+                alterable.rules(values)
+            except SaslOptionsError as error:
+                return f"listener {name}: {error}"
+            yield
+        return None
 
     async def configs_are(self, dynamic: Mapping[str, str]) -> None:
         """Use the certificates that the dynamic configs of this node name (KIP-226), for new connections."""
@@ -112,7 +166,17 @@ class NodeSecurity:
     def _sasl(self, name: str, tls: TlsListenerSecurity | None) -> SaslListener:
         options = SaslOptions.of(self._values(name))
         scram, tokens = (None, None) if self._image is None else (self._scram_credential, self._token)
-        return SaslListener.of(self._world, options, server_mechanisms(options, scram, tokens, self._ports), tls)
+        make = partial(server_mechanisms, scram_lookup=scram, token_lookup=tokens, ports=self._ports)
+        mechanisms = make(options)
+        self._alterable[name] = AlterableMechanisms(options, mechanisms, make, self._required_mechanism(name))
+        return SaslListener.of(self._world, options, mechanisms, tls)
+
+    def _required_mechanism(self, listener_name: str) -> str | None:
+        """The mechanism of brokers' channels to a listener; None for a listener of clients."""
+        settings = self._settings
+        if not isinstance(settings, BrokerSettings) or settings.inter_broker_listener_name != listener_name:
+            return None
+        return self._values(listener_name).get(INTER_BROKER_MECHANISM, GSSAPI).strip()
 
     def _of_channels(self, listener_name: str, mechanism_key: str) -> ChannelSecurity | None:
         protocol = self._settings.listener_security_protocol_map[listener_name]
@@ -123,7 +187,7 @@ class NodeSecurity:
             tls = TlsChannelSecurity(self._holder(listener_name, protocol)) if protocol.endswith("SSL") else None
             if not protocol.startswith("SASL"):
                 return tls
-            mechanism = values.get(mechanism_key, "GSSAPI").strip()
+            mechanism = values.get(mechanism_key, GSSAPI).strip()
             login = ClientSaslOptions.of_listener(values, mechanism)
             return SaslChannelSecurity(client_mechanism(login, self._ports), tls)
         except (TlsConfigError, SaslOptionsError) as error:
@@ -139,8 +203,9 @@ class NodeSecurity:
             self.holders[listener_name] = holder
         return holder
 
-    def _values(self, listener_name: str) -> dict[str, str]:
-        return values_of_listener(self._settings.raw, listener_name)
+    def _values(self, listener_name: str, dynamic: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The values of a listener by the node's file, with dynamic ones in their place."""
+        return values_of_listener({**self._settings.raw, **(dynamic or {})}, listener_name)
 
     @cached_property
     def _ports(self) -> SaslPorts:
@@ -164,6 +229,15 @@ class NodeSecurity:
         secret = self._settings.delegation_token_secret_key
         login = token_of(self._image(), token_id, secret) if secret else None
         return None if login is None else TokenCredential(login.hmac, login.owner.name, login.expiry_ms)
+
+
+def _of_mechanisms(dynamic: Mapping[str, str]) -> dict[str, str]:
+    return {key: text for key, text in dynamic.items() if is_of_mechanisms(key)}
+
+
+def is_of_mechanisms(key: str) -> bool:
+    """True for the keys of a listener's mechanisms, which may be altered while the node runs."""
+    return without_listener(key) in (MECHANISMS_KEY, JAAS_KEY)
 
 
 def security_families(securities: Sequence[NodeSecurity]) -> Iterator[Family]:

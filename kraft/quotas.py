@@ -11,16 +11,20 @@ from typing import Any
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.ip_quotas import IpQuotas
 from barnabas.kraft.quota_callbacks import load_callback
+from barnabas.kraft.quota_reports import answered_parts, report_use
+from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from barnabas.runtime.decisions import Decisions
 from barnabas.runtime.metrics import Family
 from barnabas.runtime.quotas.callback import CallbackLimits
 from barnabas.runtime.quotas.connections import ConnectionQuotas
 from barnabas.runtime.quotas.levels import QuotaLevels
+from barnabas.runtime.quotas.parts import DIVIDED, QuotaParts
 from barnabas.runtime.quotas.rate import QuotaWindows
 from barnabas.runtime.quotas.reports import (
     MOST_REPORTED,
     RATES,
     ThrottleNotes,
+    parts,
     rates,
     throttle_times,
     throttled_clients,
@@ -36,6 +40,37 @@ LABELS = ("user", "client_id")
 OF_BROKERS = (QuotaType.PRODUCE, QuotaType.FETCH, QuotaType.REQUEST)
 OF_CONTROLLERS = (QuotaType.CONTROLLER_MUTATION,)
 """The types of quotas that each role reports; a controller alone reports its requests, too."""
+
+
+class ClusterQuotas:
+    """The quotas of a broker that hold for the whole cluster: reports and answers travel with its heartbeats."""
+
+    def __init__(self, requests: RequestQuotas, clock: Clock, window_ms: int) -> None:
+        self._requests = requests
+        self._clock = clock
+        self.parts = QuotaParts(window_ms)
+        requests.divide(self.parts)
+
+    def report(self, request: BrokerHeartbeatRequest) -> None:
+        """Put the use of clients into a heartbeat."""
+        report_use(request, self._requests.report(self.parts))
+
+    def answered(self, response: BrokerHeartbeatResponse) -> None:
+        """Take over the parts in its answer, if the controller gives any."""
+        answer = answered_parts(response)
+        if answer is not None:
+            self.parts.answered(*answer)
+
+    def families(self) -> Iterator[Family]:
+        """Metrics of this broker's parts."""
+        requests, now_ms = self._requests, self._clock.now_ms()
+        name = "barnabas_quota_parts_valid"
+        text = "1 if the active controller gave this broker its parts of quotas of the cluster within three windows"
+        yield Family.of("gauge", name, text, int(self.parts.are_valid(now_ms)))
+        for quota in DIVIDED:
+            name = f"barnabas_quota_{quota.lower()}_part_ratio"
+            text = f"this broker's part of {quota.key}, of the clients that used it last"
+            yield Family("gauge", name, text, LABELS, parts(requests, quota, now_ms))
 
 
 class NodeQuotas:
@@ -55,6 +90,13 @@ class NodeQuotas:
         self.requests = RequestQuotas(windows, mutation_windows, world.monotonic, source)
         self.requests.stopwatch = world.stopwatch
         self.requests.on_throttled = ThrottleNotes(decisions, world.monotonic, node)
+        self.of_cluster: ClusterQuotas | None = None
+        """None if each broker has quotas of its own."""
+
+    def hold_for_cluster(self, window_ms: int) -> ClusterQuotas:
+        """The rates of bytes are those of the whole cluster. `window_ms`: the time between heartbeats."""
+        self.of_cluster = ClusterQuotas(self.requests, self._clock, window_ms)
+        return self.of_cluster
 
     def changed(self, delta: MetadataDelta) -> None:
         """Take over the quotas of a step of the metadata. Every step is given, the first one from the empty image."""
@@ -64,6 +106,8 @@ class NodeQuotas:
             self._levels.apply(delta.changed_quotas)
             self._addresses.apply(delta.changed_quotas)
             self.requests.limits_changed()
+        if self.of_cluster is not None and delta.changed_brokers:
+            self.of_cluster.parts.brokers = max(1, len(delta.after.cluster.brokers))
 
     def ip_limit(self, host: str) -> float | None:
         """Connections per second that an address may open; None: without limit."""
@@ -85,6 +129,8 @@ class NodeQuotas:
             yield self._tokens(now_ms)
         if QuotaType.REQUEST in quotas:
             yield self._exempt(now_ms)
+        if self.of_cluster is not None:
+            yield from self.of_cluster.families()
 
     def _tokens(self, now_ms: int) -> Family:
         mutation = f"kafka_server_{QuotaType.CONTROLLER_MUTATION.lower()}_tokens"

@@ -1,7 +1,7 @@
 """The pages with the decisions of a node: `/decisions` and `/subjects`.
 
-    /decisions?after=N&subject=S&limit=L   {"node": …, "next": …, "first": …, "decisions": […]}, oldest first
-    /subjects                              {"node": …, "subjects": […]}
+    /decisions?after=N&subject=S&kind=K&limit=L   {"node": …, "next": …, "first": …, "decisions": […]}, oldest first
+    /subjects                                     {"node": …, "subjects": […]}
 
 `after` is the number of the last decision that the reader has (0: none). `next` is the number to continue from: the
 next request has `after=next-1`. From `first` on no decision is missing; if it is above the first number that was
@@ -31,7 +31,7 @@ def decision_pages(decisions: Decisions) -> dict[str, Page]:
             limit = min(_whole_number(request, "limit", MAX_LIMIT), MAX_LIMIT)
         except ValueError as error:
             return HttpResponse.text(f"{error}\n", HTTPStatus.BAD_REQUEST)
-        found = decisions.since(after + 1, request.query.get("subject"), limit)
+        found = decisions.since(after + 1, request.query.get("subject"), limit, request.query.get("kind"))
         is_cut = len(found) == limit and limit > 0
         return _json(
             {

@@ -259,12 +259,18 @@ class Decisions(Notepad):
         for it in notes:
             self.keep(replace(it, facts={**it.facts, **facts}) if facts else it)
 
-    def since(self, number: int, subject: str | None = None, limit: int = RING_SIZE) -> list[Decision]:
-        """Decisions from `number` on, oldest first, at most `limit`, of one subject or of all."""
+    def since(
+        self, number: int, subject: str | None = None, limit: int = RING_SIZE, kind: str | None = None
+    ) -> list[Decision]:
+        """Decisions from `number` on, oldest first, at most `limit`, of one subject and kind or of all."""
         if subject is not None:
             subject = cut(subject)
         everything = merge(self._ring, self._routine, key=_number) if self._routine else self._ring
-        found = (it for it in everything if it.number >= number and (subject is None or it.concerns(subject)))
+        found = (
+            it
+            for it in everything
+            if it.number >= number and (subject is None or it.concerns(subject)) and kind in (None, it.kind)
+        )
         return list(islice(found, max(0, limit)))
 
     def subjects(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -69,8 +69,11 @@ class AnswerSlot(Protocol):
         """The request takes this much more memory, until its answer leaves: what it was decoded to, or an answer that
         is being built. May close the connection."""
 
-    def mute(self, throttle_ms: int) -> None:
-        """Take nothing more from the connection for this long (KIP-219); the answer itself does not wait."""
+    def mute(self, throttle_ms: int, still_held_back: Callable[[], int] | None = None) -> None:
+        """Take nothing more from the connection for this long (KIP-219); the answer itself does not wait.
+
+        `still_held_back` is asked at the end: for how much longer, in ms.
+        """
 
     def comes_from_node(self) -> None:
         """The peer is a broker or a controller of this cluster: its requests do not wait for clients."""

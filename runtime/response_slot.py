@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from barnabas.runtime.request import Timed
@@ -37,7 +37,7 @@ class Owner(Protocol):
     def answers_taken(self) -> None:
         """The peer took some of its answers."""
 
-    def mute(self, throttle_ms: int) -> None:
+    def mute(self, throttle_ms: int, still_held_back: Callable[[], int] | None = None) -> None:
         """Begin no other request for this long."""
 
     def abort(self, reason: str) -> None: ...
@@ -103,8 +103,8 @@ class ResponseSlot:
             self.request_bytes += size_bytes
             self._line.request_grew(size_bytes)
 
-    def mute(self, throttle_ms: int) -> None:
-        self._connection.mute(throttle_ms)
+    def mute(self, throttle_ms: int, still_held_back: Callable[[], int] | None = None) -> None:
+        self._connection.mute(throttle_ms, still_held_back)
 
     def comes_from_node(self) -> None:
         self._connection.share.is_node = True

@@ -16,6 +16,7 @@ from barnabas.runtime.flusher import Flusher
 from barnabas.runtime.frames import SCRATCH_BYTES
 from barnabas.runtime.memory import MemoryBudget
 from barnabas.runtime.quotas.connections import ConnectionQuotas
+from barnabas.runtime.refused_peers import RefusedPeers
 from barnabas.runtime.request import AnswerSlot, Request, Timed
 from barnabas.runtime.response_slot import ResponseSlot
 from barnabas.runtime.security import ListenerSecurity
@@ -72,6 +73,7 @@ class Server:
             self.turns,
             worker or Worker(world.run_blocking),
             self.memory,
+            RefusedPeers(),
             world.stopwatch,
             self._overran,
         )

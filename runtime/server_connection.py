@@ -9,7 +9,7 @@ turn leave with one send; the `Flusher` sends those that are filled later. Knows
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import trio
 
@@ -81,6 +81,8 @@ class ServerConnection:
         """On the monotonic clock: until then no request begins, because of a quota."""
         self._unmuted: trio.Event | None = None
         """Set to end the wait of a muted connection."""
+        self._still_held_back: Callable[[], int] | None = None
+        """Asked when a mute ends."""
         self._unbegun_bytes = 0
         """Memory of requests that arrived and wait until the connection is not muted."""
         self.peer_host = connection.peer_host
@@ -131,7 +133,7 @@ class ServerConnection:
             is_tls = error.is_tls and self._security is None
             self.abort("the peer speaks TLS, and this is a port without it" if is_tls else str(error))
         except HandshakeFailed as error:
-            self.abort(str(error))
+            self._refuse(str(error))
         finally:
             self.close()
 
@@ -303,23 +305,30 @@ class ServerConnection:
 
     # -- limits and ends
 
-    def mute(self, throttle_ms: int) -> None:
-        """Begin no other request for this long. The longest of several mutes counts."""
+    def mute(self, throttle_ms: int, still_held_back: Callable[[], int] | None = None) -> None:
+        """Begin no other request for this long. The longest of several mutes counts. `still_held_back` is asked at its
+        end: for how much longer, in ms."""
         if throttle_ms > 0:
             self._muted_until_ms = max(self._muted_until_ms, self._service.monotonic.now_ms() + throttle_ms)
+            self._still_held_back = still_held_back or self._still_held_back
 
     async def _stay_muted(self, waiting: Sequence[bytearray]) -> None:
         """Return when the connection is not muted any longer, or is closed. `waiting`: requests that arrived."""
         self._unbegun_bytes = sum(map(len, waiting))
         self._count_requests()
-        while not self.closed and (left_ms := self._muted_until_ms - self._service.monotonic.now_ms()) > 0:
+        while not self.closed and (left_ms := self._muted_ms()) > 0:
             self._unmuted = trio.Event()
             with trio.move_on_after(left_ms / 1000):
                 await self._unmuted.wait()
-        self._unmuted = None
+        self._unmuted = self._still_held_back = None
         self._muted_until_ms = self._unbegun_bytes = 0
         self._count_requests()
         self._was_held_up = True
+
+    def _muted_ms(self) -> int:
+        """The time that is left of a mute."""
+        left_ms = self._muted_until_ms - self._service.monotonic.now_ms()
+        return left_ms if left_ms > 0 or self._still_held_back is None else self._still_held_back()
 
     def request_grew(self) -> None:
         """A request under way takes more memory."""
@@ -359,6 +368,15 @@ class ServerConnection:
         if not self.closed:
             log.warning("closing the connection from %s: %s", self.peer_host, reason)
             self._responses.flush()  # earlier answers are still owed
+            self.close()
+
+    def _refuse(self, reason: str) -> None:
+        """Close before the first request: a handshake failed."""
+        if not self.closed:
+            service = self._service
+            line = service.refused.line_of(self.peer_host, reason, service.monotonic.now_ms())
+            if line is not None:
+                log.warning("%s", line)
             self.close()
 
     def close(self) -> None:

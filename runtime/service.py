@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from barnabas.runtime.flusher import Flusher
 from barnabas.runtime.memory import MemoryBudget
+from barnabas.runtime.refused_peers import RefusedPeers
 from barnabas.runtime.request import Request
 from barnabas.runtime.response_slot import ResponseSlot
 from barnabas.runtime.server_limits import ServerLimits
@@ -31,6 +32,7 @@ class Service:
     turns: Turns
     worker: Worker
     memory: MemoryBudget
+    refused: RefusedPeers
     stopwatch: Callable[[], float] = stopped
     overran: Callable[[int, float], None] = lambda api_key, seconds: None
     """Called with an API key and seconds if a request, or a step of one, took longer than `turns.BUDGET_SECONDS`."""

@@ -31,7 +31,7 @@ class ThrottledCall(TimedCall):
         """Count the request. No other one of the connection begins while it is held back."""
         self._arrival_ms = self._throttling.arrival_throttle_ms(self.request)
         if self._arrival_ms:
-            self.slot.mute(self._arrival_ms)
+            self.slot.mute(self._arrival_ms, self._throttling.still_held_back(self.request))
 
     # -- questions of handlers
 
@@ -85,7 +85,7 @@ class ThrottledCall(TimedCall):
             throttle_ms = max(throttle_ms, self._arrival_ms)
         self.throttle_ms = throttle_ms
         if throttle_ms:
-            self.slot.mute(throttle_ms)
+            self.slot.mute(throttle_ms, self._throttling.still_held_back(self.request))
         return throttle_ms
 
     # -- measuring

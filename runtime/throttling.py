@@ -33,6 +33,11 @@ class Throttling(Protocol):
         """
         ...
 
+    def still_held_back(self, request: Request) -> Callable[[], int] | None:
+        """A question to ask when a throttle of this request's sender ends: for how long it has to be held back from
+        then on. None if the throttle says it all: only limits that are divided between brokers change that fast."""
+        ...
+
     def throttle_ms(self, request: Request, message: Any, used: float, otherwise_ms: int) -> int:
         """Count a request that is about to be answered; returns the time for which its sender is held back.
 

@@ -181,7 +181,9 @@ def _broker_entry(name: str, layers: BrokerLayers) -> ConfigEntry:
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
         return ConfigEntry(name, None, source, True, True, UNKNOWN_TYPE, tuple(synonyms))
     value = to_text(definition.parse(text)) if text is not None else None
-    return _entry(definition, name, value, synonyms, read_only=definition.update == "read-only")
+    # As in Kafka, also those of one listener, though brokers take new values of many of them.
+    read_only = definition.update == "read-only" or name != definition.name
+    return _entry(definition, name, value, synonyms, read_only=read_only)
 
 
 def _broker_synonyms(names: list[str], layers: BrokerLayers) -> list[ConfigSynonym]:

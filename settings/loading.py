@@ -23,7 +23,17 @@ from barnabas.settings.listeners import (
     parse_voters,
     refuse_shared_ports,
 )
-from barnabas.settings.node import HTTP_LISTENER, LEAST_MEMORY_BYTES, MEMORY_LIMIT, NodeSettings, acts_on
+from barnabas.settings.node import (
+    BROKER_SCOPE,
+    CLUSTER_SCOPE,
+    HTTP_LISTENER,
+    HTTP_TOKEN_FILE,
+    LEAST_MEMORY_BYTES,
+    MEMORY_LIMIT,
+    QUOTA_SCOPE,
+    NodeSettings,
+    acts_on,
+)
 from barnabas.settings.oauth import KEYS_OF_OAUTH
 from barnabas.settings.properties import parse_properties
 
@@ -31,6 +41,8 @@ Node = TypeVar("Node", bound=NodeSettings)
 
 BOTH_ROLES = ("broker", "controller")
 """`process.roles` of a combined node, in either order."""
+
+_OWN_KEYS = frozenset({HTTP_LISTENER, HTTP_TOKEN_FILE, MEMORY_LIMIT, QUOTA_SCOPE})
 
 OVERRIDE = "--set"
 """The source of an override in errors."""
@@ -87,7 +99,7 @@ def _read(source: Source) -> _Keys:
     for key, text in source.overrides.items():
         keys.raw[key], keys.places[key] = text, (OVERRIDE, 0)
     for key, text in keys.raw.items():
-        if key in (HTTP_LISTENER, MEMORY_LIMIT) or key in KEYS_OF_AUTHORIZER or without_listener(key) in KEYS_OF_OAUTH:
+        if key in _OWN_KEYS or key in KEYS_OF_AUTHORIZER or without_listener(key) in KEYS_OF_OAUTH:
             continue
         definition = find_broker_key(key)
         if definition is None:
@@ -152,9 +164,18 @@ def _fields(model: type[NodeSettings], keys: _Keys, role: str, combined: bool) -
     fields["max_connections_per_ip_overrides"] = _connection_overrides(keys)
     if keys.raw.get(HTTP_LISTENER, "").strip():
         [fields["http_listener"]] = parse_endpoints(HTTP_LISTENER, [keys.raw[HTTP_LISTENER].strip()])
+    fields["http_token_file"] = keys.raw.get(HTTP_TOKEN_FILE, "").strip() or None
     if keys.raw.get(MEMORY_LIMIT, "").strip():
         fields["memory_limit_bytes"] = _memory_limit(keys.raw[MEMORY_LIMIT].strip())
+    if keys.raw.get(QUOTA_SCOPE, "").strip():
+        fields["quota_scope"] = _quota_scope(keys.raw[QUOTA_SCOPE].strip())
     return fields
+
+
+def _quota_scope(text: str) -> str:
+    if text not in (BROKER_SCOPE, CLUSTER_SCOPE):
+        raise SettingsError("not a scope of quotas", QUOTA_SCOPE, text, f"{BROKER_SCOPE} or {CLUSTER_SCOPE}")
+    return text
 
 
 def _memory_limit(text: str) -> int:

@@ -26,10 +26,19 @@ HTTP_LISTENER = "barnabas.http.listener"
 """A key that Kafka does not have: the `host:port` of health, metrics and decisions over HTTP. Kafka ignores it."""
 
 
+HTTP_TOKEN_FILE = "barnabas.http.token.file"
+"""A key that Kafka does not have: the file with the token that protects the pages of `HTTP_LISTENER`."""
+
+
 MEMORY_LIMIT = "barnabas.memory.limit.bytes"
 """A key that Kafka does not have: bytes of memory that clients may make the node use, at least `LEAST_MEMORY_BYTES`."""
 
 LEAST_MEMORY_BYTES = 64 << 20
+
+QUOTA_SCOPE = "barnabas.quota.scope"
+"""A key that Kafka does not have: quotas of bytes hold for each broker, as in Kafka, or for the whole cluster."""
+
+BROKER_SCOPE, CLUSTER_SCOPE = "broker", "cluster"
 
 
 class NodeSettings(BaseModel):
@@ -54,6 +63,9 @@ class NodeSettings(BaseModel):
     """The addresses for clients and other nodes; by default the listeners themselves."""
     http_listener: Endpoint | None = None
     """Address of health, metrics and decisions over HTTP; None: not served. Its key is `HTTP_LISTENER`."""
+    http_token_file: str | None = None
+    """The file with the token that protects these pages; None: everybody may read them. Its key is
+    `HTTP_TOKEN_FILE`."""
     listener_security_protocol_map: dict[str, str] = {}
     controller_listener_names: list[str]
     socket_listen_backlog_size: int = 50
@@ -69,6 +81,8 @@ class NodeSettings(BaseModel):
     memory_limit_bytes: int | None = None
     """The memory that clients may make the node use; None: a quarter of the machine's, at most 1 GiB. Its key is
     `MEMORY_LIMIT`."""
+    quota_scope: str = BROKER_SCOPE
+    """`BROKER_SCOPE` or `CLUSTER_SCOPE`. Its key is `QUOTA_SCOPE`; only brokers act on it."""
     request_timeout_ms: int = 30000
     server_max_startup_time_ms: int = _LONG_MAX
 
@@ -166,12 +180,22 @@ class NodeSettings(BaseModel):
                 f"broker.heartbeat.interval.ms ({self.broker_heartbeat_interval_ms}) is more than half of"
                 f" broker.session.timeout.ms ({self.broker_session_timeout_ms}): one lost heartbeat fences the broker"
             )
+        if self.authorizer_class_name and self.http_token_file is None and _is_reachable(self.http_listener):
+            warnings.append(
+                f"{HTTP_LISTENER} ({self.http_listener}) shows names of topics, groups and users to everybody who"
+                f" reaches it; set {HTTP_TOKEN_FILE} to protect its pages"
+            )
         if self.authorizer_class_name and not self.super_users:
             warnings.append(
                 "super.users is empty: controllers need the principals of nodes there to form a quorum, because only"
                 " super users have rights before the access control lists are loaded"
             )
         return warnings
+
+
+def _is_reachable(endpoint: Endpoint | None) -> bool:
+    """True for an endpoint that other machines may reach."""
+    return endpoint is not None and endpoint.host not in ("127.0.0.1", "::1", "localhost")
 
 
 def acts_on(model: type[NodeSettings], key: str) -> bool:

@@ -115,6 +115,56 @@ def remove(
     show_text("\n".join(f"removed: {binding}" for binding in removed) or "nothing matches")
 
 
+@app.command()
+@grouped
+def check(
+    principal: User,
+    operation: Annotated[str, typer.Argument(metavar="OPERATION", help="E.g. read; `list` names those of ACLs.")],
+    host: Annotated[
+        str | None, typer.Option("--host", metavar="ADDRESS", help="Address of the client; default: any.")
+    ] = None,
+    as_json: AsJson = False,
+    *,
+    resources: Resources,
+    connection: Connection,
+) -> None:
+    """Report whether a user may do an operation on a resource, and the rule that decides; exit code 1 if not.
+
+    Super users are known for the cluster in --data only.
+    """
+    from barnabas.security.acl_check import Question, Verdict, ask
+    from barnabas.security.node_rules import NodeRules, rules_of
+
+    named = list(resources.named())
+    if not named or resources.prefixed:
+        raise WrongArgument("needs --topic, --group, --transactional-id, --user or --cluster, without --prefixed")
+    chosen = _operation(operation)
+    questions = [Question(_principal(principal), chosen, kind, name, host or "*") for kind, name in named]
+    rules = rules_of(connection.data) if connection.is_local else NodeRules()
+
+    async def work(admin: Admin) -> list[Verdict]:
+        return [await ask(admin, question, rules) for question in questions]
+
+    verdicts = with_admin(connection, work)
+    if as_json:
+        show_json([each.to_json() for each in verdicts])
+    else:
+        show_text("\n".join(map(str, verdicts)))
+    if not all(each.allowed for each in verdicts):
+        raise typer.Exit(1)
+
+
+def _principal(user: str) -> str:
+    return user if ":" in user else f"User:{user}"
+
+
+def _operation(name: str) -> AclOperation:
+    """Raises `WrongArgument`."""
+    if name.lower() not in _OPERATIONS:
+        raise WrongArgument(f"{name} is no operation; allowed: {', '.join(_OPERATIONS)}")
+    return _OPERATIONS[name.lower()]
+
+
 def _bindings(
     principal: str, subject: Subject, operations: list[str] | None, resources: Resources
 ) -> Iterator[AclBinding]:
@@ -125,14 +175,13 @@ def _bindings(
     if not named:
         raise WrongArgument("needs --topic, --group, --transactional-id, --user or --cluster")
     for operation in operations or ["all"]:
-        if operation.lower() not in _OPERATIONS:
-            raise WrongArgument(f"{operation} is no operation; allowed: {', '.join(_OPERATIONS)}")
+        chosen = _operation(operation)
         for kind, name in named:
             yield AclBinding(
                 kind,
                 name,
-                principal if ":" in principal else f"User:{principal}",
-                _OPERATIONS[operation.lower()],
+                _principal(principal),
+                chosen,
                 subject.permission,
                 subject.host,
                 PatternType.LITERAL if kind is AclResourceType.CLUSTER else resources.pattern_type,

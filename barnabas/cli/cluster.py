@@ -14,7 +14,7 @@ from barnabas.cli import draining, inspection, membership, replica_move
 from barnabas.cli.local_users import publish_users
 from barnabas.cli.option_group import grouped
 from barnabas.cli.options import DEFAULT_DATA, Data, LocalOptions, overrides_from, program
-from barnabas.security.node_files import SASL_PLAINTEXT_ABOVE, SASL_SSL_ABOVE, SSL_ABOVE
+from barnabas.security.addresses import SASL_PLAINTEXT_ABOVE, SASL_SSL_ABOVE, SSL_ABOVE
 from barnabas.security.users import ADMIN, FIRST_USERS
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from barnabas.cli.connection import ClientConfig, Connection
+from barnabas.cli.http_token import HttpTokenFile, http_token_file, read_http_token
 from barnabas.cli.option_group import grouped
 from barnabas.cli.options import LocalOptions, bootstrap_from, overrides_from
 from barnabas.cli.session import run_until_done
@@ -36,6 +37,7 @@ class Serving:
     host: Annotated[
         str, typer.Option("--host", help="Address to serve the page on; any but loopback lets others view it.")
     ] = "127.0.0.1"
+    token_file: HttpTokenFile = None
 
 
 @dataclass(frozen=True)
@@ -69,14 +71,21 @@ def page(
     if (local.base_port is not None or local.settings) and not actions.allow_faults:
         raise WrongArgument("--base-port and --set need --allow-faults: they are for a cluster that the page starts")
     _require_packages()
+    from barnabas.client.admin import AdminSettings
     from barnabas.page.server import open_port
     from barnabas.page.show import Show, show
 
+    is_local = bootstrap is None
+    token_file = http_token_file(serving.token_file, local.data, is_local=is_local)
+    http_token = read_http_token(token_file)
+    connection = Connection(bootstrap, local.data, client_config)
     listener, address = open_port(serving.host, serving.port)
     options = Show(
         listener,
         address,
         secrets.token_urlsafe(16),
+        http_token=http_token,
+        admin=lambda: connection.settings(AdminSettings.model_fields, client_id="barnabas-page"),
         allow_faults=actions.allow_faults,
         load=actions.load,
         tour=actions.tour,
@@ -84,18 +93,24 @@ def page(
     options.note = _note
     if bootstrap is not None:
         options.bootstrap = bootstrap_from(bootstrap, local.data)
-        options.security = Connection(bootstrap, local.data, client_config).security()
+        options.security = connection.security()
     else:
+        from barnabas.cluster.layout import Layout
         from barnabas.page.local_side import open_for_faults, open_read_only
 
         overrides = overrides_from(local.settings)
+        if (actions.load or actions.tour) and Layout.open(local.data.absolute()).is_secure:
+            raise WrongArgument("--load and --tour write over PLAINTEXT, which a secure cluster denies; leave them out")
         options.open_side = lambda: (
             open_for_faults(local.data, local.base_port, overrides, _note)
             if actions.allow_faults
             else open_read_only(local.data)
         )
     if not address.is_loopback:
-        _note(f"warning: anybody who reaches {address.url} can view the cluster; the connection is not encrypted")
+        who = "anybody who reaches it" if http_token is None else "who has the token"
+        _note(f"warning: {who} can view the cluster at {address.url}; the connection is not encrypted")
+    if token_file is not None:
+        _note(f"the page asks for a password: the token in {token_file}, with any user name")
     run_until_done(lambda: show(options, lambda url: _print_url(url, options.token, actions.allow_faults)))
 
 

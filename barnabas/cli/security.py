@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from barnabas.cli import acls, tokens, users
+from barnabas.cli import acls, container_security, tokens, users
 from barnabas.cli.output import show_text
 from barnabas.cluster.errors import ClusterError, WrongArgument
 
@@ -18,6 +18,8 @@ app = typer.Typer(
 app.add_typer(users.app, name="user")
 app.add_typer(tokens.app, name="token")
 app.add_typer(acls.app, name="acl")
+app.command("container-files")(container_security.container_files)
+app.command("container-users")(container_security.container_users)
 
 Days = Annotated[int, typer.Option("--days", min=1, help="Days until it expires.")]
 Out = Annotated[Path, typer.Option("--out", metavar="FILE", help="PEM file to write.")]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from barnabas.cli.connection import AsJson, Connection
-from barnabas.cli.local_users import add
+from barnabas.cli.local_users import add, remove_locally
 from barnabas.cli.option_group import grouped
 from barnabas.cli.output import Account, show_json, show_table, show_text
 from barnabas.cli.session import with_admin
@@ -25,6 +26,7 @@ from barnabas.protocol.sasl.scram_credentials import (
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin, ScramCredentialInfo
     from barnabas.client.admin.results import Results
+    from barnabas.protocol.errors import KafkaError
 
 app = typer.Typer(help="List users with passwords (SCRAM), set passwords and delete them.", rich_markup_mode=None)
 
@@ -100,10 +102,10 @@ def delete(
     *,
     connection: Connection,
 ) -> None:
-    """Delete a user's passwords."""
+    """Delete a user's passwords; without --mechanism on a local cluster also that of PLAIN."""
     chosen = list(SCRAM_MECHANISMS.values()) if mechanism is None else [_mechanism(mechanism)]
 
-    async def work(admin: Admin) -> list[ScramMechanism]:
+    async def work(admin: Admin) -> tuple[list[ScramMechanism], Mapping[str, KafkaError]]:
         from barnabas.client.admin import ScramMechanism as Mechanism
         from barnabas.client.admin import UserScramCredentialDeletion
         from barnabas.client.errors import ResourceNotFoundException
@@ -117,10 +119,14 @@ def delete(
                 raise errors[user]
             if not missing:
                 deleted.append(each)
-        return deleted
+        return deleted, await remove_locally(admin, connection, user) if mechanism is None else {}
 
-    for each in with_admin(connection, work):
+    deleted, failures = with_admin(connection, work)
+    for each in deleted:
         show_text(f"deleted the {each.name} password of {user}")
+    account = Account()
+    account.failures(failures)
+    account.close()
 
 
 app.command("add")(add)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from barnabas.cli.connection import AsJson, Connection
+from barnabas.cli.http_token import HttpTokenFile, http_token_file, read_http_token
 from barnabas.cli.option_group import grouped
 from barnabas.cli.output import complain, show_json, show_text
 from barnabas.cli.session import NoAnswer, run_until_done, with_admin
@@ -17,6 +18,7 @@ from barnabas.cluster.errors import ClusterError, WrongArgument
 
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin
+    from barnabas.runtime.http_token import HttpToken
     from barnabas.why.node_addresses import NodeAddress, NodeListener
     from barnabas.why.node_queries import Answers
     from barnabas.why.story import Event
@@ -64,6 +66,7 @@ def why(
         ),
     ],
     http: Http = None,
+    token_file: HttpTokenFile = None,
     as_json: AsJson = False,
     *,
     connection: Connection,
@@ -77,7 +80,9 @@ def why(
         raise WrongArgument(
             "SUBJECT must be a partition such as flights-3, a topic, a group, a transactional id, a node or quorum"
         )
-    addresses, logs = _addresses(http, connection)
+    is_local = http is None and connection.is_local
+    token = read_http_token(http_token_file(token_file, connection.data, is_local=is_local))
+    addresses, logs = _addresses(http, connection, token)
     answers = _ask(addresses, logs, text, min(connection.timeout, 5.0))
     for name, reason in answers.silent.items():
         complain(f"{name} does not answer: {reason}")
@@ -119,21 +124,24 @@ def _refuse_unknown(text: str, answers: Answers) -> None:
 # Addresses of the nodes
 
 
-def _addresses(http: str | None, connection: Connection) -> tuple[list[NodeAddress], dict[str, Path]]:
+def _addresses(
+    http: str | None, connection: Connection, token: HttpToken | None
+) -> tuple[list[NodeAddress], dict[str, Path]]:
     """HTTP addresses of the nodes, and the log files of local nodes by name."""
     from barnabas.cluster.layout import Layout
     from barnabas.why.node_addresses import NodeAddress
 
     if http is not None:
-        return [NodeAddress(f"{host}:{port}", host, port) for host, port in _parse_addresses(http)], {}
+        return [NodeAddress(f"{host}:{port}", host, port, token) for host, port in _parse_addresses(http)], {}
     if not connection.is_local:
-        return with_admin(connection, _found_by_listeners), {}
+        return with_admin(connection, lambda admin: _found_by_listeners(admin, token)), {}
     layout = Layout.open(connection.data)
-    addresses = [NodeAddress(it.name, "127.0.0.1", it.http_port) for it in layout.nodes if it.http_port is not None]
+    pages = [(it.name, it.http_port) for it in layout.nodes if it.http_port is not None]
+    addresses = [NodeAddress(name, "127.0.0.1", port, token) for name, port in pages]
     return addresses, {it.name: layout.log_file(it) for it in layout.nodes}
 
 
-async def _found_by_listeners(admin: Admin) -> list[NodeAddress]:
+async def _found_by_listeners(admin: Admin, token: HttpToken | None) -> list[NodeAddress]:
     from barnabas.runtime.real import real_world
     from barnabas.why.node_addresses import NodeListener, find_all
 
@@ -141,7 +149,7 @@ async def _found_by_listeners(admin: Admin) -> list[NodeAddress]:
     quorum = await admin.describe_metadata_quorum()
     listeners = [NodeListener("broker", it.node_id, it.host, it.port) for it in described.nodes]
     listeners += [_controller(node_id, endpoints) for node_id, endpoints in sorted(quorum.nodes.items())]
-    return await find_all(real_world().network, listeners)
+    return await find_all(real_world().network, listeners, token)
 
 
 def _controller(node_id: int, endpoints: Sequence[Any]) -> NodeListener:

@@ -139,7 +139,7 @@ class Layout:
         added = not source.exists()
         if added:
             source = shape / f"{FIRST_BROKER}.properties"
-        values = _read_shape(source)
+        values = read_shape(source)
         shift = self.base_port - _lowest_port(shape)
         for key in _ADDRESS_KEYS:
             if key in values:
@@ -157,7 +157,7 @@ class Layout:
     def log_directories(self, node: Node) -> list[str]:
         """The directories that the node's configuration names."""
         path = self.config_file(node)
-        values = _read_shape(path)
+        values = read_shape(path)
         named = values.get("log.dirs") or values.get("log.dir") or ""
         directories = [each.strip() for each in named.split(",") if each.strip()]
         metadata = values.get("metadata.log.dir")
@@ -184,7 +184,7 @@ def _nodes(shape: Path, base_port: int) -> Iterator[Node]:
     shift = base_port - _lowest_port(shape)
     for path in _files(shape):
         role = path.stem.partition("-")[0]
-        values = _read_shape(path)
+        values = read_shape(path)
         http = values.get(HTTP_LISTENER)
         http_port = _port(http) + shift if http else None
         yield Node(path.stem, role, int(values["node.id"]), _port(values["listeners"]) + shift, http_port)
@@ -210,10 +210,11 @@ def _files(shape: Path) -> list[Path]:
 
 
 def _lowest_port(shape: Path) -> int:
-    return min(_port(_read_shape(path)["listeners"]) for path in _files(shape))
+    return min(_port(read_shape(path)["listeners"]) for path in _files(shape))
 
 
-def _read_shape(path: Path) -> dict[str, str]:
+def read_shape(path: Path) -> dict[str, str]:
+    """Settings of one file. Raises `ClusterError`."""
     try:
         found = parse_properties(path.read_text(), str(path))
     except (OSError, SettingsError) as error:

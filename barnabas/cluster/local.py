@@ -30,8 +30,8 @@ from barnabas.cluster.status import (
     read_processes,
     read_status,
 )
+from barnabas.security.addresses import PORTS_ABOVE
 from barnabas.security.local_security import LocalSecurity
-from barnabas.security.node_files import LISTENERS
 
 STOP_SECONDS = 30.0
 """Maximum time for a clean shutdown; then the node is killed."""
@@ -223,7 +223,7 @@ class LocalCluster:
                     )
 
     def _ports_of(self, node: Node) -> list[int]:
-        above = LISTENERS.values() if self.security is not None and node.is_broker else (0,)
+        above = PORTS_ABOVE.values() if self.security is not None and node.is_broker else (0,)
         return [node.port + each for each in above]
 
     def _launch(self, nodes: Sequence[Node]) -> None:

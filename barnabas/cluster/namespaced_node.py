@@ -21,6 +21,7 @@ from barnabas.cluster.layout import Layout
 from barnabas.cluster.plan import MODULES
 from barnabas.cluster.proxied_node import faulty_world
 from barnabas.runtime.process import CannotRun, Program
+from barnabas.security.addresses import PORTS_ABOVE
 
 _CLONE_NEWNET = 0x40000000
 
@@ -49,7 +50,8 @@ def load(text: str, name: str, overrides: Mapping[str, str]) -> Program:
     homes_by_node = json.loads((layout.data / "run" / "namespaces.json").read_text())
     homes = {each: Home(*home) for each, home in homes_by_node.items()}
     for each in layout.nodes:
-        text = text.replace(f"127.0.0.1:{each.port}", f"{homes[each.name].address}:{each.port}")
+        for port in [each.port + above for above in PORTS_ABOVE.values()]:
+            text = text.replace(f"127.0.0.1:{port}", f"{homes[each.name].address}:{port}")
     program: Program = import_module(MODULES[node.role]).load(
         text, name, overrides, lambda: faulty_world(layout, node)
     )

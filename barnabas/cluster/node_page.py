@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from barnabas.runtime.http_token import HttpToken
 from barnabas.runtime.world import Connection, ConnectionLost, DialFailed, DialRefused, Network
 
 MAX_HEAD_BYTES = 16 << 10
@@ -27,8 +28,10 @@ class Refused(NoAnswer):
 class NodePage:
     """The HTTP listener of one node; one question at a time."""
 
-    def __init__(self, network: Network, host: str, port: int) -> None:
+    def __init__(self, network: Network, host: str, port: int, token: HttpToken | None = None) -> None:
+        """`token` is sent with each question, over a connection that is not encrypted."""
         self._network = network
+        self._token = token
         self.host = host
         self.port = port
         self._connection: Connection | None = None
@@ -56,6 +59,10 @@ class NodePage:
         except ConnectionLost:
             raise NoAnswer(f"{self.host}:{self.port} closed the connection") from None
 
+    def another(self) -> NodePage:
+        """For questions to the same node over a connection of its own."""
+        return NodePage(self._network, self.host, self.port, self._token)
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -64,7 +71,8 @@ class NodePage:
     async def _exchange(self, connection: Connection, target: str) -> Any:
         """Raises ConnectionLost before an answer has come. The connection is closed unless it may be used again."""
         try:
-            request = f"GET {target} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\n\r\n".encode()
+            authorization = "" if self._token is None else f"Authorization: {self._token.authorization}\r\n"
+            request = f"GET {target} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\n{authorization}\r\n".encode()
             sent = connection.send_now([request])
             while sent < len(request):
                 await connection.wait_writable()
@@ -79,6 +87,9 @@ class NodePage:
             connection.close()
             raise
         self._connection = connection
+        if status == 401:
+            wrong = "wants a token (--http-token-file)" if self._token is None else "has another token"
+            raise NoAnswer(f"{self.host}:{self.port} {wrong}")
         if status != 200:
             raise NoAnswer(f"{target.partition('?')[0]} is answered with {status}")
         try:

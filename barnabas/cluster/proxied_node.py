@@ -26,6 +26,8 @@ from barnabas.runtime.process import Program
 from barnabas.runtime.real import real_world
 from barnabas.runtime.simulated.disk import renamed_point
 from barnabas.runtime.world import Bytes, Clock, World
+from barnabas.security.addresses import port_for_clients, port_for_nodes
+from barnabas.settings.properties import parse_properties
 
 
 def page_of(layout: Layout, name: str) -> FaultPage:
@@ -55,7 +57,7 @@ def load(text: str, name: str, overrides: Mapping[str, str]) -> Program:
     layout = Layout.open(path.parents[1], shape=path.parent)
     node = layout.node(path.stem)
     ports = _read_ways(layout)
-    known_at = {each.name: [each.port] for each in layout.nodes}
+    known_at = {each.name: [port_for_nodes(layout, each)] for each in layout.nodes}
     for (source, target), port in ports.items():
         if source == CLIENT:
             known_at[target].append(port)
@@ -63,10 +65,11 @@ def load(text: str, name: str, overrides: Mapping[str, str]) -> Program:
     more = dict(overrides)
     own = ports.get((CLIENT, node.name))
     if own is not None:
-        more["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{own}"
+        listeners, _line = parse_properties(text, name)["listeners"]
+        more["advertised.listeners"] = listeners.replace(f":{port_for_clients(layout, node)}", f":{own}")
 
     def world() -> World:
-        itself = {} if own is None else {own: node.port}
+        itself = {} if own is None else {own: port_for_clients(layout, node)}
         return faulty_world(layout, node, ProxiedNetwork(real_world().network, ways, itself))
 
     program: Program = import_module(MODULES[node.role]).load(text, name, more, world)

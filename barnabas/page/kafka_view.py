@@ -26,6 +26,7 @@ from barnabas.page.node_state import (
 )
 from barnabas.page.watch import Address, Watch
 from barnabas.protocol.errors import KafkaError
+from barnabas.runtime.http_token import HttpToken
 from barnabas.runtime.security import ChannelSecurity
 from barnabas.runtime.world import World
 from barnabas.why.node_addresses import NodeAddress, NodeListener, candidates, probe
@@ -52,11 +53,17 @@ class KafkaView:
     """View of the cluster of the bootstrap servers."""
 
     def __init__(
-        self, world: World, bootstrap: Sequence[tuple[str, int]], security: ChannelSecurity | None = None
+        self,
+        world: World,
+        bootstrap: Sequence[tuple[str, int]],
+        security: ChannelSecurity | None = None,
+        token: HttpToken | None = None,
     ) -> None:
+        """`token` is for the HTTP listeners of the nodes."""
         self._world = world
         self._bootstrap = bootstrap
         self._security = security
+        self._token = token
         self._found: dict[str, Address] = {}
         """Nodes with an HTTP listener."""
         self._discovered_ms: int | None = None
@@ -135,14 +142,14 @@ class KafkaView:
             for listener in listeners:
                 watch.sight_of(NodeName.of(listener.role, listener.id))
                 if listener.name not in self._found:
-                    nursery.start_soon(self._probe, listener, candidates(listener, listeners))
+                    nursery.start_soon(self._probe, listener, candidates(listener, listeners, self._token))
         watch.set_addresses(list(self._found.values()))
 
     async def _probe(self, listener: NodeListener, addresses: Sequence[NodeAddress]) -> None:
         address = await probe(self._world.network, listener, addresses)
         if address is not None:
             node = NodeName.of(listener.role, listener.id)
-            self._found[node.name] = Address(node, address.host, address.port)
+            self._found[node.name] = Address(node, address.host, address.port, address.token)
 
     # Nodes without an HTTP listener
 

@@ -20,7 +20,7 @@ class Links:
         """Create it before the nodes are started. Raises `ClusterError`."""
         self._names = [node.name for node in layout.nodes]
         self._proxy = ProxyProcess(
-            {node.name: node.port for node in layout.nodes}, [node.name for node in layout.brokers]
+            {node.name: node.port for node in layout.nodes}, {node.name: node.port for node in layout.brokers}
         )
         self._cut: dict[tuple[str, str], None] = {}
         save_ways(layout, self._proxy.ports)

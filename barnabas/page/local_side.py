@@ -94,6 +94,12 @@ def open_for_faults(
         os.close(lock)
         note(f"using the running cluster in {data}; its links cannot be cut, as it was not started by a page")
         return LocalSide(present)
+    if present.layout.is_secure:
+        os.close(lock)
+        raise ClusterError(
+            f"the cluster in {data} is secure, and links are for PLAINTEXT only; start it with `barnabas cluster up`"
+            " before the page"
+        )
     if alive:
         note(f"the cluster in {data} lost its links when its page ended; restarting it")
         present.down(DOWN_SECONDS)

@@ -8,6 +8,8 @@ from typing import Any
 
 MOST_NODES = 100
 """Limit of nodes shown."""
+MOST_THROTTLED = 100
+"""Limit of throttled clients of a broker."""
 
 
 class NotAState(Exception):
@@ -86,6 +88,8 @@ class NodeState:
     brokers: Mapping[int, BrokerState] = field(default_factory=dict)
     """Brokers by id; empty for brokers."""
     partitions: Sequence[PartitionState] = ()
+    throttled: Sequence[Mapping[str, str | float]] = ()
+    """The clients that quotas hold back now: `user`, `client_id` or `ip`, and `quota`, `limit`, `rate`, `left_ms`."""
     source: str = ""
     """Source of the state if it is not the node itself."""
 
@@ -115,7 +119,14 @@ def _read(answer: Any) -> NodeState:
             for each in answer.get("brokers", ())
         },
         partitions=[_partition(each) for each in answer.get("partitions", ())],
+        throttled=[_throttled(each) for each in answer.get("throttled", ())[:MOST_THROTTLED]],
     )
+
+
+def _throttled(answer: Mapping[str, Any]) -> dict[str, str | float]:
+    who = {tag: str(answer[tag])[:80] for tag in ("user", "client_id", "ip") if answer.get(tag)}
+    numbers = {key: float(answer[key]) for key in ("limit", "rate", "left_ms")}
+    return {**who, "quota": str(answer["quota"])[:80], **numbers}
 
 
 def _partition(answer: Mapping[str, Any]) -> PartitionState:

@@ -1,7 +1,7 @@
 """The page's server: static files, the feed as server-sent events, stories, and actions.
 
 Requests are hostile. Only those whose Host header names this machine are answered, against DNS rebinding; actions need
-the token and must not have a foreign Origin.
+the token of the page's URL and must not have a foreign Origin. If the page has an HTTP token, every request needs it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,12 @@ from quart_trio.asgi import TrioASGIHTTPConnection
 from werkzeug.exceptions import HTTPException
 
 from barnabas.cluster.errors import ClusterError, WrongArgument
+from barnabas.page.access import TABLES, Access
+from barnabas.page.access_tables import Filter
 from barnabas.page.control import Do, Json, NotNow
 from barnabas.page.feed import Feed, Reader, TooMany
 from barnabas.page.watch import Watch
+from barnabas.runtime.http_token import CHALLENGE, HttpToken
 
 STATIC = Path(__file__).resolve().parent / "static"
 MOST_BODY_BYTES = 4096
@@ -40,6 +43,7 @@ TAKES_NOTHING_SECONDS = 10.0
 """A connection that takes nothing for so long is reset. Browsers reconnect."""
 MOST_TOPIC_LENGTH = 249
 MOST_SUBJECT_LENGTH = 400
+MOST_DIGITS = 9
 TOKEN_HEADER = "X-Barnabas-Token"
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 _HEADERS = {
@@ -91,6 +95,10 @@ class Page:
     default_topic: Callable[[], str]
     control: Mapping[str, Do] | None = None
     """Actions by the first word of the path; they get the second word and the body. None for a read-only page."""
+    access: Access | None = None
+    """The view "Access"; None: the page has none."""
+    http_token: HttpToken | None = None
+    """Every request needs it; None: the page is for everybody who reaches it."""
     app: QuartTrio = field(init=False)
 
     def __post_init__(self) -> None:
@@ -196,9 +204,14 @@ def _app(page: Page) -> QuartTrio:
     app.config["MAX_CONTENT_LENGTH"] = MOST_BODY_BYTES
     app.config["BODY_TIMEOUT"] = BODY_SECONDS
 
-    async def check_host() -> Response | None:
+    async def check_request() -> Response | None:
         if not page.address.is_called(request.host):
             return _line("the Host header does not name this page", HTTPStatus.FORBIDDEN)
+        token = page.http_token
+        if token is not None and not token.admits(request.headers.get("Authorization", "")):
+            refusal = _line("this page needs a password: the token in its --http-token-file", HTTPStatus.UNAUTHORIZED)
+            refusal.headers["WWW-Authenticate"] = CHALLENGE
+            return refusal
         return None
 
     async def add_headers(response: Response) -> Response:
@@ -241,19 +254,39 @@ def _app(page: Page) -> QuartTrio:
             )
         return _json({"subject": subject, "decisions": await page.watch.story_of(subject)})
 
+    async def access(table: str) -> Response:
+        return await _access(page, table)
+
     async def control(action: str, about: str = "") -> Response:
         return await _control(page, action, about)
 
-    app.before_request(check_host)
+    app.before_request(check_request)
     app.after_request(add_headers)
     app.register_error_handler(HTTPException, one_line)
     app.add_url_rule("/", "index", index)
     app.add_url_rule("/feed", "feed", feed)
     app.add_url_rule("/snapshot", "snapshot", snapshot)
     app.add_url_rule("/why", "why", why)
+    app.add_url_rule("/access/<table>", "access", access)
     app.add_url_rule("/control/<action>", "control", control, methods=["POST"])
     app.add_url_rule("/control/<action>/<about>", "control-about", control, methods=["POST"])
     return app
+
+
+async def _access(page: Page, table: str) -> Response:
+    query = {name: value[:MOST_SUBJECT_LENGTH] for name, value in request.args.items()}
+    if page.access is None or table not in (*TABLES, "check"):
+        return _line(f"tables are {', '.join(TABLES)}, and check", HTTPStatus.NOT_FOUND)
+    if table == "check":
+        try:
+            return _json(await page.access.check(query))
+        except WrongArgument as error:
+            return _line(str(error), HTTPStatus.BAD_REQUEST)
+    start = query.get("start", "0")
+    if not start.isascii() or not start.isdigit() or len(start) > MOST_DIGITS:
+        return _line(f"start must be a whole number of at most {MOST_DIGITS} digits", HTTPStatus.BAD_REQUEST)
+    wanted = Filter(query.get("principal", ""), query.get("resource", ""), int(start))
+    return _json(await page.access.table(table, wanted))
 
 
 async def _control(page: Page, action: str, about: str) -> Response:

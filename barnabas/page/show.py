@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,6 +16,7 @@ import trio
 from barnabas.client.security import channel_security
 from barnabas.client.security_settings import NO_SECURITY, SecuritySettings
 from barnabas.cluster.layout import Layout
+from barnabas.page.access import Access
 from barnabas.page.control import Faults, buttons
 from barnabas.page.feed import Feed
 from barnabas.page.kafka_view import KafkaView
@@ -24,7 +26,10 @@ from barnabas.page.node_state import NodeName
 from barnabas.page.server import Page, PageAddress
 from barnabas.page.tour import Tour
 from barnabas.page.watch import Address, Watch
+from barnabas.runtime.http_token import HttpToken
+from barnabas.runtime.process import SWITCH_SECONDS, settle_memory
 from barnabas.runtime.real import real_world
+from barnabas.security.node_rules import NodeRules, rules_of
 
 
 @dataclass(slots=True)
@@ -38,6 +43,10 @@ class Show:
     """Bootstrap servers of a cluster that is not local."""
     security: SecuritySettings = field(default=NO_SECURITY)
     """The security settings for that cluster."""
+    http_token: HttpToken | None = None
+    """Sent to the nodes' HTTP listeners, and needed by the page's readers."""
+    admin: Callable[[], Mapping[str, Any]] = dict
+    """Returns the settings of an administrator's client."""
     open_side: Callable[[], LocalSide] | None = None
     """Opens a local cluster; blocking."""
     allow_faults: bool = False
@@ -72,12 +81,12 @@ async def _show(options: Show, side: LocalSide | None, ready: Callable[[str], No
     watch = Watch(
         world,
         feed,
-        addresses_of(side.cluster.layout) if side is not None else [],
+        addresses_of(side.cluster.layout, options.http_token) if side is not None else [],
         processes=side.processes if side is not None else dict,
         cut=(lambda: side.cut) if side is not None else list,
         discovery=None
         if side is not None
-        else KafkaView(world, options.bootstrap, channel_security(options.security, world)),
+        else KafkaView(world, options.bootstrap, channel_security(options.security, world), options.http_token),
     )
     control, load, tour = None, None, None
     if options.allow_faults:
@@ -104,7 +113,20 @@ async def _show(options: Show, side: LocalSide | None, ready: Callable[[str], No
         return TOPIC if TOPIC in known or not known or control is not None else known[0]
 
     watch.at_each_poll.append(lambda: feed.offer(watch.topics, topic(), hello))
-    page = Page(watch, feed, options.listener, options.address, options.token, hello, topic, control)
+    rules = NodeRules if side is None else partial(rules_of, side.cluster.layout.data)
+    access = Access(options.admin, watch.fresh_states, watch.denials, rules)
+    page = Page(
+        watch,
+        feed,
+        options.listener,
+        options.address,
+        options.token,
+        hello,
+        topic,
+        control,
+        access,
+        options.http_token,
+    )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watch.run)
         if load is not None:
@@ -116,6 +138,9 @@ async def _show(options: Show, side: LocalSide | None, ready: Callable[[str], No
             tour.load_follows = options.load
         elif load is not None and options.load:
             load.start()
+        # The view "Access" reads thousands of rows in a thread: neither that nor the collector may delay the feed.
+        sys.setswitchinterval(SWITCH_SECONDS)
+        settle_memory()
         ready(await nursery.start(page.serve))
 
 
@@ -127,10 +152,10 @@ def _busy(tour: Tour) -> str:
     return "the tour is running" if tour.is_running else ""
 
 
-def addresses_of(layout: Layout) -> list[Address]:
+def addresses_of(layout: Layout, token: HttpToken | None = None) -> list[Address]:
     """HTTP addresses of the nodes of a local cluster."""
     return [
-        Address(NodeName(node.name, node.id, node.role), "127.0.0.1", node.http_port)
+        Address(NodeName(node.name, node.id, node.role), "127.0.0.1", node.http_port, token)
         for node in layout.nodes
         if node.http_port is not None
     ]

@@ -18,9 +18,10 @@ from barnabas.page.event_groups import grouped
 from barnabas.page.feed import Feed
 from barnabas.page.node_state import NodeName, NodeState, NotAState, read_state
 from barnabas.page.sight import Sight, cluster_event, partitions_event
+from barnabas.runtime.http_token import HttpToken
 from barnabas.runtime.world import World
 from barnabas.why.node_addresses import NodeAddress
-from barnabas.why.node_queries import ask_all
+from barnabas.why.node_queries import ask_all, ask_denials
 from barnabas.why.story import story
 
 INTERVAL_SECONDS = 0.5
@@ -47,6 +48,8 @@ class Address:
     node: NodeName
     host: str
     http_port: int
+    token: HttpToken | None = None
+    """Sent with each question."""
 
 
 @dataclass(slots=True)
@@ -109,12 +112,22 @@ class Watch:
             if known is not None and (known.page.host, known.page.port) == (each.host, each.http_port):
                 continue
             sight = self.sights.setdefault(each.node.name, Sight(each.node))
-            self._asked[each.node.name] = _Polled(sight, NodePage(self.world.network, each.host, each.http_port))
+            page = NodePage(self.world.network, each.host, each.http_port, each.token)
+            self._asked[each.node.name] = _Polled(sight, page)
         self.readers_changed()
 
     def sight_of(self, node: NodeName) -> Sight:
         """The sight of a node that may have no HTTP listener."""
         return self.sights.setdefault(node.name, Sight(node))
+
+    def fresh_states(self) -> list[tuple[str, NodeState]]:
+        """The newest states of the nodes that answer, by name."""
+        now_ms = self.now_ms()
+        return [
+            (name, sight.state)
+            for name, sight in sorted(self.sights.items())
+            if sight.state is not None and sight.is_fresh(now_ms)
+        ]
 
     def readers_changed(self) -> None:
         """Readers or addresses changed."""
@@ -265,8 +278,7 @@ class Watch:
                 await self.discovery.poll_once(self, topic)
             async with trio.open_nursery() as nursery:
                 for asked in self._asked.values():
-                    page = NodePage(self.world.network, asked.page.host, asked.page.port)
-                    nursery.start_soon(self._poll_separately, _Polled(asked.sight, page), topic)
+                    nursery.start_soon(self._poll_separately, _Polled(asked.sight, asked.page.another()), topic)
         at_ms = self.world.wall_clock.now_ms()
         return {
             "cluster": self.cluster_event(at_ms),
@@ -289,9 +301,15 @@ class Watch:
 
     async def story_of(self, subject: str) -> list[Mapping[str, Any]]:
         """The merged decisions of all nodes about a subject."""
-        addresses = [NodeAddress(each.node.name, each.host, each.http_port) for each in self.addresses]
-        answers = await ask_all(self.world.network, addresses, subject, ANSWER_SECONDS)
+        answers = await ask_all(self.world.network, self._node_addresses(), subject, ANSWER_SECONDS)
         return [event.to_json() for event in story(answers.decisions)]
+
+    async def denials(self) -> list[Mapping[str, Any]]:
+        """The denials that the nodes have noted, the newest first."""
+        return await ask_denials(self.world.network, self._node_addresses(), ANSWER_SECONDS)
+
+    def _node_addresses(self) -> list[NodeAddress]:
+        return [NodeAddress(each.node.name, each.host, each.http_port, each.token) for each in self.addresses]
 
 
 async def decisions_of(page: NodePage, query: str) -> list[Mapping[str, Any]]:

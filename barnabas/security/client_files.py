@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from barnabas.protocol.sasl.plain import LOGIN_MODULE as PLAIN_LOGIN_MODULE
+from barnabas.protocol.sasl.plain import PLAIN
 from barnabas.protocol.sasl.scram_credentials import LOGIN_MODULE
 
 MECHANISM = "SCRAM-SHA-512"
@@ -30,13 +32,15 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"')
 
 
-def java(access: Access) -> dict[str, str]:
-    """Keys of Java clients and of Kafka's tools (`--command-config`), and of `barnabas` (`--client-config`)."""
+def java(access: Access, mechanism: str = MECHANISM) -> dict[str, str]:
+    """Keys of Java clients and of Kafka's tools (`--command-config`), and of `barnabas` (`--client-config`).
+    `mechanism` may be PLAIN."""
+    module = PLAIN_LOGIN_MODULE if mechanism == PLAIN else LOGIN_MODULE
     return {
         "bootstrap.servers": access.bootstrap_servers,
         "security.protocol": "SASL_SSL",
-        "sasl.mechanism": MECHANISM,
-        "sasl.jaas.config": jaas(LOGIN_MODULE, username=access.user, password=access.password),
+        "sasl.mechanism": mechanism,
+        "sasl.jaas.config": jaas(module, username=access.user, password=access.password),
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": access.authority_file,
     }
@@ -67,21 +71,28 @@ def librdkafka(access: Access) -> str:
     return "".join(f"{name}={value}\n" for name, value in values.items())
 
 
+def ours(access: Access) -> dict[str, str]:
+    """Keyword arguments of our client."""
+    return {
+        "bootstrap_servers": access.bootstrap_servers,
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": MECHANISM,
+        "sasl_plain_username": access.user,
+        "sasl_plain_password": access.password,
+        "ssl_truststore_type": "PEM",
+        "ssl_truststore_location": access.authority_file,
+    }
+
+
 def python(access: Access) -> str:
     """A program with our client that writes one record and reads it back."""
+    settings = "".join(f"    {name}={value!r},\n" for name, value in ours(access).items())
     return f'''"""Writes a record to the cluster as {access.user}, and reads it back."""
 
 from barnabas.sync import Consumer, Producer
 
 SECURITY = dict(
-    bootstrap_servers={access.bootstrap_servers!r},
-    security_protocol="SASL_SSL",
-    sasl_mechanism={MECHANISM!r},
-    sasl_plain_username={access.user!r},
-    sasl_plain_password={access.password!r},
-    ssl_truststore_type="PEM",
-    ssl_truststore_location={access.authority_file!r},
-)
+{settings})
 TOPIC = "{access.user}-first"
 
 with Producer(**SECURITY) as producer:

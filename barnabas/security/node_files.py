@@ -1,27 +1,20 @@
-"""Settings with which the nodes of a local cluster are secure. Keys are Apache Kafka's."""
+"""Settings with which nodes are secure. Keys are Apache Kafka's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from barnabas.protocol.sasl.plain import LOGIN_MODULE as PLAIN_LOGIN_MODULE
 from barnabas.protocol.sasl.scram_credentials import LOGIN_MODULE as SCRAM_LOGIN_MODULE
+from barnabas.security.addresses import BrokerListener
 from barnabas.security.client_files import jaas
 from barnabas.security.users import ADMIN, NODES
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-SASL_PLAINTEXT_ABOVE, SASL_SSL_ABOVE, SSL_ABOVE, NODES_ABOVE = 10, 20, 30, 40
-"""Ports of the other listeners above that of PLAINTEXT."""
-LISTENERS = {
-    "PLAINTEXT": 0,
-    "SASL_PLAINTEXT": SASL_PLAINTEXT_ABOVE,
-    "SASL_SSL": SASL_SSL_ABOVE,
-    "SSL": SSL_ABOVE,
-    "NODES": NODES_ABOVE,
-}
-"""Listeners of a broker, and their ports above that of PLAINTEXT."""
+PROTOCOL_MAP = "listener.security.protocol.map"
+_BETWEEN_NODES = "NODES"
 _NAME_OF_CERTIFICATE = "RULE:^CN=([^,]+).*$/$1/"
 
 
@@ -37,39 +30,57 @@ class NodeFiles:
     nodes_authority: Path
 
 
-def broker_settings(port: int, files: NodeFiles, passwords: Mapping[str, str]) -> dict[str, str]:
-    """Settings of a broker whose PLAINTEXT listener has this port. `passwords`: for the mechanism PLAIN, by user."""
-    listeners = ",".join(f"{name}://127.0.0.1:{port + above}" for name, above in LISTENERS.items())
-    users = {f"user_{name}": password for name, password in passwords.items()}
+def broker_settings(
+    listeners: Sequence[BrokerListener], files: NodeFiles, passwords: Mapping[str, str]
+) -> dict[str, str]:
+    """Settings of a broker. `passwords`: for the mechanism PLAIN, by user."""
     values = {
-        "listeners": listeners,
-        "advertised.listeners": listeners,
-        "inter.broker.listener.name": "NODES",
+        "listeners": ",".join(f"{it.name}://{it.address}" for it in listeners),
+        "advertised.listeners": ",".join(f"{it.name}://{it.advertised}" for it in listeners),
+        "inter.broker.listener.name": _BETWEEN_NODES,
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(files.for_clients),
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(files.clients_authority),
-        "listener.name.ssl.ssl.client.auth": "required",
-        "listener.name.ssl.ssl.principal.mapping.rules": _NAME_OF_CERTIFICATE,
     }
-    for name in ("sasl_plaintext", "sasl_ssl"):
-        values[f"listener.name.{name}.plain.sasl.jaas.config"] = jaas(PLAIN_LOGIN_MODULE, **users)
-        for mechanism in ("scram-sha-256", "scram-sha-512"):
-            values[f"listener.name.{name}.{mechanism}.sasl.jaas.config"] = f"{SCRAM_LOGIN_MODULE} required;"
-    return values | _between_nodes("nodes", files) | controller_settings(files)
+    for listener in listeners:
+        own = f"listener.name.{listener.name.lower()}."
+        if listener.protocol == "SSL" and listener.name != _BETWEEN_NODES:
+            values[f"{own}ssl.client.auth"] = "required"
+            values[f"{own}ssl.principal.mapping.rules"] = _NAME_OF_CERTIFICATE
+        if listener.protocol.startswith("SASL"):
+            for mechanism in ("scram-sha-256", "scram-sha-512"):
+                values[f"{own}{mechanism}.sasl.jaas.config"] = f"{SCRAM_LOGIN_MODULE} required;"
+    protocols = {it.name: it.protocol for it in listeners}
+    return (
+        values
+        | plain_users(listeners, passwords)
+        | _between_nodes(_BETWEEN_NODES.lower(), files)
+        | controller_settings(files)
+        | {PROTOCOL_MAP: _protocol_map(protocols | {"CONTROLLER": "SSL"})}
+    )
+
+
+def plain_users(listeners: Sequence[BrokerListener], passwords: Mapping[str, str]) -> dict[str, str]:
+    """The users of PLAIN, with their passwords: also as dynamic configs of a broker that runs."""
+    text = jaas(PLAIN_LOGIN_MODULE, **{f"user_{name}": password for name, password in passwords.items()})
+    names = [it.name.lower() for it in listeners if it.protocol.startswith("SASL")]
+    return {f"listener.name.{name}.plain.sasl.jaas.config": text for name in names}
 
 
 def controller_settings(files: NodeFiles) -> dict[str, str]:
     """Settings of the controllers' listener, and of connections to it: for both kinds of nodes."""
     return {
-        "listener.security.protocol.map": (
-            "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL,NODES:SSL,CONTROLLER:SSL"
-        ),
+        PROTOCOL_MAP: _protocol_map({"CONTROLLER": "SSL"}),
         "authorizer.class.name": AUTHORIZER,
         "super.users": f"User:{ADMIN};User:{NODES}",
         **_between_nodes("controller", files),
     }
+
+
+def _protocol_map(protocols: Mapping[str, str]) -> str:
+    return ",".join(f"{name}:{protocol}" for name, protocol in protocols.items())
 
 
 def _between_nodes(listener: str, files: NodeFiles) -> dict[str, str]:

@@ -33,13 +33,10 @@ class UserFile:
         return {str(name): str(password) for name, password in found.items()}
 
     def ensure(self, names: tuple[str, ...] = FIRST_USERS) -> dict[str, str]:
-        """Draw a password for each name that has none, and return all."""
-        known = self.read()
-        missing = [name for name in names if name not in known]
-        if missing:
-            known |= {name: secrets.token_urlsafe(18) for name in missing}
-            self.write(known)
-        return known
+        """Draw a password for each of `names` if there is no file yet, and return all users."""
+        if not self.path.exists():
+            self.write({name: secrets.token_urlsafe(18) for name in names})
+        return self.read()
 
     def write(self, passwords: dict[str, str]) -> None:
         write_private(self.path, json.dumps(passwords, indent=2) + "\n")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import trio
 
 from barnabas.cluster.node_page import NoAnswer, NodePage
+from barnabas.runtime.http_token import HttpToken
 from barnabas.runtime.world import Network
 
 ABOVE_LISTENER = 200
@@ -30,6 +31,8 @@ class NodeAddress:
     name: str
     host: str
     port: int
+    token: HttpToken | None = None
+    """Sent with each question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,9 @@ class NodeListener:
         return f"{self.role}-{self.id}"
 
 
-def candidates(listener: NodeListener, all_listeners: Sequence[NodeListener]) -> list[NodeAddress]:
+def candidates(
+    listener: NodeListener, all_listeners: Sequence[NodeListener], token: HttpToken | None = None
+) -> list[NodeAddress]:
     """Addresses at which the node may answer HTTP, the likeliest first."""
     found = []
     if listener.host:
@@ -57,15 +62,17 @@ def candidates(listener: NodeListener, all_listeners: Sequence[NodeListener]) ->
         first_port, host = brokers[0]
         index = sorted(it.id for it in all_listeners if it.role == "controller").index(listener.id)
         found.append((host, first_port + CONTROLLERS_ABOVE_BROKERS + index))
-    return [NodeAddress(listener.name, host, port) for host, port in dict.fromkeys(found) if 0 < port < 65536]
+    return [NodeAddress(listener.name, host, port, token) for host, port in dict.fromkeys(found) if 0 < port < 65536]
 
 
-async def find_all(network: Network, listeners: Sequence[NodeListener]) -> list[NodeAddress]:
+async def find_all(
+    network: Network, listeners: Sequence[NodeListener], token: HttpToken | None = None
+) -> list[NodeAddress]:
     """The HTTP address of each node; the likeliest one if none answers, so that its failure can be reported."""
     found: dict[str, NodeAddress] = {}
 
     async def find_one(listener: NodeListener) -> None:
-        addresses = candidates(listener, listeners)
+        addresses = candidates(listener, listeners, token)
         if addresses:
             found[listener.name] = await probe(network, listener, addresses) or addresses[0]
 
@@ -78,7 +85,7 @@ async def find_all(network: Network, listeners: Sequence[NodeListener]) -> list[
 async def probe(network: Network, listener: NodeListener, addresses: Sequence[NodeAddress]) -> NodeAddress | None:
     """The first address at which this very node answers."""
     for address in addresses:
-        page = NodePage(network, address.host, address.port)
+        page = NodePage(network, address.host, address.port, address.token)
         with trio.move_on_after(PROBE_SECONDS):
             try:
                 state = await page.get("/state")

@@ -36,7 +36,7 @@ async def ask_all(
 ) -> Answers:
     """Decisions about subjects that match `text`. The timeout is per node; `logged` are decisions from log files."""
     answers = Answers()
-    pages = {address.name: NodePage(network, address.host, address.port) for address in addresses}
+    pages = {address.name: NodePage(network, address.host, address.port, address.token) for address in addresses}
     known: dict[str, list[str]] = {}
     try:
         async with trio.open_nursery() as nursery:
@@ -49,12 +49,33 @@ async def ask_all(
             for name, subjects in known.items():
                 wanted = [it for it in answers.wanted if it in subjects]
                 if wanted:
-                    nursery.start_soon(_decisions, name, pages[name], wanted, answers, timeout_seconds)
+                    queries = [f"subject={quote(subject, safe='')}" for subject in wanted]
+                    nursery.start_soon(_decisions, name, pages[name], queries, answers, timeout_seconds)
     finally:
         for page in pages.values():
             page.close()
     answers.silent = dict(sorted(answers.silent.items()))
     return answers
+
+
+async def ask_denials(network: Network, addresses: Sequence[NodeAddress], timeout_seconds: float) -> list[Json]:
+    """The denials that the nodes have noted, the newest first. The timeout is per node."""
+    answers = Answers()
+    async with trio.open_nursery() as nursery:
+        for address in addresses:
+            nursery.start_soon(_access_decisions, network, address, answers, timeout_seconds)
+    denials = [it for it in answers.decisions if it["kind"] == "access" and "times" in it["facts"]]
+    return sorted(denials, key=lambda it: int(it["at_ms"]), reverse=True)
+
+
+async def _access_decisions(
+    network: Network, address: NodeAddress, answers: Answers, timeout_seconds: float
+) -> None:
+    page = NodePage(network, address.host, address.port, address.token)
+    try:
+        await _decisions(address.name, page, ["kind=access"], answers, timeout_seconds)
+    finally:
+        page.close()
 
 
 async def _subjects(
@@ -65,14 +86,14 @@ async def _subjects(
 
 
 async def _decisions(
-    name: str, page: NodePage, wanted: Sequence[str], answers: Answers, timeout_seconds: float
+    name: str, page: NodePage, queries: Sequence[str], answers: Answers, timeout_seconds: float
 ) -> None:
     found: dict[int, Json] = {}
     with _failures_recorded(name, answers, timeout_seconds):
-        for subject in wanted:
+        for query in queries:
             after = 0
             for _ in range(MAX_PAGES):
-                answer = await page.get(f"/decisions?after={after}&subject={quote(subject, safe='')}")
+                answer = await page.get(f"/decisions?after={after}&{query}")
                 decisions = read_decisions(answer)
                 if not decisions:
                     break

@@ -7,14 +7,16 @@ the controller; only log levels belong to the broker's process.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from barnabas.broker.apis.metadata import topic_name_is_legal
 from barnabas.broker.cordoned_directories import CORDONED_LOG_DIRS, refusal
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.kraft.authorizer.permitted import resource_of_configs
 from barnabas.kraft.authorizer.refusals import refusal_on
+from barnabas.kraft.controller.configs import LONGEST_VALUE, operate
 from barnabas.kraft.descriptions import config_result
 from barnabas.kraft.metadata.image import (
     BROKER_LOGGER_RESOURCE,
@@ -23,6 +25,7 @@ from barnabas.kraft.metadata.image import (
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
 )
+from barnabas.kraft.node_security import SaslRefusal, is_of_mechanisms
 from barnabas.protocol.acls import AclOperation
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_configs import (
@@ -64,6 +67,7 @@ _TO_PYTHON = {"FATAL": "CRITICAL", "WARN": "WARNING", "TRACE": "DEBUG"}
 _TO_KAFKA = {"CRITICAL": "FATAL", "WARNING": "WARN"}
 _STRING_TYPE = 2
 _SET, _DELETE, _APPEND = 0, 1, 2
+_ALTER_CONFIGS = AclOperation.ALTER_CONFIGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,8 @@ class ConfigPorts:
     """Keys and values of the broker's own file."""
     metadata: MetadataCache
     forward: Callable[[Call], None]
-    log_dirs: tuple[str, ...] = ()
+    log_dirs: tuple[str, ...]
+    sasl_refusal: SaslRefusal
 
     def layers(self) -> BrokerLayers:
         """The raw values in force on this broker, by source."""
@@ -232,15 +237,15 @@ def incremental_alter_configs(ports: ConfigPorts, call: Call) -> Steps:
     request: IncrementalAlterConfigsRequest = call.message
     response = IncrementalAlterConfigsResponse()
     if not request.resources or any(r.resource_type != BROKER_LOGGER_RESOURCE for r in request.resources):
-        refused = _refused_cordons(ports, request.resources[0]) if len(request.resources) == 1 else None
-        if refused is None:
+        reason = (yield from _own_refusal(ports, call, request.resources[0])) if len(request.resources) == 1 else None
+        if reason is None:
             ports.forward(call)
         else:
-            response.responses.append(refused)
+            response.responses.append(_invalid(request.resources[0], reason))
             call.answer(response)
         return
     meter = Meter(call)
-    is_allowed = call.may_on_cluster(AclOperation.ALTER_CONFIGS)
+    is_allowed = call.may_on_cluster(_ALTER_CONFIGS)
     for resource in request.resources:
         result = AlterConfigsResourceResponse(
             resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
@@ -264,22 +269,44 @@ def incremental_alter_configs(ports: ConfigPorts, call: Call) -> Steps:
     call.answer(response)
 
 
-def _refused_cordons(ports: ConfigPorts, resource: AlterConfigsResource) -> AlterConfigsResourceResponse | None:
-    """The answer to a change of this broker's `cordoned.log.dirs` that names other directories. Only the broker knows
-    its paths."""
+def _own_refusal(
+    ports: ConfigPorts, call: Call, resource: AlterConfigsResource
+) -> Generator[None, Any, str | None]:
+    """The reason why this broker refuses a change of its own configs; None if it does not. Only the broker knows its
+    paths and its listeners."""
     if resource.resource_type != BROKER_RESOURCE or resource.resource_name != str(ports.node_id):
         return None
+    refused = _refused_cordons(ports, resource)
+    if refused is not None:
+        return refused
+    if not any(is_of_mechanisms(it.name) for it in resource.configs) or not call.may_on_cluster(_ALTER_CONFIGS):
+        return None
+    current = ports.layers().per_broker
+    try:
+        changes = {it.name: operate(BROKER_RESOURCE, it, current.get(it.name)) for it in resource.configs}
+    except KafkaError:
+        return None  # the controller refuses it
+    if any(len(text or "") > LONGEST_VALUE for text in changes.values()):
+        return None  # the controller refuses it, at no cost
+    return (yield from ports.sasl_refusal({k: text for k, text in {**current, **changes}.items() if text is not None}))
+
+
+def _invalid(resource: AlterConfigsResource, reason: str) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        error_code=ErrorCode.INVALID_REQUEST,
+        error_message=reason,
+    )
+
+
+def _refused_cordons(ports: ConfigPorts, resource: AlterConfigsResource) -> str | None:
+    """The reason why `cordoned.log.dirs` cannot have its new value."""
     for config in resource.configs:
         if config.name == CORDONED_LOG_DIRS and config.config_operation in (_SET, _APPEND) and config.value:
             problem = refusal([each.strip() for each in config.value.split(",")], ports.log_dirs)
             if problem is not None:
-                message = f"Invalid value {config.value} for configuration {CORDONED_LOG_DIRS}: {problem}"
-                return AlterConfigsResourceResponse(
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                    error_code=ErrorCode.INVALID_REQUEST,
-                    error_message=message,
-                )
+                return f"Invalid value {config.value} for configuration {CORDONED_LOG_DIRS}: {problem}"
     return None
 
 

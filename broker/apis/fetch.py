@@ -18,7 +18,7 @@ import trio
 from barnabas.broker.apis.partition_lookup import PartitionLookup
 from barnabas.broker.apis.rights import may_on_topics
 from barnabas.broker.current_settings import CurrentSettings
-from barnabas.broker.fetch_context import FetchContext, InSteps, at_once, by_topic
+from barnabas.broker.fetch_context import FetchContext, InSteps, by_topic
 from barnabas.broker.fetch_session import Answer, PartitionKey, TopicKey, session_key
 from barnabas.broker.fetch_sessions import TOPIC_IDS_FROM_VERSION, FetchSessions
 from barnabas.broker.metadata_cache import MetadataCache
@@ -41,6 +41,7 @@ from barnabas.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from barnabas.runtime.at_once import at_once
 from barnabas.runtime.dispatch import Call
 from barnabas.runtime.server import Steps
 from barnabas.runtime.world import Clock

@@ -25,6 +25,7 @@ from checkers.offsets_registers import SESSION_MS, RegistersChecker
 from checkers.order import PollOrder, SendOrder
 from checkers.reads import Reads
 from checkers.replicas import Replicas
+from checkers.rights import RightsChecker
 from checkers.set_elements import ElementsChecker
 from checkers.stats import Stats
 from checkers.verdict import Checker, Verdict, merge
@@ -62,6 +63,8 @@ def of_workload(run: Mapping[str, Any]) -> Sequence[Checker]:
             return (MetadataChecker(),)
         case "fences":
             return (FencesChecker(),)
+        case "rights":
+            return (RightsChecker(allow_everyone=options.get("more", {}).get("allow_everyone") == "true"),)
         case other:
             raise ValueError(f"there is no workload {other}")
 

@@ -23,17 +23,15 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.runtime.channel import ChannelError
 from barnabas.runtime.world import World
 from clients import barnabas_settings
+from clients.barnabas_errors import definite_errors, errors_of_change, may_be_definite, name_of
 from clients.client import ClientError, ClientSettings, Read, Sent
 from clients.mortal_network import MortalNetwork, mortal
 from clients.one_broker import OneBroker
+from clients.security_calls import SecurityCalls
 from operations import Place
 
 CLOSE_MS = 3_000
 """Maximum time for closing in good order."""
-NEVER_DEFINITE = frozenset(
-    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NETWORK_EXCEPTION}
-)
-"""Errors that may come after the append (KAFKA-13574), whatever a client concludes from them."""
 
 
 class BarnabasLibrary:
@@ -101,38 +99,40 @@ class BarnabasClient:
         self._crashed = False
         self._rebalances: list[dict[str, Any]] = []
         self._answered_by: str | None = None
+        self.security = SecurityCalls(parts.world, parts.nursery, settings, self._changing)
+        """Changes of rights, and attempts of other users."""
 
     # ---- administrator
 
     async def create_topic(
         self, name: str, partitions: int, replicas: int, configs: Mapping[str, str] | None = None
     ) -> None:
-        with _errors_of_change():
+        with errors_of_change():
             await self._changing.create_topics(NewTopic(name, partitions, replicas, configs=dict(configs or {})))
 
     async def delete_topic(self, name: str) -> None:
-        with _errors_of_change():
+        with errors_of_change():
             await self._changing.delete_topics(name)
 
     async def create_partitions(self, name: str, total: int) -> None:
-        with _errors_of_change():
+        with errors_of_change():
             await self._changing.create_partitions({name: total})
 
     async def list_topics(self) -> Mapping[str, int]:
-        with _definite_errors():
+        with definite_errors():
             names = list(await self._admin.list_topics())
             described = await self._admin.describe_topics(names)
             return {name: len(topic.partitions) for name, topic in described.succeeded.items()}
 
     async def alter_config(self, topic: str, name: str, value: str) -> None:
-        with _errors_of_change():
+        with errors_of_change():
             await self._changing.incremental_alter_configs({ConfigResource(ResourceType.TOPIC, topic): {name: value}})
 
     async def describe_config(self, topic: str, name: str) -> str:
         """Half of the time of one broker, so that it is known who answered; else as an administrator does it."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         self._answered_by = None
-        with _definite_errors():
+        with definite_errors():
             if self._parts.world.chance.randrange(0, 2):
                 one = self._parts.one_broker
                 try:
@@ -158,7 +158,7 @@ class BarnabasClient:
             raise self._of_producer(error, definite=True) from error
         outcome = await future.outcome()
         if isinstance(outcome, Failed):
-            raise self._of_producer(outcome.error, definite=_may_be_definite(outcome.error))
+            raise self._of_producer(outcome.error, definite=may_be_definite(outcome.error))
         if isinstance(outcome, Unknown):
             raise self._of_producer(outcome.error, definite=False)
         return Sent(outcome.offset if outcome.offset >= 0 else None, outcome.timestamp)
@@ -205,7 +205,7 @@ class BarnabasClient:
     async def assign(self, places: Sequence[Place], *, from_beginning: bool) -> None:
         await trio.lowlevel.checkpoint()
         partitions = [TopicPartition(*place) for place in places]
-        with _definite_errors():
+        with definite_errors():
             if self._consumer.membership is not None:
                 self._consumer.unsubscribe()
             self._consumer.assign(partitions)
@@ -220,7 +220,7 @@ class BarnabasClient:
             lambda places: self._rebalanced("revoked", places),
             lambda places: self._rebalanced("lost", places),
         )
-        with _definite_errors():
+        with definite_errors():
             if self._consumer.membership is None and self._reads_something:
                 self._consumer.unsubscribe()
             self._consumer.subscribe(topics, listener=listener)
@@ -228,7 +228,7 @@ class BarnabasClient:
 
     async def seek(self, place: Place, offset: int) -> None:
         await trio.lowlevel.checkpoint()
-        with _definite_errors():
+        with definite_errors():
             self._consumer.seek(TopicPartition(*place), offset)
 
     async def poll(self, timeout_ms: int) -> list[Read]:
@@ -267,7 +267,7 @@ class BarnabasClient:
     async def committed_by_one(self, places: Sequence[Place], turn: int) -> Mapping[Place, int]:
         group_id = self._settings.group_id
         assert group_id is not None, "offsets are of a group"
-        with _definite_errors():
+        with definite_errors():
             try:
                 return await self._parts.one_broker.committed(group_id, places, turn, self._settings.request_timeout_ms)
             except ChannelError as error:
@@ -301,6 +301,7 @@ class BarnabasClient:
         self._producer_done.set()
         await self._consumer.close(patience_ms, leaving)
         self._parts.one_broker.close()
+        self.security.close()
 
     # ---- inside
 
@@ -310,7 +311,7 @@ class BarnabasClient:
             try:
                 self._producer = await self._parts.nursery.start(self._hold_producer)
             except KafkaError as error:
-                raise ClientError(_name(error), str(error), definite=True, fatal=True) from error
+                raise ClientError(name_of(error), str(error), definite=True, fatal=True) from error
         return self._producer
 
     async def _hold_producer(self, *, task_status: trio.TaskStatus[Producer]) -> None:
@@ -322,7 +323,7 @@ class BarnabasClient:
         fatal = isinstance(error, IllegalStateException)
         if self._settings.transactional_id is not None and self._producer is not None:
             fatal = fatal or self._producer.transaction_state is TransactionState.FATAL_ERROR
-        return ClientError(_name(error), str(error), definite=definite, fatal=fatal)
+        return ClientError(name_of(error), str(error), definite=definite, fatal=fatal)
 
     @contextmanager
     def _errors_of_reading(self) -> Iterator[None]:
@@ -333,7 +334,7 @@ class BarnabasClient:
             membership = self._consumer.membership
             fatal = membership is not None and membership.fatal is not None
             definite = not error.code.retriable
-            raise ClientError(_name(error), str(error), definite=definite, fatal=fatal) from error
+            raise ClientError(name_of(error), str(error), definite=definite, fatal=fatal) from error
 
     def _rebalanced(self, kind: str, partitions: Sequence[TopicPartition]) -> None:
         self._rebalances.append(
@@ -344,34 +345,3 @@ class BarnabasClient:
                 "t_ns": self._now_ns(),
             }
         )
-
-
-# ---- errors
-
-
-@contextmanager
-def _definite_errors() -> Iterator[None]:
-    """Errors of calls that change nothing in the cluster."""
-    try:
-        yield
-    except KafkaError as error:
-        raise ClientError(_name(error), str(error), definite=True) from error
-
-
-@contextmanager
-def _errors_of_change() -> Iterator[None]:
-    """Errors of a request that was sent once: one that is not retriable is definite, any other is not."""
-    try:
-        yield
-    except KafkaError as error:
-        cause = error.__cause__ if isinstance(error.__cause__, KafkaError) else error
-        definite = not error.code.retriable and error.code not in NEVER_DEFINITE
-        raise ClientError(_name(cause), str(error), definite=definite) from error
-
-
-def _may_be_definite(error: Exception) -> bool:
-    return not (isinstance(error, KafkaError) and error.code in NEVER_DEFINITE)
-
-
-def _name(error: Exception) -> str:
-    return type(error).__name__

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from operations import Place
+from rights import Acl, Login, Tried
 
 
 class ClientError(Exception):
@@ -135,6 +136,39 @@ class WorkClient(Protocol):
 
     async def crash(self) -> None:
         """Gone without a goodbye: no leave, no commit, no abort."""
+
+
+class Security(Protocol):
+    """Changes of rights, and attempts of other users at one broker each. Rights are of `rights.py`. All calls are
+    bounded in time and raise ClientError."""
+
+    @property
+    def brokers(self) -> int: ...
+    def node(self, turn: int) -> str:
+        """The broker whose turn it is."""
+
+    async def create_acl(self, acl: Acl) -> None: ...
+    async def delete_acl(self, acl: Acl) -> None: ...
+    async def set_password(self, user: str, version: int) -> None: ...
+    async def delete_user(self, user: str) -> None: ...
+    async def acls_at(self, turn: int, beginning: str) -> list[Acl]:
+        """The ACLs of resources whose names begin so, as one broker knows them."""
+
+    async def version_at(self, turn: int, user: str) -> int | None:
+        """Version of the user's password, as one broker knows it; None if it knows no such user."""
+
+    async def log_in(self, turn: int, login: Login) -> None:
+        """SaslAuthenticationException if the broker refuses it."""
+
+    async def attempt(self, turn: int, user: str, tried: Tried) -> None:
+        """By a user with the password of version 0. An authorization error if it is denied."""
+
+
+class SecuredClient(WorkClient, Protocol):
+    """A client of an administrator, for workloads whose clients log in."""
+
+    @property
+    def security(self) -> Security: ...
 
 
 class ClientLibrary(Protocol):

@@ -12,7 +12,13 @@ _SILENT = logging.getLogger("jepsen.librdkafka")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 
-_SASL = {"sasl_plain_username": "sasl.username", "sasl_plain_password": "sasl.password"}
+_NAMES = {
+    "sasl_plain_username": "sasl.username",
+    "sasl_plain_password": "sasl.password",
+    "ssl_truststore_location": "ssl.ca.location",
+}
+_OURS = ("ssl_truststore_type",)
+"""Settings that librdkafka needs not: it finds the format of a file by itself."""
 
 
 def common(settings: ClientSettings) -> dict[str, Any]:
@@ -26,7 +32,11 @@ def common(settings: ClientSettings) -> dict[str, Any]:
         "allow.auto.create.topics": False,
         "log_level": 0,
         "logger": _SILENT,
-        **{_SASL.get(name, name.replace("_", ".")): value for name, value in settings.security.items()},
+        **{
+            _NAMES.get(name, name.replace("_", ".")): value
+            for name, value in settings.security.items()
+            if name not in _OURS
+        },
     }
 
 

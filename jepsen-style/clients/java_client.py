@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from barnabas.protocol.sasl.plain import LOGIN_MODULE as PLAIN_LOGIN_MODULE
+from barnabas.protocol.sasl.scram_credentials import LOGIN_MODULE as SCRAM_LOGIN_MODULE
+from barnabas.security.client_files import jaas
 from clients import java_program
 from clients.client import ClientError, ClientSettings
 from clients.program_client import Program, ProgramLibrary
@@ -54,7 +57,7 @@ def options(settings: ClientSettings) -> dict[str, Any]:
         "bootstrap.servers": settings.bootstrap_servers,
         "client.id": settings.client_id,
         "request.timeout.ms": settings.request_timeout_ms,
-        **{name.replace("_", "."): value for name, value in settings.security.items()},
+        **_security(settings.security),
         "retry.backoff.ms": 50,
         "retry.backoff.max.ms": 500,
         "reconnect.backoff.max.ms": 1_000,
@@ -69,6 +72,16 @@ def options(settings: ClientSettings) -> dict[str, Any]:
         "producer": common | _producer(settings),
         "consumer": common | _consumer(settings),
     }
+
+
+def _security(ours: Mapping[str, str]) -> dict[str, str]:
+    """Kafka has a login module where we have a user and a password."""
+    theirs = {name.replace("_", "."): value for name, value in ours.items() if not name.startswith("sasl_plain_")}
+    user, password = ours.get("sasl_plain_username"), ours.get("sasl_plain_password")
+    if user is not None and password is not None:
+        module = PLAIN_LOGIN_MODULE if ours.get("sasl_mechanism") == "PLAIN" else SCRAM_LOGIN_MODULE
+        theirs["sasl.jaas.config"] = jaas(module, username=user, password=password)
+    return theirs
 
 
 def _producer(settings: ClientSettings) -> dict[str, Any]:

@@ -32,6 +32,9 @@ class World:
 
     cluster: Annotated[str | None, typer.Option(help="sim, local, netns or compose", show_default="local")] = None
     seed: Annotated[int | None, typer.Option(help="of operations and faults; in sim of everything")] = None
+    secure: Annotated[
+        bool, typer.Option("--secure", help="TLS between nodes and to clients, users and ACLs; in sim only nodes")
+    ] = False
     settings: Annotated[list[str] | None, _pairs("of all nodes")] = None
     condition: Annotated[list[str] | None, _pairs(f"only in sim: {', '.join(NAMES)}")] = None
     bootstrap: Annotated[

@@ -15,6 +15,7 @@ from barnabas.cluster.fault_points import FAULT_POINTS
 from barnabas.cluster.hostile.client import HostileClient
 from barnabas.cluster.proxy.rules import MessageRule
 from barnabas.protocol.api_keys import ApiKey
+from nemeses.certificates import rotate
 from nemeses.choosing import between, happens, one_of, some_of
 from nemeses.messages import PROVOKED_SECONDS, draw
 from nemeses.nemesis import Fault, Story
@@ -384,5 +385,6 @@ EVERYWHERE: dict[str, Story] = {
     "cut-off": cut_off,
     "hostile": hostile,
     "restart-all": restart_all,
+    "rotate": rotate,
 }
 """Kinds that exist in simulated and in real worlds."""

@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 Capability = Literal[
-    "processes", "links", "delays", "messages", "clocks", "disks", "power", "fault points", "simulation"
+    "processes",
+    "links",
+    "delays",
+    "messages",
+    "clocks",
+    "disks",
+    "power",
+    "fault points",
+    "certificates",
+    "simulation",
 ]
 """Things that a world can break. `simulation` stands for faults that exist in simulated worlds only."""
 
@@ -40,6 +49,8 @@ class FaultKind:
 
 PARTITION_SHAPES = ("one", "halves", "one-way", "bridge", "ring")
 """The shapes that `nemeses.shapes` draws."""
+ROTATIONS = ("certificate", "broken file", "authority")
+"""The forms of `rotate`."""
 
 _ALL = (
     FaultKind("kill", "SIGKILL", "processes", ends_nodes=True),
@@ -62,6 +73,7 @@ _ALL = (
     FaultKind("cut-off", "a broker that reaches clients but no node, for some sessions", "links", cuts=True),
     FaultKind("hostile", "a client that sends whatever it can", "processes"),
     FaultKind("restart-all", "SIGKILL for every node at once", "processes", ends_nodes=True),
+    FaultKind("rotate", "certificates that are replaced while nodes run", "certificates", ROTATIONS, disturbs=True),
     FaultKind(
         "torn-power", "a power cut that damages what was being written", "simulation", loses=True, ends_nodes=True
     ),

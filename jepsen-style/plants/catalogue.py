@@ -16,14 +16,17 @@ from barnabas.broker.replication.replica import Replica
 from barnabas.broker.transactions.markers import MarkerWriter
 from barnabas.broker.transactions.transaction import Transaction
 from barnabas.cluster.errors import WrongArgument
+from barnabas.kraft.authorizer.compiled import CompiledAcls, _Compiling
+from barnabas.kraft.authorizer.standard import StandardAuthorizer
 from barnabas.kraft.quorum_state import QuorumStateFile
 from barnabas.runtime.background import Background
 from barnabas.runtime.meter import Meter
+from barnabas.runtime.sasl.mechanisms import _ScramUsers
 from barnabas.runtime.server_connection import ServerConnection
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.producers import ProducerStates
 from barnabas.storage.transaction_index import AbortedIndex
-from plants import coordinating, producing, quorum, replication, serving
+from plants import coordinating, producing, quorum, replication, rights, serving
 from plants.plant import Patch, Plant, Trial
 
 _SOON = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "400"}
@@ -36,6 +39,7 @@ _ASIDE = Trial(
     "offsets", nemesis=["cut-off"], interval_seconds=8.0, time_seconds=90.0, concurrency=8, rate=4.0, settings=_SOON
 )
 """Few commits: one that a coordinator accepts just before it learns that it is isolated holds up all its responses."""
+_RIGHTS = Trial("rights", rate=40.0, concurrency=4, time_seconds=20.0, runs=3)
 
 
 class NoSuchPlant(WrongArgument):
@@ -215,6 +219,41 @@ _ALL = (
         ["two-leaders"],
         Trial(story="voter-comes-again", runs=3),
         Trial(story="voter-comes-again", runs=3),
+    ),
+    Plant(
+        "deleted-acls-apply",
+        "an authorizer goes on to apply ACLs that are deleted",
+        [Patch(_Compiling, "remove", rights.keep_deleted_acls)],
+        ["forbidden-success", "false-denial"],
+        _RIGHTS,
+    ),
+    Plant(
+        "rights-by-name-alone",
+        "an authorizer remembers its decisions by the name of the resource: for every user, operation and type",
+        [Patch(StandardAuthorizer, "_decide", rights.remember_by_name)],
+        ["forbidden-success", "false-denial"],
+        _RIGHTS,
+    ),
+    Plant(
+        "forwarded-as-broker",
+        "a request that a broker forwards has the rights of the broker",
+        [Patch(StandardAuthorizer, "_decide", rights.trust_what_is_forwarded)],
+        ["forbidden-success"],
+        _RIGHTS,
+    ),
+    Plant(
+        "denials-lose",
+        "an ACL that allows wins over those that deny",
+        [Patch(CompiledAcls, "match", rights.let_denials_lose)],
+        ["forbidden-success"],
+        _RIGHTS,
+    ),
+    Plant(
+        "passwords-are-kept",
+        "a broker goes on to take the first password that it saw of a user",
+        [Patch(_ScramUsers, "_identify", rights.remember_passwords)],
+        ["login-with-old-password", "refused-login"],
+        _RIGHTS,
     ),
     Plant(
         "failures-end-nodes",

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
 import trio
 
@@ -42,6 +43,7 @@ from workloads.catalogue import make_workload
 from workloads.lives import MIXED
 from workloads.workload import Workload
 from worlds.bootstrap import BootstrapCluster
+from worlds.breakable import BreakableCluster
 from worlds.cluster import ClusterUnderTest
 from worlds.world_options import WorldOptions, run_in
 
@@ -136,6 +138,11 @@ async def _run(plan: Plan, cluster: ClusterUnderTest, recorder: Recorder, log: L
     for kind, why in off.items():
         log(f"{kind}{OFF}{why}")
     settings, client = await _settings_of(cluster, plan), plan.client_settings()
+    if isinstance(cluster, SimCluster) and cluster.login:
+        login = cast(Mapping[str, str], cluster.login)
+        client = replace(client, bootstrap_servers=cluster.login_servers, security=login)
+    if isinstance(cluster, BreakableCluster):
+        client = replace(client, security={**cluster.client_security, **client.security})
     workload_options = replace(
         plan.workload_options(_prefix(recorder.directory, plan)),
         session_seconds=settling_time.session_seconds(plan.group_protocol, settings, client),
@@ -327,6 +334,7 @@ def _world_options(plan: Plan, directory: Path) -> WorldOptions:
         plan.nemesis,
         plan.without_nodes,
         plan.conditions(),
+        plan.secure,
     )
 
 

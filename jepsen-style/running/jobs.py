@@ -25,6 +25,8 @@ PAIRS = ROOT / "tests" / "simulation" / "pairs.txt"
 """The pairs of a state and a fault that many seeds must meet."""
 CUT_SHORT = "cut short"
 LOCAL_FAULTS = ("kill", "pause", "partition", "cut-off")
+SECURE_FAULTS = (*LOCAL_FAULTS, "rotate")
+"""Faults of real processes with TLS, users and ACLs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +128,12 @@ def carry_out(
 
 
 def run_words(workload: str, world: str, seed: int, faults: Sequence[str], **options: float) -> tuple[str, ...]:
-    """`run WORKLOAD …`."""
+    """`run WORKLOAD …`; secure if certificates rotate."""
     words = ["run", workload, "--cluster", world, "--seed", str(seed)]
     if faults:
         words += ["--nemesis", ",".join(faults)]
+    if "rotate" in faults:
+        words.append("--secure")
     for name, value in options.items():
         words += [f"--{name.replace('_', '-')}", f"{value:g}"]
     return tuple(words)

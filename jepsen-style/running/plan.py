@@ -38,7 +38,11 @@ REPLICATED = (
 """Settings that cannot be more than there are brokers."""
 PAIRS = ("--settings", "--option", "--topic-config", "--client-config", "--condition", "--budget")
 """Options that come once for each `key=value`."""
+LOG_IN = ("rights",)
+"""Workloads whose clients log in."""
 ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
+SECURE_WORLDS = ("sim", "local", "netns")
+"""Worlds for `--secure`."""
 STORE = Path("store")
 
 
@@ -68,6 +72,8 @@ class Plan:
     clients: tuple[str, ...] = _option("--client", ("barnabas",))
     interval: float = _option("--interval", 15.0)
     """Seconds between the beginnings of faults, on average."""
+    secure: bool = _option("--secure", False)
+    """Nodes and clients authenticate each other, over TLS."""
     settings: tuple[str, ...] = _option("--settings", ())
     """`key=value`, of all nodes."""
     only_faults: tuple[str, ...] = _option("--only-faults", ())
@@ -151,6 +157,9 @@ class Plan:
         if self.no_idempotence and not self.no_transactions:
             raise WrongPlan("--no-idempotence: transactions need it; add --no-transactions")
         self._check_bootstrap()
+        self._check_logins()
+        if self.secure and self.cluster not in SECURE_WORLDS:
+            raise WrongPlan(f"--secure: only {', '.join(SECURE_WORLDS)} can be made secure; this is {self.cluster}")
         self._check_plant()
         for key, text in _pairs("--settings", self.settings).items():
             _check_setting(key, text)
@@ -171,6 +180,18 @@ class Plan:
         for name, given in (("--nemesis", self.nemesis), ("--settings", self.settings), ("--plant", self.plant)):
             if given:
                 raise WrongPlan(f"{name}: the cluster of --bootstrap is not ours to break, leave it out")
+
+    def _check_logins(self) -> None:
+        if self.workload not in LOG_IN:
+            return
+        if self.clients != ("barnabas",):
+            raise WrongPlan(f"{self.workload}: only our own client asks one broker as one user, use --client barnabas")
+        if self.cluster != "sim" and "sasl_mechanism" not in self.client_settings().security:
+            raise WrongPlan(
+                f"{self.workload} on {self.cluster}: brokers must have StandardAuthorizer and a listener with "
+                "SCRAM-SHA-256, and --client-config must say how a super user logs in: security_protocol=SASL_..., "
+                "sasl_mechanism=..., sasl_plain_username=..., sasl_plain_password=...; or use --cluster sim"
+            )
 
     def _check_without(self) -> None:
         for number in self.without_processes:
@@ -212,6 +233,8 @@ class Plan:
             more.setdefault("replicas", "-1")
         if self.brokers_left < BROKERS:
             more.setdefault("replicas", str(self.brokers_left))
+        if self.workload in LOG_IN and self.cluster == "sim":
+            more.setdefault("allow_everyone", "true")
         return WorkloadOptions(
             processes=self.concurrency,
             keys=self.keys,
@@ -248,9 +271,11 @@ class Plan:
 
     def conditions(self) -> Conditions:
         try:
-            return parse_conditions(_pairs("--condition", self.condition))
+            found = parse_conditions(_pairs("--condition", self.condition))
         except ValueError as error:
             raise WrongPlan(f"--condition {error}") from error
+        has_logins = self.workload in LOG_IN
+        return replace(found, secure=found.secure or self.secure or has_logins, logins=found.logins or has_logins)
 
     def budgets(self) -> dict[str, float]:
         """By kind of fault; `any` for all, `recovery` for the time after a fault's end."""

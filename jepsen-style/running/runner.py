@@ -70,7 +70,7 @@ class RunOptions:
     left_out: Sequence[range] = ()
     """Operations of the main phase that nobody does, in the order in which the workload thinks of them."""
     settings: ClientSettings = field(default_factory=lambda: ClientSettings("", "jepsen"))
-    """Settings of every client; `bootstrap_servers` comes from the cluster."""
+    """Settings of every client; `bootstrap_servers` comes from the cluster if there are none."""
 
 
 @dataclass(slots=True)
@@ -296,7 +296,8 @@ class Run:
         return self.phase is Phase.OVER
 
     def _base_settings(self, host: str) -> ClientSettings:
-        return replace(self.options.settings, bootstrap_servers=self._cluster.bootstrap_servers, client_id=host)
+        servers = self.options.settings.bootstrap_servers or self._cluster.bootstrap_servers
+        return replace(self.options.settings, bootstrap_servers=servers, client_id=host)
 
     # ---- the record
 

@@ -22,6 +22,8 @@ WORKLOADS = {
     "fences": 1,
 }
 """How often each is drawn."""
+RIGHTS_SHARE = 0.06
+"""Share of seeds that have the workload `rights`."""
 PHASE_SECONDS = 40.0
 SESSION_TIMEOUT_MS = 6_000
 """Session timeout of members of groups."""
@@ -60,6 +62,8 @@ RARER_FAULTS = (
 """Kinds that some seeds have on top."""
 CUT_OFF = "cut-off"
 """Half of the seeds have it on top."""
+ROTATE = ("rotate",) * 3
+"""Kinds that only seeds with certificates have on top: one for each of its forms."""
 SWARM_FAULTS = (*USUAL_FAULTS, *RARER_FAULTS, CUT_OFF)
 
 LAST_SEQUENCE = 2**31 - 1
@@ -79,6 +83,8 @@ def draw_plan(seed: int) -> Plan:
     """The same plan each time."""
     chance = Random(f"{seed}/plan")
     workload = chance.choices(list(WORKLOADS), list(WORKLOADS.values()))[0]
+    if Random(f"{seed}/rights").random() < RIGHTS_SHARE:
+        workload = "rights"
     conditions = _draw_conditions(chance, workload)
     if Random(f"{seed}/secure").random() < SECURE_SHARE:
         conditions = replace(conditions, secure=True)
@@ -87,7 +93,7 @@ def draw_plan(seed: int) -> Plan:
         workload,
         seed=seed,
         cluster="sim",
-        nemesis=_draw_faults(chance),
+        nemesis=_draw_faults(chance) + (ROTATE if conditions.secure else ()),
         time=PHASE_SECONDS,
         rate=chance.choice((6.0, 10.0, 16.0)),
         concurrency=4 if workload == "fences" else chance.choice((3, 3, 4)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import cast
 
 import trio
 
@@ -27,23 +28,26 @@ def administrator(cluster: SimCluster, host: str) -> Admin:
     """An administrator of probes."""
     return Admin(
         world=cluster.world(host),
-        bootstrap_servers=cluster.bootstrap_servers,
+        bootstrap_servers=cluster.login_servers,
         request_timeout_ms=3_000,
         retry_backoff_ms=50,
         socket_connection_setup_timeout_ms=1_000,
+        **cluster.login,
     )
 
 
 def producer_options(cluster: SimCluster, delivery_timeout_ms: int) -> ProducerOptions:
     """Options of the producers of probes."""
-    return {
-        "bootstrap_servers": cluster.bootstrap_servers,
+    options: ProducerOptions = {
+        "bootstrap_servers": cluster.login_servers,
         "linger_ms": 5,
         "request_timeout_ms": 3_000,
         "retry_backoff_ms": 50,
         "socket_connection_setup_timeout_ms": 1_000,
         "delivery_timeout_ms": delivery_timeout_ms,
     }
+    options.update(cast(ProducerOptions, cluster.login))
+    return options
 
 
 async def within(

@@ -17,6 +17,7 @@ import trio
 from barnabas.broker.coordinator.coordinator import partition_for
 from barnabas.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.broker.replication.replica import Leading
+from barnabas.client.security_names import SecurityOptions
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.fault_points import DISK_POINTS
 from barnabas.cluster.layout import LOCAL_SHAPE
@@ -25,11 +26,15 @@ from barnabas.cluster.simulated import DATA, SimulatedCluster, SimulatedNode
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from barnabas.runtime.channel import Channel, ChannelError
+from barnabas.runtime.security import ChannelSecurity
 from barnabas.runtime.simulated import Universe, make_world
 from barnabas.runtime.simulated.clocks import SimulatedClock
 from barnabas.runtime.simulated.store import DEFAULT_CAPACITY_BYTES, DiskFault
 from barnabas.runtime.simulated.universe import WALL_START_MS
 from barnabas.runtime.simulated.work import WorkCounter
+from barnabas.runtime.tls.channel import TlsChannelSecurity
+from barnabas.runtime.tls.options import TlsOptions
+from barnabas.runtime.tls.reload import TlsHolder
 from barnabas.runtime.world import World
 from barnabas.storage.names import METADATA_TOPIC
 from loss_budget import Membership, NodeState
@@ -43,11 +48,14 @@ from simulation.failures import describe, is_of_disk, place_of
 from simulation.findings import Findings
 from simulation.invariants.work import Work
 from simulation.links import SimLinks
+from simulation.logins import LOGIN, LOGINS_PORT, with_logins
 from simulation.messages import MessageFaults
+from simulation.node_certificates import FILE_SETTINGS, NodeCertificates
 from simulation.secure_nodes import secure_settings
 from simulation.unprotected_bytes import leader_epochs
 from simulation.watch import NodeLog, Watch
-from worlds.cluster import Damage, LinkFault, ReplicaView, current_fault
+from worlds.cluster import AuthorityStep, Damage, LinkFault, ReplicaView, current_fault
+from worlds.world_options import ENCRYPTED, NO_CERTIFICATES
 
 T = TypeVar("T")
 
@@ -93,7 +101,8 @@ class SimSettings:
 
     def of_node(self, name: str) -> Mapping[str, str]:
         """Settings of the node with this name."""
-        return {**(secure_settings(name) if self.conditions.secure else {}), **self.settings}
+        secure = secure_settings(name) if self.conditions.secure else {}
+        return {**(with_logins(secure, name) if self.conditions.logins else secure), **self.settings}
 
 
 class SimCluster:
@@ -114,8 +123,12 @@ class SimCluster:
         )
         self.settings = settings.settings
         """Settings of every node, by Kafka's names."""
+        self.login: SecurityOptions = LOGIN if conditions.logins else {}
+        """Settings of the clients of an administrator, by which they log in."""
         self.watch = Watch(universe, self.findings, self.cluster, self.coverage)
         self.budget = ExactBudget(self.cluster, self.watch)
+        self.certificates = NodeCertificates(universe, [*self.cluster.nodes, ONLOOKER]) if conditions.secure else None
+        """None: nodes have none."""
         self.links = SimLinks(universe, list(self.cluster.nodes))
         self.messages = MessageFaults(universe, self.links.name_of) if settings.with_messages else None
         self.began = 0.0
@@ -155,7 +168,7 @@ class SimCluster:
 
     @property
     def cannot(self) -> Mapping[str, str]:
-        return {}
+        return {"rotate": NO_CERTIFICATES} if self.certificates is None else {"message": ENCRYPTED}
 
     @property
     def brokers(self) -> Sequence[str]:
@@ -168,6 +181,13 @@ class SimCluster:
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(f"{host}:{port}" for host, port in self.cluster.bootstrap)
+
+    @property
+    def login_servers(self) -> str:
+        """Bootstrap servers for clients with `login`."""
+        if not self.login:
+            return self.bootstrap_servers
+        return ",".join(f"{host}:{LOGINS_PORT}" for host, _ in self.cluster.bootstrap)
 
     @property
     def controller_addresses(self) -> Mapping[str, list[tuple[str, int]]]:
@@ -204,6 +224,8 @@ class SimCluster:
             name = node.node.name
             await node.ended.wait()
             self._touched_disks.pop(name, None)
+            if self.certificates is not None:
+                self.certificates.install(name)
             self.cluster.start(name)
 
     async def stop(self, name: str) -> None:
@@ -235,7 +257,9 @@ class SimCluster:
             self._onlooker = make_world(ONLOOKER, self.universe)
         async with trio.open_nursery() as nursery:
             port = self.cluster.nodes[controller].node.port
-            channel = Channel(self._onlooker, nursery, controller, port, client_id=ONLOOKER)
+            channel = Channel(
+                self._onlooker, nursery, controller, port, client_id=ONLOOKER, security=self._onlooker_security()
+            )
             try:
                 answer = await channel.call(UnregisterBrokerRequest(broker_id=node.node.id), timeout_ms=CALL_MS)
                 refusal = "" if not answer.error_code else ErrorCode(answer.error_code).name
@@ -244,6 +268,12 @@ class SimCluster:
             nursery.cancel_scope.cancel()
         if refusal:
             raise ClusterError(f"{name} cannot be unregistered: {controller} answers {refusal}")
+
+    def _onlooker_security(self) -> ChannelSecurity | None:
+        """Controllers of a secure cluster answer nodes alone."""
+        if self.certificates is None:
+            return None
+        return TlsChannelSecurity(TlsHolder(TlsOptions.of(FILE_SETTINGS), self._onlooker, client=True))
 
     async def states(self) -> Mapping[str, NodeState]:
         return {name: self._state(node) for name, node in self.cluster.nodes.items()}
@@ -314,6 +344,8 @@ class SimCluster:
             self.universe.slow_disk(name, self.blocking_ms)
         for name in list(self._broken_disks):
             await self.repair_disk(name)
+        if self.certificates is not None:
+            self.certificates.heal()
 
     # ---- clocks and disks
 
@@ -415,6 +447,30 @@ class SimCluster:
         self._known(name)
         self.universe.disarm(name)
         return self._struck.pop(name, False)
+
+    # ---- certificates
+
+    async def renew_certificate(self, name: str) -> None:
+        [node] = self._known(name)
+        self._strikes("rotate: certificate", node)
+        self._certificates().renew(name)
+
+    async def spoil_certificate(self, name: str) -> None:
+        [node] = self._known(name)
+        if not node.is_up:
+            raise ClusterError(f"{name} is not up: it could not start with a broken certificate")
+        self._strikes("rotate: broken file", node)
+        self._certificates().spoil(name)
+
+    async def change_authority(self, step: AuthorityStep) -> None:
+        for node in self.cluster.nodes.values():
+            self._strikes("rotate: authority", node)
+        self._certificates().change_authority(step)
+
+    def _certificates(self) -> NodeCertificates:
+        if self.certificates is None:
+            raise ClusterError(NO_CERTIFICATES)
+        return self.certificates
 
     # ---- looking
 

@@ -53,6 +53,8 @@ class Conditions:
     """Count the work of every step of a request. Such a run takes longer."""
     secure: bool = _field(False, _switch, "true or false")
     """Nodes talk to each other over TLS and SASL, and have an authorizer."""
+    logins: bool = _field(False, _switch, "true or false")
+    """Secure brokers have a listener where clients log in, and the workload does."""
     first_sequence: int = _field(0, int, "NUMBER")
     """First sequence of producers in a partition."""
     passing_topics: float | None = _field(None, float, "SECONDS")

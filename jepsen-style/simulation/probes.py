@@ -13,15 +13,21 @@ from typing import Any, Protocol
 
 from barnabas.broker.replication.partition import Partition, ReadRequest, ReadResult
 from barnabas.client.groups.participant import Participant
+from barnabas.kraft.authorizer.standard import StandardAuthorizer
 from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.kraft.metadata.loader import MetadataLoader
 from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.kraft.raft.history import OffsetAndEpoch
 from barnabas.kraft.raft.ready import Ready
 from barnabas.kraft.snapshots import SnapshotFiles
+from barnabas.protocol.acls import AclOperation, AclResourceType
+from barnabas.protocol.sasl.scram import ScramIdentity
+from barnabas.runtime.request import Request
+from barnabas.runtime.sasl.mechanisms import _ScramUsers
 from barnabas.runtime.server_connection import ServerConnection
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.names import METADATA_TOPIC
+from rights import Tried
 
 After = Callable[..., None]
 
@@ -49,6 +55,10 @@ class Observer(Protocol):
 
     def request_begun(self, connection: ServerConnection) -> None: ...
 
+    def rights_decided(self, request: Request, tried: Tried, *, allowed: bool) -> None: ...
+
+    def user_identified(self, user: str, identity: ScramIdentity | None) -> None: ...
+
 
 @contextmanager
 def observed(observer: Observer) -> Iterator[None]:
@@ -75,6 +85,22 @@ def observed(observer: Observer) -> Iterator[None]:
 
     def was_read(partition: Partition, result: ReadResult, request: ReadRequest) -> None:
         observer.partition_read(partition, request, result)
+
+    def decided(
+        _authorizer: StandardAuthorizer,
+        allowed: bool,
+        request: Request,
+        operation: AclOperation,
+        resource_type: AclResourceType,
+        name: str,
+        **_: object,
+    ) -> None:
+        resource, needed = AclResourceType(resource_type).name, AclOperation(operation).name
+        observer.rights_decided(request, Tried("", resource, name, needed), allowed=allowed)
+
+    def identified(_users: object, identity: ScramIdentity | None, user: str, is_token: bool) -> None:
+        if not is_token:
+            observer.user_identified(user, identity)
 
     original_hand_over = ServerConnection.__dict__["_hand_over"]
 
@@ -115,6 +141,8 @@ def observed(observer: Observer) -> Iterator[None]:
         (Partition, "_read", _after(Partition, "_read", was_read)),
         (Participant, "_was_heard", _after(Participant, "_was_heard", heard)),
         (ServerConnection, "_hand_over", hand_over),
+        (StandardAuthorizer, "allows", _after(StandardAuthorizer, "allows", decided)),
+        (_ScramUsers, "_identify", _after(_ScramUsers, "_identify", identified)),
     ]
     before = [(owner, name, owner.__dict__[name]) for owner, name, _ in probes]
     for owner, name, probe in probes:

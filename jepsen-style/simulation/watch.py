@@ -18,10 +18,13 @@ from barnabas.kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, Metad
 from barnabas.kraft.metadata.loader import MetadataLoader
 from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.kraft.raft.ready import InstallSnapshot, Ready, StartSnapshot
+from barnabas.protocol.sasl.scram import ScramIdentity
+from barnabas.runtime.request import Request
 from barnabas.runtime.server_connection import ServerConnection
 from barnabas.runtime.simulated import Universe
 from barnabas.runtime.simulated.inode import Inode
 from barnabas.storage.log import PartitionLog
+from rights import Tried
 from simulation.coverage import Coverage
 from simulation.findings import Findings
 from simulation.ghosts import LogReader
@@ -30,6 +33,7 @@ from simulation.invariants.groups import Coordinator, GroupPromises
 from simulation.invariants.partitions import PartitionPromises
 from simulation.invariants.places import LeaderView, PartitionKey
 from simulation.invariants.quorum import QuorumPromises, ReplicaView
+from simulation.invariants.rights import RightsPromises
 from simulation.invariants.storage import StoragePromises
 from simulation.probes import observed
 
@@ -52,6 +56,8 @@ class Watch:
         self.partitions = PartitionPromises(findings, self._content, lambda: self.quorum.image, self.min_isr)
         self.storage = StoragePromises(findings, self._content)
         self.groups = GroupPromises(findings)
+        self.rights = RightsPromises(findings)
+        self._nodes = cluster.nodes
 
     def _content(self, node_id: int, path: str) -> bytearray | None:
         entry = self._universe.disk(self._names[node_id]).find(path)
@@ -189,6 +195,16 @@ class Watch:
             not connection.closed,
             lambda: f"a request from {connection.peer_host} was begun after its connection was closed",
         )
+
+    def rights_decided(self, request: Request, tried: Tried, *, allowed: bool) -> None:
+        node = self._nodes.get(current_node.get())
+        if node is not None and node.broker is not None:
+            self.rights.decided(node.broker, request, tried, allowed=allowed)
+
+    def user_identified(self, user: str, identity: ScramIdentity | None) -> None:
+        node = self._nodes.get(current_node.get())
+        if node is not None and node.broker is not None:
+            self.rights.identified(node.broker, user, identity)
 
     def member_heard(self, participant: Participant) -> None:
         index = partition_for(participant.group_id, len(self.quorum.image.topics.by_name[GROUP_TOPIC].partitions))

@@ -18,16 +18,20 @@ WORKLOADS = {
     "offsets": "workloads.offsets:Offsets",
     "metadata": "workloads.metadata:Metadata",
     "fences": "workloads.fences:Fences",
+    "rights": "workloads.rights:Rights",
 }
 """The module and class of each; the class takes WorkloadOptions."""
 
 
 OPTIONS = {"replicas": "replicas of each topic; -1: the default of the brokers", "prefix": "prefix of all names"}
 """Options of every workload, which `--option` sets."""
-MORE_OPTIONS = {"offsets": {"registers": "of each group", "one_broker": "false: ask whichever coordinate"}}
+MORE_OPTIONS = {
+    "offsets": {"registers": "of each group", "one_broker": "false: ask whichever coordinate"},
+    "rights": {"allow_everyone": "allow.everyone.if.no.acl.found of the brokers"},
+}
 """By workload: what it alone knows."""
 _TEXTS = ("prefix",)
-_SWITCHES = ("one_broker",)
+_SWITCHES = ("one_broker", "allow_everyone")
 _AS_BROKERS_LIKE = "-1"
 
 

@@ -6,14 +6,16 @@ The runner gives the processes of thread `t` the numbers t, t + n, t + 2n, … (
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
 from barnabas.runtime.world import Chance
 from clients.client import ClientError, WorkClient
 from operations import Completion, Invocation, Outcome
 from workloads.topics import Topics
 from workloads.workload import WorkloadOptions
+
+T = TypeVar("T")
 
 CRASH = Invocation("crash")
 REPLICAS = 3
@@ -70,6 +72,20 @@ def failed(error: ClientError, value: Any = None) -> Completion:
     """The completion of an operation of one call that failed: `fail` if surely nothing happened, else `info`."""
     outcome: Outcome = "fail" if error.definite else "info"
     return Completion(outcome, value, (error.name, error.text), ends_process=error.fatal)
+
+
+def one_of(chance: Chance, choices: Sequence[T]) -> T:
+    return choices[chance.randrange(0, len(choices))]
+
+
+def drawn(chance: Chance, shares: Sequence[tuple[str, float]]) -> str:
+    """One of these names; each has its share of 1."""
+    left = chance.random()
+    for name, share in shares:
+        left -= share
+        if left < 0:
+            return name
+    return shares[0][0]
 
 
 class Finale:

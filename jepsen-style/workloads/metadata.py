@@ -19,7 +19,7 @@ from typing import Any
 from barnabas.runtime.world import Chance
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation
-from workloads.lives import CRASH, Finale, Lives, crash, failed
+from workloads.lives import CRASH, Finale, Lives, crash, drawn, failed
 from workloads.workload import WorkloadOptions
 
 CONFIG = "retention.ms"
@@ -46,15 +46,6 @@ class _Name:
     name: str
     operations: int = 0
     unknown: int = 0
-
-
-def _draw(chance: Chance) -> str:
-    drawn = chance.random()
-    for f, share in _SHARES:
-        drawn -= share
-        if drawn < 0:
-            return f
-    return "describe"
 
 
 class Metadata:
@@ -100,7 +91,7 @@ class Metadata:
         if self._names[place].operations >= MOST_OPERATIONS or self._names[place].unknown >= MOST_UNKNOWN:
             self._names[place] = self._new_name()
         chosen = self._names[place]
-        f = _draw(chance)
+        f = drawn(chance, _SHARES)
         if f == "list":
             return Invocation("list", {})
         chosen.operations += 1

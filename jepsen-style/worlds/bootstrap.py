@@ -20,7 +20,7 @@ from barnabas.runtime.world import World
 from loss_budget import NodeState
 from nemeses.kinds import FAULTS
 from operations import Place
-from worlds.cluster import Damage, LinkFault, ReplicaView
+from worlds.cluster import AuthorityStep, Damage, LinkFault, ReplicaView
 from worlds.world_options import WorldOptions
 
 T = TypeVar("T")
@@ -89,6 +89,15 @@ class BootstrapCluster:
 
     async def heal(self) -> None:
         await trio.lowlevel.checkpoint()
+
+    async def renew_certificate(self, name: str) -> None:
+        raise ClusterError(_NOT_OURS)
+
+    async def spoil_certificate(self, name: str) -> None:
+        raise ClusterError(_NOT_OURS)
+
+    async def change_authority(self, step: AuthorityStep) -> None:
+        raise ClusterError(_NOT_OURS)
 
     async def set_clock(self, name: str, offset_ms: int) -> None:
         raise ClusterError(_NOT_OURS)

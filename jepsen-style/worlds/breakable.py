@@ -10,12 +10,14 @@ import random
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import trio
 
+from barnabas import Admin
+from barnabas.cli.local_users import set_passwords
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.fault_page import DEATH, DISK_FULL, DISK_WELL, FREEZE, POWER_CUT, FaultPage
 from barnabas.cluster.fault_points import DISK_POINTS
@@ -26,14 +28,18 @@ from barnabas.cluster.ports import free_base_port
 from barnabas.cluster.power import Volume, cut_power, reason_against
 from barnabas.cluster.proxied_node import page_of
 from barnabas.runtime.world import World
+from barnabas.security.addresses import port_for_nodes
+from barnabas.security.client_files import Access, ours
+from barnabas.security.users import ADMIN
 from plants.node import broken
-from worlds.cluster import Damage
+from worlds.certificates import HostAddresses, LocalCertificates
+from worlds.cluster import AuthorityStep, Damage
 from worlds.damaging import damage_files
 from worlds.guardian import Guardian
 from worlds.links import LinkFaults, Links
 from worlds.node_views import Onlooker, onlooker
 from worlds.processes import ProcessCluster, in_thread
-from worlds.world_options import NEVER, WorldOptions
+from worlds.world_options import ENCRYPTED, NEVER, NO_CERTIFICATES, WorldOptions
 
 DOWN_SECONDS = 6.0
 KEPT_BYTES = 256 << 20
@@ -138,8 +144,18 @@ class BreakableCluster(ProcessCluster, LinkFaults):
     more_points = DISK_POINTS
     """Fault points of the disks, for `kill-at` and `pause-at`; by role."""
 
-    def __init__(self, cluster: LocalCluster, looker: Onlooker, disks: Disks, wiring: Wiring, seed: int) -> None:
+    def __init__(
+        self,
+        cluster: LocalCluster,
+        looker: Onlooker,
+        disks: Disks,
+        wiring: Wiring,
+        certificates: LocalCertificates | None,
+        seed: int,
+    ) -> None:
+        """`certificates`: None if the nodes have none."""
         ProcessCluster.__init__(self, cluster, looker)
+        self._certificates = certificates
         LinkFaults.__init__(self, wiring.links)
         self.name = wiring.name
         self.bootstrap_servers = wiring.bootstrap_servers
@@ -150,7 +166,23 @@ class BreakableCluster(ProcessCluster, LinkFaults):
     @property
     def cannot(self) -> Mapping[str, str]:
         no_power = {} if self._disks.why_no_power is None else {"power": self._disks.why_no_power}
-        return {**NEVER[self.name], **no_power}
+        by_security = {"rotate": NO_CERTIFICATES} if self._certificates is None else {"message": ENCRYPTED}
+        return {**NEVER[self.name], **no_power, **by_security}
+
+    @property
+    def client_security(self) -> Mapping[str, str]:
+        """Keyword arguments of our client as a super user of a secure cluster."""
+        security = self._cluster.security
+        if security is None:
+            return {}
+        access = Access(self.bootstrap_servers, ADMIN, security.users.read()[ADMIN], str(security.authority_file))
+        return {name: value for name, value in ours(access).items() if name != "bootstrap_servers"}
+
+    async def publish_users(self) -> None:
+        """Makes the password of the super user known for SCRAM; PLAIN knows it from the files of the brokers."""
+        settings: dict[str, Any] = {**self.client_security, "sasl_mechanism": "PLAIN"}
+        async with Admin(bootstrap_servers=self.bootstrap_servers, **settings) as admin:
+            await set_passwords(admin, {ADMIN: settings["sasl_plain_password"]})
 
     async def start(self, *names: str) -> None:
         def begin() -> None:
@@ -201,6 +233,37 @@ class BreakableCluster(ProcessCluster, LinkFaults):
     async def disarm(self, name: str) -> bool:
         return self._page(name).disarm()
 
+    async def heal(self) -> None:
+        await super().heal()
+        if self._certificates is not None:
+            await self._certify(self._certificates.heal)
+
+    async def renew_certificate(self, name: str) -> None:
+        certificates = self._known_certificates()
+        await self._certify(lambda: certificates.renew(name))
+
+    async def spoil_certificate(self, name: str) -> None:
+        certificates = self._known_certificates()
+        if not await self._looker.reaches(name):
+            raise ClusterError(f"{name} is not up: it could not start with a broken certificate")
+        await self._certify(lambda: certificates.spoil(name))
+
+    async def change_authority(self, step: AuthorityStep) -> None:
+        certificates = self._known_certificates()
+        await self._certify(lambda: certificates.change_authority(step))
+
+    def _known_certificates(self) -> LocalCertificates:
+        if self._certificates is None:
+            raise ClusterError(NO_CERTIFICATES)
+        return self._certificates
+
+    async def _certify(self, work: Callable[[], None]) -> None:
+        def alone() -> None:
+            with self._known_certificates().lock:
+                work()
+
+        await in_thread(alone)
+
     def _page(self, name: str) -> FaultPage:
         return page_of(self._cluster.layout, self._cluster.layout.node(name).name)
 
@@ -217,6 +280,8 @@ async def opened(
     data = make_directories(options)
     programs = broken(Programs(dict.fromkeys(MODULES, module)), options.plant)
     cluster = LocalCluster(data, free_base_port(), options.settings, programs=programs)
+    if options.secure:
+        cluster.make_secure()
     layout = cluster.layout
     guardian = await in_thread(Guardian)
     wiring: Wiring | None = None
@@ -225,19 +290,31 @@ async def opened(
         wiring = await in_thread(lambda: connect(layout, guardian))
         disks = await in_thread(lambda: Disks(layout, guardian, with_power=asks_for_power(options.faults)))
         guardian.end_nodes_of(layout.data / "run")
-        await in_thread(cluster.up)
         hosts = wiring.hosts
+        certificates = await in_thread(lambda: _certificates(cluster, hosts))
+        await in_thread(cluster.up)
         brokers, controllers = (
-            {node.name: (node.id, (hosts[node.name], node.port)) for node in nodes}
+            {node.name: (node.id, (hosts[node.name], port_for_nodes(layout, node))) for node in nodes}
             for nodes in (layout.brokers, layout.controllers)
         )
-        async with onlooker(wiring.onlooker_world, brokers, controllers) as looker:
-            world = make(cluster, looker, disks, wiring, options.seed)
+        holder = None if certificates is None else certificates.holder(wiring.onlooker_world)
+        async with onlooker(wiring.onlooker_world, brokers, controllers, holder) as looker:
+            world = make(cluster, looker, disks, wiring, certificates, options.seed)
             await world.wait_ready()
+            if certificates is not None:
+                await world.publish_users()
             yield world
     finally:
         with trio.CancelScope(shield=True):
             await in_thread(lambda: _end(cluster, wiring, disks, guardian))
+
+
+def _certificates(cluster: LocalCluster, hosts: Mapping[str, str]) -> LocalCertificates | None:
+    """The certificates of a secure cluster, before it is started: for the hosts on which nodes listen."""
+    if cluster.security is None:
+        return None
+    replace(cluster.security, addresses=HostAddresses(hosts)).ensure(cluster.layout)
+    return LocalCertificates(cluster.security, cluster.layout)
 
 
 def _end(cluster: LocalCluster, wiring: Wiring | None, disks: Disks | None, guardian: Guardian) -> None:

@@ -20,6 +20,10 @@ current_fault: ContextVar[str] = ContextVar("current_fault", default="")
 """The fault of this task, as the coverage table names it; empty outside of a nemesis."""
 
 
+AuthorityStep = Literal["trust both", "switch", "trust the new one"]
+"""Steps in which an operator replaces the authority of the nodes, in this order."""
+
+
 @dataclass(frozen=True, slots=True)
 class LinkFault:
     """A fault of the link from one node to another. All zero: none."""
@@ -119,7 +123,7 @@ class ClusterUnderTest(Protocol):
         """Number of requests from each source to each target since the cluster began."""
 
     async def heal(self) -> None:
-        """All links and messages are as they were."""
+        """All links and messages are as they were, and no certificate is spoiled."""
 
     # ---- clocks and disks
     async def set_clock(self, name: str, offset_ms: int) -> None: ...
@@ -141,6 +145,17 @@ class ClusterUnderTest(Protocol):
 
     async def disarm(self, name: str) -> bool:
         """Takes `kill_at` and `pause_at` back; True if it had struck."""
+
+    # ---- certificates
+    async def renew_certificate(self, name: str) -> None:
+        """Puts another certificate of the same authority into the file of the node, which may run."""
+
+    async def spoil_certificate(self, name: str) -> None:
+        """Puts something else into that file, until it is renewed or all is healed. Raises ClusterError if the node is
+        not up: it could not start."""
+
+    async def change_authority(self, step: AuthorityStep) -> None:
+        """A step for all nodes at once. Steps may be repeated."""
 
     # ---- looking
     async def leader_of(self, place: Place) -> str | None: ...

@@ -25,7 +25,7 @@ from barnabas.runtime.real import real_world
 from barnabas.runtime.world import World
 from loss_budget import Membership, NodeState
 from operations import Place
-from worlds.cluster import Damage, ReplicaView
+from worlds.cluster import AuthorityStep, Damage, ReplicaView
 from worlds.guardian import Guardian
 from worlds.links import LinkFaults, PacketLinks
 from worlds.node_views import Onlooker, onlooker
@@ -252,6 +252,15 @@ class ComposeWorld(LinkFaults):
         return await in_thread(self._project.states)
 
     # ---- what is not to be had
+
+    async def renew_certificate(self, name: str) -> None:
+        raise ClusterError(NO_INSIDE)
+
+    async def spoil_certificate(self, name: str) -> None:
+        raise ClusterError(NO_INSIDE)
+
+    async def change_authority(self, step: AuthorityStep) -> None:
+        raise ClusterError(NO_INSIDE)
 
     async def set_clock(self, name: str, offset_ms: int) -> None:
         raise ClusterError(NO_INSIDE)

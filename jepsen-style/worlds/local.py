@@ -13,6 +13,7 @@ from barnabas.cluster.proxied_node import save_ways
 from barnabas.cluster.proxy.driver import ProxyProcess
 from barnabas.cluster.proxy.rules import CLIENT
 from barnabas.runtime.real import real_world
+from barnabas.security.addresses import port_for_clients, port_for_nodes
 from worlds.breakable import BreakableCluster, Wiring, opened
 from worlds.guardian import Guardian
 from worlds.links import ProxyLinks
@@ -31,7 +32,11 @@ class LocalWorld(BreakableCluster):
 
 def _connect(layout: Layout, seed: int) -> Wiring:
     brokers, controllers = ([node.name for node in nodes] for nodes in (layout.brokers, layout.controllers))
-    proxy = ProxyProcess({node.name: node.port for node in layout.nodes}, brokers, seed)
+    proxy = ProxyProcess(
+        {node.name: port_for_nodes(layout, node) for node in layout.nodes},
+        {node.name: port_for_clients(layout, node) for node in layout.brokers},
+        seed,
+    )
     save_ways(layout, proxy.ports)
     return Wiring(
         "local",

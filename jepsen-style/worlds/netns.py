@@ -23,6 +23,7 @@ from barnabas.cluster.namespaced_node import Home, save_homes
 from barnabas.runtime.network import RealNetwork, SocketConnection
 from barnabas.runtime.real import real_world
 from barnabas.runtime.world import Connection, DialFailed, DialRefused
+from barnabas.security.addresses import port_for_clients
 from worlds.breakable import BreakableCluster, Wiring, opened
 from worlds.guardian import Guardian
 from worlds.links import PacketLinks
@@ -156,7 +157,7 @@ def _connect(layout: Layout, guardian: Guardian) -> Wiring:
     return Wiring(
         "netns",
         PacketLinks(fabric.packets(), hosts),
-        ",".join(f"{hosts[node.name]}:{node.port}" for node in layout.brokers),
+        ",".join(f"{hosts[node.name]}:{port_for_clients(layout, node)}" for node in layout.brokers),
         hosts,
         replace(real_world(), network=_FromAddress(fabric.onlooker_address)),
         tag=fabric.tag,

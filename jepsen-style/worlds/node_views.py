@@ -29,7 +29,10 @@ from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOf
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas.protocol.schema import Message
 from barnabas.runtime.channel import Channel, ChannelError
-from barnabas.runtime.world import World
+from barnabas.runtime.security import ChannelSecurity
+from barnabas.runtime.tls.channel import TlsChannelSecurity
+from barnabas.runtime.tls.reload import TlsHolder
+from barnabas.runtime.world import DialFailed, World
 from loss_budget import Membership
 from operations import Place
 from worlds.cluster import ReplicaView
@@ -63,10 +66,12 @@ class Onlooker:
         nursery: trio.Nursery,
         brokers: Mapping[str, tuple[int, Address]],
         controllers: Mapping[str, tuple[int, Address]],
+        security: ChannelSecurity | None = None,
     ) -> None:
         """Id and address of each node, without a proxy between."""
+        self._world = world
         self._channels = {
-            name: Channel(world, nursery, host, port, client_id="onlooker")
+            name: Channel(world, nursery, host, port, client_id="onlooker", security=security)
             for name, (_id, (host, port)) in [*brokers.items(), *controllers.items()]
         }
         self._ids = {name: id_ for name, (id_, _address) in brokers.items()}
@@ -76,6 +81,16 @@ class Onlooker:
 
     def name_of(self, node_id: int) -> str | None:
         return self._names.get(node_id)
+
+    async def reaches(self, node: str) -> bool:
+        """True if the node listens now."""
+        channel = self._channels[node]
+        try:
+            connection = await self._world.network.dial(channel.host, channel.port)
+        except DialFailed:
+            return False
+        connection.close()
+        return True
 
     async def ask(self, node: str, request: Message, version: int | None = None) -> Any:
         """The node's answer; None if there is none in time."""
@@ -322,11 +337,18 @@ class Onlooker:
 
 @asynccontextmanager
 async def onlooker(
-    world: World, brokers: Mapping[str, tuple[int, Address]], controllers: Mapping[str, tuple[int, Address]]
+    world: World,
+    brokers: Mapping[str, tuple[int, Address]],
+    controllers: Mapping[str, tuple[int, Address]],
+    holder: TlsHolder | None = None,
 ) -> AsyncIterator[Onlooker]:
-    """One that is gone with the block."""
+    """One that is gone with the block. `holder`: with it, connections are TLS."""
     async with trio.open_nursery() as nursery:
-        looker = Onlooker(world, nursery, brokers, controllers)
+        security = None
+        if holder is not None:
+            security = TlsChannelSecurity(holder)
+            nursery.start_soon(holder.run)
+        looker = Onlooker(world, nursery, brokers, controllers, security)
         try:
             yield looker
         finally:

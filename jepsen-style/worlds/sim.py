@@ -51,7 +51,7 @@ class _NodeLog(NodeLog):
 
 
 def settings_of(options: WorldOptions) -> SimSettings:
-    with_messages = options.faults is None or "message" in options.faults
+    with_messages = not options.conditions.secure and (options.faults is None or "message" in options.faults)
     return SimSettings({**QUICK_GROUPS, **options.settings}, _shape(options), options.conditions, with_messages)
 
 

@@ -19,6 +19,8 @@ WORLDS = ("sim", "local", "netns", "compose", "bootstrap")
 
 NO_DELAY = "packets are delayed by netem only, which is not used here: --cluster local has slow links"
 NO_MESSAGES = "packets are not messages: --cluster local has a proxy that knows them"
+NO_CERTIFICATES = "nodes have certificates only with --secure"
+ENCRYPTED = "nobody on the way can read messages with --secure"
 NO_INSIDE = "the inside of a container is nobody's but the image's: --cluster local can do it"
 SIMULATED_ONLY = "only a simulation can do it: --cluster sim"
 _LACKS: Mapping[str, Mapping[Capability, str]] = {
@@ -32,6 +34,7 @@ _LACKS: Mapping[str, Mapping[Capability, str]] = {
         "disks": NO_INSIDE,
         "power": NO_INSIDE,
         "fault points": NO_INSIDE,
+        "certificates": NO_INSIDE,
     },
 }
 NEVER: Mapping[str, Mapping[str, str]] = {
@@ -62,6 +65,8 @@ class WorldOptions:
     """The cluster does not have these; in the world `sim` only."""
     conditions: Conditions = USUAL
     """Conditions of the world `sim`."""
+    secure: bool = False
+    """Nodes are those of `cluster up --secure`, in the worlds `local` and `netns`."""
 
 
 def run_in(options: WorldOptions, main: Callable[[ClusterUnderTest], Awaitable[T]]) -> T:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.kraft.authorizer.audit import Audit
 from barnabas.kraft.authorizer.by_resource_type import ANY_NAME, allows_any
-from barnabas.kraft.authorizer.compiled import Acl, CompiledAcls
+from barnabas.kraft.authorizer.compiled import Acl, CompiledAcls, Match
 from barnabas.protocol.acls import SUPPORTED_OPERATIONS, AclOperation, AclPermissionType, AclResourceType
 from barnabas.runtime.access import AuthorizerNotReady
 
@@ -108,10 +108,7 @@ class StandardAuthorizer:
             raise AuthorizerNotReady
         else:
             match = self.acls.match(operation, resource_type, name, principal, host)
-            if match.acl is not None:
-                rule = _rule_of(match.acl, operation)
-            else:
-                rule = NOT_ALLOWED if match.has_acls else self._without_acl
+            rule = rule_of(match, self._without_acl)
         if len(self._rules) >= REMEMBERED:
             self._rules.clear()
         self._rules[question] = rule
@@ -137,6 +134,9 @@ class StandardAuthorizer:
         return sum(1 << it for it in operations if self.allows(request, it, resource_type, name, audited=False))
 
 
-def _rule_of(acl: Acl, operation: int) -> Rule:
-    allows = acl.permission_type is AclPermissionType.ALLOW
-    return Rule(allows, acl=acl, reason="" if allows else f"an ACL denies it: {acl}")
+def rule_of(match: Match, without_acl: Rule) -> Rule:
+    """The rule by the outcome of a check; `without_acl` is that of a resource without any ACL."""
+    if match.acl is None:
+        return NOT_ALLOWED if match.has_acls else without_acl
+    allows = match.acl.permission_type is AclPermissionType.ALLOW
+    return Rule(allows, acl=match.acl, reason="" if allows else f"an ACL denies it: {match.acl}")

@@ -23,6 +23,7 @@ from barnabas.kraft.controller.partitions import (
     partitions_in_isr,
     partitions_in_isr_or_elr,
 )
+from barnabas.kraft.controller.quota_division import Standing
 from barnabas.kraft.controller.state import ControllerResult, ControllerState, Steps
 from barnabas.kraft.full_directories import reported_full
 from barnabas.kraft.metadata.features import (
@@ -38,6 +39,7 @@ from barnabas.kraft.metadata.image import (
     directory_is_online,
     directory_is_reserved,
 )
+from barnabas.kraft.quota_reports import answer_parts, reported_use
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
@@ -247,12 +249,33 @@ def broker_heartbeat(
     if response.should_shut_down:
         state.effects.append(partial(state.sessions.end, broker.id))
     records += yield from _directory_records((yield from state.after(records)), request)
+    yield from _divide_quotas(state, request, response)
     full = reported_full(request)
     note_full(state, broker, tuple(it for it in full if it in broker.log_directories))
     if full:
         after = yield from state.after(records)
         records += yield from hand_over_full(after, after.image.cluster.brokers[broker.id])
     return ControllerResult(response, records)
+
+
+def _divide_quotas(
+    state: ControllerState, request: BrokerHeartbeatRequest, response: BrokerHeartbeatResponse
+) -> Steps[None]:
+    """Answer a report of the use of quotas that hold for the whole cluster."""
+    report = reported_use(request)
+    if report is None:
+        return
+    brokers = {it.id: _standing(state, it) for it in state.image.cluster.brokers.values()}
+    sender = (request.broker_id, request.broker_epoch)
+    parts = yield from state.quota_division.report(brokers, sender, report, state.now_ms)
+    if parts is not None:
+        answer_parts(response, report.sequence, parts)
+
+
+def _standing(state: ControllerState, broker: BrokerImage) -> Standing:
+    if not broker.fenced:
+        return Standing.ACTIVE
+    return Standing.GONE if state.sessions.get(broker.id) is None else Standing.FENCED
 
 
 def _may_stop(state: ControllerState, broker: BrokerImage, shutdown_offset: int) -> Steps[bool]:

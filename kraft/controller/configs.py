@@ -79,7 +79,7 @@ def incremental_alter_configs(
             current = state.image.config(*resource)
             changes: Changes = {}
             for config in wanted.configs:
-                changes[config.name] = _operate(resource, config, current.get(config.name))
+                changes[config.name] = operate(wanted.resource_type, config, current.get(config.name))
                 if state.pace.is_full():
                     yield None
             records += yield from _alter(state, resource, changes)
@@ -196,8 +196,8 @@ def _not_null(key: str, value: str | None) -> str:
     return value
 
 
-def _operate(resource: ConfigResource, wanted: incremental.AlterableConfig, current: str | None) -> str | None:
-    """The value that one operation gives a key."""
+def operate(resource_type: int, wanted: incremental.AlterableConfig, current: str | None) -> str | None:
+    """The value that one operation gives a key; None removes it. Raises KafkaError."""
     operation, key = wanted.config_operation, wanted.name
     if operation == DELETE:
         return None
@@ -206,7 +206,7 @@ def _operate(resource: ConfigResource, wanted: incremental.AlterableConfig, curr
     value = _not_null(key, wanted.value)
     if operation == SET:
         return value
-    definition = _definition(resource[0], key)
+    definition = _definition(resource_type, key)
     if definition is None or definition.type != "list":
         verb = "appended to" if operation == APPEND else "subtracted from"
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"nothing can be {verb} {key}: it is not a list")

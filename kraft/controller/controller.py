@@ -31,6 +31,7 @@ from barnabas.kraft.controller import (
     topics,
 )
 from barnabas.kraft.controller.periodic import PeriodicWork
+from barnabas.kraft.controller.quota_division import QuotaDivision
 from barnabas.kraft.controller.refused_registrations import RefusedRegistrations
 from barnabas.kraft.controller.request_limits import count_named
 from barnabas.kraft.controller.sessions import BrokerSessions
@@ -122,6 +123,7 @@ class QuorumController:
         self.defaults = defaults
         self.loader = MetadataLoader()
         self.sessions = BrokerSessions(defaults.broker_session_timeout_ms)
+        self.quota_division = QuotaDivision()
         self._refused = RefusedRegistrations()
         self._bootstrap_records = bootstrap_records
         self._chance = chance
@@ -179,6 +181,7 @@ class QuorumController:
         self._epoch = epoch
         self._pending = self.loader.image
         self.sessions.clear()
+        self.quota_division.clear(now_ms)
         for broker in self._pending.cluster.brokers.values():
             if not broker.fenced:
                 self.sessions.start(broker.id, broker.epoch, now_ms)
@@ -215,6 +218,7 @@ class QuorumController:
         self._pending = self._periodic = None
         self._epoch = -1
         self.sessions.clear()
+        self.quota_division.clear(0)
 
     # Deciding
 
@@ -303,6 +307,7 @@ class QuorumController:
             quorum=self.quorum,
             asked=asked,
             token_index=self._token_index,
+            quota_division=self.quota_division,
         )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
+from barnabas.kraft.controller.quota_division import QuotaDivision
 from barnabas.kraft.controller.sessions import BrokerSessions
 from barnabas.kraft.controller.token_index import TokenIndex
 from barnabas.kraft.metadata.image import MetadataImage
@@ -137,6 +138,7 @@ class ControllerState:
     quorum: Quorum = field(default_factory=FixedQuorum)
     asked: Asked = BY_NOBODY
     token_index: TokenIndex = field(default_factory=TokenIndex)
+    quota_division: QuotaDivision = field(default_factory=QuotaDivision)
 
     def spend(self, partitions: int) -> None:
         """Count partitions that are created or deleted. Raises KafkaError THROTTLING_QUOTA_EXCEEDED."""

@@ -89,7 +89,8 @@ class SaslSession:
     """The state of one connection."""
 
     def __init__(self, rules: SessionRules) -> None:
-        self._rules = rules
+        self.rules = rules
+        """May be replaced between sessions."""
         self._mechanism_name = ""
         self._mechanism: ServerMechanism | None = None
         self._has_headers = False
@@ -148,7 +149,7 @@ class SaslSession:
     # -- SaslHandshake
 
     def _react_to_request(self, frame: bytearray) -> Reaction:
-        if len(frame) > self._rules.max_receive_bytes:
+        if len(frame) > self.rules.max_receive_bytes:
             return self._too_large(frame)
         try:
             header, position = parse_request_header(memoryview(frame))
@@ -169,7 +170,7 @@ class SaslSession:
         return self._shake_hands(header, request.mechanism)
 
     def _shake_hands(self, header: RequestHeader, mechanism: str) -> Reaction:
-        mechanisms = self._rules.mechanisms
+        mechanisms = self.rules.mechanisms
         names = list(mechanisms)
         begin: Callable[[], ServerMechanism] | None = mechanisms.get(mechanism)
         if begin is None:
@@ -185,7 +186,7 @@ class SaslSession:
     # -- tokens
 
     def _react_to_token(self, frame: bytearray, now: Now) -> Reaction:
-        if len(frame) > self._rules.max_receive_bytes:
+        if len(frame) > self.rules.max_receive_bytes:
             return self._too_large(frame)
         if not self._has_headers:
             return self._react_to_bare_token(bytes(frame), now)
@@ -247,7 +248,7 @@ class SaslSession:
         return answer, lifetime_ms or 0
 
     def _lifetime_ms(self, result: Authenticated, now: Now) -> int | None:
-        max_reauth_ms = self._rules.max_reauth_ms.get(self._mechanism_name, 0)
+        max_reauth_ms = self.rules.max_reauth_ms.get(self._mechanism_name, 0)
         limits = [max_reauth_ms] if max_reauth_ms > 0 else []
         if result.expires_ms is not None:
             limits.append(result.expires_ms - now.wall_ms)
@@ -260,7 +261,7 @@ class SaslSession:
         return f"Authentication failed during {renewal} due to invalid credentials with SASL mechanism {mechanism}"
 
     def _too_large(self, frame: bytearray) -> Reaction:
-        most = self._rules.max_receive_bytes
+        most = self.rules.max_receive_bytes
         return Reaction(Action.CLOSE, reason=f"a request of {len(frame)} bytes to authenticate by; allowed: {most}")
 
 

@@ -10,7 +10,8 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from barnabas.runtime.quotas.rate import MOST_THROTTLE_MS, Average, QuotaWindows, Rate
+from barnabas.runtime.quotas.parts import LOOK_AGAIN_MS, QuotaParts, sensor_key
+from barnabas.runtime.quotas.rate import MOST_THROTTLE_MS, Average, QuotaWindows, Rate, rounded_ms
 from barnabas.runtime.quotas.source import Client, LimitSource, QuotaType, Tags
 from barnabas.runtime.quotas.token_bucket import TokenBucket
 
@@ -26,6 +27,7 @@ class Sensor:
 
     tags: Tags
     limit: float | None
+    """It holds for the whole cluster if the quota is divided between brokers; see `QuotaManager.limit_of`."""
     rate: Rate
     throttle_time: Average
     bucket: TokenBucket | None = None
@@ -39,6 +41,11 @@ class Sensor:
     throttles: int = 0
     is_gone: bool = False
     """It was forgotten."""
+    key: bytes = b""
+    """Its name between nodes; empty unless the quota is divided."""
+    owed: float = 0.0
+    """The amount above a divided limit that was not waited for yet; at `owed_at_ms`."""
+    owed_at_ms: int = 0
 
 
 class QuotaManager:
@@ -54,6 +61,21 @@ class QuotaManager:
         self._of_client: dict[tuple[str, str, str], Sensor] = {}
         """By type and name of the principal, and client id."""
         self._longest_throttle_ms = windows.window_ms if quota is QuotaType.REQUEST else MOST_THROTTLE_MS
+        self._parts: QuotaParts | None = None
+
+    def divide(self, parts: QuotaParts) -> None:
+        """Limits are those of the whole cluster from now on; before any sensor is made."""
+        self._parts = parts
+
+    @property
+    def is_divided(self) -> bool:
+        """Limits are those of the whole cluster, and this broker has parts of them."""
+        return self._parts is not None
+
+    @property
+    def forgets_use_after_ms(self) -> int:
+        """A sensor without a record for this long has no use within the windows."""
+        return (self._windows.samples + 1) * self._windows.window_ms
 
     @property
     def is_active(self) -> bool:
@@ -79,9 +101,39 @@ class QuotaManager:
         """Count an amount; returns for how long the client has to be held back."""
         sensor = self.sensor(client, now_ms)
         sensor.rate.record(amount, now_ms)
-        if sensor.limit is None:
+        return self._throttle_ms(sensor, now_ms, amount)
+
+    def throttle_ms(self, client: Client, now_ms: int) -> int:
+        """The time for which a client has to be held back further, without another amount."""
+        if not self.is_active:
             return 0
-        return min(sensor.rate.throttle_ms(sensor.limit, now_ms), self._longest_throttle_ms)
+        sensor = self.sensor(client, now_ms)
+        throttle_ms = self._throttle_ms(sensor, now_ms)
+        if throttle_ms:
+            sensor.throttled_until_ms = max(sensor.throttled_until_ms, now_ms + throttle_ms)
+        return throttle_ms
+
+    def _throttle_ms(self, sensor: Sensor, now_ms: int, amount: float = 0.0) -> int:
+        limit = self.limit_of(sensor, now_ms)
+        if limit is None:
+            return 0
+        throttle_ms = min(sensor.rate.throttle_ms(limit, now_ms), self._longest_throttle_ms)
+        if self._parts is None:
+            return throttle_ms
+        # The windows forget an amount that a small part needs longer for, so it is kept beside them.
+        left = max(0.0, sensor.owed - limit * (now_ms - sensor.owed_at_ms) / 1000)
+        sensor.owed = min(left + amount, max(left, limit * throttle_ms / 1000))
+        sensor.owed_at_ms = now_ms
+        return _until_part_may_grow(sensor, limit, throttle_ms)
+
+    def limit_of(self, sensor: Sensor, now_ms: int) -> float | None:
+        """The limit of the sensor's clients on this broker, in units per second; None if it has none."""
+        part = self.part_of(sensor, now_ms)
+        return sensor.limit if part is None or sensor.limit is None else sensor.limit * part
+
+    def part_of(self, sensor: Sensor, now_ms: int) -> float | None:
+        """The fraction of its limit that this broker has; None if the limit is that of each broker."""
+        return None if self._parts is None else self._parts.part_of(sensor.key, now_ms)
 
     def record_only(self, client: Client, amount: float, now_ms: int) -> None:
         """Count an amount that holds nobody back by itself; a negative one takes back what was counted."""
@@ -91,7 +143,7 @@ class QuotaManager:
         """The amount that a client may use at once after a pause, without being held back."""
         if not self.is_active:
             return UNLIMITED
-        limit = self.sensor(client, now_ms).limit
+        limit = self.limit_of(self.sensor(client, now_ms), now_ms)
         return UNLIMITED if limit is None else limit * self._windows.full_seconds
 
     def is_unused(self, client: Client, now_ms: int) -> bool:
@@ -141,6 +193,8 @@ class QuotaManager:
             self._make_room(now_ms)
             bucket = TokenBucket(self._windows) if self.quota is QuotaType.CONTROLLER_MUTATION else None
             sensor = self._sensors[tags] = Sensor(tags, limit, Rate(self._windows), Average(), bucket, now_ms)
+            if self._parts is not None:
+                sensor.key = sensor_key(self.quota, tags)
         sensor.limit = limit
         return sensor
 
@@ -156,6 +210,15 @@ class QuotaManager:
             if now_ms - first.last_ms <= SENSOR_EXPIRY_MS:
                 return
             self._sensors.pop(first.tags).is_gone = True
+
+
+def _until_part_may_grow(sensor: Sensor, limit: float, throttle_ms: int) -> int:
+    """The time of a throttle until the part of the limit is looked at again: a second, or as long as the whole limit
+    would need."""
+    if limit <= 0 or not sensor.limit:
+        return min(throttle_ms, LOOK_AGAIN_MS)
+    owed_ms = rounded_ms(sensor.owed / limit * 1000)
+    return min(max(throttle_ms, owed_ms), max(LOOK_AGAIN_MS, rounded_ms(sensor.owed / sensor.limit * 1000)))
 
 
 def shortened(name: str) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 from barnabas.runtime.decisions import DecisionKind, Decisions
 from barnabas.runtime.quotas.levels import sanitized
 from barnabas.runtime.quotas.manager import Sensor
-from barnabas.runtime.quotas.requests import RequestQuotas
-from barnabas.runtime.quotas.source import CLIENT_ID_TAG, USER_TAG, Client, QuotaType
+from barnabas.runtime.quotas.requests import RequestQuotas, Throttled
+from barnabas.runtime.quotas.source import CLIENT_ID_TAG, USER_TAG, QuotaType
 from barnabas.runtime.world import Clock
 
 MOST_REPORTED = 200
@@ -50,7 +50,8 @@ class ThrottleNotes:
         self._in_interval = 0
         self._noted: dict[tuple[QuotaType, tuple[tuple[str, str], ...]], int] = {}
 
-    def __call__(self, quota: QuotaType, client: Client, sensor: Sensor, throttle_ms: int) -> None:
+    def __call__(self, throttled: Throttled) -> None:
+        quota, sensor, throttle_ms, part = throttled
         key, now_ms = (quota, sensor.tags), self._clock.now_ms()
         last_ms = self._noted.get(key)
         if last_ms is not None and now_ms - last_ms < NOTE_INTERVAL_MS:
@@ -65,6 +66,8 @@ class ThrottleNotes:
             del self._noted[next(iter(self._noted))]
         self._noted[key] = now_ms
         limit = "" if sensor.limit is None else f" of {sensor.limit:g} {UNITS[quota]}"
+        if part is not None:
+            limit += f" of the whole cluster, of which this broker has {part:.1%},"
         who = described(sensor)
         self._decisions.note(
             DecisionKind.QUOTA,
@@ -101,6 +104,7 @@ def throttled_clients(quotas: RequestQuotas, now_ms: int) -> list[dict[str, Any]
             **{tag.replace("-", "_"): value[:80] for tag, value in sensor.tags},
             "quota": quota.key,
             "limit": sensor.limit,
+            **_part(quotas.managers[quota].part_of(sensor, now_ms)),
             "rate": round(sensor.rate.per_second(now_ms), 3),
             "throttle_ms": sensor.throttle_ms,
             "left_ms": sensor.throttled_until_ms - now_ms,
@@ -108,6 +112,18 @@ def throttled_clients(quotas: RequestQuotas, now_ms: int) -> list[dict[str, Any]
         }
         for quota, sensor in held[:MOST_IN_STATE]
     ]
+
+
+def _part(part: float | None) -> dict[str, float]:
+    return {} if part is None else {"part": round(part, 4)}
+
+
+def parts(quotas: RequestQuotas, quota: QuotaType, now_ms: int) -> Iterator[Sample]:
+    """This broker's parts of limits of the whole cluster, as fractions."""
+    for sensor in _reported(quotas, quota):
+        part = quotas.managers[quota].part_of(sensor, now_ms)
+        if part is not None and sensor.limit is not None:
+            yield _labels(sensor), part
 
 
 def rates(quotas: RequestQuotas, quota: QuotaType, now_ms: int) -> Iterator[Sample]:

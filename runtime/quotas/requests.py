@@ -7,11 +7,12 @@ where Kafka has 100 percent for each of its threads. Requests of nodes hold nobo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.runtime.quotas.manager import UNLIMITED, QuotaManager, Sensor
+from barnabas.runtime.quotas.parts import DIVIDED, QuotaParts, UseReport
 from barnabas.runtime.quotas.rate import QuotaWindows, Rate
 from barnabas.runtime.quotas.source import Client, LimitSource, QuotaType
 from barnabas.runtime.quotas.token_bucket import TokenBucket
@@ -50,10 +51,14 @@ HEADER_BYTES = 10
 """Size of a request header without its client id and tagged fields."""
 
 
-class OnThrottled(Protocol):
-    """Called when a quota holds a client back."""
+class Throttled(NamedTuple):
+    """A client that a quota holds back."""
 
-    def __call__(self, quota: QuotaType, client: Client, sensor: Sensor, throttle_ms: int) -> None: ...
+    quota: QuotaType
+    sensor: Sensor
+    throttle_ms: int
+    part: float | None
+    """The fraction of a limit of the whole cluster that this broker has; None if the limit is that of each broker."""
 
 
 class RequestQuotas:
@@ -63,7 +68,7 @@ class RequestQuotas:
         self, windows: QuotaWindows, mutation_windows: QuotaWindows, clock: Clock, source: LimitSource
     ) -> None:
         self.stopwatch: Callable[[], float] = _stopped
-        self.on_throttled: OnThrottled | None = None
+        self.on_throttled: Callable[[Throttled], None] | None = None
         self._clock = clock
         self.managers = {
             quota: QuotaManager(
@@ -75,11 +80,22 @@ class RequestQuotas:
         self._fetch = self.managers[QuotaType.FETCH]
         self._request = self.managers[QuotaType.REQUEST]
         self._mutations = self.managers[QuotaType.CONTROLLER_MUTATION]
+        self._bytes_of: dict[int, QuotaManager] = {ApiKey.PRODUCE: self._produce, ApiKey.FETCH: self._fetch}
         self.exempt = Rate(windows)
         """Percent of the time that requests of nodes took."""
         self.is_active = False
         """False while no quota is set."""
         self.limits_changed()
+
+    def divide(self, parts: QuotaParts) -> None:
+        """The quotas that can hold for the whole cluster do; before any request."""
+        for quota in DIVIDED:
+            self.managers[quota].divide(parts)
+
+    def report(self, parts: QuotaParts) -> UseReport:
+        """The use of the quotas of the whole cluster since the last report."""
+        active = [manager for quota in DIVIDED if (manager := self.managers[quota]).is_active]
+        return parts.report(active, self._clock.now_ms())
 
     def limits_changed(self) -> None:
         """Look limits up again."""
@@ -102,6 +118,13 @@ class RequestQuotas:
         throttle_ms = self._produce.record(client, request_bytes(request), now_ms)
         self._note(client, ((throttle_ms, self._produce),), now_ms)
         return throttle_ms
+
+    def still_held_back(self, request: Request) -> Callable[[], int] | None:
+        manager = self._bytes_of.get(request.api_key)
+        if manager is None or not manager.is_divided:
+            return None
+        client = _client(request)
+        return lambda: manager.throttle_ms(client, self._clock.now_ms())
 
     def throttle_ms(self, request: Request, message: Any, used: float, otherwise_ms: int) -> int:
         client, now_ms = _client(request), self._clock.now_ms()
@@ -157,7 +180,7 @@ class RequestQuotas:
         if throttle_ms > 0 and manager.is_active:
             sensor = manager.throttled(client, throttle_ms, now_ms)
             if self.on_throttled is not None:
-                self.on_throttled(manager.quota, client, sensor, throttle_ms)
+                self.on_throttled(Throttled(manager.quota, sensor, throttle_ms, manager.part_of(sensor, now_ms)))
 
 
 class MutationQuota:

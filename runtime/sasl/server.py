@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import trio
 
 from barnabas.protocol.sasl.mechanism import Authenticated, ServerMechanisms
-from barnabas.protocol.sasl.session import Action, Now, Reaction, SaslSession, SessionRules
+from barnabas.protocol.sasl.session import Action, Now, Reaction, SaslSession, SaslState, SessionRules
 from barnabas.runtime.identity import ANONYMOUS, Principal
 from barnabas.runtime.metrics import Family
 from barnabas.runtime.request import AnswerSlot
@@ -66,7 +66,7 @@ class SaslListener:
         inner: ListenerSecurity | None = None,
     ) -> None:
         self.rules = rules
-        """May be replaced; they hold for connections that begin later."""
+        """May be replaced; they hold for connections and re-authentications that begin later."""
         self.failed_delay_ms = failed_delay_ms
         self.counts = AuthenticationCounts()
         self.delayed = 0
@@ -109,6 +109,8 @@ class SaslAuthentication:
         return self._session.may_expire
 
     def receive(self, frame: bytearray) -> Reaction:
+        if self._session.state is SaslState.COMPLETE:
+            self._session.rules = self._listener.rules
         reaction = self._session.receive(frame, self._listener.now())
         if reaction.authenticated is not None:
             self._succeeded(reaction.authenticated)

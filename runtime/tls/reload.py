@@ -31,6 +31,9 @@ EXPIRY_DAYS = 14
 
 _DAY_MS = 86_400_000
 
+Contents = Mapping[str, bytes | OSError]
+"""Contents of files by path, or the error of each that could not be read."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -59,7 +62,7 @@ class TlsHolder:
         self.reloads = 0
         self.failed_reloads = 0
         """Changed files that could not be used."""
-        self._current = self._prepare(options)
+        self._current = self._prepare(options, self._read(options))
 
     @property
     def options(self) -> TlsOptions:
@@ -85,7 +88,8 @@ class TlsHolder:
     def prepare(self, values: Mapping[str, str]) -> Prepared:
         """Contexts by the stores of `values`, which are texts by Kafka's keys; the files are read again. They must be
         the same node's. Raises TlsConfigError."""
-        return self._checked(self._prepare(self.options.reconfigured(values)))
+        options = self.options.reconfigured(values)
+        return self._checked(self._prepare(options, self._read(options)))
 
     async def prepare_aside(self, values: Mapping[str, str]) -> Prepared:
         """`prepare` away from the event loop: a store with a slow key derivation takes some 10 ms."""
@@ -108,11 +112,16 @@ class TlsHolder:
     async def look(self) -> None:
         """Use the files if they have changed."""
         before = self._current
-        digests = await self._world.run_blocking(lambda: self._digests(before.options))
-        if digests in (before.digests, self._failed):
+        # Read once: what is tried, and remembered if it cannot be used, is what was compared.
+        found = await self._world.run_blocking(lambda: self._read(before.options))
+        digests = _digests(found)
+        if digests == before.digests:
+            self._failed = {}
+            return
+        if digests == self._failed:
             return
         try:
-            prepared = await self._world.run_blocking(lambda: self._checked(self._prepare(before.options)))
+            prepared = await self._world.run_blocking(lambda: self._checked(self._prepare(before.options, found)))
         except TlsConfigError as error:
             self._failed = digests
             self.failed_reloads += 1
@@ -130,29 +139,28 @@ class TlsHolder:
             when = f"expires in {days} days" if days >= 0 else "has expired"
             log.warning("%s: the certificate %s; replace its file, a restart is not needed", self._name, when)
 
-    def _digests(self, options: TlsOptions) -> dict[str, bytes]:
-        return {path: self._digest(path) for path in options.files}
+    def _read(self, options: TlsOptions) -> Contents:
+        return {path: self._contents(path) for path in options.files}
 
-    def _digest(self, path: str) -> bytes:
+    def _contents(self, path: str) -> bytes | OSError:
         try:
-            return hashlib.sha256(self._world.disk.read_bytes(path)).digest()
+            return self._world.disk.read_bytes(path)
         except OSError as error:
-            return str(error.errno).encode()
+            return error
 
-    def _prepare(self, options: TlsOptions) -> Prepared:
+    def _prepare(self, options: TlsOptions, found: Contents) -> Prepared:
         # Nodes without TLS do not load cryptography.
         from barnabas.runtime.tls.contexts import make_contexts
 
-        digests: dict[str, bytes] = {}
-
         def read(path: str) -> bytes:
-            data = self._world.disk.read_bytes(path)
-            digests[path] = hashlib.sha256(data).digest()
+            data = found[path]
+            if isinstance(data, OSError):
+                raise data
             return data
 
         now_ms = self._world.wall_clock.now_ms()
         contexts = make_contexts(options, read, now_ms, server=self._server, client=self._client)
-        return Prepared(options, contexts, digests)
+        return Prepared(options, contexts, _digests(found))
 
     def _checked(self, prepared: Prepared) -> Prepared:
         """Raises TlsConfigError if these are not the same node's."""
@@ -163,3 +171,13 @@ class TlsHolder:
         if new.has_truststore and not old.has_truststore:
             raise TlsConfigError("the trust store cannot be added to a running listener or channel; restart the node")
         return prepared
+
+
+def _digests(found: Contents) -> dict[str, bytes]:
+    return {path: _digest(contents) for path, contents in found.items()}
+
+
+def _digest(contents: bytes | OSError) -> bytes:
+    if isinstance(contents, OSError):
+        return str(contents.errno).encode()
+    return hashlib.sha256(contents).digest()

@@ -16,8 +16,8 @@ import pytest
 from barnabas.cli.local_users import publish_users
 from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.ports import free_base_port
+from barnabas.security.addresses import SASL_PLAINTEXT_ABOVE, SASL_SSL_ABOVE, SSL_ABOVE
 from barnabas.security.local_security import LocalSecurity
-from barnabas.security.node_files import SASL_PLAINTEXT_ABOVE, SASL_SSL_ABOVE, SSL_ABOVE
 from tests.compat.java import Java
 
 pytestmark = pytest.mark.compat
@@ -203,6 +203,22 @@ def test_a_wrong_password_and_an_unknown_user_look_the_same(secure: Secure, writ
                 write(secure, ("SASL_SSL", mechanism, user, "wrong"), OWN_TOPIC)
 
 
+@pytest.mark.feature("SE-04", "AD-02")
+@pytest.mark.client("confluent-kafka")
+def test_a_user_that_is_added_or_deleted_is_so_at_once_for_every_mechanism(secure: Secure) -> None:
+    secure.command("security", "user", "add", "erin", "--password-stdin", stdin="first\n")
+    secure.command("security", "acl", "add", "erin", "write", "describe", "--topic", FOREIGN_TOPIC)
+    for mechanism in MECHANISMS:
+        confluent(secure, ("SASL_SSL", mechanism, "erin", "first"), FOREIGN_TOPIC)
+        confluent(secure, ("SASL_PLAINTEXT", mechanism, "erin", "first"), FOREIGN_TOPIC)
+    secure.command("security", "user", "delete", "erin")
+    assert "erin" not in secure.security.users.read()
+    for mechanism in MECHANISMS:
+        with pytest.raises(Denied, match="_AUTHENTICATION"):
+            confluent(secure, ("SASL_SSL", mechanism, "erin", "first"), FOREIGN_TOPIC)
+    confluent(secure, ("SASL_SSL", "PLAIN", "alice", secure.password("alice")), OWN_TOPIC)
+
+
 @pytest.mark.feature("SE-08")
 @pytest.mark.parametrize("write", WRITERS)
 def test_a_topic_without_the_right_is_refused_until_the_right_is_given(secure: Secure, write: Write) -> None:
@@ -313,11 +329,14 @@ def test_nothing_secret_is_shown(secure: Secure) -> None:
     shown.append(json.dumps([secure.command("configs", "describe", "broker", "1", "--all")], default=str))
     for process in secure.cluster.processes():
         shown.append(Path(f"/proc/{process.pid}/cmdline").read_text())
-    from urllib.request import urlopen
+    from urllib.request import Request, urlopen
 
+    token = secure.security.http_token_file.read_text().strip()
+    secrets.append(token)
     for node in secure.cluster.layout.nodes:
         for page in ("decisions", "state", "metrics"):
-            with urlopen(f"http://127.0.0.1:{node.http_port}/{page}", timeout=10) as answer:
+            wanted = Request(f"http://127.0.0.1:{node.http_port}/{page}", headers={"Authorization": f"Bearer {token}"})
+            with urlopen(wanted, timeout=10) as answer:
                 shown.append(answer.read().decode())
     assert [secret for secret in secrets for text in shown if secret in text] == []
     for path in (secure.data / "conf").iterdir():

@@ -5,24 +5,18 @@ from __future__ import annotations
 import re
 import tomllib
 from importlib.util import find_spec
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.docker.compose_file import ROOT, dependencies, profiles, section, services
+from tests.docker.compose_file import TEXT as COMPOSE
+
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-COMPOSE = (ROOT / "docker-compose.yml").read_text()
 LOCK = (ROOT / "docker" / "requirements.lock").read_text()
+NODES = {"broker": (1, 2, 3), "controller": (101, 102, 103)}
 _NAME = re.compile(r"^[A-Za-z0-9._-]+")
 
 
 def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def service(name: str) -> str:
-    """The lines of a service, or of what services share."""
-    found = re.search(rf"^( *){name}:.*\n((?:\1 .*\n|\n| *#.*\n)*)", COMPOSE, re.MULTILINE)
-    assert found is not None
-    return found.group(2)
 
 
 def test_the_base_image_is_one_and_no_other() -> None:
@@ -59,11 +53,11 @@ def test_the_entrypoint_runs_modules_that_exist() -> None:
 
 
 def test_containers_can_write_to_their_volume_only_and_have_no_privilege() -> None:
-    node = service("x-node")
+    node = section("x-node")
     for line in ("read_only: true", "tmpfs: [/tmp]", "cap_drop: [ALL]", 'security_opt: ["no-new-privileges:true"]'):
         assert f"\n  {line}\n" in node, line
     for name in ("prometheus", "grafana"):
-        assert "cap_drop: [ALL]" in service(name)
+        assert "cap_drop: [ALL]" in section(name)
     assert "privileged: true" not in COMPOSE
     assert "cap_add" not in COMPOSE
     assert re.search(r"^USER barnabas$", DOCKERFILE, re.MULTILINE)
@@ -71,4 +65,22 @@ def test_containers_can_write_to_their_volume_only_and_have_no_privilege() -> No
 
 def test_services_are_restarted() -> None:
     for name in ("x-node", "prometheus", "grafana"):
-        assert re.search(r"^ +restart: unless-stopped$", service(name), re.MULTILINE), name
+        assert re.search(r"^ +restart: unless-stopped$", section(name), re.MULTILINE), name
+
+
+def test_without_a_profile_the_six_nodes_start_and_with_secure_six_others() -> None:
+    assert "COMPOSE_PROFILES=plain" in (ROOT / ".env").read_text().splitlines()
+    nodes = [f"{kind}-{number}" for kind, numbers in NODES.items() for number in numbers]
+    assert sorted(it for it in services() if "plain" in profiles(it)) == sorted(nodes)
+    secure = [it for it in services() if "secure" in profiles(it)]
+    assert sorted(secure) == sorted(["secure-files", "secure-users", *(f"secure-{node}" for node in nodes)])
+    assert [it for it in services() if not profiles(it)] == []
+
+
+def test_a_service_and_its_dependencies_share_their_profiles() -> None:
+    needs = {name: dependencies(name) for name in services()}
+    assert set(needs["secure-controller-101"]) == {"secure-files"}
+    assert set(needs["broker-1"]) == {"controller-101", "controller-102", "controller-103"}
+    for name, needed in needs.items():
+        for each in needed:
+            assert set(profiles(name)) <= set(profiles(each)), f"{name} needs {each}"

@@ -15,7 +15,7 @@ from barnabas.protocol.api_keys import ApiKey
 from barnabas.runtime.world import Connection, DialRefused, World
 from loss_budget import Membership, NodeState
 from operations import Place
-from worlds.cluster import Damage, LinkFault, ReplicaView
+from worlds.cluster import AuthorityStep, Damage, LinkFault, ReplicaView
 
 PLACE = Place("t", 0)
 OFTEN, NOW_AND_THEN = 2.0, 0.1
@@ -56,6 +56,9 @@ class FakeCluster:
         self.freezes: dict[str, str] = {}
         self.simulated: dict[tuple[str, ...], None] = {}
         """Faults that only a simulation has."""
+        self.renewed: dict[str, int] = {}
+        self.broken_files: dict[str, None] = {}
+        self.steps: list[AuthorityStep] = []
         self.calls: list[str] = []
 
     def world(self, host: str) -> World:
@@ -161,6 +164,7 @@ class FakeCluster:
         self.links.clear()
         self.rules.clear()
         self.simulated.clear()
+        self.broken_files.clear()
 
     async def set_clock(self, name: str, offset_ms: int) -> None:
         await self._call("set_clock")
@@ -205,6 +209,21 @@ class FakeCluster:
             return False
         self._end(name, losing=armed[1])
         return True
+
+    async def renew_certificate(self, name: str) -> None:
+        await self._call("renew_certificate")
+        self.broken_files.pop(name, None)
+        self.renewed[name] = self.renewed.get(name, 0) + 1
+
+    async def spoil_certificate(self, name: str) -> None:
+        await self._call("spoil_certificate")
+        assert self.state[name] != "dead", f"{name} could not start"
+        self.broken_files[name] = None
+
+    async def change_authority(self, step: AuthorityStep) -> None:
+        await self._call("change_authority")
+        assert not self.broken_files, "the old authority is still needed"
+        self.steps.append(step)
 
     async def leader_of(self, place: Place) -> str | None:
         in_sync = self._in_sync()

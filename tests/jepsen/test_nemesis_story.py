@@ -20,7 +20,7 @@ from barnabas.cluster.proxy.rules import Way
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.runtime.simulated import Universe, run_simulation
 from nemeses.faults import EVERYWHERE
-from nemeses.kinds import COVERED, FAULTS, KINDS, PARTITION_SHAPES
+from nemeses.kinds import COVERED, FAULTS, KINDS, PARTITION_SHAPES, ROTATIONS
 from nemeses.messages import Drawn, Wish, draw
 from nemeses.nemesis import Nemesis, NemesisOptions
 from nemeses.shapes import SHAPES
@@ -69,6 +69,7 @@ async def test_every_kind_comes_and_the_cluster_is_whole_at_the_end(autojump_clo
     assert not (cluster.cuts or cluster.links or cluster.rules or cluster.full or cluster.armed or cluster.freezes)
     assert not cluster.simulated, "nothing that only a simulation can break is broken"
     assert not any(cluster.clocks.values())
+    assert not cluster.broken_files and cluster.renewed
     # Whatever began to act has acted, in the same number.
     for type_ in ("invoke", "info"):
         assert [(f, v["number"]) for _at, t, f, v in story.reports if t == "invoke"].count(("heal", 0)) == 1, type_
@@ -127,6 +128,18 @@ async def test_faults_that_a_world_cannot_inject_are_left_out(autojump_clock: tr
     assert {value["kind"] for *_rest, value in story.reports} == {"kill", "all"}
     with pytest.raises(ClusterError, match=r"must be one or more of kill, .*; got earthquake"):
         Story(3, ("kill", "earthquake"))
+
+
+@pytest.mark.feature("FI-03")
+async def test_authorities_are_replaced_one_by_one_while_no_file_is_broken(autojump_clock: trio.abc.Clock) -> None:
+    story = Story(9, ("rotate", "kill"), {"at_once": 3})
+    await story.play(2_000)
+    steps = story.cluster.steps
+    assert steps[:3] == ["trust both", "switch", "trust the new one"] and len(steps) > 6
+    assert all(step == steps[place % 3] for place, step in enumerate(steps))
+    forms = Counter(value["form"] for _at, type_, f, value in story.reports if (type_, f) == ("invoke", "rotate"))
+    assert set(forms) == set(ROTATIONS)
+    assert "kill" in story.nemesis.took_hold
 
 
 @pytest.mark.feature("FI-03")

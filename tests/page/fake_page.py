@@ -32,6 +32,8 @@ class FakePage:
         self.refuse_with: tuple[int, str] | None = None
         """Status and text with which control and /why answer, if set."""
         self.stories: dict[str, list[Any]] = {}
+        self.access: dict[str, Any] = {}
+        """Answers of /access by table; a callable gets the query."""
         self.feed_is_up = True
         """False: who asks for the feed is refused, as by a server that is gone."""
         self._said: dict[str, Any] = {}
@@ -128,6 +130,10 @@ class _Handler(BaseHTTPRequestHandler):
         elif target.path == "/why":
             subject = query["subject"][0]
             answer = {"subject": subject, "decisions": page.stories.get(subject, [])}
+            self._answer(200, json.dumps(answer).encode(), "application/json")
+        elif target.path.startswith("/access/"):
+            given = page.access[target.path.removeprefix("/access/")]
+            answer = given({name: values[0] for name, values in query.items()}) if callable(given) else given
             self._answer(200, json.dumps(answer).encode(), "application/json")
         else:
             self._answer(404, b"nothing here\n", "text/plain")

@@ -144,6 +144,19 @@ def test_nodes_that_lost_their_links_are_restarted(tmp_path: Path) -> None:
         side.close()
 
 
+def test_a_secure_cluster_is_not_started_with_links_and_has_no_load(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = LocalCluster(tmp_path, free_base_port())
+    cluster.make_secure()
+    cluster.layout.save()
+    for _ in range(2):  # the first refusal keeps no lock
+        with pytest.raises(ClusterError, match="links are for PLAINTEXT only; start it with `barnabas cluster up`"):
+            open_for_faults(tmp_path, None, {}, lambda text: None)
+    assert run(["page", "--data", str(tmp_path), "--port", "0", "--allow-faults", "--load"]) == 2
+    assert "which a secure cluster denies" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [

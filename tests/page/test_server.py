@@ -15,6 +15,7 @@ from barnabas.page.control import NotNow
 from barnabas.page.feed import MOST_READERS, Feed
 from barnabas.page.server import MOST_BODY_BYTES, Page, PageAddress, open_port
 from barnabas.page.watch import Watch
+from barnabas.runtime.http_token import HttpToken
 from barnabas.runtime.real import real_world
 
 TOKEN = "the-token"
@@ -23,7 +24,7 @@ TOKEN = "the-token"
 class Served:
     """A page over no nodes at all, and what was done by its buttons."""
 
-    def __init__(self, *, buttons: bool = True) -> None:
+    def __init__(self, *, buttons: bool = True, http_token: HttpToken | None = None) -> None:
         self.feed = Feed()
         self.done: list[tuple[str, str, Mapping[str, Any]]] = []
         self.failure: Exception | None = None
@@ -35,7 +36,7 @@ class Served:
         def hello(topic: str) -> Mapping[str, Any]:
             return {"topic": topic}
 
-        self.page = Page(watch, self.feed, listener, place, TOKEN, hello, lambda: "demo", control)
+        self.page = Page(watch, self.feed, listener, place, TOKEN, hello, lambda: "demo", control, None, http_token)
 
     async def _kill(self, about: str, body: Mapping[str, Any]) -> None:
         if self.failure is not None:
@@ -72,8 +73,8 @@ class Served:
 
 
 @asynccontextmanager
-async def served(*, buttons: bool = True) -> AsyncIterator[Served]:
-    it = Served(buttons=buttons)
+async def served(*, buttons: bool = True, http_token: HttpToken | None = None) -> AsyncIterator[Served]:
+    it = Served(buttons=buttons, http_token=http_token)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(it.page.watch.run)
         await nursery.start(it.page.serve)
@@ -267,3 +268,23 @@ async def test_a_stalled_reader_delays_no_other(monkeypatch: pytest.MonkeyPatch)
             async with feed_of(it) as events:
                 assert (await events.next())[1] == "hello"
         await stalled.aclose()
+
+
+async def test_a_page_with_a_token_asks_for_it_before_anything_else() -> None:
+    token = HttpToken("correct-horse-battery")
+    async with served(http_token=token) as it:
+        for path in ("/", "/static/page.js", "/snapshot", "/feed", "/access/acls", "/why?subject=quorum", "/nothing"):
+            status, headers, body = await it.get(path)
+            assert (status, headers["www-authenticate"][:22]) == (401, 'Basic realm="barnabas"')
+            assert body == b"this page needs a password: the token in its --http-token-file\n"
+        assert (await it.post("kill/broker-1"))[0] == 401
+        status, _ = await it.post("kill/broker-1", Authorization=token.authorization)
+        assert (status, it.done) == (200, [("kill", "broker-1", {})])
+        async with feed_of(it, Authorization=token.authorization) as events:
+            assert (await events.next())[1] == "hello"
+
+
+async def test_a_page_without_the_view_access_names_the_tables() -> None:
+    async with served() as it:
+        status, _, body = await it.get("/access/acls")
+        assert (status, body) == (404, b"tables are acls, users, tokens, quotas, denials, and check\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -19,12 +20,13 @@ class Throttle:
     """Answers every request; mutes the connection for as long as the body says, in ms."""
 
     def __init__(self) -> None:
+        self.still_held_back: Callable[[], int] | None = None
         self.begun: list[tuple[int, float]] = []
         """Correlation id and time of each request."""
 
     def __call__(self, request: Request, slot: ResponseSlot) -> None:
         self.begun.append((request.correlation_id, trio.current_time()))
-        slot.mute(int(bytes(request.body) or 0))
+        slot.mute(int(bytes(request.body) or 0), self.still_held_back)
         slot.fill([request.correlation_id.to_bytes(4, "big")])
 
     def pauses_ms(self) -> list[int]:
@@ -82,6 +84,22 @@ def test_requests_that_were_read_already_wait_too() -> None:
     assert [correlation_id for correlation_id, _ in throttle.begun] == [1, 2, 3]
     first, second = throttle.pauses_ms()
     assert 3_000 <= first <= 3_001 and 2_000 <= second <= 2_001
+
+
+def test_a_mute_goes_on_as_long_as_the_client_is_still_held_back() -> None:
+    throttle = Throttle()
+    more_ms = iter([500, 700, 0, 9_000])
+    throttle.still_held_back = lambda: next(more_ms)
+
+    async def act(scene: Scene) -> None:
+        peer = await scene.peer()
+        await peer.ask(request_frame(1, b"1000"), request_frame(2))
+        for _ in range(2):
+            await peer.answer()
+
+    simulate(act, throttle)
+    (pause_ms,) = throttle.pauses_ms()
+    assert 2_200 <= pause_ms <= 2_202
 
 
 def test_an_answer_that_comes_late_mutes_from_then_on_and_the_longest_time_counts() -> None:

@@ -53,6 +53,26 @@ def test_the_http_listener() -> None:
         load_broker_settings(BROKER + "barnabas.http.listener=9292\n", "b")
 
 
+def test_the_file_with_the_token_of_the_http_listener() -> None:
+    guarded = BROKER + f"authorizer.class.name={STANDARD_AUTHORIZER}\nsuper.users=User:a\n"
+    everywhere = guarded + "barnabas.http.listener=0.0.0.0:9292\n"
+    settings, warnings = load_broker_settings(everywhere + "barnabas.http.token.file= /etc/token \n", "b")
+    assert (settings.http_token_file, warnings) == ("/etc/token", [])
+    _, [warning] = load_broker_settings(everywhere, "b")
+    assert "barnabas.http.listener (0.0.0.0:9292)" in warning and "set barnabas.http.token.file" in warning
+    assert load_broker_settings(guarded + "barnabas.http.listener=127.0.0.1:9292\n", "b")[1] == []
+    assert load_broker_settings(BROKER + "barnabas.http.token.file=\n", "b")[0].http_token_file is None
+
+
+@pytest.mark.feature("QU-09")
+def test_the_scope_of_quotas() -> None:
+    settings, warnings = load_broker_settings(BROKER + "barnabas.quota.scope=cluster\n", "b")
+    assert (settings.quota_scope, warnings) == ("cluster", [])
+    assert load_broker_settings(BROKER, "b")[0].quota_scope == "broker"
+    with pytest.raises(SettingsError, match=r"^b line 9: barnabas.quota.scope=rack: not a scope .* broker or cluster$"):
+        load_broker_settings(BROKER + "barnabas.quota.scope=rack\n", "b")
+
+
 @pytest.mark.feature("OP-02")
 def test_a_controllers_file() -> None:
     settings, warnings = load_controller_settings(CONTROLLER, "controller-101.properties")

@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -23,8 +23,8 @@ END_SECONDS = 5.0
 class ProxyProcess:
     """One proxy. Everything raises `ClusterError` when it has ended, or refuses."""
 
-    def __init__(self, nodes: Mapping[str, int], open_to_clients: Sequence[str], seed: int | None = None) -> None:
-        """`nodes`: the ports that they listen on, by name; `open_to_clients` are those that clients may reach."""
+    def __init__(self, nodes: Mapping[str, int], for_clients: Mapping[str, int], seed: int | None = None) -> None:
+        """Ports by name: `nodes` where nodes reach each other, `for_clients` where clients reach some of them."""
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "barnabas.cluster.proxy"],
             stdin=subprocess.PIPE,
@@ -36,7 +36,7 @@ class ProxyProcess:
         self._one_at_a_time = threading.Lock()
         self._states: dict[Pair, LinkState] = {}
         try:
-            ports = self._exchange({"nodes": dict(nodes), "open_to_clients": list(open_to_clients), "seed": seed})
+            ports = self._exchange({"nodes": dict(nodes), "for_clients": dict(for_clients), "seed": seed})
         except BaseException:
             self.close()
             raise

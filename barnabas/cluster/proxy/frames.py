@@ -1,8 +1,8 @@
 """Core: finds messages in the two directions of a connection, and the API of each.
 
 A request has its API key; a response only has a correlation id, so both directions share a `Conversation`. It reads
-heads alone: bodies pass in the pieces in which they arrive. Bytes that are no Kafka frame pass as one endless message
-without API.
+heads alone: bodies pass in the pieces in which they arrive. Bytes that are no Kafka frame, TLS for example, pass as one
+endless message without API.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ NO_API = -1
 _REQUEST_HEAD = struct.Struct(">ihhi")
 _RESPONSE_HEAD = struct.Struct(">ii")
 _SIZE_BYTES = 4
-_MOST_BYTES = 1 << 30
+_MOST_BYTES = 1 << 28
+"""Larger than any frame. Records of TLS begin like a frame of 350 MB."""
 
 
 class Message(NamedTuple):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 import socket
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import trio
 
@@ -118,14 +118,17 @@ class Gate:
 class Proxy:
     """All ports, all connections, and what is wrong with them."""
 
-    def __init__(self, nodes: Mapping[str, int], open_to_clients: Sequence[str], seed: int | None = None) -> None:
-        """`nodes` by name with the ports that they listen on. Raises OSError if no ports are to be had."""
+    def __init__(self, nodes: Mapping[str, int], for_clients: Mapping[str, int], seed: int | None = None) -> None:
+        """Ports by name: `nodes` where nodes reach each other, `for_clients` where clients reach some of them. Raises
+        OSError if no ports are to be had."""
         self.faults = Faults(self._faults_changed)
         self.chance = random.Random(seed)
         self._network = RealNetwork()
-        self._targets = {name: Target(name, port) for name, port in nodes.items()}
-        self._gates = [Gate(source, self._targets[target]) for source in nodes for target in nodes if source != target]
-        self._gates += [Gate(CLIENT, self._targets[target]) for target in open_to_clients]
+        self._targets = {each: Target(*each) for each in (*nodes.items(), *for_clients.items())}
+        self._gates = [
+            Gate(source, self._targets[target]) for source in nodes for target in nodes.items() if source != target[0]
+        ]
+        self._gates += [Gate(CLIENT, self._targets[target]) for target in for_clients.items()]
         self._connections: dict[Proxied, None] = {}
         self._changed = trio.Event()
 

@@ -1,5 +1,6 @@
 // Wires the page: events come from the feed, go to the displays, and are drawn in the next frame.
 
+import { Access } from "./access.js";
 import { Announcer } from "./announcer.js";
 import { Connection } from "./connection.js";
 import { Control, whileBusy } from "./control.js";
@@ -41,6 +42,22 @@ const nodes = new Nodes(at("nodes"), control, announcer.say);
 const links = new Links(at("links-panel"), at("links"), at("links-told"), control, announcer.say);
 const partitions = new Partitions(at("partitions"), at("span"), at("partitions-scale"), at("bar-legend"));
 const events = new Events(at("events"), at("kind"), at("subject"), at("events-count"), marks, open);
+const access = new Access({
+  root: at("access"),
+  board: at("board"),
+  toggle: at("access-open"),
+  refresh: at("access-refresh"),
+  who: at("access-who"),
+  what: at("access-what"),
+  throttled: at("throttled"),
+  question: at("question"),
+  principal: at("ask-principal"),
+  operation: at("ask-operation"),
+  resource: at("ask-resource"),
+  name: at("ask-name"),
+  host: at("ask-host"),
+  verdict: at("verdict"),
+});
 const axis = new TimeAxis(
   { root: at("chart"), legend: at("legend"), told: at("time-window"), freeze: at("freeze"), scroll: at("scroll") },
   history,
@@ -140,9 +157,11 @@ const takers = {
     askFrame(axis);
   },
   mark(told) {
-    if (marks.add(told) === null) return;
+    const mark = marks.add(told);
+    if (mark === null) return;
     askFrame(events);
     askFrame(axis);
+    access.take(mark);
   },
   tour(told) {
     tour.take(told);
@@ -174,6 +193,7 @@ new Keyboard(at("help"), at("help-open"), [
   ["]", "Ten seconds forward", () => axis.shift(1)],
   ["l", "Start or stop the load", press("load")],
   ["t", "Start the tour", press("tour-start")],
+  ["a", "Access: rights, users and quotas, or back", () => access.toggle()],
   ["d", "Light or dark colours", () => theme.toggle()],
 ]);
 for (const display of [headline, events, axis, tour]) askFrame(display);

@@ -55,6 +55,7 @@ const KINDS = {
   rebalance: [HEXAGON, "good", "other"],
   transaction: [PLUS, "good", "other"],
   lifecycle: [SQUARE, "good", "other"],
+  access: [SLASHED, "bad", "other"],
   quota: [BARS, "pause", "other"],
   log: [DOT, "calm", "other"],
 };

@@ -7,6 +7,10 @@ import pytest
 
 from barnabas.cli.main import run
 
+CONTAINER_FILES = (
+    *("security", "container-files", "--volume", "volume", "--sasl-ssl-ports", "1,2,3"),
+    *("--shape", str(Path(__file__).parents[3] / "cluster-configs" / "compose")),
+)
 SET_PASSWORD = ("security", "user", "set-password", "u")
 
 BROKER = Path(__file__).parents[3] / "cluster-configs" / "local" / "broker-1.properties"
@@ -75,6 +79,8 @@ CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"
         (["configs", "quotas", "set", "a=x", "--user", "u"], "quotas must be numbers; got 'a=x'"),
         ([*SET_PASSWORD, "--mechanism", "PLAIN"], "--mechanism must be SCRAM-SHA-256 or SCRAM-SHA-512"),
         ([*SET_PASSWORD, "--iterations", "1"], "Invalid value for '--iterations'"),
+        ([*CONTAINER_FILES, "--ssl-ports", "1,2"], "--ssl-ports 1,2: one port for each of broker-1, broker-2"),
+        ([*CONTAINER_FILES, "--ssl-ports", "1,2,x"], "--ssl-ports 1,2,x: one port for each of broker-1, broker-2"),
         (["security", "token", "create", "--max-lifetime", "x"], "--max-lifetime x: not a duration"),
         (["security", "token", "create", "--renewer", "User:"], "--renewer must be a user's name; got 'User:'"),
         (["transactions", "abort", "t", "--start-offset", "1"], "needs TOPIC:PARTITION, e.g. flights:0; got 't'"),

@@ -82,7 +82,7 @@ class Stage:
 
     async def begin(self) -> None:
         await self.nursery.start(self.server.run)
-        self.proxy = Proxy({"a": 1, "b": self.server.port}, ["b"], seed=1)
+        self.proxy = Proxy({"a": 1, "b": self.server.port}, {"b": self.server.port}, seed=1)
         self.nursery.start_soon(self.proxy.run)
         ports = self.proxy.ports
         self.client_port = ports[CLIENT, "b"]
@@ -137,7 +137,7 @@ async def test_the_proxy_refuses_as_long_as_its_target_does() -> None:
                 await ask(connection, 2)
         with pytest.raises(DialRefused):
             await stage.of_a.dial("127.0.0.1", stage.server.port)
-        while stage.proxy._targets["b"].listens:
+        while stage.proxy._targets["b", stage.server.port].listens:
             await trio.sleep(0.005)
         for _ in range(3):
             with pytest.raises(DialRefused):
@@ -219,7 +219,7 @@ async def test_slow_ways_are_slow() -> None:
 
 @pytest.mark.feature("FI-04")
 async def test_a_process_that_ends_with_its_input() -> None:
-    process = await trio.to_thread.run_sync(lambda: ProxyProcess({"a": 1, "b": 2}, ["b"]))
+    process = await trio.to_thread.run_sync(lambda: ProxyProcess({"a": 1, "b": 2}, {"b": 2}))
     ports = process.ports
     assert set(ports) == {("a", "b"), ("b", "a"), (CLIENT, "b")}
     process.set_link("a", "b", LinkState(cut=True))

@@ -17,7 +17,7 @@ import trio
 
 from barnabas.broker.node import BrokerNode
 from barnabas.broker.replication.partition import Partition
-from barnabas.cluster.simulated import BROKER_PORT, CONTROLLER_PORT, SimulatedCluster
+from barnabas.cluster.simulated import BROKER_PORT, CONTROLLER_PORT, SettingsOf, SimulatedCluster
 from barnabas.kraft.metadata.image import PartitionImage
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.errors import ErrorCode
@@ -76,7 +76,7 @@ def on_cluster(
 
 
 def play(
-    story: Story, brokers: int, seed: int, settings: Mapping[str, str], *, counts_work: bool = False
+    story: Story, brokers: int, seed: int, settings: Mapping[str, str] | SettingsOf, *, counts_work: bool = False
 ) -> None:
     shape = SHAPES / {1: "one", 3: "three"}[brokers]
 

@@ -16,6 +16,7 @@ from cryptography.x509.oid import NameOID
 from barnabas.runtime.channel import Channel, NotSent
 from barnabas.runtime.metrics import render
 from barnabas.runtime.real import real_world
+from barnabas.runtime.refused_peers import QUIET_MS
 from barnabas.runtime.security import HANDSHAKE_SECONDS, HandshakeFailed
 from barnabas.runtime.simulated import Universe, make_world, run_simulation
 from barnabas.runtime.tls.connection import TlsConnection
@@ -386,6 +387,7 @@ def test_no_hello_of_a_hostile_peer_is_more_than_one_line(caplog: pytest.LogCapt
                 for _ in range(chance.randint(1, 4)):
                     bad[chance.randrange(0, len(bad))] = chance.randrange(0, 256)
                 bad = [bad, hello + bad, hello + hello, hello + chance.randbytes(500), bad[: len(bad) // 2]][number % 5]
+                await trio.sleep(QUIET_MS / 1000)
                 connection = await scene.dial()
                 connection.send_now([bytes(bad)])
                 caplog.clear()

@@ -9,7 +9,9 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import trio
@@ -40,6 +42,7 @@ from tests.runtime.tls.stage import (
 
 pytestmark = pytest.mark.feature("SE-02")
 
+T = TypeVar("T")
 KEYS, TRUST = "/data/keys.pem", "/data/trust.pem"
 STORES = {
     "ssl.keystore.type": "PEM",
@@ -187,6 +190,40 @@ def test_a_broken_file_changes_nothing_and_is_reported_once(
             await trio.sleep(reload.POLL_SECONDS + 1)
             assert await shown(server, held, client) == der(certificate(key=2))
             nursery.cancel_scope.cancel()
+
+    play(story)
+
+
+def test_a_file_that_changes_while_it_is_looked_at_is_used_once_it_is_whole() -> None:
+    async def story(server: World, client: World) -> None:
+        renewed = certificate(key=2).key_store_pem
+
+        async def run_blocking(work: Callable[[], T]) -> T:
+            """Somebody writes right after the first look."""
+            result = await server.run_blocking(work)
+            if contents:
+                put(server, KEYS, contents.pop())
+            return result
+
+        contents: list[bytes] = []
+        held = holder(replace(server, run_blocking=run_blocking))
+        put(server, KEYS, renewed)
+        contents.append(b"half of a file")
+        await held.look()
+        put(server, KEYS, renewed)
+        await held.look()
+        assert await shown(server, held, client) == der(certificate(key=2))
+
+    play(story)
+
+
+def test_a_file_that_is_broken_twice_is_reported_twice(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(server: World, client: World) -> None:
+        held = holder(server)
+        for contents in (b"", certificate().key_store_pem, b""):
+            put(server, KEYS, contents)
+            await held.look()
+        assert (held.reloads, held.failed_reloads) == (0, 2)
 
     play(story)
 

@@ -1,0 +1,18 @@
+"""Core: work that is written in steps, for callers that need not pause between them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def at_once(steps: Generator[Any, Any, T]) -> T:
+    """Run all steps now, and return their result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
