@@ -7,6 +7,7 @@ from barnabas.settings.broker import BrokerSettings
 from barnabas.settings.controller import ControllerSettings
 from barnabas.settings.definitions import definitions
 from barnabas.settings.effects import WITHOUT_EFFECT_YET
+from barnabas.settings.group import GROUP_KEYS
 from barnabas.settings.topic import BROKER_SYNONYMS
 
 ROOT = Path(__file__).parents[2]
@@ -14,10 +15,11 @@ ROOT = Path(__file__).parents[2]
 READ_BY_THE_LOADER = {"process_roles", "metadata_log_dir", "listener_security_protocol_map", "node_id"}
 """Fields whose work is done once the settings stand."""
 
-BOUNDS_OF_GROUPS = {
-    f"group_consumer_{bound}_{what}_ms"
-    for bound in ("min", "max")
-    for what in ("session_timeout", "heartbeat_interval", "assignment_interval")
+OF_GROUPS = {
+    synonym.replace(".", "_")
+    for fallback in GROUP_KEYS.values()
+    for synonym in (fallback.synonym, fallback.least, fallback.most)
+    if synonym is not None
 }
 """`settings/group.py` asks for them by key."""
 
@@ -35,7 +37,7 @@ def test_a_setting_is_listed_exactly_if_no_code_reads_it() -> None:
     fields = {**BrokerSettings.model_fields, **ControllerSettings.model_fields}
     keys = {definition.attribute: name for name, definition in definitions("broker").items()}
     unread = {
-        keys[field] for field in fields if field in keys and field not in words | READ_BY_THE_LOADER | BOUNDS_OF_GROUPS
+        keys[field] for field in fields if field in keys and field not in words | READ_BY_THE_LOADER | OF_GROUPS
     }
     for topic_key, synonyms in BROKER_SYNONYMS.items():
         if not words & READ_AS.get(topic_key, {topic_key.replace(".", "_")}):
