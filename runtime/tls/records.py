@@ -22,20 +22,26 @@ class RecordCutter:
         """The end of the piece of `data` that begins at `start`: at most so many bytes, and no further record once
         `begun` is `most_records`. The next piece begins there."""
         position, end = start, min(len(data), start + most_bytes)
+        left = self._body_bytes
         while position < end:
-            if self._body_bytes:
-                taken = min(self._body_bytes, end - position)
-                self._body_bytes -= taken
+            if left:
+                taken = left if left < end - position else end - position
+                left -= taken
                 position += taken
                 continue
             if not self._head:
                 if self.begun >= most_records:
-                    return position
+                    break
                 self.begun += 1
+                if end - position >= HEAD_BYTES:
+                    left = data[position + 3] << 8 | data[position + 4]
+                    position += HEAD_BYTES
+                    continue
             taken = min(HEAD_BYTES - len(self._head), end - position)
             self._head += data[position : position + taken]
             position += taken
             if len(self._head) == HEAD_BYTES:
-                self._body_bytes = int.from_bytes(self._head[3:])
+                left = int.from_bytes(self._head[3:])
                 self._head = b""
+        self._body_bytes = left
         return position
