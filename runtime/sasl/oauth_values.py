@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
+from barnabas.runtime.world import Disk
 from barnabas.settings.errors import SettingsError
-from barnabas.settings.oauth import ALLOWED_URLS
+from barnabas.settings.oauth import ALLOWED_FILES, ALLOWED_URLS
 
 PREFIX = "sasl.oauthbearer."
 KAFKAS = "org.apache.kafka.common.security.oauthbearer"
@@ -42,6 +44,22 @@ def check_url(key: str, url: str, allowed: str | None) -> None:
         raise SettingsError(f"the URL is not in {ALLOWED_URLS}", key, url, allowed or "none; add it there")
 
 
+def check_file(values: Mapping[str, str], key: str, disk: Disk, allowed: str | None) -> str:
+    """The path of a file that is there, and among the allowed ones, a list with commas; None: all are. Raises
+    SettingsError."""
+    path = values.get(key, "").strip()
+    if not path:
+        raise SettingsError("missing, and an assertion needs it", key)
+    path = os.path.abspath(path)
+    if allowed is not None and path not in [each.strip() for each in allowed.split(",")]:
+        raise SettingsError(f"the file is not in {ALLOWED_FILES}", key, path, allowed or "none; add it there")
+    if not disk.exists(path):
+        raise SettingsError("no such file", key, path)
+    if disk.is_directory(path):
+        raise SettingsError("a directory, not a file", key, path)
+    return path
+
+
 def path_of(url: str) -> str | None:
     """The path of a file URL; None for other URLs."""
     parts = urlsplit(url)
@@ -64,7 +82,9 @@ def tls_of(options: Mapping[str, str]) -> ssl.SSLContext | None:
         ) from None
 
 
-def whole_number(values: Mapping[str, str], key: str, default: int, least: int = 0) -> int:
+def whole_number(
+    values: Mapping[str, str], key: str, default: int, least: int = 0, most: int | None = None
+) -> int:
     """Raises SettingsError."""
     text = values.get(key, "").strip()
     if not text:
@@ -73,8 +93,9 @@ def whole_number(values: Mapping[str, str], key: str, default: int, least: int =
         number = int(text)
     except ValueError:
         number = least - 1
-    if number < least:
-        raise SettingsError("not a whole number in the range", key, text, f"{least} or more")
+    if number < least or (most is not None and number > most):
+        allowed = f"{least} or more" if most is None else f"{least} to {most}"
+        raise SettingsError("not a whole number in the range", key, text, allowed)
     return number
 
 
