@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
-from uuid import UUID
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey
@@ -19,7 +18,8 @@ from jwt.algorithms import get_default_algorithms
 
 from barnabas.protocol.sasl.jwt_claims import Jwt, encode_signed, json_object
 from barnabas.protocol.sasl.oauthbearer import TokenRefused
-from barnabas.runtime.sasl.oauth_values import PREFIX, check_file, whole_number
+from barnabas.runtime.sasl.numbers import whole_number
+from barnabas.runtime.sasl.oauth_values import PREFIX, check_file
 from barnabas.runtime.sasl.prepared import NotPrepared
 from barnabas.runtime.uuids import random_uuid
 from barnabas.runtime.world import Disk, World
@@ -93,7 +93,7 @@ class SignedAssertions:
     async def assertion(self) -> str:
         world = self._world
         now = world.wall_clock.now_ms() // 1000
-        id_ = str(UUID(bytes=random_uuid(world.chance))) if self._rules.has_id else None
+        id_ = random_uuid(world.chance).hex() if self._rules.has_id else None
         # In a thread: the key may be encrypted by a function that is meant to be slow.
         return await world.run_blocking(lambda: self._made(now, id_))
 

@@ -10,16 +10,15 @@ from barnabas.protocol.sasl.oauthbearer import MECHANISM, BearerToken, OAuthBear
 from barnabas.runtime.sasl.assertions import FILE as ASSERTION_FILE
 from barnabas.runtime.sasl.assertions import ISSUER, assertions_of
 from barnabas.runtime.sasl.http_exchange import CONNECT_SECONDS, EXCHANGE_SECONDS, HttpRequest
+from barnabas.runtime.sasl.numbers import fraction, whole_number
 from barnabas.runtime.sasl.oauth_values import (
     KAFKAS,
     PREFIX,
     check_class,
     check_url,
-    fraction,
     of_mechanism,
     path_of,
     tls_of,
-    whole_number,
 )
 from barnabas.runtime.sasl.prepared import NotPrepared
 from barnabas.runtime.sasl.provider_accounts import ClientAssertion, ClientSecret, JwtBearer, ProviderAccount
