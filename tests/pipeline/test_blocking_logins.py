@@ -15,17 +15,17 @@ import trio
 from barnabas.pipeline.blocking_cluster import BlockingCluster
 from barnabas.pipeline.cluster_access import ClusterAccess
 from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.sasl.jwt_claims import encode_unsecured
 from barnabas.runtime.real import real_world
 from barnabas.runtime.sasl.mechanisms import SaslPorts
 from barnabas.runtime.sasl.provider_mechanisms import ProviderMechanisms
-from barnabas.settings.oauth import ALLOWED_URLS
-from tests.runtime.sasl.provider import Provider, public_jwk, rsa_key, running, signed
+from barnabas.settings.oauth import UNSECURED_TOKENS
+from tests.runtime.sasl.provider import Provider, running
 from tests.runtime.sasl.test_oauth_client import response
 from tests.runtime.sasl_listener import TOPIC, SaslServer
 
 pytestmark = pytest.mark.feature("PL-01", "SE-05")
 
-AUDIENCE = "kafka"
 OAUTH = {
     "security.protocol": "SASL_PLAINTEXT",
     "sasl.mechanism": "OAUTHBEARER",
@@ -37,24 +37,18 @@ OAUTH = {
 
 def token(name: str, seconds: int = 3600) -> str:
     now = int(time.time())
-    claims = {"sub": name, "iat": now, "exp": now + seconds, "aud": AUDIENCE}
-    return signed(rsa_key("one"), claims)
+    return encode_unsecured({"sub": name, "iat": now - 60, "exp": now + seconds})
 
 
 @contextmanager
-def serving(keys_url: str) -> Iterator[tuple[SaslServer, int]]:
-    """A listener with OAUTHBEARER, in a thread with an event loop of its own."""
+def serving() -> Iterator[tuple[SaslServer, int]]:
+    """A listener with OAUTHBEARER, in a thread with an event loop of its own. It needs no keys: it is ready at once."""
     started = threading.Event()
     place: dict[str, Any] = {}
 
     async def serve() -> None:
         world = real_world()
-        values = {
-            "sasl.enabled.mechanisms": "OAUTHBEARER",
-            "sasl.oauthbearer.jwks.endpoint.url": keys_url,
-            "sasl.oauthbearer.expected.audience": AUDIENCE,
-            ALLOWED_URLS: keys_url,
-        }
+        values = {"sasl.enabled.mechanisms": "OAUTHBEARER", UNSECURED_TOKENS: "true"}
         providers = ProviderMechanisms(world)
         ports = SaslPorts(world.chance.randbytes, servers=providers.servers)
         server = SaslServer(world, values, ports=ports)
@@ -79,7 +73,7 @@ def serving(keys_url: str) -> Iterator[tuple[SaslServer, int]]:
 
 @pytest.fixture
 def provider() -> Iterator[Provider]:
-    with running(Provider(keys=[public_jwk("RS256", rsa_key("one"), "one")])) as running_provider:
+    with running(Provider()) as running_provider:
         yield running_provider
 
 
@@ -89,7 +83,7 @@ def access(port: int, values: dict[str, str]) -> ClusterAccess:
 
 def test_a_token_of_the_provider_serves_all_connections(provider: Provider) -> None:
     provider.responses = [response(token("alice"))]
-    with serving(provider.url("jwks")) as (server, port):
+    with serving() as (server, port):
         values = {**OAUTH, "sasl.oauthbearer.token.endpoint.url": provider.url("token")}
         with BlockingCluster(access(port, values)) as cluster:
             assert TOPIC in cluster.metadata().topics
@@ -101,10 +95,10 @@ def test_a_token_of_the_provider_serves_all_connections(provider: Provider) -> N
         assert len(provider.token_requests) == 1
 
 
-def test_a_token_comes_from_a_file(provider: Provider, tmp_path: Path) -> None:
+def test_a_token_comes_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text(token("bob"))
-    with serving(provider.url("jwks")) as (server, port):
+    with serving() as (server, port):
         values = {**OAUTH, "sasl.oauthbearer.token.endpoint.url": path.as_uri()}
         with BlockingCluster(access(port, values)) as cluster:
             assert TOPIC in cluster.metadata().topics
@@ -113,7 +107,7 @@ def test_a_token_comes_from_a_file(provider: Provider, tmp_path: Path) -> None:
 
 def test_a_token_that_nobody_accepts_and_a_provider_without_tokens_are_one_line(provider: Provider) -> None:
     provider.responses = [response(token("alice", -10)), (401, b"")]
-    with serving(provider.url("jwks")) as (server, port):
+    with serving() as (server, port):
         values = {**OAUTH, "sasl.oauthbearer.token.endpoint.url": provider.url("token")}
         for problem in ("invalid_token", "status 401"):
             with pytest.raises(KafkaError, match=problem) as caught:
