@@ -153,7 +153,7 @@ lock:
 	@{ grep '^#' docker/requirements.lock | head -2; grep -v -e '^#' -e '^$$' .venv/lock/requirements.lock; } > .venv/lock/whole
 	@mv .venv/lock/whole docker/requirements.lock
 	@.venv/lock/bin/pip-compile --quiet --strip-extras --allow-unsafe --no-annotate --no-header --no-emit-index-url \
-	    --no-emit-trusted-host --no-emit-find-links --upgrade --extra dev --extra compat --extra page-test \
+	    --no-emit-trusted-host --no-emit-find-links --upgrade --extra dev --extra compat --extra gssapi --extra page-test \
 	    --extra pipeline-demo --output-file .venv/lock/constraints.txt pyproject.toml
 	@{ grep '^#' constraints.txt; grep -v -e '^#' -e '^$$' .venv/lock/constraints.txt; } > .venv/lock/whole
 	@mv .venv/lock/whole constraints.txt

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 import trio
 
 from barnabas.kraft.authorizer.audit import Audit
-from barnabas.kraft.authorizer.compiled import STEP_CHANGES, Change, CompiledAcls
+from barnabas.kraft.authorizer.compiled import CompiledAcls
+from barnabas.kraft.authorizer.compiling import STEP_CHANGES, Change, changed
 from barnabas.kraft.authorizer.standard import StandardAuthorizer
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.runtime.decisions import Decisions
@@ -56,7 +57,7 @@ class Authorization:
 
     def _compiling(self) -> Iterator[None]:
         """Compile the first waiting changes."""
-        acls: CompiledAcls = yield from self.authorizer.acls.changed(self._waiting[0].values())
+        acls: CompiledAcls = yield from changed(self.authorizer.acls, self._waiting[0].values())
         self.authorizer.put(acls)
         self._waiting.popleft()
 

@@ -66,7 +66,7 @@ class NodeSecurity:
         """Certificates, by listener."""
         self.tls: dict[str, TlsListenerSecurity] = {}
         """Handshakes, by listener."""
-        self._mechanisms = ProviderMechanisms(world, allowed_urls="")
+        self._mechanisms = ProviderMechanisms(world, allowed="")
         self._alterable: dict[str, AlterableMechanisms] = {}
         """Mechanisms, by listener."""
         self.listeners = {listener.name: self._of_listener(listener) for listener in settings.listeners}

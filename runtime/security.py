@@ -6,6 +6,7 @@ chooses for the listeners and channels of a node by its settings.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -50,6 +51,19 @@ class EndedByAlert(ConnectionLost):
     wants, or does not trust, the client's certificate."""
 
 
+class Payer(Protocol):
+    """The share of the event loop that pays for work of a connection outside its requests: decrypting."""
+
+    @property
+    def stopwatch(self) -> Callable[[], float]: ...
+
+    def pay(self, began: float, ended: float) -> None:
+        """Charge the time between these moments on the stopwatch."""
+
+    async def wait(self) -> None:
+        """Let others run, and return when the connection may go on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Secured:
     """A connection after its TLS handshake, if there is one."""
@@ -60,6 +74,8 @@ class Secured:
     """By the peer's certificate; SASL replaces it."""
     authentication: Authentication | None = None
     """Sees each frame before its handler does."""
+    charge_to: Callable[[Payer], None] | None = None
+    """Takes the payer of the connection's own work, if it has any."""
 
 
 class ListenerSecurity(Protocol):

@@ -25,7 +25,7 @@ from barnabas.runtime.security import HANDSHAKE_SECONDS, Authentication, Handsha
 from barnabas.runtime.service import Service
 from barnabas.runtime.step_driver import StepDriver
 from barnabas.runtime.steps import RunningSteps
-from barnabas.runtime.turns import BUDGET_SECONDS, ROUND_SECONDS, TURN_SECONDS, Share
+from barnabas.runtime.turns import BUDGET_SECONDS, ROUND_SECONDS, TURN_SECONDS, Share, WorkPayer
 from barnabas.runtime.world import Connection, ConnectionLost
 
 log = logging.getLogger(__name__)
@@ -145,6 +145,8 @@ class ServerConnection:
             self._connection = secured.connection
             self._reader.connection = secured.connection
             self._responses.connection_is(secured.connection)
+            if secured.charge_to is not None:
+                secured.charge_to(WorkPayer(self._service.turns, self.share))
             if secured.authentication is not None:
                 self._authentication = secured.authentication
                 self._reader.max_frame_bytes = secured.authentication.max_frame_bytes

@@ -109,6 +109,26 @@ class Share(Use):
         """The peer is a broker or a controller, by its own account."""
 
 
+class WorkPayer:
+    """Pays for work of a connection outside its requests: a `runtime.security.Payer`."""
+
+    __slots__ = ("_share", "_turns", "stopwatch")
+
+    def __init__(self, turns: Turns, share: Share) -> None:
+        self._turns = turns
+        self._share = share
+        self.stopwatch = turns.stopwatch
+
+    def pay(self, began: float, ended: float) -> None:
+        self._turns.charge_work(self._share, began, ended)
+
+    async def wait(self) -> None:
+        if self._turns.spent >= ROUND_SECONDS:
+            await self._turns.wait(self._share)
+        else:
+            await trio.lowlevel.checkpoint()
+
+
 class Turns:
     """Decides when a connection may have its turn."""
 
@@ -145,9 +165,13 @@ class Turns:
 
     def charge(self, share: Share, began: float, ended: float) -> None:
         """Add a turn of `share` to the round."""
+        share.expected = ended - began
+        self.charge_work(share, began, ended)
+
+    def charge_work(self, share: Share, began: float, ended: float) -> None:
+        """Add work of `share` to the round that is no turn of its requests."""
         seconds = ended - began
         self.spent += seconds
-        share.expected = seconds
         share.charge(seconds, ended)
         share.client.charge(seconds, ended)
 

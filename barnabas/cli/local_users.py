@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +12,7 @@ import typer
 from barnabas.cli.connection import ADMIN_SSL_CONFIG, Connection
 from barnabas.cli.option_group import grouped
 from barnabas.cli.output import Account, show_text
+from barnabas.cli.passwords import read_password
 from barnabas.cli.session import with_admin
 from barnabas.cluster.errors import WrongArgument
 from barnabas.security.users import ADMIN, FIRST_USERS
@@ -40,9 +40,7 @@ def add(
 
     if is_reserved(name):
         raise WrongArgument(f"{name} is the name of the cluster's nodes; choose another")
-    password = sys.stdin.readline().rstrip("\n") if password_stdin else secrets.token_urlsafe(18)
-    if not password:
-        raise WrongArgument("the password on standard input is empty")
+    password = read_password(name) if password_stdin else secrets.token_urlsafe(18)
 
     local = _local(connection)
 

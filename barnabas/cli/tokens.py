@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +11,7 @@ from barnabas.cli.connection import AsJson, Connection
 from barnabas.cli.option_group import grouped
 from barnabas.cli.output import show_json, show_table, show_text
 from barnabas.cli.session import with_admin
-from barnabas.cli.times import parse_duration
+from barnabas.cli.times import iso_time, parse_duration
 from barnabas.cluster.errors import ClusterError, WrongArgument
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def list_(
             it.token_id,
             str(it.owner),
             ", ".join(map(str, it.renewers)),
-            *map(_moment, (it.issue_timestamp_ms, it.expiry_timestamp_ms, it.max_timestamp_ms)),
+            *map(iso_time, (it.issue_timestamp_ms, it.expiry_timestamp_ms, it.max_timestamp_ms)),
         )
         for it in found
     ]
@@ -101,7 +100,7 @@ def renew(
     async def work(admin: Admin) -> int:
         return await admin.renew_delegation_token(await _hmac(admin, token), renew_time_period_ms=period_ms)
 
-    show_text(f"token {token} expires {_moment(with_admin(connection, work))}")
+    show_text(f"token {token} expires {iso_time(with_admin(connection, work))}")
 
 
 @app.command()
@@ -120,7 +119,7 @@ def expire(
     async def work(admin: Admin) -> int:
         return await admin.expire_delegation_token(await _hmac(admin, token), expiry_time_period_ms=period_ms)
 
-    show_text(f"token {token} expires {_moment(with_admin(connection, work))}")
+    show_text(f"token {token} expires {iso_time(with_admin(connection, work))}")
 
 
 async def _hmac(admin: Admin, token_id: str) -> bytes:
@@ -151,10 +150,3 @@ def _json(token: DelegationToken) -> dict[str, object]:
         "expires_ms": token.expiry_timestamp_ms,
         "renewable_until_ms": token.max_timestamp_ms,
     }
-
-
-def _moment(time_ms: int) -> str:
-    try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")
-    except (ValueError, OverflowError, OSError):
-        return str(time_ms)

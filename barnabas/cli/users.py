@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,8 +12,9 @@ from barnabas.cli.connection import AsJson, Connection
 from barnabas.cli.local_users import add, remove_locally
 from barnabas.cli.option_group import grouped
 from barnabas.cli.output import Account, show_json, show_table, show_text
+from barnabas.cli.passwords import read_password
 from barnabas.cli.session import with_admin
-from barnabas.cluster.errors import ClusterError, WrongArgument
+from barnabas.cluster.errors import WrongArgument
 from barnabas.protocol.sasl.scram_credentials import (
     MAX_ITERATIONS,
     MIN_ITERATIONS,
@@ -79,7 +79,7 @@ def set_password(
 ) -> None:
     """Set a user's password for one mechanism. Only a salted hash is sent."""
     chosen = _mechanism(mechanism)
-    password = _password(user, password_file)
+    password = read_password(user, password_file)
 
     async def work(admin: Admin) -> None:
         from barnabas.client.admin import ScramMechanism as Mechanism
@@ -138,16 +138,3 @@ def _mechanism(name: str) -> ScramMechanism:
     if found is None:
         raise WrongArgument(f"--mechanism must be {' or '.join(SCRAM_MECHANISMS)}; got {name!r}")
     return found
-
-
-def _password(user: str, file: Path | None) -> str:
-    """From the file, from a person at a terminal, or from standard input. Raises `ClusterError`."""
-    if file is not None:
-        password = file.read_text("utf-8").partition("\n")[0].removesuffix("\r")
-    elif sys.stdin.isatty():
-        password = typer.prompt(f"password of {user}", hide_input=True, confirmation_prompt=True)
-    else:
-        password = sys.stdin.readline().rstrip("\r\n")
-    if not password:
-        raise ClusterError("the password must not be empty")
-    return password

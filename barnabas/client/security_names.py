@@ -33,8 +33,16 @@ class SecurityOptions(TypedDict, total=False):
     sasl_oauthbearer_header_urlencode: bool
     sasl_oauthbearer_jwt_retriever_class: str
     sasl_oauthbearer_assertion_file: str
+    sasl_oauthbearer_assertion_algorithm: str
     sasl_oauthbearer_assertion_private_key_file: str
+    sasl_oauthbearer_assertion_private_key_passphrase: str
+    sasl_oauthbearer_assertion_template_file: str
+    sasl_oauthbearer_assertion_claim_aud: str
     sasl_oauthbearer_assertion_claim_iss: str
+    sasl_oauthbearer_assertion_claim_sub: str
+    sasl_oauthbearer_assertion_claim_exp_seconds: int
+    sasl_oauthbearer_assertion_claim_nbf_seconds: int
+    sasl_oauthbearer_assertion_claim_jti_include: bool
     ssl_protocol: str
     ssl_enabled_protocols: str | Sequence[str]
     ssl_cipher_suites: str | Sequence[str]

@@ -59,9 +59,19 @@ class SecuritySettings(BaseModel):
     sasl_oauthbearer_header_urlencode: bool = False
     sasl_oauthbearer_jwt_retriever_class: str | None = None
     sasl_oauthbearer_assertion_file: str | None = None
-    """Assertions (RFC 7523) are refused: only client credentials, tokens in files and functions are supported."""
+    """A file with an assertion (RFC 7523), in place of the client's secret. Or one is made by the settings below."""
+    sasl_oauthbearer_assertion_algorithm: str = "RS256"
     sasl_oauthbearer_assertion_private_key_file: str | None = None
+    """PEM."""
+    sasl_oauthbearer_assertion_private_key_passphrase: SecretStr | None = None
+    sasl_oauthbearer_assertion_template_file: str | None = None
+    """JSON with `header` and `payload`."""
+    sasl_oauthbearer_assertion_claim_aud: str | None = None
     sasl_oauthbearer_assertion_claim_iss: str | None = None
+    sasl_oauthbearer_assertion_claim_sub: str | None = None
+    sasl_oauthbearer_assertion_claim_exp_seconds: int = Field(300, ge=0, le=86_400)
+    sasl_oauthbearer_assertion_claim_nbf_seconds: int = Field(60, ge=0, le=3_600)
+    sasl_oauthbearer_assertion_claim_jti_include: bool = False
 
     ssl_protocol: str = "TLSv1.3"
     ssl_enabled_protocols: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")

@@ -12,15 +12,16 @@ from typing import Any
 
 from barnabas.client.admin import Admin
 from barnabas.client.admin.acl_values import AclBinding, AclBindingFilter
-from barnabas.kraft.authorizer.compiled import CompiledAcls
-from barnabas.kraft.authorizer.standard import DEFAULT_ALLOW, NO_ACL, SUPER_USER, Rule, rule_of
+from barnabas.kraft.authorizer.compiled import CompiledAcls, Match
+from barnabas.kraft.authorizer.compiling import changed
+from barnabas.kraft.authorizer.standard import DEFAULT_ALLOW, NO_ACL, SUPER_USER, NamedRule, Rule, rule_of
 from barnabas.protocol.acls import AclOperation, AclResourceType, PatternType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.metadata_log import AccessControlEntryRecord
 from barnabas.runtime.at_once import at_once
 from barnabas.security.node_rules import NodeRules
 
-NO_AUTHORIZER = Rule(True, "NoAuthorizer", None, "the cluster has no authorizer: everybody may do everything")
+NO_AUTHORIZER = NamedRule(True, "NoAuthorizer", "the cluster has no authorizer: everybody may do everything")
 _REASONS = {
     SUPER_USER.name: "it is in super.users",
     DEFAULT_ALLOW.name: "the resource has no ACL, and allow.everyone.if.no.acl.found is true",
@@ -60,7 +61,9 @@ class Verdict:
     @property
     def reason(self) -> str:
         """One line."""
-        reason = self.rule.reason or _REASONS.get(self.rule.name) or f"an ACL allows it: {self.rule.acl}"
+        if isinstance(self.rule, Match):
+            return self.rule.reason or f"an ACL allows it: {self.rule.acl}"
+        reason = self.rule.reason or _REASONS[self.rule.name]
         if self.rule.name == NO_ACL.name and not self.knows_rules:
             reason += "; super.users and allow.everyone.if.no.acl.found of the nodes are not known here"
         return reason
@@ -98,7 +101,7 @@ def decide(bindings: Iterable[AclBinding], question: Question, rules: NodeRules)
     """The rule by these lists, which include those of the resource."""
     if question.principal in rules.super_users:
         return SUPER_USER
-    acls = at_once(CompiledAcls().changed((None, _record(each)) for each in bindings))
+    acls = at_once(changed(CompiledAcls(), ((None, _record(each)) for each in bindings)))
     match = acls.match(question.operation, question.resource_type, question.name, question.principal, question.host)
     return rule_of(match, DEFAULT_ALLOW if rules.allow_everyone_if_no_acl_found else NO_ACL)
 

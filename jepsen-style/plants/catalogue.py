@@ -16,7 +16,8 @@ from barnabas.broker.replication.replica import Replica
 from barnabas.broker.transactions.markers import MarkerWriter
 from barnabas.broker.transactions.transaction import Transaction
 from barnabas.cluster.errors import WrongArgument
-from barnabas.kraft.authorizer.compiled import CompiledAcls, _Compiling
+from barnabas.kraft.authorizer.compiled import CompiledAcls
+from barnabas.kraft.authorizer.compiling import _Compiling
 from barnabas.kraft.authorizer.standard import StandardAuthorizer
 from barnabas.kraft.quorum_state import QuorumStateFile
 from barnabas.runtime.background import Background

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from barnabas.kraft.authorizer.compiled import WILDCARD, WILDCARD_PRINCIPAL, CompiledAcls, Match
+from barnabas.kraft.authorizer.compiled import WILDCARD, WILDCARD_PRINCIPAL, CompiledAcls, Match, Unmatched
 from barnabas.kraft.authorizer.standard import SUPER_USER, Rule, StandardAuthorizer
-from barnabas.protocol.acls import AclPermissionType
 from barnabas.protocol.sasl.scram import ScramIdentity
 from barnabas.runtime.request import Request
 
@@ -55,15 +53,16 @@ def trust_what_is_forwarded(original: Any) -> Any:
 def let_denials_lose(original: Any) -> Any:
     """An ACL that allows wins over those that deny."""
 
-    def match(self: CompiledAcls, operation: int, resource_type: int, name: str, principal: str, host: str) -> Match:
-        found: Match = original(self, operation, resource_type, name, principal, host)
-        if found.acl is None or found.acl.permission_type is AclPermissionType.ALLOW:
+    def match(
+        self: CompiledAcls, operation: int, resource_type: int, name: str, principal: str, host: str
+    ) -> Match | Unmatched:
+        found: Match | Unmatched = original(self, operation, resource_type, name, principal, host)
+        if isinstance(found, Unmatched) or found.allows:
             return found
-        holders = [(principal, WILDCARD), (WILDCARD_PRINCIPAL, WILDCARD)]
-        for key in self._keys(resource_type, name):
-            grants = [self.buckets.get(key, {}).get(holder) for holder in holders]
+        for place in self.by_type[resource_type].matching(resource_type, name):
+            grants = [place[3].get(holder, {}).get(WILDCARD) for holder in (principal, WILDCARD_PRINCIPAL)]
             if any(each is not None and each.allowed >> operation & 1 for each in grants):
-                return Match(replace(found.acl, permission_type=AclPermissionType.ALLOW), True)
+                return Match(True, place, operation, principal, host)
         return found
 
     return match

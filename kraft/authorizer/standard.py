@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from barnabas.kraft.authorizer.audit import Audit
 from barnabas.kraft.authorizer.by_resource_type import ANY_NAME, allows_any
-from barnabas.kraft.authorizer.compiled import Acl, CompiledAcls, Match
-from barnabas.protocol.acls import SUPPORTED_OPERATIONS, AclOperation, AclPermissionType, AclResourceType
+from barnabas.kraft.authorizer.compiled import CompiledAcls, Match, Unmatched
+from barnabas.protocol.acls import SUPPORTED_OPERATIONS, AclOperation, AclResourceType
 from barnabas.runtime.access import AuthorizerNotReady
 
 if TYPE_CHECKING:
@@ -25,24 +25,25 @@ REMEMBERED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """A decision and its reason."""
+class NamedRule:
+    """A rule that is no ACL."""
 
     allows: bool
-    name: str = ""
-    """Kafka's name of a rule that is no ACL."""
-    acl: Acl | None = None
+    name: str
+    """Kafka's name of it."""
     reason: str = ""
-    """The rule, as a decision note explains it."""
 
     def __str__(self) -> str:
-        return self.name if self.acl is None else f"MatchingAcl(acl={self.acl})"
+        return self.name
 
 
-SUPER_USER = Rule(True, "SuperUser")
-DEFAULT_ALLOW = Rule(True, "DefaultAllow")
-NO_ACL = Rule(False, "DefaultDeny", None, "the resource has no ACL, and allow.everyone.if.no.acl.found is false")
-NOT_ALLOWED = Rule(False, "DefaultDeny", None, "the ACLs of the resource do not allow it")
+Rule = NamedRule | Match
+"""A decision: `allows`, the `reason` as a decision note explains it, and Kafka's words for it by `str`."""
+
+SUPER_USER = NamedRule(True, "SuperUser")
+DEFAULT_ALLOW = NamedRule(True, "DefaultAllow")
+NO_ACL = NamedRule(False, "DefaultDeny", "the resource has no ACL, and allow.everyone.if.no.acl.found is false")
+NOT_ALLOWED = NamedRule(False, "DefaultDeny", "the ACLs of the resource do not allow it")
 
 _Question = tuple[str, int, int, str, str, str]
 """(resource name, operation, resource type, name and type of the principal, host)."""
@@ -101,6 +102,7 @@ class StandardAuthorizer:
     def _decide(self, question: _Question, request: Request) -> Rule:
         name, operation, resource_type, user, kind, host = question
         principal = f"{kind}:{user}"
+        rule: Rule
         if principal in self._super_users:
             rule = SUPER_USER
         elif not self.is_loaded:
@@ -134,9 +136,8 @@ class StandardAuthorizer:
         return sum(1 << it for it in operations if self.allows(request, it, resource_type, name, audited=False))
 
 
-def rule_of(match: Match, without_acl: Rule) -> Rule:
+def rule_of(match: Match | Unmatched, without_acl: Rule) -> Rule:
     """The rule by the outcome of a check; `without_acl` is that of a resource without any ACL."""
-    if match.acl is None:
-        return NOT_ALLOWED if match.has_acls else without_acl
-    allows = match.acl.permission_type is AclPermissionType.ALLOW
-    return Rule(allows, acl=match.acl, reason="" if allows else f"an ACL denies it: {match.acl}")
+    if match is Unmatched.NO_ACL:
+        return without_acl
+    return NOT_ALLOWED if match is Unmatched.NOT_ALLOWED else match

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,6 +125,12 @@ def unverified(token: str, *, scope_claim: str = "scope", sub_claim: str = "sub"
 def encode_unsecured(claims: Mapping[str, Any]) -> str:
     """A token without a signature."""
     return ".".join([*(_encoded({"alg": NONE}), _encoded(claims)), ""])
+
+
+def encode_signed(header: Mapping[str, Any], claims: Mapping[str, Any], sign: Callable[[bytes], bytes]) -> str:
+    """A token with its signature by `sign`."""
+    signed = f"{_encoded(header)}.{_encoded(claims)}"
+    return f"{signed}.{urlsafe_b64encode(sign(signed.encode())).rstrip(b'=').decode()}"
 
 
 def json_object(data: bytes | str) -> dict[str, Any]:

@@ -7,23 +7,24 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from barnabas.protocol.sasl.oauthbearer import MECHANISM, BearerToken, OAuthBearerClient, check_extensions
+from barnabas.runtime.sasl.assertions import FILE as ASSERTION_FILE
+from barnabas.runtime.sasl.assertions import ISSUER, assertions_of
 from barnabas.runtime.sasl.http_exchange import CONNECT_SECONDS, EXCHANGE_SECONDS, HttpRequest
+from barnabas.runtime.sasl.numbers import fraction, whole_number
 from barnabas.runtime.sasl.oauth_values import (
     KAFKAS,
     PREFIX,
     check_class,
     check_url,
-    fraction,
     of_mechanism,
     path_of,
     tls_of,
-    whole_number,
 )
 from barnabas.runtime.sasl.prepared import NotPrepared
+from barnabas.runtime.sasl.provider_accounts import ClientAssertion, ClientSecret, JwtBearer, ProviderAccount
 from barnabas.runtime.sasl.token_providers import (
     CallbackTokens,
     Claims,
-    ClientCredentials,
     EndpointTokens,
     FileTokens,
     RefreshingTokens,
@@ -34,19 +35,26 @@ from barnabas.runtime.sasl.token_providers import (
 from barnabas.runtime.sasl.token_refresh import RefreshRules
 from barnabas.runtime.world import World
 from barnabas.settings.errors import SettingsError
-from barnabas.settings.oauth import ALLOWED_URLS
+from barnabas.settings.oauth import ALLOWED_FILES, ALLOWED_URLS
 
 TOKEN_URL = f"{PREFIX}token.endpoint.url"
 CLIENT_ID = f"{PREFIX}client.credentials.client.id"
 CLIENT_SECRET = f"{PREFIX}client.credentials.client.secret"
 
-ASSERTIONS = tuple(f"{PREFIX}assertion.{name}" for name in ("file", "private.key.file", "claim.iss"))
+RETRIEVER = f"{PREFIX}jwt.retriever.class"
 HANDLERS = (
     f"{KAFKAS}.OAuthBearerLoginCallbackHandler",
     f"{KAFKAS}.secured.OAuthBearerLoginCallbackHandler",
     f"{KAFKAS}.internals.unsecured.OAuthBearerUnsecuredLoginCallbackHandler",
 )
-RETRIEVERS = tuple(f"{KAFKAS}.{name}JwtRetriever" for name in ("Default", "ClientCredentials", "File"))
+JWT_BEARER = f"{KAFKAS}.JwtBearerJwtRetriever"
+RETRIEVERS: Mapping[str, bool | None] = {
+    f"{KAFKAS}.DefaultJwtRetriever": None,
+    f"{KAFKAS}.ClientCredentialsJwtRetriever": False,
+    f"{KAFKAS}.FileJwtRetriever": True,
+    JWT_BEARER: False,
+}
+"""True for those that want the URL of a file, False for those that want that of an endpoint."""
 
 TokenCallback = Callable[[], BearerToken | Awaitable[BearerToken]]
 
@@ -111,15 +119,16 @@ def oauth_login(
     world: World,
     *,
     callback: TokenCallback | None = None,
-    allowed_urls: str | None = None,
+    allowed: str | None = None,
 ) -> OAuthLogin:
     """The login of a client by its values and by the options of its OAuthBearerLoginModule; or by `callback`, a
     function of the application that returns a token. Raises SettingsError.
 
-    `allowed_urls`: the only places a token may come from, if the values do not say so themselves; None: all.
+    `allowed`: the only URLs that a token, and files that an assertion may come from, if the values do not say so
+    themselves; None: all.
     """
     values = of_mechanism(values)
-    provider = CallbackTokens(callback) if callback else _provider(values, options, world, allowed_urls)
+    provider = CallbackTokens(callback) if callback else _provider(values, options, world, allowed)
     extensions = {
         name.removeprefix(prefix): text
         for name, text in options.items()
@@ -133,19 +142,21 @@ def oauth_login(
 
 
 def _provider(
-    values: Mapping[str, str], options: Mapping[str, str], world: World, allowed_urls: str | None
+    values: Mapping[str, str], options: Mapping[str, str], world: World, allowed: str | None
 ) -> TokenProvider:
     check_class(values, "sasl.login.callback.handler.class", HANDLERS)
-    check_class(values, f"{PREFIX}jwt.retriever.class", RETRIEVERS)
+    retriever = check_class(values, RETRIEVER, tuple(RETRIEVERS)) or next(iter(RETRIEVERS))
     url = values.get(TOKEN_URL, "").strip()
     if not url:
         return _unsecured(options, world)
-    check_url(TOKEN_URL, url, values.get(ALLOWED_URLS, allowed_urls))
+    check_url(TOKEN_URL, url, values.get(ALLOWED_URLS, allowed))
     claims = Claims(
         values.get(f"{PREFIX}scope.claim.name", "").strip() or "scope",
         values.get(f"{PREFIX}sub.claim.name", "").strip() or "sub",
     )
     path = path_of(url)
+    if RETRIEVERS[retriever] not in (None, path is not None):
+        raise SettingsError(f"not a URL for {retriever}", TOKEN_URL, url)
     if path is not None:
         return FileTokens(world, path, claims)
     base = HttpRequest(
@@ -154,23 +165,28 @@ def _provider(
         seconds=whole_number(values, "sasl.login.read.timeout.ms", EXCHANGE_SECONDS * 1000, 1) / 1000,
         connect_seconds=whole_number(values, "sasl.login.connect.timeout.ms", CONNECT_SECONDS * 1000, 1) / 1000,
     )
-    return EndpointTokens(world, _credentials(values, options).request(base), claims, _retry_times(values))
+    allowed_files = values.get(ALLOWED_FILES, allowed)
+    if retriever == JWT_BEARER:
+        scope = values.get(f"{PREFIX}scope", "").strip() or None
+        account: ProviderAccount = JwtBearer(assertions_of(values, world, allowed_files), scope)
+    else:
+        account = _account(values, options, world, allowed_files)
+    return EndpointTokens(world, base, account, claims, _retry_times(values))
 
 
-def _credentials(values: Mapping[str, str], options: Mapping[str, str]) -> ClientCredentials:
-    for key in ASSERTIONS:
-        if values.get(key, "").strip():
-            raise SettingsError("not supported: a client proves itself to the provider by its secret", key)
+def _account(
+    values: Mapping[str, str], options: Mapping[str, str], world: World, allowed_files: str | None
+) -> ProviderAccount:
+    """A file of assertions goes before assertions that are made here, and those before a secret."""
     client_id = (values.get(CLIENT_ID) or options.get("clientId") or "").strip()
+    scope = (values.get(f"{PREFIX}scope") or options.get("scope") or "").strip() or None
+    if values.get(ASSERTION_FILE, "").strip() or ISSUER in values:
+        return ClientAssertion(assertions_of(values, world, allowed_files), client_id or None, scope)
     secret = (values.get(CLIENT_SECRET) or options.get("clientSecret") or "").strip()
     if not client_id or not secret:
         raise SettingsError("missing, and the token endpoint needs it", CLIENT_SECRET if client_id else CLIENT_ID)
-    return ClientCredentials(
-        client_id,
-        secret,
-        (values.get(f"{PREFIX}scope") or options.get("scope") or "").strip() or None,
-        values.get(f"{PREFIX}header.urlencode", "").strip().lower() == "true",
-    )
+    url_encode = values.get(f"{PREFIX}header.urlencode", "").strip().lower() == "true"
+    return ClientSecret(client_id, secret, scope, url_encode)
 
 
 def _unsecured(options: Mapping[str, str], world: World) -> UnsecuredLogin:

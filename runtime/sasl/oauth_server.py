@@ -11,6 +11,7 @@ from barnabas.protocol.sasl.oauthbearer import OAuthBearerServer, ValidateToken
 from barnabas.runtime.sasl.http_exchange import HttpRequest
 from barnabas.runtime.sasl.jwks import FileSource, Jwks, JwksTimes, UrlSource
 from barnabas.runtime.sasl.jwt_tokens import SignedTokens, UnsecuredTokens
+from barnabas.runtime.sasl.numbers import whole_number
 from barnabas.runtime.sasl.oauth_values import (
     KAFKAS,
     PREFIX,
@@ -19,7 +20,6 @@ from barnabas.runtime.sasl.oauth_values import (
     of_mechanism,
     path_of,
     tls_of,
-    whole_number,
 )
 from barnabas.runtime.world import World
 from barnabas.settings.errors import SettingsError

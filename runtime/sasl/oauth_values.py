@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
+from barnabas.runtime.world import Disk
 from barnabas.settings.errors import SettingsError
-from barnabas.settings.oauth import ALLOWED_URLS
+from barnabas.settings.oauth import ALLOWED_FILES, ALLOWED_URLS
 
 PREFIX = "sasl.oauthbearer."
 KAFKAS = "org.apache.kafka.common.security.oauthbearer"
@@ -42,6 +44,22 @@ def check_url(key: str, url: str, allowed: str | None) -> None:
         raise SettingsError(f"the URL is not in {ALLOWED_URLS}", key, url, allowed or "none; add it there")
 
 
+def check_file(values: Mapping[str, str], key: str, disk: Disk, allowed: str | None) -> str:
+    """The path of a file that is there, and among the allowed ones, a list with commas; None: all are. Raises
+    SettingsError."""
+    path = values.get(key, "").strip()
+    if not path:
+        raise SettingsError("missing, and an assertion needs it", key)
+    path = os.path.abspath(path)
+    if allowed is not None and path not in [each.strip() for each in allowed.split(",")]:
+        raise SettingsError(f"the file is not in {ALLOWED_FILES}", key, path, allowed or "none; add it there")
+    if not disk.exists(path):
+        raise SettingsError("no such file", key, path)
+    if disk.is_directory(path):
+        raise SettingsError("a directory, not a file", key, path)
+    return path
+
+
 def path_of(url: str) -> str | None:
     """The path of a file URL; None for other URLs."""
     parts = urlsplit(url)
@@ -62,29 +80,3 @@ def tls_of(options: Mapping[str, str]) -> ssl.SSLContext | None:
         raise SettingsError(
             reason, "ssl.truststore.location" if path else "ssl.truststore.certificates", path
         ) from None
-
-
-def whole_number(values: Mapping[str, str], key: str, default: int, least: int = 0) -> int:
-    """Raises SettingsError."""
-    text = values.get(key, "").strip()
-    if not text:
-        return default
-    try:
-        number = int(text)
-    except ValueError:
-        number = least - 1
-    if number < least:
-        raise SettingsError("not a whole number in the range", key, text, f"{least} or more")
-    return number
-
-
-def fraction(values: Mapping[str, str], key: str, default: float, least: float, most: float) -> float:
-    """Raises SettingsError."""
-    text = values.get(key, "").strip()
-    try:
-        number = float(text) if text else default
-    except ValueError:
-        number = float("nan")
-    if not least <= number <= most:
-        raise SettingsError("not a number in the range", key, text, f"{least} to {most}")
-    return number

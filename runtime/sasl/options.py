@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from barnabas.protocol.sasl.jaas import JaasError, LoginModule, parse_jaas
 from barnabas.protocol.sasl.session import DEFAULT_MAX_RECEIVE_BYTES
+from barnabas.runtime.sasl.numbers import whole_number
+from barnabas.settings.errors import SettingsError
 
 GSSAPI = "GSSAPI"
 """Kafka's default of all keys that name mechanisms."""
@@ -53,14 +55,13 @@ class SaslOptions:
             raise SaslOptionsError(f"{MECHANISMS_KEY} must name a mechanism; it is empty")
         known = dict.fromkeys([*mechanisms, *([channel_mechanism] if channel_mechanism else [])])
         modules = {name: module for name in known if (module := _module(values, f"{name.lower()}.{JAAS_KEY}"))}
-        return cls(
-            mechanisms,
-            modules,
-            {name: _max_reauth_ms(values, name) for name in mechanisms},
-            _number(values, MAX_RECEIVE_KEY, DEFAULT_MAX_RECEIVE_BYTES),
-            _number(values, FAILED_DELAY_KEY, 100),
-            values,
-        )
+        try:
+            max_reauth_ms = {name: _max_reauth_ms(values, name) for name in mechanisms}
+            max_receive_bytes = whole_number(values, MAX_RECEIVE_KEY, DEFAULT_MAX_RECEIVE_BYTES)
+            failed_delay_ms = whole_number(values, FAILED_DELAY_KEY, 100)
+        except SettingsError as error:
+            raise SaslOptionsError(str(error)) from None
+        return cls(mechanisms, modules, max_reauth_ms, max_receive_bytes, failed_delay_ms, values)
 
     def module(self, mechanism: str, wanted: str) -> LoginModule:
         """The login module of a mechanism, which must be of the class `wanted`. Raises SaslOptionsError."""
@@ -138,17 +139,4 @@ def _checked(module: LoginModule, wanted: str, key: str) -> LoginModule:
 
 def _max_reauth_ms(values: Mapping[str, str], mechanism: str) -> int:
     own = f"{mechanism.lower()}.{MAX_REAUTH_KEY}"
-    return _number(values, own if own in values else MAX_REAUTH_KEY, 0)
-
-
-def _number(values: Mapping[str, str], key: str, default: int) -> int:
-    text = values.get(key, "").strip()
-    if not text:
-        return default
-    try:
-        number = int(text)
-    except ValueError:
-        number = -1
-    if number < 0:
-        raise SaslOptionsError(f"{key} must be a number, 0 or above; got {text!r}")
-    return number
+    return whole_number(values, own if own in values else MAX_REAUTH_KEY, 0)

@@ -28,12 +28,12 @@ class ProviderMechanisms:
     """The mechanisms of one node or client. `run` keeps their keys and tokens up to date."""
 
     def __init__(
-        self, world: World, *, allowed_urls: str | None = None, token_callback: TokenCallback | None = None
+        self, world: World, *, allowed: str | None = None, token_callback: TokenCallback | None = None
     ) -> None:
-        """`allowed_urls`: the only places a token may come from, if the settings do not say so; None: all.
+        """`allowed`: the only places a token may come from, if the settings do not say so; None: all.
         `token_callback`: a function of the application that returns a token, in place of settings."""
         self._world = world
-        self._allowed_urls = allowed_urls
+        self._allowed = allowed
         self._token_callback = token_callback
         self._begun, self._runs = trio.open_memory_channel[Callable[[], Awaitable[None]]](math.inf)
         self.servers: Mapping[str, ServerFactory] = {OAUTHBEARER: self._oauth_server, GSSAPI: _kerberos_server}
@@ -63,7 +63,7 @@ class ProviderMechanisms:
                 _options(module),
                 self._world,
                 callback=self._token_callback,
-                allowed_urls=self._allowed_urls,
+                allowed=self._allowed,
             )
         except SettingsError as error:
             raise SaslOptionsError(str(error)) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import trio
 
@@ -86,9 +86,9 @@ class SaslListener:
 
     async def secure(self, connection: Connection) -> Secured:
         """See `ListenerSecurity.secure`."""
-        if self.inner is not None:
-            connection = (await self.inner.secure(connection)).connection
-        return Secured(connection, ANONYMOUS, SaslAuthentication(self, connection.peer_host))
+        secured = Secured(connection) if self.inner is None else await self.inner.secure(connection)
+        authentication = SaslAuthentication(self, connection.peer_host)
+        return replace(secured, principal=ANONYMOUS, authentication=authentication)
 
     def now(self) -> Now:
         return Now(self._wall_clock.now_ms(), self._monotonic.now_ms())

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import inspect
 import logging
-from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
-from urllib.parse import quote_plus
 
 import trio
 
@@ -20,6 +18,7 @@ from barnabas.protocol.sasl.oauthbearer import MOST_TOKEN_CHARACTERS, BearerToke
 from barnabas.runtime.backoff import doubled_ms
 from barnabas.runtime.sasl.http_exchange import HttpFailed, HttpRequest, exchange
 from barnabas.runtime.sasl.prepared import NotPrepared
+from barnabas.runtime.sasl.provider_accounts import ProviderAccount
 from barnabas.runtime.sasl.token_refresh import RETRY_MS, RefreshRules, refresh_ms
 from barnabas.runtime.world import Clock, World
 
@@ -103,30 +102,6 @@ class UnsecuredLogin:
 
 
 @dataclass(frozen=True, slots=True)
-class ClientCredentials:
-    """A client's account at the provider (RFC 6749, section 4.4)."""
-
-    client_id: str
-    secret: str = field(repr=False)
-    scope: str | None = None
-    url_encode: bool = False
-    """`sasl.oauthbearer.header.urlencode`: as the RFC says; many providers want it plain."""
-
-    def request(self, request: HttpRequest) -> HttpRequest:
-        """The request for a token; `request` has the URL, the TLS and the times."""
-        code = quote_plus if self.url_encode else str
-        account = b64encode(f"{code(self.client_id)}:{code(self.secret)}".encode()).decode()
-        body = "grant_type=client_credentials" + (f"&scope={code(self.scope)}" if self.scope else "")
-        headers = {
-            "Accept": "application/json",
-            "Authorization": f"Basic {account}",
-            "Cache-Control": "no-cache",
-            "Content-Type": "application/x-www-form-urlencoded",
-        }
-        return replace(request, headers=headers, body=body.encode())
-
-
-@dataclass(frozen=True, slots=True)
 class RetryTimes:
     """`sasl.login.retry.backoff.…`"""
 
@@ -138,19 +113,24 @@ class RetryTimes:
 class EndpointTokens:
     """Tokens of the provider's token endpoint."""
 
-    def __init__(self, world: World, request: HttpRequest, claims: Claims, retry: RetryTimes) -> None:
+    def __init__(
+        self, world: World, base: HttpRequest, account: ProviderAccount, claims: Claims, retry: RetryTimes
+    ) -> None:
+        """`base` has the URL, the TLS and the times."""
         self._world = world
-        self._request = request
+        self._base = base
+        self._account = account
         self._claims = claims
         self._retry = retry
 
     async def token(self) -> BearerToken:
         end_ms = self._world.monotonic.now_ms() + self._retry.backoff_max_ms
         failures = 0
+        request = await self._account.request(self._base)
         while True:
             try:
-                response = await self._world.run_blocking(lambda: exchange(self._request))
-                return self._claims.read(_access_token(response, self._request.url), self._request.url)
+                response = await self._world.run_blocking(lambda: exchange(request))
+                return self._claims.read(_access_token(response, request.url), request.url)
             except HttpFailed as error:
                 left_ms = end_ms - self._world.monotonic.now_ms()
                 if error.final or left_ms <= 0:

@@ -15,8 +15,9 @@ from typing import Any
 import trio
 
 from barnabas.runtime.network import EAGER_RECEIVES
-from barnabas.runtime.security import EndedByAlert, HandshakeFailed
+from barnabas.runtime.security import EndedByAlert, HandshakeFailed, Payer
 from barnabas.runtime.tls.reasons import reason_of
+from barnabas.runtime.tls.records import RecordCutter
 from barnabas.runtime.world import Bytes, Connection, ConnectionLost, File
 
 SCRATCH_BYTES = 64 * 1024
@@ -33,7 +34,11 @@ MOST_ANSWERS_BYTES = 64 * 1024
 """Bytes that OpenSSL may want to send by itself (alerts) to a peer that does not take them."""
 
 SLICE_BYTES = 16 * 1024
-"""Ciphertext that OpenSSL gets at once. Messages without data, such as changes of keys, cost it 20 µs for 27 bytes."""
+"""Ciphertext that OpenSSL gets at once."""
+
+TURN_RECORDS = 100
+"""Records after which others have a turn. Messages without data, such as changes of keys, cost 20 µs each, for 27
+bytes."""
 
 MOST_CONTROL_BYTES = 40 * 1024
 """Bytes of such messages that a connection may receive in its life, and of a record that is not complete."""
@@ -58,7 +63,9 @@ class TlsConnection:
         "_lost",
         "_outgoing",
         "_overhead",
+        "_payer",
         "_pending",
+        "_records",
         "_scratch",
         "_tls",
         "peer_host",
@@ -92,8 +99,10 @@ class TlsConnection:
         """Bytes that are encrypted, and were not reported as taken."""
         self._drained = True
         """Nothing more can be decrypted before more is received."""
-        self._left: Bytes = b""
+        self._left = memoryview(b"")
         """Ciphertext that was received, and not given to OpenSSL."""
+        self._records = RecordCutter()
+        self._payer: Payer | None = None
         self._control = 0
         """Bytes that were received without data, as far as they exceed the overhead of records."""
         self._overhead = 0
@@ -122,6 +131,8 @@ class TlsConnection:
     def feed(self, ciphertext: Bytes) -> None:
         """Take bytes that were received from the connection below."""
         self._incoming.write(ciphertext)
+        self._records.piece_end(memoryview(ciphertext), 0, len(ciphertext), len(ciphertext))
+        self._records.begun = 0
         self._drained = False
 
     def step(self) -> bool:
@@ -147,33 +158,53 @@ class TlsConnection:
 
     # -- receiving
 
+    def charge_to(self, payer: Payer) -> None:
+        """`payer` pays for decrypting from now on."""
+        self._payer = payer
+
     async def receive_into(self, buffer: memoryview) -> int:
         self._eager += 1
         if self._eager >= EAGER_RECEIVES:
-            self._eager = 0
-            await trio.lowlevel.checkpoint()
-        count = 0 if self._drained else self._decrypt(buffer)
+            await self._let_others_run()
+        count = 0 if self._drained else self._take(self._left, buffer)
         while not count:
+            if self._records.begun >= TURN_RECORDS:
+                await self._let_others_run()
             self._check_open()
             if self._lost is not None:
                 raise self._lost
             count = self._take(self._left or await self.receive(), buffer)
         return count
 
-    def _take(self, ciphertext: Bytes, buffer: memoryview) -> int:
-        """Decrypt into `buffer`, and keep what is too much for it. Returns the number of bytes, which may be 0."""
-        filled, position, view = 0, 0, memoryview(ciphertext)
-        self._left = b""
-        while position < len(view) and filled < len(buffer) and self._lost is None:
-            piece = view[position : position + SLICE_BYTES]
-            position += len(piece)
-            self._incoming.write(piece)
-            self._control += len(piece)
+    async def _let_others_run(self) -> None:
+        """Nothing may be in the buffers that connections share."""
+        self._eager = self._records.begun = 0
+        if self._payer is None:
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._payer.wait()
+
+    def _take(self, ciphertext: memoryview, buffer: memoryview) -> int:
+        """Decrypt what was fed before, and `ciphertext`, into `buffer`; keep what is too much for it, or for this turn.
+        Returns the number of bytes, which may be 0."""
+        payer = self._payer
+        began = 0.0 if payer is None else payer.stopwatch()
+        filled = 0 if self._drained else self._decrypt(buffer)
+        position = 0
+        while position < len(ciphertext) and filled < len(buffer) and self._lost is None:
+            end = self._records.piece_end(ciphertext, position, SLICE_BYTES, TURN_RECORDS)
+            if end == position:
+                break
+            self._incoming.write(ciphertext[position:end])
+            self._control += end - position
+            position = end
             filled += self._decrypt(buffer[filled:] if filled else buffer)
             if self._control > MOST_CONTROL_BYTES:
                 self._lost = ConnectionLost("the peer sends too many messages without data")
-        if position < len(view):
-            self._left = bytes(view[position:])
+        left = ciphertext[position:]
+        self._left = left if ciphertext.readonly else memoryview(bytes(left))
+        if payer is not None:
+            payer.pay(began, payer.stopwatch())
         return filled
 
     def _decrypt(self, buffer: memoryview) -> int:

@@ -70,7 +70,7 @@ class TlsListenerSecurity:
         hello = await self._client_hello(connection)
         with self._handshakes.counted() as scope:
             tls = await self._shake_hands(connection, hello)
-            return Secured(tls, self._principal(tls))
+            return Secured(tls, self._principal(tls), charge_to=tls.charge_to)
         assert scope.cancelled_caught
         raise HandshakeFailed("too many handshakes are under way, and this one waited longest for its peer")
 

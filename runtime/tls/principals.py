@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
+
+import re2
 
 from barnabas.runtime.tls.der import elements
 
@@ -104,7 +107,7 @@ _REFERENCE = re.compile(r"\$(\d+)")
 class _Rule:
     """`RULE:pattern/replacement/[LU]`, or DEFAULT if there is no pattern."""
 
-    pattern: re.Pattern[str] | None = None
+    pattern: Any = None
     replacement: str = ""
     case: str = ""
 
@@ -113,13 +116,13 @@ class _Rule:
             return name
         if self.pattern.fullmatch(name) is None:
             return None
-        mapped = self.pattern.sub(self._replaced, name)
+        mapped = str(self.pattern.sub(self._replaced, name))
         return mapped.lower() if self.case == "L" else mapped.upper() if self.case == "U" else mapped
 
-    def _replaced(self, match: re.Match[str]) -> str:
+    def _replaced(self, match: Any) -> str:
         """The replacement, as `Matcher.appendReplacement` makes it: `$12` is group 1 and a 2 if there are fewer groups,
         `$0` the whole."""
-        groups = match.re.groups
+        groups = self.pattern.groups
         result: list[str] = []
         position, text = 0, self.replacement
         while position < len(text):
@@ -175,10 +178,14 @@ def _parse(text: str) -> Iterator[_Rule]:
 
 
 def _mapping_rule(pattern: str, replacement: str, case: str) -> _Rule:
+    options = re2.Options()
+    options.log_errors = False
     try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"ssl.principal.mapping.rules: {pattern!r} is no pattern: {error}") from error
+        # A subject, which a client chooses in part, cannot make RE2 slow.
+        compiled = re2.compile(pattern, options)
+    except re2.error as error:
+        reason = error.args[0].decode(errors="replace")
+        raise ValueError(f"ssl.principal.mapping.rules: {pattern!r} is no pattern of RE2: {reason}") from None
     plain = re.sub(r"\\.", "", replacement)
     if re.search(r"\$(?!\d)", plain) or (not compiled.groups and re.search(r"\$[1-9]", plain)):
         raise ValueError(

@@ -16,6 +16,7 @@ from barnabas.runtime.turns import (
     ROUND_SECONDS,
     Share,
     Turns,
+    WorkPayer,
 )
 
 
@@ -206,3 +207,28 @@ def test_clients_that_used_nothing_lately_are_forgotten() -> None:
     for n in range(2 * MOST_CLIENTS):
         turns.client("User:x", f"late-{n}")
     assert turns.client("User:x", "10.0.0.1") is not first
+
+
+async def test_work_outside_requests_is_charged_and_waits_for_the_next_round() -> None:
+    crowd = Crowd()
+    share = Share(crowd.turns.client("mallory", "10.0.0.9"))
+    payer = WorkPayer(crowd.turns, share)
+    await payer.wait()
+    assert not crowd.turns.waiting, "the round is not used up"
+    began = payer.stopwatch()
+    crowd.stopwatch.now += 2 * ROUND_SECONDS
+    payer.pay(began, payer.stopwatch())
+    assert share.used == share.client.used == crowd.turns.spent == pytest.approx(2 * ROUND_SECONDS)
+    assert not share.expected, "its requests take no longer than before"
+    other = Share()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(payer.wait)
+        await trio.testing.wait_all_tasks_blocked()
+        assert crowd.turns.waiting == 1
+        nursery.start_soon(crowd.take_turn, "other", other, 2 * ROUND_SECONDS)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(crowd.turns.run)
+        await trio.testing.wait_all_tasks_blocked()
+        assert crowd.order == ["other"]
+        assert not crowd.turns.waiting
+        nursery.cancel_scope.cancel()

@@ -68,7 +68,7 @@ def test_list_does_not_print_it(cluster: Cluster, capsys: pytest.CaptureFixture[
     assert run(["security", "token", "list"]) == 0
     titles, row = capsys.readouterr().out.splitlines()
     assert titles.split() == ["token", "owner", "renewers", "issued", "expires", "renewable", "until"]
-    moments = ["1970-01-01T00:00:00+00:00", "1970-01-02T00:00:00+00:00", "1970-01-08T00:00:00+00:00"]
+    moments = ["1970-01-01T00:00:00.000Z", "1970-01-02T00:00:00.000Z", "1970-01-08T00:00:00.000Z"]
     assert row.split() == ["id-1", "User:alice", "User:bob", *moments]
     assert run(["security", "token", "list", "--owner", "bob", "--json"]) == 0
     assert cluster.asked == [("describe", None), ("describe", [BOB])]
@@ -80,7 +80,7 @@ def test_list_does_not_print_it(cluster: Cluster, capsys: pytest.CaptureFixture[
 @pytest.mark.feature("SE-07", "TO-02")
 def test_tokens_are_renewed_and_expired_by_id(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["security", "token", "renew", "id-1", "--period", "1h"]) == 0
-    assert capsys.readouterr().out == "token id-1 expires 1970-01-02T01:00:00+00:00\n"
+    assert capsys.readouterr().out == "token id-1 expires 1970-01-02T01:00:00.000Z\n"
     assert run(["security", "token", "expire", "id-1"]) == 0
     assert capsys.readouterr().out == f"token id-1 expires {1 << 62}\n"
     assert [it for it in cluster.asked if it[0] != "describe"] == [

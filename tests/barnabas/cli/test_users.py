@@ -62,7 +62,7 @@ def test_passwords_are_set_listed_and_deleted(shell: Shell, tmp_path: Path) -> N
     ]
     eventually(lambda: listed(shell) == [])
     assert "does not exist" in shell("security", "user", "delete", "alice", expect=1)
-    assert "must not be empty" in shell("security", "user", "set-password", "alice", stdin="\n", expect=1)
+    assert "must not be empty" in shell("security", "user", "set-password", "alice", stdin="\n", expect=2)
 
 
 @pytest.mark.feature("SE-07", "TO-02")

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.kraft.authorizer.by_resource_type import allows_any
-from barnabas.kraft.authorizer.compiled import STEP_CHANGES, Change, CompiledAcls, Match
+from barnabas.kraft.authorizer.compiled import CompiledAcls, Match, Unmatched
+from barnabas.kraft.authorizer.compiling import STEP_CHANGES, Change, changed
 from barnabas.protocol.acls import AclOperation, AclPermissionType, AclResourceType, PatternType
 from barnabas.protocol.messages.metadata_log import AccessControlEntryRecord
 
@@ -46,7 +47,7 @@ def acl(  # noqa: PLR0913 — an ACL has seven parts
 
 
 def compiled(changes: Iterable[Change], before: CompiledAcls | None = None) -> CompiledAcls:
-    steps = (before or CompiledAcls()).changed(changes)
+    steps = changed(before or CompiledAcls(), changes)
     while True:
         try:
             next(steps)
@@ -59,9 +60,12 @@ def of(*records: AccessControlEntryRecord) -> CompiledAcls:
     return compiled((None, it) for it in records)
 
 
-def verdict(match: Match) -> str:
-    if match.acl is None:
-        return "no ACL applies" if match.has_acls else "no ACL at all"
+def verdict(match: Match | Unmatched) -> str:
+    if match is Unmatched.NO_ACL:
+        return "no ACL at all"
+    if match is Unmatched.NOT_ALLOWED:
+        return "no ACL applies"
+    assert match.allows == (match.acl.permission_type is ALLOW)
     return match.acl.permission_type.name
 
 
@@ -150,14 +154,15 @@ def test_compiled_acls_decide_as_the_rules_do(
     assert verdict(match) == naive(kept, operation, name, principal, host)
     assert allows_any(acls, operation, TOPIC, principal, host) == naive_any(kept, operation, principal, host)
     assert acls.count == len(kept)
-    if match.acl is not None:
+    if isinstance(match, Match):
+        it = match.acl
         deciding = acl(
-            match.acl.resource_name,
-            match.acl.operation,
-            match.acl.permission_type,
-            pattern=match.acl.pattern_type,
-            principal=match.acl.principal,
-            host=match.acl.host,
+            it.resource_name,
+            it.operation,
+            it.permission_type,
+            pattern=it.pattern_type,
+            principal=it.principal,
+            host=it.host,
         )
         assert deciding in kept, "the ACL that is named exists"
 
@@ -165,6 +170,17 @@ def test_compiled_acls_decide_as_the_rules_do(
 @given(st.lists(ACLS, max_size=12))
 def test_nothing_is_left_of_removed_acls(records: list[AccessControlEntryRecord]) -> None:
     assert compiled([(it, None) for it in records], of(*records)) == CompiledAcls()
+
+
+@given(st.lists(ACLS, max_size=12), st.lists(ACLS, max_size=12), st.integers(0, 12))
+def test_no_change_reaches_the_acls_before_it(
+    records: list[AccessControlEntryRecord], added: list[AccessControlEntryRecord], removed: int
+) -> None:
+    before = of(*records)
+    changes: list[Change] = [(it, None) for it in records[:removed]]
+    changes += [(None, it) for it in added]
+    assert compiled(changes, before) == of(*records[removed:], *added)
+    assert before == of(*records)
 
 
 def test_a_change_leaves_the_acls_before_it_as_they_were() -> None:
@@ -178,7 +194,7 @@ def test_a_change_leaves_the_acls_before_it_as_they_were() -> None:
 
 def test_ten_thousand_acls_are_compiled_in_short_steps() -> None:
     records = [acl(f"topic-{index}", principal=f"User:user-{index % 100}") for index in range(10_000)]
-    steps = CompiledAcls().changed((None, it) for it in records)
+    steps = changed(CompiledAcls(), ((None, it) for it in records))
     count = sum(1 for _ in steps)
     assert count == len(records) // STEP_CHANGES
 

@@ -17,9 +17,10 @@ from trio.testing import MockClock
 from barnabas.protocol.sasl.mechanism import Authenticated
 from barnabas.protocol.sasl.oauthbearer import BearerToken, ClientFirstMessage
 from barnabas.runtime.sasl.oauth_client import (
-    ASSERTIONS,
     CLIENT_ID,
     CLIENT_SECRET,
+    JWT_BEARER,
+    RETRIEVER,
     TOKEN_URL,
     OAuthExchange,
     OAuthLogin,
@@ -38,6 +39,9 @@ pytestmark = pytest.mark.feature("SE-05")
 
 NOW = START_MS // 1000
 ACCOUNT = {CLIENT_ID: "app:1", CLIENT_SECRET: "p%ss word"}
+
+
+FILE_RETRIEVER = "org.apache.kafka.common.security.oauthbearer.FileJwtRetriever"
 
 
 def jwt_of(name: str, seconds: int = 3600) -> str:
@@ -268,7 +272,8 @@ def test_a_valid_token_is_due_after_now_and_before_its_end(starts_ms: int, now_m
         ({}, {}, "no token: neither a token endpoint, nor an option unsecuredLoginStringClaim_sub"),
         ({TOKEN_URL: "http://idp/token"}, {}, f"{CLIENT_ID}: missing"),
         ({TOKEN_URL: "http://idp/token", CLIENT_ID: "x"}, {}, f"{CLIENT_SECRET}: missing"),
-        ({TOKEN_URL: "http://idp/token", ASSERTIONS[0]: "x", **ACCOUNT}, {}, f"{ASSERTIONS[0]}: not supported"),
+        ({TOKEN_URL: "http://idp/token", RETRIEVER: FILE_RETRIEVER, **ACCOUNT}, {}, "not a URL for"),
+        ({TOKEN_URL: "file:///token", RETRIEVER: JWT_BEARER, **ACCOUNT}, {}, "not a URL for"),
         ({TOKEN_URL: "idp/token", **ACCOUNT}, {}, "not a URL that can be used"),
         ({TOKEN_URL: "http://idp/token", ALLOWED_URLS: "", **ACCOUNT}, {}, "the URL is not in"),
         ({"sasl.login.callback.handler.class": "Mine"}, {}, "a class that is not known here"),
@@ -292,5 +297,5 @@ def test_bad_values_are_named(values: dict[str, str], options: dict[str, Any], p
 def test_a_node_takes_tokens_only_from_allowed_places() -> None:
     values = {TOKEN_URL: "http://idp/token", **ACCOUNT}
     with pytest.raises(SettingsError, match="none; add it there"):
-        oauth_login(values, {}, timed_world(), allowed_urls="")
-    oauth_login({**values, ALLOWED_URLS: "http://idp/token"}, {}, timed_world(), allowed_urls="")
+        oauth_login(values, {}, timed_world(), allowed="")
+    oauth_login({**values, ALLOWED_URLS: "http://idp/token"}, {}, timed_world(), allowed="")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 import trio
 
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.runtime.channel import Channel, ConnectionFailed, NotSent
+from barnabas.runtime.outgoing import Outgoing
 from barnabas.runtime.server import Server, ServerLimits
 from barnabas.runtime.simulated import make_world, run_simulation
 from barnabas.runtime.simulated.universe import Universe
@@ -116,3 +118,41 @@ def test_calls_go_through_a_bad_network(habits: dict[str, float]) -> None:
 
     for seed in range(3):
         run_simulation(seed, story)
+
+
+class Ticking:
+    """A stopwatch on which each look takes a microsecond."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1e-6
+        return self.now
+
+
+@pytest.mark.parametrize("is_tls", [True, False])
+def test_a_client_pays_for_decryption_before_its_first_request_is_whole(play: Play, is_tls: bool) -> None:
+    async def story(two: Two) -> None:
+        listener = await two.server.network.listen("", 0)
+        node = Node()
+        server = Server(replace(two.server, stopwatch=Ticking()), node, ServerLimits())
+        async with trio.open_nursery() as nursery:
+            security = server_security(two.server) if is_tls else None
+            nursery.start_soon(server.serve, listener, "CLIENTS", security)
+            connection = await two.client.network.dial(two.host, listener.port)
+            if is_tls:
+                connection = await client_security(two.client).secure(connection, two.host)
+            outgoing = Outgoing(connection)
+            half = (100_000).to_bytes(4, "big") + bytes(50_000)
+            outgoing.send([half], len(half))
+            if outgoing.unsent_bytes:
+                await outgoing.drain()
+            while server.memory.request_bytes < 50_000:
+                await trio.sleep(0.01)
+            assert bool(server.turns.spent) is is_tls
+            assert not node.asked
+            connection.close()
+            nursery.cancel_scope.cancel()
+
+    play(story)

@@ -6,6 +6,7 @@ import ctypes
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from math import ceil
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,13 @@ from barnabas.runtime.network import EAGER_RECEIVES
 from barnabas.runtime.outgoing import Outgoing
 from barnabas.runtime.real import real_world
 from barnabas.runtime.security import HandshakeFailed
-from barnabas.runtime.tls.connection import PIECE_BYTES, SCRATCH_BYTES, TlsConnection
+from barnabas.runtime.tls.connection import (
+    MOST_CONTROL_BYTES,
+    PIECE_BYTES,
+    SCRATCH_BYTES,
+    TURN_RECORDS,
+    TlsConnection,
+)
 from barnabas.runtime.world import Bytes, Connection, ConnectionLost, File, FileRegion, World
 from tests.runtime.conftest import Two
 from tests.runtime.tls.stage import client_security, server_security
@@ -23,6 +30,9 @@ from tests.runtime.tls.stage import client_security, server_security
 pytestmark = pytest.mark.feature("SE-02")
 
 Play = Callable[[Callable[[Two], Awaitable[None]]], None]
+
+KEY_UPDATE_BYTES = 27
+"""A whole record of TLS 1.3 with a message KeyUpdate."""
 
 
 class Pair:
@@ -369,25 +379,94 @@ def mapped_libssl() -> str | None:
     return next((line.split()[-1] for line in lines if "/libssl.so" in line), None)
 
 
-@pytest.mark.skipif(mapped_libssl() is None, reason="needs a shared libssl")
+class Changing(Reader):
+    """A client that changes its keys as often as it likes."""
+
+    def change_keys(self, until_bytes: int) -> None:
+        """Change them until so many bytes wait to be sent."""
+        library = ctypes.CDLL(str(mapped_libssl()))
+        # The object of Python has its header, a pointer, and then that to OpenSSL's object.
+        place = id(self.tls._sslobj) + object.__basicsize__ + ctypes.sizeof(ctypes.c_void_p)  # type: ignore[attr-defined]
+        connection = ctypes.c_void_p.from_address(place)
+        while self.outgoing.pending < until_bytes:
+            assert library.SSL_key_update(connection, 0) == 1
+            assert library.SSL_do_handshake(connection) == 1
+
+
+class Counting:
+    """Pays one second for each piece of work, and counts the waits."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.paid = 0.0
+        self.waits = 0
+
+    def stopwatch(self) -> float:
+        self.now += 1
+        return self.now
+
+    def pay(self, began: float, ended: float) -> None:
+        self.paid += ended - began
+
+    async def wait(self) -> None:
+        self.waits += 1
+        await trio.lowlevel.checkpoint()
+
+
+needs_libssl = pytest.mark.skipif(mapped_libssl() is None, reason="needs a shared libssl")
+
+
+@needs_libssl
 async def test_a_flood_of_changed_keys_ends_the_connection() -> None:
     """They cost the receiver most, and a peer could send nothing else."""
     narrow = Narrow()
-    reader = Reader(narrow)
-    library = ctypes.CDLL(str(mapped_libssl()))
-    # The object of Python has its header, a pointer, and then that to OpenSSL's object.
-    place = id(reader.tls._sslobj) + object.__basicsize__ + ctypes.sizeof(ctypes.c_void_p)  # type: ignore[attr-defined]
-    connection = ctypes.c_void_p.from_address(place)
+    reader = Changing(narrow)
+    payer = Counting()
+    reader.server.charge_to(payer)
     reader.tls.write(b"first")
-    while reader.outgoing.pending < 60_000:
-        assert library.SSL_key_update(connection, 0) == 1
-        assert library.SSL_do_handshake(connection) == 1
+    reader.change_keys(60_000)
     reader.tls.write(b"never")
     narrow.arriving = reader.outgoing.read()
     got = bytearray(100)
     assert got[: await reader.server.receive_into(memoryview(got))] == b"first"
     with pytest.raises(ConnectionLost, match="the peer sends too many messages without data"):
         await reader.server.receive_into(memoryview(got))
+    turns = ceil(MOST_CONTROL_BYTES / (TURN_RECORDS * KEY_UPDATE_BYTES))
+    assert payer.waits == turns, "others had turns meanwhile"
+    assert payer.paid >= turns, "and the peer paid for its own"
+
+
+@needs_libssl
+async def test_data_between_changed_keys_arrives_and_the_turns_are_as_short() -> None:
+    narrow = Narrow()
+    reader = Changing(narrow)
+    payer = Counting()
+    reader.server.charge_to(payer)
+    sent = bytearray()
+    for number in range(12):
+        reader.change_keys(reader.outgoing.pending + 100 * KEY_UPDATE_BYTES)
+        data = bytes([number]) * 70
+        reader.tls.write(data)
+        sent += data
+    narrow.arriving = reader.outgoing.read()
+    assert await receive(reader.server, len(sent)) == sent
+    assert payer.waits >= 12
+
+
+@pytest.mark.parametrize("size", [1, 100, 16_384])
+async def test_a_peer_pays_for_the_decryption_of_its_data(size: int) -> None:
+    narrow = Narrow()
+    reader = Reader(narrow)
+    payer = Counting()
+    reader.server.charge_to(payer)
+    while len(narrow.arriving) < 2 * SCRATCH_BYTES:
+        reader.tls.write(bytes(size))
+        narrow.arriving += reader.outgoing.read()
+    room, calls = bytearray(1_000_000), 0
+    while narrow.arriving:
+        await reader.server.receive_into(memoryview(room))
+        calls += 1
+        assert payer.paid >= calls
 
 
 async def test_a_peer_that_causes_alerts_and_takes_none_is_closed() -> None:

@@ -374,6 +374,29 @@ def test_half_open_handshakes_keep_nobody_out(play: Play) -> None:
     play(story)
 
 
+def test_ten_thousand_peers_with_half_a_hello_keep_nobody_out() -> None:
+    """Until a hello is whole, a connection has no TLS at all."""
+
+    async def story(universe: Universe) -> None:
+        two = Two(make_world("server", universe), make_world("client", universe), "server")
+        async with trio.open_nursery() as nursery:
+            scene = Scene(two, server_security(two.server), nursery)
+            await scene.start()
+            half = client_hello(two)[:100]
+            half_open = [await scene.dial() for _ in range(10_000)]
+            for connection in half_open:
+                connection.send_now([half])
+            assert await scene.ask(b"new") == b"new"
+            assert scene.security is not None and scene.security.handshakes_under_way == 0
+            await trio.sleep(HANDSHAKE_SECONDS + 1)
+            assert all(connection.has_ended() for connection in half_open)
+            assert scene.security.failed_authentications == 10_000
+            assert await scene.ask(b"newer") == b"newer"
+            nursery.cancel_scope.cancel()
+
+    run_simulation(1, story)
+
+
 def test_no_hello_of_a_hostile_peer_is_more_than_one_line(caplog: pytest.LogCaptureFixture) -> None:
     """Hellos that are cut off, damaged, repeated, or followed by nonsense."""
 
