@@ -150,7 +150,6 @@ class _ShareFetch(DelayedOperation):
         "_answers",
         "_call",
         "_configs",
-        "_epoch",
         "_errors",
         "_led",
         "_left_records",
@@ -169,7 +168,6 @@ class _ShareFetch(DelayedOperation):
         self._session = session
         self._acknowledging = acknowledging
         self._request: ShareFetchRequest = call.message
-        self._epoch = session.epoch
         self._configs: ShareConfigs = ports.configs(session.key[0])
         self._may_read = may_on_topics(call, AclOperation.READ)
         self._led: dict[TopicPartition, LedSharePartition] = {}
@@ -379,10 +377,6 @@ class _ShareFetch(DelayedOperation):
         answers: dict[TopicPartition, PartitionData] = {}
         if request.share_session_epoch == FINAL_EPOCH:
             ports.shares.close_session(session)
-        elif session.epoch != self._epoch:
-            # Another request used the session while this one waited.
-            _refuse(self._call, KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH))
-            return
         else:
             answers = self._fetched()
         leaders = self._name_leaders(answers)

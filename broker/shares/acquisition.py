@@ -8,8 +8,9 @@ it when it is archived.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from barnabas.broker.shares.in_flight import Batch, InFlight, Lock, OffsetRange, Span
@@ -17,6 +18,10 @@ from barnabas.broker.shares.record_state import RecordState
 
 FIRST_DELIVERIES = 2
 """Deliveries after which a batch is not acquired as a whole any more, at least."""
+
+
+MOST_LOOKED = 400
+"""Spans that one acquisition looks at, which bounds its work; a later one continues behind them."""
 
 
 class AcquiredRange(NamedTuple):
@@ -60,17 +65,20 @@ class Acquisition:
     wanted: Wanted
     lock: Lock
     fetched: Sequence[OffsetRange]
+    fetch_offset: int
+    """Nothing in flight before it is available."""
     last_offset: int
     """Nothing behind it is acquired."""
     max_records: int
     ranges: list[AcquiredRange] = field(default_factory=list)
     acquired: int = 0
+    looked: int = 0
+    """Spans that were looked at."""
     is_throttled: bool = False
     """Nothing more is acquired now: what was acquired is delivered alone."""
 
     def run(self) -> None:
-        first_fetched = self.fetched[0].first_offset
-        base = max(first_fetched, self.records.start_offset)
+        base = max(self.fetched[0].first_offset, self.records.start_offset, self.fetch_offset)
         batches = self.records.overlapping(base, self.last_offset)
         for batch in batches:
             if self._is_full:
@@ -80,48 +88,51 @@ class Acquisition:
                 self.records.take_gap(batch, first, last)
                 self._acquire_new(first, last, is_gap=True)
             else:
-                self._acquire_again(batch, first_fetched)
+                self._acquire_again(batch, base)
         first = batches[-1].last_offset + 1 if batches else base
         if not self._is_full and first <= self.last_offset:
             self._acquire_new(first, self.last_offset, is_gap=False)
 
     @property
     def _is_full(self) -> bool:
-        return self.is_throttled or self.acquired >= self.max_records
+        return self.is_throttled or self.acquired >= self.max_records or self.looked >= MOST_LOOKED
 
     # -- records that were acquired before
 
-    def _acquire_again(self, batch: Batch, first_fetched: int) -> None:
-        if self._is_often_delivered(batch, first_fetched):
+    def _acquire_again(self, batch: Batch, base: int) -> None:
+        self.looked += 1
+        if self._is_often_delivered(batch, base):
             if self.acquired > 0:
                 self.is_throttled = True
                 return
-            self.is_throttled = self._acquire_part(batch, first_fetched) > 0
+            self.is_throttled = self._acquire_part(batch, base) > 0
             return
         span, left = batch.whole, self.max_records - self.acquired
-        inside = first_fetched <= batch.first_offset and batch.last_offset <= self.last_offset
+        inside = self.fetched[0].first_offset <= batch.first_offset and batch.last_offset <= self.last_offset
         if span is None or not inside or (self.wanted.by_record and span.size > left):
-            self._acquire_part(batch, first_fetched)
+            self._acquire_part(batch, base)
         elif span.is_available:
             self.records.acquire(span, self.lock)
             self._report(span)
 
-    def _is_often_delivered(self, batch: Batch, first_fetched: int) -> bool:
-        here = (
-            span.delivery_count
-            for span in batch.spans
-            if span.is_available and span.last_offset >= first_fetched and span.first_offset <= self.last_offset
-        )
-        return max(here, default=0) >= self.wanted.throttled_from
+    def _some(self, batch: Batch, base: int) -> Iterator[Span]:
+        """The spans of a batch that were fetched, but not too many."""
+        walk = self.records.walk(max(base, batch.first_offset), min(self.last_offset, batch.last_offset))
+        return (span for _, span in islice(walk, MOST_LOOKED - self.looked + 1))
 
-    def _acquire_part(self, batch: Batch, first_fetched: int) -> int:
+    def _is_often_delivered(self, batch: Batch, base: int) -> bool:
+        counts = (span.delivery_count for span in self._some(batch, base) if span.is_available)
+        return max(counts, default=0) >= self.wanted.throttled_from
+
+    def _acquire_part(self, batch: Batch, base: int) -> int:
         """Acquire available records of a batch one by one, as far as they are fetched. Returns how many."""
         wanted, records = self.wanted, self.records
         taken = 0
         most = -1
         """Limit because of a record that was delivered often."""
         ranges_before = len(self.ranges)
-        for _, span in records.walk(max(first_fetched, batch.first_offset), min(self.last_offset, batch.last_offset)):
+        for span in self._some(batch, base):
+            self.looked += 1
             if not span.is_available:
                 continue
             count = span.delivery_count
@@ -130,7 +141,7 @@ class Acquisition:
                 break
             if count >= wanted.throttled_from and most < 0:
                 most = max(1, batch.size >> (count - wanted.throttled_from + 1))
-            first = max(span.first_offset, first_fetched)
+            first = max(span.first_offset, base)
             last = min(span.last_offset, self.last_offset)
             if is_last_delivery:
                 last = first

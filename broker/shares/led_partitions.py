@@ -32,7 +32,7 @@ from barnabas.runtime.world import Clock
 log = logging.getLogger(__name__)
 
 MOST_STORED_TOGETHER = 2_000
-"""State batches from which a write is not made larger."""
+"""State batches of one write."""
 
 _REPORTED = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -324,12 +324,14 @@ class LedSharePartitions:
         core, taken = led.core, _taken(led._to_store)
         assert core is not None
         batches = sorted(batch for each in taken for batch in each.change.stored)
-        state = ShareStateChange(
-            core.state_epoch, led.leader_epoch, core.start_offset, core.delivery_complete_count, tuple(batches)
-        )
         failure: KafkaError | None = None
         try:
-            await self._ports.store.write(led.key, state)
+            for start in range(0, len(batches), MOST_STORED_TOGETHER):
+                some = tuple(batches[start : start + MOST_STORED_TOGETHER])
+                state = ShareStateChange(
+                    core.state_epoch, led.leader_epoch, core.start_offset, core.delivery_complete_count, some
+                )
+                await self._ports.store.write(led.key, state)
         except KafkaError as error:
             log.info("the state of share partition %s is not stored: %s", led.key.coordinator_key, error)
             failure = error

@@ -56,7 +56,8 @@ class SharePartition:
         """A heap by deadline."""
         self._locked = 0
         """Locks that were ever made."""
-        self._may_have_available = bool(state.batches)
+        self._available_from: int | None = start_offset if state.batches else None
+        """Nothing in flight before this offset is available; None: nothing at all."""
         self._restore(state.batches)
 
     def _restore(self, batches: Iterable[StateBatch]) -> None:
@@ -103,13 +104,18 @@ class SharePartition:
 
     def next_fetch_offset(self) -> int:
         """The offset from which records can be acquired."""
-        if self._may_have_available:
-            for batch in self._records.batches:
-                for span in batch.spans:
-                    if span.is_available:
-                        return span.first_offset
-            self._may_have_available = False
-        return self._records.end_offset
+        records = self._records
+        if self._available_from is not None:
+            for _, span in records.walk(max(self._available_from, records.start_offset), records.end_offset):
+                if span.is_available:
+                    self._available_from = span.first_offset
+                    return span.first_offset
+            self._available_from = None
+        return records.end_offset
+
+    def _has_available(self, offset: int) -> None:
+        if self._available_from is None or offset < self._available_from:
+            self._available_from = offset
 
     def can_acquire(self, max_record_locks: int) -> bool:
         """False if as many records are in flight as allowed, and none of them is available."""
@@ -130,12 +136,12 @@ class SharePartition:
             return []
         self._archive_vanished(fetch_offset, fetched[0].first_offset - 1)
         lock = Lock(wanted.member_id, now_ms + lock_ms, fetched[0].first_offset, fetched[-1].last_offset)
-        acquisition = Acquisition(records, wanted, lock, fetched, last_offset, max_records)
+        acquisition = Acquisition(records, wanted, lock, fetched, fetch_offset, last_offset, max_records)
         acquisition.run()
         if acquisition.ranges:
             self._add_lock(lock)
             if wanted.by_record:
-                self._may_have_available = True
+                self._has_available(acquisition.ranges[0].first_offset)
         return acquisition.ranges
 
     def _room(self, wanted: Wanted, last_offset: int, fetch_offset: int) -> tuple[int, int]:
@@ -251,11 +257,12 @@ class SharePartition:
                         records.commit(batch, span)
                     else:
                         self._roll_back(batch, span, terms)
-                    found_available = found_available or span.is_available
+                    if span.is_available:
+                        found_available = True
+                        self._has_available(first)
                 place += 1
                 if place % SPANS_IN_A_STEP == 0:
                     yield None
-        self._may_have_available = self._may_have_available or found_available
         return records.advance() or found_available
 
     def _roll_back(self, batch: Batch, span: Span, terms: Terms) -> None:
@@ -291,8 +298,9 @@ class SharePartition:
                     first, last, count = span.first_offset, span.last_offset, span.delivery_count
                     state = self._let_go(batch, span, terms)
                     expired.stored.append(StateBatch(first, last, int(state), count))
-                    self._may_have_available = self._may_have_available or state is RecordState.AVAILABLE
-                    if state is RecordState.ARCHIVED:
+                    if state is RecordState.AVAILABLE:
+                        self._has_available(first)
+                    else:
                         expired.given_up.append(OffsetRange(first, last))
                 if place % SPANS_IN_A_STEP == 0:
                     yield None

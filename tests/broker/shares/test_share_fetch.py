@@ -80,6 +80,29 @@ async def test_a_waiting_fetch_gets_new_and_released_records(rig: Rig) -> None:
 
 
 @on_cluster(**ALONE)
+async def test_a_member_acknowledges_while_its_fetch_waits(rig: Rig) -> None:
+    topic_id = await rig.create("orders")
+    await begin(rig, topic_id)
+    await rig.produce("orders", batch_of("a"))
+    one = Member(rig, "one", topic_id)
+    assert await one.until_taken() == [(0, 0, 1)]
+    waiting = Member(rig, "one", topic_id)
+    waiting.epoch = one.epoch
+    got: list[list[tuple[int, int, int]]] = []
+
+    async def wait() -> None:
+        got.append(await waiting.take(max_wait_ms=20_000))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await trio.sleep(1)
+        one.epoch += 1
+        assert await one.acknowledged((0, 0, [ACCEPT])) == ErrorCode.NONE
+        await rig.produce("orders", batch_of("b"))
+    assert got == [[(1, 1, 1)]]
+
+
+@on_cluster(**ALONE)
 async def test_locks_expire_and_are_renewed(rig: Rig) -> None:
     topic_id = await rig.create("orders")
     await begin(rig, topic_id)
