@@ -41,8 +41,8 @@ def test_levels_go_up_and_down_by_kafkas_tool(libs: Path, tmp_path: Path) -> Non
         assert java.ask("features", "downgrade", *wanted).lines == ["metadata.version was downgraded to 23."]
         printed = java.ask("features", "downgrade", "--unsafe", "--feature", "metadata.version=16", code=1).out
         assert f"{REFUSED}Unsupported metadata.version downgrade from 23 to 16." in printed
-        printed = java.ask("features", "upgrade", "--feature", "share.version=1", code=1).out
-        assert "Invalid update version 1 for feature share.version." in printed
+        printed = java.ask("features", "upgrade", "--feature", "streams.version=1", code=1).out
+        assert "Invalid update version 1 for feature streams.version." in printed
         assert "does not support this feature." in printed
         assert java.ask("features", "disable", "--feature", "group.version").lines == ["group.version was disabled."]
         levels = ("--feature", "group.version=1", "--feature", "metadata.version=30")
@@ -106,11 +106,10 @@ def test_our_broker_joins_a_default_cluster_and_says_what_it_does_not_serve(
             expected="", code=0,
         )  # fmt: skip
         assert sorted(printed.lines) == ["a", "b", "c"]
-        printed = java.ask("features", "upgrade", "--feature", "share.version=1", "--dry-run")
-        assert printed.lines == ["share.version can be upgraded to 1."], "it is there already"
-        assert (
-            "share.version is finalised at 1, but this node does not serve such groups" in (folder / "log").read_text()
-        )
+        printed = java.ask("features", "upgrade", "--feature", "streams.version=1", "--dry-run")
+        assert printed.lines == ["streams.version can be upgraded to 1."], "it is there already"
+        warning = "streams.version is finalised at 1, but this node does not serve such groups"
+        assert warning in (folder / "log").read_text()
     finally:
         broker.terminate()
         assert broker.wait(STOP_SECONDS) == 0
