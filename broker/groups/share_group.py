@@ -88,8 +88,6 @@ class ShareGroup:
         self.topics = ShareTopics()
         self.refresh_deadline = _REFRESH_NOW
         """Soft state: see `RefreshDeadline`."""
-        self.under_way: dict[bytes, frozenset[int]] = {}
-        """Soft state: partitions whose states are being initialized by this coordinator, by topic id."""
         self._subscribed: Counter[str] = Counter()
         """Members by topic name."""
         self._owners: dict[bytes, Counter[int]] = {}
@@ -175,15 +173,17 @@ class ShareGroup:
             for topic_id, states in self.topics.initialized.items()
         )
 
-    def missing_states(self, names: Iterable[str], topics: TopicsImage) -> dict[bytes, TopicStates]:
-        """Partitions of these topics whose states are neither initialized nor about to be."""
+    def missing_states(
+        self, names: Iterable[str], topics: TopicsImage, under_way: Partitions
+    ) -> dict[bytes, TopicStates]:
+        """Partitions of these topics whose states are neither initialized nor about to be (`under_way`)."""
         missing: dict[bytes, TopicStates] = {}
         for name in names:
             topic = topics.by_name.get(name)
             if topic is None:
                 continue
             done = self.topics.initialized.get(topic.id)
-            settled = self.under_way.get(topic.id, frozenset()) | (frozenset() if done is None else done.partitions)
+            settled = under_way.get(topic.id, frozenset()) | (frozenset() if done is None else done.partitions)
             if len(settled) < len(topic.partitions):
                 missing[topic.id] = TopicStates(name, frozenset(topic.partitions) - settled)
         return missing

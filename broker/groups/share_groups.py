@@ -8,7 +8,7 @@ Knows no other kind of group.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -50,6 +50,8 @@ class ShareGroups:
     def __init__(self, context: GroupContext) -> None:
         self._context = context
         self._hashes = TopicHashes()
+        self._under_way: dict[str, dict[bytes, frozenset[int]]] = {}
+        """Partitions whose states are being initialized by this coordinator, by group and topic id."""
 
     # -- ShareGroupHeartbeat
 
@@ -197,31 +199,43 @@ class ShareGroups:
 
     def _initialize_missing(self, group: ShareGroup, epoch: int, names: Iterable[str], update: Update) -> Outcome:
         """Begin to initialize the states of partitions that have none."""
-        missing = group.missing_states(names, self._context.image().topics)
+        under_way = self._under_way.get(group.group_id, {})
+        missing = group.missing_states(names, self._context.image().topics, under_way)
         if not missing:
             return update.outcome()
         update.records.append(records.share_topics(group.group_id, group.topics.beginning(missing)))
         outcome = update.outcome()
-        outcome.committed = partial(self._begin_initialization, group.group_id, epoch, missing)
+        outcome.committed = partial(self._context.share_states.initialize, group.group_id, epoch, missing)
+
+        def failed(error: KafkaError) -> Outcome:
+            self._not_under_way(group.group_id, missing)
+            for reply, _ in outcome.answers:
+                reply.refuse(error.code)
+            return Outcome()
+
+        outcome.failed = failed
+        # Another heartbeat may come before this one is replicated, and must not begin again in a later epoch.
+        under_way = self._under_way.setdefault(group.group_id, under_way)
+        for topic_id, it in missing.items():
+            under_way[topic_id] = under_way.get(topic_id, frozenset()) | it.partitions
         return outcome
 
-    def _begin_initialization(self, group_id: str, epoch: int, states: Mapping[bytes, TopicStates]) -> None:
-        group = self.find(group_id)
-        if group is None:
-            return
+    def _not_under_way(self, group_id: str, states: States) -> None:
+        """The initialization of these states has ended, or did not begin."""
+        under_way = self._under_way.get(group_id, {})
         for topic_id, it in states.items():
-            group.under_way[topic_id] = group.under_way.get(topic_id, frozenset()) | it.partitions
-        self._context.share_states.initialize(group_id, epoch, states)
+            under_way[topic_id] = under_way.get(topic_id, frozenset()) - it.partitions
+        if not any(under_way.values()):
+            self._under_way.pop(group_id, None)
 
     def initialization_ended(self, group_id: str, done: States, failed: States, now: Now) -> Outcome:
         """The port has initialized the states `done`, and could not initialize `failed`: the next heartbeat tries
         again."""
+        for states in (done, failed):
+            self._not_under_way(group_id, states)
         group = self.find(group_id)
         if group is None:
             return Outcome()
-        for states in (done, failed):
-            for topic_id, it in states.items():
-                group.under_way[topic_id] = group.under_way.get(topic_id, frozenset()) - it.partitions
         topics = group.topics.initialized_now(_known(group.topics, done)).given_up(failed)
         return Outcome([records.share_topics(group_id, topics)])
 

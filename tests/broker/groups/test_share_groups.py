@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 
+from barnabas.broker.coordinator.outcome import Operation, Outcome
 from barnabas.broker.groups.group import Client
 from barnabas.broker.groups.share_topics import TopicStates
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -67,6 +69,39 @@ def test_partitions_are_assigned_once_their_states_are_initialized() -> None:
     assert (second.member_epoch, group.assigned(second)) == (3, {topic_id: [0, 1]})
     assert second.heartbeat_interval_ms == 5000
     assert group.bench.share_states.asked == []
+
+
+def test_two_members_that_join_at_once_initialize_states_once() -> None:
+    """The second one comes before the records of the first are replicated."""
+    group = Group()
+    group.bench.create_topic("orders")
+    held: list[Callable[[], None]] = []
+    run = group.bench.run
+
+    def hold(operation: Operation) -> Outcome:
+        outcome = operation(group.bench.now)
+        if outcome.committed is not None:
+            held.append(outcome.committed)
+            outcome.committed = None
+        return run(lambda _: outcome)
+
+    group.bench.run = hold  # type: ignore[method-assign]
+    group.join("a", "orders")
+    group.join("b", "orders")
+    for committed in held:
+        committed()
+    assert [epoch for _, epoch, _ in group.bench.share_states.asked] == [2]
+
+
+def test_a_heartbeat_that_cannot_be_written_initializes_nothing() -> None:
+    group = Group()
+    group.bench.create_topic("orders")
+    group.bench.broken = KafkaError(ErrorCode.NOT_COORDINATOR)
+    with pytest.raises(KafkaError):
+        group.join("a", "orders")
+    group.bench.broken = None
+    group.join("a", "orders")
+    assert len(group.bench.share_states.asked) == 1
 
 
 def test_a_failed_initialization_is_tried_again_by_the_next_heartbeat() -> None:
