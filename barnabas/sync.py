@@ -321,7 +321,6 @@ class ShareConsumer(Facade[AsyncShareConsumer]):
     _poll = blocking(AsyncShareConsumer.poll)
     _set_callback = immediate(AsyncShareConsumer.set_acknowledgement_callback)
 
-    @functools.wraps(AsyncShareConsumer.poll, assigned=("__doc__",))
     def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> list[ShareRecord]:
         records = self._poll(timeout_ms, max_records)
         holder = _HolderInLoop(self._portal, records[0].holder) if records else None
@@ -330,7 +329,6 @@ class ShareConsumer(Facade[AsyncShareConsumer]):
             for record in records
         ]
 
-    @functools.wraps(AsyncShareConsumer.set_acknowledgement_callback, assigned=("__doc__",))
     def set_acknowledgement_callback(self, callback: OnAcknowledged | None) -> None:
         if callback is None:
             self._set_callback(None)
@@ -340,6 +338,9 @@ class ShareConsumer(Facade[AsyncShareConsumer]):
             await trio.to_thread.run_sync(callback, acknowledged)
 
         self._set_callback(called)
+
+    poll.__doc__ = AsyncShareConsumer.poll.__doc__
+    set_acknowledgement_callback.__doc__ = AsyncShareConsumer.set_acknowledgement_callback.__doc__
 
 
 class Admin(Facade[AsyncAdmin]):

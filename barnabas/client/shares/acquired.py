@@ -96,7 +96,7 @@ class AcquiredRecords:
         return given.error is None
 
     def _decode(self, given: Given, limit: int) -> bool:
-        """Decode some records; False if there are no more."""
+        """Decode some records; False if none are left."""
         fetched = self._fetched
         try:
             self._decoded.extend(fetched.give(fetched.rest_of_batch or limit, self._as_bytes))

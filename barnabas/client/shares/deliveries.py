@@ -44,7 +44,7 @@ class Delivery:
     offset: int
     session: Session
     generation: int
-    """Of the session: another one cannot acknowledge it."""
+    """Generation of the session that acquired it; a later one cannot acknowledge it."""
     due_ms: int | None
     """Half of its lock's time is over then; None: the time is unknown."""
     state: DeliveryState = DeliveryState.UNDECIDED

@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from barnabas import (
-    AcknowledgeType,
     Acknowledged,
+    AcknowledgeType,
     Admin,
     AlterConfigOp,
     ConfigResource,
@@ -173,7 +173,7 @@ def test_without_await(any_cluster: AnyCluster) -> None:
         topic, bootstrap_servers=any_cluster.bootstrap_servers, group_id=group_id, **EXPLICIT
     ) as consumer:
         consumer.set_acknowledgement_callback(results.append)
-        values = []
+        values: list[tuple[bytes, int]] = []
         while len(values) < 3:
             for record in consumer.poll(timeout_ms=500):
                 values.append((record.value, record.delivery_count))

@@ -171,7 +171,7 @@ def test_delivery_counts_grow_until_the_record_is_given_up() -> None:
     async def story(stage: Stage) -> None:
         await stage.begin()
         await stage.write(b"never", b"well")
-        counts = []
+        counts: list[int] = []
         async with stage.consumer(**EXPLICIT) as consumer:
             with trio.fail_after(60):
                 while len(counts) < 5:

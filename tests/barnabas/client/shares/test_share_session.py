@@ -100,7 +100,7 @@ def test_acknowledgements_go_along_with_a_fetch() -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH])
-def test_what_a_lost_session_acquired_cannot_be_acknowledged(code: ErrorCode) -> None:
+def test_acquisitions_of_a_lost_session_cannot_be_acknowledged(code: ErrorCode) -> None:
     it = Script()
     it.is_open_with(A0)
     it.session.acknowledge(A0, {5: ACCEPT})
@@ -183,7 +183,7 @@ def test_the_last_request_ends_the_session() -> None:
 
 
 def test_ranges_of_one_type_are_short() -> None:
-    types = {offset: ACCEPT for offset in range(1_000)} | {2_000: RELEASE, 2_001: REJECT}
+    types = dict.fromkeys(range(1000), ACCEPT) | {2_000: RELEASE, 2_001: REJECT}
     assert ranges_of(types) == [
         AcknowledgedRange(0, 999, [ACCEPT]),
         AcknowledgedRange(2_000, 2_001, [RELEASE, REJECT]),
