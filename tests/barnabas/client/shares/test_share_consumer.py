@@ -6,7 +6,7 @@ import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 import trio
@@ -23,6 +23,7 @@ from barnabas.client.producer import Producer
 from barnabas.client.shares.acknowledgements import Acknowledged
 from barnabas.client.shares.deliveries import DeliveryState
 from barnabas.client.shares.record import ShareRecord
+from barnabas.client.shares.settings import ShareConsumerOptions, ShareConsumerSettings
 from barnabas.client.shares.share_consumer import ShareConsumer
 from barnabas.protocol.acknowledge_type import AcknowledgeType
 from barnabas.runtime.world import World
@@ -369,3 +370,7 @@ def test_wrong_settings(options: dict[str, Any], message: str) -> None:
         ShareConsumer("t", bootstrap_servers="a:1", **options)
 
 
+
+
+def test_the_options_are_those_of_the_settings() -> None:
+    assert set(get_type_hints(ShareConsumerOptions)) == set(ShareConsumerSettings.model_fields)
