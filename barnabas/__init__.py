@@ -1,6 +1,6 @@
 """Barnabas: the client, clusters on this machine and for tests, the command line.
 
-    from barnabas import Admin, Consumer, Producer, errors, sync
+    from barnabas import Admin, Consumer, Producer, ShareConsumer, errors, sync
 
 The names here are imported at their first use, so that `import barnabas` is cheap. It raises ImportError, in one line,
 if our packages are hidden behind others of the same names.
@@ -99,6 +99,10 @@ if TYPE_CHECKING:
     from barnabas.client.producer.partitioner import Partitioner, RoundRobinPartitioner
     from barnabas.client.producer.producer import Producer
     from barnabas.client.producer.record_metadata import Acked, Failed, RecordMetadata, Unknown
+    from barnabas.client.shares.acknowledgements import Acknowledged
+    from barnabas.client.shares.record import ShareRecord
+    from barnabas.client.shares.share_consumer import ShareConsumer
+    from barnabas.protocol.acknowledge_type import AcknowledgeType
 
     __version__: str
 
@@ -121,6 +125,10 @@ _NAMES = {
     "barnabas.client.producer.partitioner": ("Partitioner", "RoundRobinPartitioner"),
     "barnabas.client.producer.producer": ("Producer",),
     "barnabas.client.producer.record_metadata": ("Acked", "Failed", "RecordMetadata", "Unknown"),
+    "barnabas.client.shares.acknowledgements": ("Acknowledged",),
+    "barnabas.client.shares.record": ("ShareRecord",),
+    "barnabas.client.shares.share_consumer": ("ShareConsumer",),
+    "barnabas.protocol.acknowledge_type": ("AcknowledgeType",),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 _HOME_OF_THE_REST = "barnabas.client.admin"
@@ -129,6 +137,8 @@ _HOME_OF_THE_REST = "barnabas.client.admin"
 __all__ = [
     "AbortTransactionSpec",
     "Acked",
+    "AcknowledgeType",
+    "Acknowledged",
     "AclBinding",
     "AclBindingFilter",
     "AclOperation",
@@ -194,9 +204,11 @@ __all__ = [
     "RoundRobinPartitioner",
     "ScramCredentialInfo",
     "ScramMechanism",
+    "ShareConsumer",
     "ShareGroupDescription",
     "ShareMemberDescription",
     "SharePartitionOffset",
+    "ShareRecord",
     "StreamsAssignment",
     "StreamsGroupDescription",
     "StreamsMemberDescription",

@@ -7,7 +7,8 @@
 
 Names, arguments and errors are those of `barnabas`; what docstrings say about a cancel is true for Ctrl-C here. A
 client has a trio event loop in its own thread for the length of its `with` block. Threads may share a producer or an
-administrator; a consumer is for one thread at a time. After a fork a client belongs to the parent process only.
+administrator; a consumer is for one thread at a time, though others may acknowledge its records. After a fork a client
+belongs to the parent process only.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial as bind
 from re import Pattern
 from types import TracebackType
@@ -36,9 +37,16 @@ from barnabas.client.producer.producer import Producer as AsyncProducer
 from barnabas.client.producer.record_metadata import RecordMetadata
 from barnabas.client.producer.settings import ProducerOptions
 from barnabas.client.producer.transaction_manager import TransactionState
+from barnabas.client.shares.acknowledgements import Acknowledged
+from barnabas.client.shares.deliveries import Delivery
+from barnabas.client.shares.record import Holder
+from barnabas.client.shares.record import ShareRecord as AsyncShareRecord
+from barnabas.client.shares.settings import ShareConsumerOptions
+from barnabas.client.shares.share_consumer import OnAcknowledged
+from barnabas.client.shares.share_consumer import ShareConsumer as AsyncShareConsumer
 from barnabas.portal import Held, Portal
 
-__all__ = ["Admin", "Consumer", "Future", "Producer", "RebalanceListener"]
+__all__ = ["Admin", "Consumer", "Future", "Producer", "RebalanceListener", "ShareConsumer", "ShareRecord"]
 
 C = TypeVar("C")
 P = ParamSpec("P")
@@ -261,6 +269,78 @@ def _in_threads(listener: RebalanceListener) -> RebalanceListener:
         on_revoked=in_thread(listener.on_revoked),
         on_lost=in_thread(listener.on_lost),
     )
+
+
+class ShareRecord(AsyncShareRecord):
+    """A record of `ShareConsumer`: `with record: …` does what `async with` does in `barnabas`."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Self:
+        self.holder.hold(self.delivery)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.holder.let_go(self.delivery, error)
+
+
+class _HolderInLoop:
+    """A `Holder` for other threads than that of the loop."""
+
+    def __init__(self, portal: Portal, holder: Holder) -> None:
+        self._portal = portal
+        self._holder = holder
+
+    def hold(self, delivery: Delivery) -> None:
+        self._portal.call_now(self._holder.hold, delivery)
+
+    def let_go(self, delivery: Delivery, error: BaseException | None) -> None:
+        self._portal.call_now(self._holder.let_go, delivery, error)
+
+
+class ShareConsumer(Facade[AsyncShareConsumer]):
+    """Reads records of share groups: `barnabas.ShareConsumer` without `await`. For one thread at a time."""
+
+    def __init__(self, *topics: str, **options: Unpack[ShareConsumerOptions]) -> None:
+        """Settings of `barnabas.ShareConsumer`. ConfigException for options that are unknown or invalid."""
+        client = AsyncShareConsumer(*topics, **options)
+        super().__init__(client, client)
+        self.settings = client.settings
+
+    close = blocking(AsyncShareConsumer.close)
+    subscribe = immediate(AsyncShareConsumer.subscribe)
+    unsubscribe = immediate(AsyncShareConsumer.unsubscribe)
+    subscription = immediate(AsyncShareConsumer.subscription)
+    assignment = immediate(AsyncShareConsumer.assignment)
+    acknowledge = immediate(AsyncShareConsumer.acknowledge)
+    commit = blocking(AsyncShareConsumer.commit)
+    acquisition_lock_timeout_ms = immediate(AsyncShareConsumer.acquisition_lock_timeout_ms)
+
+    _poll = blocking(AsyncShareConsumer.poll)
+    _set_callback = immediate(AsyncShareConsumer.set_acknowledgement_callback)
+
+    def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> list[ShareRecord]:
+        records = self._poll(timeout_ms, max_records)
+        holder = _HolderInLoop(self._portal, records[0].holder) if records else None
+        return [
+            ShareRecord(**{each.name: getattr(record, each.name) for each in fields(record)} | {"holder": holder})
+            for record in records
+        ]
+
+    def set_acknowledgement_callback(self, callback: OnAcknowledged | None) -> None:
+        if callback is None:
+            self._set_callback(None)
+            return
+
+        async def called(acknowledged: Acknowledged) -> None:
+            await trio.to_thread.run_sync(callback, acknowledged)
+
+        self._set_callback(called)
+
+    poll.__doc__ = AsyncShareConsumer.poll.__doc__
+    set_acknowledgement_callback.__doc__ = AsyncShareConsumer.set_acknowledgement_callback.__doc__
 
 
 class Admin(Facade[AsyncAdmin]):

@@ -13,12 +13,12 @@ from barnabas.broker.current_settings import CurrentSettings
 from barnabas.broker.fetch_context import InSteps
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.shares.node_part import ShareGroups
-from barnabas.broker.shares.record_state import AcknowledgeType
 from barnabas.broker.shares.sessions import TopicPartition
 from barnabas.broker.shares.share_configs import ShareConfigs
 from barnabas.broker.shares.share_partition import Acknowledgement
 from barnabas.broker.shares.state import SharePartitionKey
 from barnabas.broker.traffic import BytesOut
+from barnabas.protocol.acknowledge_type import AcknowledgeType
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import share_acknowledge, share_fetch

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 
+from barnabas.protocol.acknowledge_type import AcknowledgeType
+
 
 class RecordState(IntEnum):
     """The value is the one in `__share_group_state`, and in ShareGroupState requests."""
@@ -25,16 +27,6 @@ class RecordState(IntEnum):
     @property
     def is_terminal(self) -> bool:
         return self >= RecordState.ACKNOWLEDGED
-
-
-class AcknowledgeType(IntEnum):
-    GAP = 0
-    """There is no record at the offset, or none for applications."""
-    ACCEPT = 1
-    RELEASE = 2
-    REJECT = 3
-    RENEW = 4
-    """The acquisition lock begins again (KIP-1222)."""
 
 
 MOVES: dict[tuple[RecordState, RecordState], str] = {

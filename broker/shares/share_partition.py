@@ -16,8 +16,9 @@ from typing import NamedTuple
 from barnabas.broker.fetch_context import InSteps
 from barnabas.broker.shares.acquisition import AcquiredRange, Acquisition, Wanted
 from barnabas.broker.shares.in_flight import Batch, Change, InFlight, Lock, OffsetRange, Span
-from barnabas.broker.shares.record_state import STATE_AFTER, AcknowledgeType, RecordState
+from barnabas.broker.shares.record_state import STATE_AFTER, RecordState
 from barnabas.broker.shares.state import ShareState, StateBatch
+from barnabas.protocol.acknowledge_type import AcknowledgeType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 
 SPANS_IN_A_STEP = 200

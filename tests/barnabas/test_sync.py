@@ -6,13 +6,18 @@ import inspect
 
 import pytest
 
-from barnabas import Admin, Consumer, Producer, errors, sync
+from barnabas import Admin, Consumer, Producer, ShareConsumer, errors, sync
 
 pytestmark = pytest.mark.feature("CL-05")
 
 NOT_FOR_USERS = {"begin_send", "decided", "membership", "over", "split"}
 """Methods for the client's other parts, or for callers inside of trio."""
-PAIRS = [(Producer, sync.Producer), (Consumer, sync.Consumer), (Admin, sync.Admin)]
+PAIRS = [
+    (Producer, sync.Producer),
+    (Consumer, sync.Consumer),
+    (ShareConsumer, sync.ShareConsumer),
+    (Admin, sync.Admin),
+]
 
 
 @pytest.mark.parametrize(("awaited", "waiting"), PAIRS)

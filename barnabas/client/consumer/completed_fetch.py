@@ -117,6 +117,19 @@ class CompletedFetch:
         """Whether all records were returned."""
         return self._at == len(self._records) and not self._batches
 
+    @property
+    def rest_of_batch(self) -> int:
+        """Number of decoded records that were not returned yet."""
+        return len(self._records) - self._at
+
+    def skip_batch(self) -> range:
+        """Step over the next batch, which cannot be read; returns its offsets."""
+        _, header, _ = self._batches.popleft()
+        self.size_bytes -= header.size_bytes
+        self._records, self._at = [], 0
+        self._move_to(header.next_offset, header)
+        return range(header.base_offset, header.next_offset)
+
     def give(self, limit: int, unpacking: Unpacking) -> list[ConsumerRecord]:
         """Up to `limit` records. Steps over batches without records.
 
@@ -241,23 +254,31 @@ def _as_they_are(source: _Source, records: Sequence[Fields]) -> list[ConsumerRec
 def _deserialize(source: _Source, records: Sequence[Fields], unpacking: Unpacking, given: list[ConsumerRecord]) -> None:
     """Append records to `given`, one by one, up to the first that cannot be deserialized."""
     topic, partition, timestamp_type, leader_epoch = source
-    make_key, make_value = unpacking.key_deserializer or _keep, unpacking.value_deserializer or _keep
     for offset, timestamp_ms, key_bytes, value_bytes, headers in records:
-        part = "key"
-        try:
-            key = make_key(topic, headers, key_bytes)
-            part = "value"
-            value = make_value(topic, headers, value_bytes)
-        except KafkaError as error:
-            raise RecordDeserializationException(
-                f"the {part} of the record at offset {offset} of {topic}-{partition} cannot be read: {error.message}",
-                topic,
-                partition,
-                offset,
-            ) from error
-        given.append(
-            ConsumerRecord(topic, partition, offset, timestamp_ms, timestamp_type, key, value, headers, leader_epoch)
+        record = ConsumerRecord(
+            topic, partition, offset, timestamp_ms, timestamp_type, key_bytes, value_bytes, headers, leader_epoch
         )
+        given.append(deserialized(record, unpacking))
+
+
+def deserialized(record: ConsumerRecord, unpacking: Unpacking) -> ConsumerRecord:
+    """The record with its key and value made from bytes. RecordDeserializationException."""
+    if unpacking.key_deserializer is None and unpacking.value_deserializer is None:
+        return record
+    topic, partition, offset, headers = record.topic, record.partition, record.offset, record.headers
+    part = "key"
+    try:
+        key = (unpacking.key_deserializer or _keep)(topic, headers, record.key)
+        part = "value"
+        value = (unpacking.value_deserializer or _keep)(topic, headers, record.value)
+    except KafkaError as error:
+        raise RecordDeserializationException(
+            f"the {part} of the record at offset {offset} of {topic}-{partition} cannot be read: {error.message}",
+            topic,
+            partition,
+            offset,
+        ) from error
+    return record._replace(key=key, value=value)
 
 
 def _keep(topic: str, headers: Headers, data: bytes | None) -> bytes | None:

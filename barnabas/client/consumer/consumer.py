@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from types import TracebackType
+from collections.abc import Collection, Iterable, Mapping
 from typing import Self, Unpack
 
 import trio
 
-from barnabas.client.cluster import Cluster
 from barnabas.client.consumer.consumer_coordinator import ConsumerCoordinator
 from barnabas.client.consumer.listener import RebalanceListener
 from barnabas.client.consumer.metrics import consumer_metrics
@@ -29,22 +26,19 @@ from barnabas.client.groups.membership import ConsumerGroupMetadata, Leaving
 from barnabas.client.groups.participant import Participant, Wanted
 from barnabas.client.groups.topic_directory import find_topics
 from barnabas.client.interceptors import ConsumerInterceptors
+from barnabas.client.life import CLOSE_TIMEOUT_MS, Life, time_to_close
 from barnabas.client.metadata import PartitionInfo, TopicPartition
 from barnabas.client.offset_lookup import EARLIEST, LATEST
 from barnabas.client.offsets import OffsetAndMetadata, OffsetAndTimestamp
-from barnabas.client.session import first_failure, open_cluster
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.runtime.world import World
 
-CLOSE_TIMEOUT_MS = 30_000
-CANCELLED_CLOSE_MS = 2_000
-"""Time for a cancelled block to commit and to leave its group."""
 ITERATION_POLL_MS = 1_000
 Place = int | OffsetAndMetadata
 Partitions = Collection[TopicPartition]
 
 
-class Consumer:
+class Consumer(Life):
     """`async with Consumer("flights", group_id="etl", bootstrap_servers=…) as consumer:`
     `async for record in consumer: …`
 
@@ -56,8 +50,6 @@ class Consumer:
     named as in Kafka (`barnabas.errors`) for a broker's error, and TimeoutException after default.api.timeout.ms.
     """
 
-    _cluster: Cluster
-    _nursery: trio.Nursery
     _reader: PartitionReader
 
     def __init__(self, *topics: str, world: World | None = None, **options: Unpack[ConsumerOptions]) -> None:
@@ -66,17 +58,13 @@ class Consumer:
         ConfigException: a setting is unknown, missing, or invalid. InvalidGroupIdException: topics without group_id.
         """
         self.settings = ConsumerSettings.of(options)
+        super().__init__(self.settings, world)
         if topics:
             self._require_group()
         self._reading_settings = self.settings.reading
         self._commits_by_itself = self.settings.commits_by_itself
         self._topics = topics
-        self._world = world
         self._interceptors = ConsumerInterceptors(self.settings.interceptors)
-        self._life: AbstractAsyncContextManager[None] | None = None
-        self._scope = trio.CancelScope()
-        self._is_open = False
-        self._in_use = False
         self._wanted: Wanted | None = None
         self._group: ConsumerCoordinator | None = None
         self._reading: trio.CancelScope | None = None
@@ -87,61 +75,17 @@ class Consumer:
 
     # ---- life
 
-    async def __aenter__(self) -> Self:
-        if self._life is not None:
-            raise IllegalStateException("this consumer was opened before: create another one")
-        self._life = self._open()
-        await self._life.__aenter__()
-        return self
+    def _begin(self) -> None:
+        self._reader = PartitionReader(self._cluster, self._nursery, self._reading_settings)
+        if self.settings.group_id is not None:
+            self._group = ConsumerCoordinator(self._cluster, self._nursery, self.settings, self._reader, self.positions)
+            self._group.interceptors = self._interceptors
+            self._group.on_change = self._interrupt
+        if self._topics:
+            self.subscribe(self._topics)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        assert self._life is not None
-        try:
-            return await self._life.__aexit__(kind, error, trace)
-        except BaseExceptionGroup as group:
-            # Users of a client do not see its tasks.
-            failure = first_failure(group)
-            if failure is None:
-                raise
-            if failure is error:
-                return False
-            raise failure from failure.__cause__
-
-    @asynccontextmanager
-    async def _open(self) -> AsyncIterator[None]:
-        async with trio.open_nursery() as nursery:
-            self._cluster, self._nursery = await nursery.start(self._hold)
-            self._reader = PartitionReader(self._cluster, self._nursery, self._reading_settings)
-            if self.settings.group_id is not None:
-                self._group = ConsumerCoordinator(
-                    self._cluster, self._nursery, self.settings, self._reader, self.positions
-                )
-                self._group.interceptors = self._interceptors
-                self._group.on_change = self._interrupt
-            self._is_open = True
-            if self._topics:
-                self.subscribe(self._topics)
-            in_good_order = False
-            try:
-                yield
-                in_good_order = True
-            finally:
-                try:
-                    await self._close_in_time(CLOSE_TIMEOUT_MS, Leaving.DEFAULT, in_good_order=in_good_order)
-                finally:
-                    self._scope.cancel()
-
-    async def _hold(self, task_status: trio.TaskStatus[tuple[Cluster, trio.Nursery]]) -> None:
-        """Keep the network open after a cancel from outside, for as long as closing takes."""
-        with self._scope:
-            async with open_cluster(self.settings, self._world) as cluster, trio.open_nursery() as nursery:
-                task_status.started((cluster, nursery))
-                # If the opening was cancelled, nobody else ends this.
-                await trio.lowlevel.checkpoint_if_cancelled()
-                self._scope.shield = True
-                await trio.sleep_forever()
+    async def _end(self, *, in_good_order: bool) -> None:
+        await self._close_in_time(CLOSE_TIMEOUT_MS, Leaving.DEFAULT, in_good_order=in_good_order)
 
     async def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS, leaving: Leaving = Leaving.DEFAULT) -> None:
         """Commit (enable_auto_commit), call the listener, leave the group: within `timeout_ms`. The end of the block
@@ -153,11 +97,9 @@ class Consumer:
     async def _close_in_time(self, timeout_ms: int, leaving: Leaving, *, in_good_order: bool) -> None:
         if not self._is_open:
             return
-        if trio.current_effective_deadline() == -float("inf"):
-            timeout_ms = min(timeout_ms, CANCELLED_CLOSE_MS)
         done = self.positions() if in_good_order else self._still_owned(self._done)
         try:
-            with trio.CancelScope(deadline=trio.current_time() + timeout_ms / 1000, shield=True):
+            with time_to_close(timeout_ms):
                 if self._group is not None:
                     await self._group.close(done, leaving)
         finally:
@@ -487,22 +429,6 @@ class Consumer:
         return consumer_metrics(self._reader, self._group)
 
     # ---- inside
-
-    def _check_open(self) -> None:
-        if not self._is_open:
-            state = "not open yet: use it in an `async with` block" if self._life is None else "closed"
-            raise IllegalStateException(f"this consumer is {state}")
-
-    @contextmanager
-    def _one_task(self) -> Iterator[None]:
-        self._check_open()
-        if self._in_use:
-            raise IllegalStateException("a consumer is for one task at a time: another one polls it now")
-        self._in_use = True
-        try:
-            yield
-        finally:
-            self._in_use = False
 
     def _require_group(self) -> None:
         if self.settings.group_id is None:

@@ -32,6 +32,8 @@ from barnabas.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from barnabas.protocol.messages.share_group_heartbeat import Assignment as ShareAssignment
+from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
 from barnabas.protocol.schema import Message
 
 LEAVE_EPOCH = -1
@@ -181,7 +183,7 @@ class ConsumerMember:
     def answer_timeout_ms(self, request: Message, request_timeout_ms: int) -> int:
         return request_timeout_ms
 
-    def _heartbeat(self) -> ConsumerGroupHeartbeatRequest:
+    def _heartbeat(self) -> Message:
         """Everything at first and after a failure, later only changes."""
         settings = self._settings
         request = ConsumerGroupHeartbeatRequest(
@@ -227,7 +229,7 @@ class ConsumerMember:
         self._subscribing = wanted
 
     def answered(self, response: Message, now_ms: int) -> ErrorCode:
-        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+        assert isinstance(response, ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse)
         self._under_way = False
         if self._void:
             self._void = False
@@ -273,7 +275,12 @@ class ConsumerMember:
         self.state = MemberState.LEFT
         if not was_in or (dynamic and leaving is Leaving.REMAIN_IN_GROUP):
             return None
-        epoch = LEAVE_EPOCH if dynamic or leaving is Leaving.LEAVE_GROUP else LEAVE_STATIC_EPOCH
+        return self._plain_heartbeat(
+            LEAVE_EPOCH if dynamic or leaving is Leaving.LEAVE_GROUP else LEAVE_STATIC_EPOCH
+        )
+
+    def _plain_heartbeat(self, epoch: int) -> Message:
+        settings = self._settings
         return ConsumerGroupHeartbeatRequest(
             group_id=settings.group_id,
             member_id=self.member_id,
@@ -283,7 +290,9 @@ class ConsumerMember:
 
     # ---- target assignment
 
-    def _heartbeat_answered(self, response: ConsumerGroupHeartbeatResponse, now_ms: int) -> None:
+    def _heartbeat_answered(
+        self, response: ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse, now_ms: int
+    ) -> None:
         self.member_id = response.member_id or self.member_id
         self.epoch = response.member_epoch
         self.last_stamp = self.stamp or self.last_stamp
@@ -303,7 +312,7 @@ class ConsumerMember:
             self._take_target(response.assignment)
         self._reconcile()
 
-    def _take_target(self, assignment: Assignment) -> None:
+    def _take_target(self, assignment: Assignment | ShareAssignment) -> None:
         target = [
             (topic.topic_id, partition) for topic in assignment.topic_partitions for partition in topic.partitions
         ]

@@ -1,11 +1,11 @@
-"""Core: the interface of a group's member, for both protocols.
+"""Core: the interface of a group's member, for all protocols.
 
 A `Member` has two sides. The coordinator gets a sequence of requests, one in flight at a time: `next_request`, then
 `answered` or `unanswered`. The application gets a sequence of changes: `change` names the partitions that it gains or
 gives up, and the application calls `changed` once it has done so. Heartbeats go on in between; what the coordinator
 must not learn before the application has given something up waits for `changed`.
 
-`classic_member` and `consumer_member` are the two implementations.
+`classic_member`, `consumer_member` and `share_member` are the implementations.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class GroupSettings:
     group_id: str
     group_instance_id: str | None = None
     group_protocol: str = "classic"
-    """`classic` or `consumer` (KIP-848)."""
+    """`classic`, `consumer` (KIP-848) or `share` (KIP-932)."""
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
@@ -56,8 +56,8 @@ class GroupSettings:
     retry_backoff_max_ms: int = 1_000
 
     def __post_init__(self) -> None:
-        if self.group_protocol not in ("classic", "consumer"):
-            raise ValueError(f"group_protocol must be classic or consumer; got {self.group_protocol!r}")
+        if self.group_protocol not in ("classic", "consumer", "share"):
+            raise ValueError(f"group_protocol must be classic, consumer or share; got {self.group_protocol!r}")
         if not self.group_id:
             raise ValueError("group_id must not be empty; got ''")
 

@@ -18,6 +18,7 @@ from barnabas.client.groups.classic_member import ClassicMember
 from barnabas.client.groups.consumer_member import ConsumerMember
 from barnabas.client.groups.coordinators import STALE_COORDINATOR, CoordinatorLink
 from barnabas.client.groups.membership import Change, ConsumerGroupMetadata, GroupSettings, Leaving, Subscription
+from barnabas.client.groups.share_member import ShareMember
 from barnabas.client.groups.topic_directory import TopicDirectory, ask_all_topics, ask_topic_ids, ask_topics
 from barnabas.protocol.errors import ErrorCode, KafkaError, UnsupportedFieldError
 from barnabas.protocol.primitives import uuid_to_string
@@ -98,7 +99,8 @@ class Participant:
         if self._settings.group_protocol == "classic":
             return ClassicMember(self._settings, subscription, now_ms)
         member_id = uuid_to_string(self._cluster.world.chance.randbytes(16))
-        return ConsumerMember(self._settings, subscription, member_id, now_ms)
+        kind = ShareMember if self._settings.group_protocol == "share" else ConsumerMember
+        return kind(self._settings, subscription, member_id, now_ms)
 
     def _subscription(self) -> Subscription:
         return Subscription(self.topics, self._wanted.pattern)

@@ -10,7 +10,7 @@ import pytest
 from tests.barnabas.testing.test_plugin import ROOT, run_pytest
 
 
-@pytest.mark.parametrize("project", ["flights", "orders"])
+@pytest.mark.parametrize("project", ["flights", "orders", "queue"])
 def test_an_example(project: str, tmp_path: Path) -> None:
     if project == "flights":
         pytest.importorskip("confluent_kafka")

@@ -16,9 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from barnabas.broker.fetch_context import at_once
 from barnabas.broker.shares.acquisition import Wanted
 from barnabas.broker.shares.in_flight import Change, OffsetRange
-from barnabas.broker.shares.record_state import AcknowledgeType, RecordState
+from barnabas.broker.shares.record_state import RecordState
 from barnabas.broker.shares.share_partition import Acknowledgement, SharePartition, Terms
 from barnabas.broker.shares.state import ShareState, StateBatch
+from barnabas.protocol.acknowledge_type import AcknowledgeType
 from barnabas.protocol.errors import KafkaError
 
 LIMIT = 3

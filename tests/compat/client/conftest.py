@@ -47,7 +47,8 @@ def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AnyCluste
     libs = kafka_libs()
     assert libs is not None
     base_port = free_base_port((0, 1))
-    node = ApacheKafka(libs, tmp_path_factory.mktemp("apache-kafka"), (base_port, base_port + 1), QUICK_GROUPS)
+    data = tmp_path_factory.mktemp("apache-kafka")
+    node = ApacheKafka(libs, data, (base_port, base_port + 1), QUICK_GROUPS, levels={"share.version": 1})
     node.start()
     yield AnyCluster(APACHE_KAFKA, (node.port,))
     node.stop()

@@ -69,7 +69,7 @@ def test_defaults_are_kafkas(row: dict[str, Any]) -> None:
 
 
 def test_missing_settings_of_kafka_are_listed() -> None:
-    """This client does not take classes of Java, metrics that are pushed or reported, sockets and share groups."""
+    """Classes of Java, metrics that are pushed or reported, and sockets; share consumers have their own settings."""
     missing = {name_of(row) for row in ROWS} - set(ConsumerSettings.model_fields)
     assert {name for name in missing if not name.startswith(("sasl_", "ssl_", "metric", "share_"))} == {
         "config_providers",
