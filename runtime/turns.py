@@ -3,7 +3,8 @@
 One thread serves all connections. A turn is the work that one connection does before it lets others run: some requests,
 or some steps of an expensive one. Turns are free until those since the last round took `ROUND_SECONDS`; then
 connections wait in a line, and each round lets in as many as fit into the next `ROUND_SECONDS`. Clients that used
-little time lately stand further ahead in the line, nodes of the cluster stand first. A client has one place for all its
+little time lately stand further ahead in the line. Nodes of the cluster stand first, and wait only after
+`NODES_ROUND_SECONDS`. A client has one place for all its
 connections (its principal at its address): a thousand of them get no more turns than one. Among the connections of one
 client, those that used little stand ahead. A round is one pass of the loop
 over all its tasks, so timers, replication and the node's own requests run between any two rounds.
@@ -19,8 +20,12 @@ from itertools import count
 
 import trio
 
-ROUND_SECONDS = 0.008
-"""The time of all turns of one round together."""
+ROUND_SECONDS = 0.001
+"""The time of all turns of clients in one round together. A record that three nodes replicate waits for several rounds
+of a node that others keep busy, so a round is short."""
+
+NODES_ROUND_SECONDS = 0.008
+"""The time of all turns of one round after which nodes of the cluster wait, too."""
 
 TURN_SECONDS = 0.004
 """The time after which a turn ends, at the end of a request or of a step."""
@@ -123,7 +128,7 @@ class WorkPayer:
         self._turns.charge_work(self._share, began, ended)
 
     async def wait(self) -> None:
-        if self._turns.spent >= ROUND_SECONDS:
+        if self._turns.is_over(self._share):
             await self._turns.wait(self._share)
         else:
             await trio.lowlevel.checkpoint()
@@ -135,7 +140,7 @@ class Turns:
     def __init__(self, stopwatch: Callable[[], float]) -> None:
         self.stopwatch = stopwatch
         self.spent = 0.0
-        """The time of all turns since the last round began. Turns are free while it is below `ROUND_SECONDS`."""
+        """The time of all turns since the last round began."""
         self._nodes: list[tuple[float, int, Share, trio.Event]] = []
         """Connections of nodes that wait."""
         self._line: list[tuple[float, int, ClientShare]] = []
@@ -148,6 +153,10 @@ class Turns:
     def waiting(self) -> int:
         """Connections in the line."""
         return len(self._nodes) + sum(client.waiting for _, _, client in self._line)
+
+    def is_over(self, share: Share) -> bool:
+        """True if `share` has to wait for the next round."""
+        return self.spent >= (NODES_ROUND_SECONDS if share.is_node else ROUND_SECONDS)
 
     def client(self, principal: Hashable, host: str) -> ClientShare:
         """The share of all connections of a principal at an address."""
@@ -206,10 +215,11 @@ class Turns:
         expected = 0.0
         again: list[ClientShare] = []
         """Clients that have more connections in line: they line up again behind those that wait already."""
-        while self._nodes and expected < ROUND_SECONDS:
+        while self._nodes and expected < NODES_ROUND_SECONDS:
             _, _, share, admitted = heapq.heappop(self._nodes)
             expected += share.expected
             admitted.set()
+        expected = 0.0
         while (self._line or again) and expected < ROUND_SECONDS:
             if not self._line:
                 self._line_up_again(again)

@@ -12,6 +12,7 @@ from trio.testing import MockClock
 from barnabas.runtime.turns import (
     LONGEST_PENALTY_SECONDS,
     MOST_CLIENTS,
+    NODES_ROUND_SECONDS,
     REMEMBERED_SECONDS,
     ROUND_SECONDS,
     Share,
@@ -53,9 +54,38 @@ async def test_turns_are_free_until_the_round_is_used_up() -> None:
     crowd = Crowd()
     share = Share()
     crowd.spend(share, ROUND_SECONDS / 2)
-    assert crowd.turns.spent < ROUND_SECONDS
+    assert not crowd.turns.is_over(share)
     crowd.spend(share, ROUND_SECONDS)
-    assert crowd.turns.spent >= ROUND_SECONDS
+    assert crowd.turns.is_over(share)
+
+
+async def test_nodes_need_not_wait_behind_the_turns_of_clients() -> None:
+    """Clients that use up their round do not delay replication; turns of nodes are bounded all the same."""
+    crowd = Crowd()
+    client, node = Share(), Share()
+    node.is_node = True
+    crowd.spend(client, ROUND_SECONDS)
+    assert crowd.turns.is_over(client)
+    assert not crowd.turns.is_over(node)
+    crowd.spend(node, NODES_ROUND_SECONDS)
+    assert crowd.turns.is_over(node)
+
+
+async def test_nodes_that_fill_every_round_leave_clients_their_part(autojump_clock: MockClock) -> None:
+    crowd = Crowd()
+    node, client = Share(), Share()
+    node.is_node = True
+    node.expected = NODES_ROUND_SECONDS
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(crowd.take_turn, "client", client, ROUND_SECONDS)
+        for _ in range(3):
+            nursery.start_soon(crowd.take_turn, "node", node, NODES_ROUND_SECONDS)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(crowd.turns.run)
+        while crowd.turns.waiting:
+            await trio.sleep(0.001)
+        nursery.cancel_scope.cancel()
+    assert "client" in crowd.order[:2]
 
 
 async def test_the_connection_that_used_least_goes_first_and_nodes_before_all(autojump_clock: MockClock) -> None:
