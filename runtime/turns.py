@@ -4,10 +4,9 @@ One thread serves all connections. A turn is the work that one connection does b
 or some steps of an expensive one. Turns are free until those since the last round took `ROUND_SECONDS`; then
 connections wait in a line, and each round lets in as many as fit into the next `ROUND_SECONDS`. Clients that used
 little time lately stand further ahead in the line. Nodes of the cluster stand first, and wait only after
-`NODES_ROUND_SECONDS`. A client has one place for all its
-connections (its principal at its address): a thousand of them get no more turns than one. Among the connections of one
-client, those that used little stand ahead. A round is one pass of the loop
-over all its tasks, so timers, replication and the node's own requests run between any two rounds.
+`NODES_ROUND_SECONDS`. A client has one place for all its connections (its principal at its address): a thousand of them
+get no more turns than one. Among the connections of one client, those that used little stand ahead. A round is one pass
+of the loop over all its tasks, so timers, replication and the node's own requests run between any two rounds.
 
 In simulation the stopwatch stands still within a turn: there all turns are free.
 """
