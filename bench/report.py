@@ -65,8 +65,8 @@ authenticate, ask for ApiVersions and are closed, four threads. `server_cpu_us` 
 record, request or connection.
 
 `authorizer`: the same small requests over SASL_PLAINTEXT with six ACLs, and with {acls:,} more: half of them literal,
-half prefixed, {same} of them on the resource under load for other users; `longest_step_ms` is the longest step of a
-request on a node of ours.
+half prefixed, {same} of them on the resource under load for other users; `longest_step_ms` is the longest step
+of CreateAcls on a node of ours, 0 if none was above 20 ms.
 
 `fairness`: p99 of a producer that sends 100 records a second with acks=all, as a multiple of its p99 just before, while
 another user of the same address keeps one broker busy: `connections`: {connections:,} connections that each ask for
