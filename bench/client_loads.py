@@ -1,4 +1,4 @@
-"""Loads of `bench/clients.py`, one per Python client, each in the idiom of its library.
+"""Loads of `bench/python_clients.py`, one per Python client, each in the idiom of its library.
 
 All of them send with acks=all, idempotent, 5 ms of linger (none where each record is waited for) and no compression, in
 batches of 16384 bytes; only librdkafka has its own 1000000, as it crawls with less. They read partitions they are

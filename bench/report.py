@@ -15,10 +15,10 @@ from datetime import date
 from pathlib import Path
 
 import faults
+import python_clients
 import secure
 from secure_loads import CONNECTIONS
 
-import clients
 from barnabas.protocol.records.record import COMPILED
 
 HEAD = """# Beside Apache Kafka
@@ -114,7 +114,7 @@ def main() -> None:
     sys.stdout.write(HEAD.format(machine=machine) + made)
     if any('"name": "client.' in Path(file).read_text() for file in files):
         compiled = "Ours walks and lays out records in " + ("compiled Python." if COMPILED else "Python as it stands.")
-        sys.stdout.write(CLIENTS.format(compiled=compiled, table="\n".join(clients.table(files))))
+        sys.stdout.write(CLIENTS.format(compiled=compiled, table="\n".join(python_clients.table(files))))
     rows = list(secure.table(files))
     if len(rows) > secure.HEAD_LINES:
         numbers = {"acls": secure.ACLS, "same": secure.SAME_RESOURCE_ACLS, "connections": CONNECTIONS}

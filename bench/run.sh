@@ -2,9 +2,9 @@
 # Measures a local cluster and Apache Kafka 4.3.1 with the same foreign clients, one after the other in one run, and
 # writes docs/benchmarks.md. Most loads are in the folder PEER (by default ../shared/peer beside the checkout), which
 # needs a JDK 17 and Maven; those on group coordinators are in bench/coordinators.py, and what records cost the clients
-# of Python programs, ours among them, is measured by bench/clients.py. Where Spark is installed (make spark-test does
-# it), bench/pipeline.py moves records between it and our cluster; bench/trace.py tells what the decision trace costs,
-# bench/secure.py measures TLS, SASL, the authorizer and fairness on two secure clusters, Kafka's and ours, side by side;
+# of Python programs, ours among them, is measured by bench/python_clients.py. Where Spark is installed (make spark-test
+# does it), bench/pipeline.py moves records between it and our cluster; bench/trace.py tells what the decision trace costs,
+# bench/secure.py measures TLS, SASL, the authorizer and fairness on two secure clusters side by side,
 # bench/faults.py what simulations and the checks of histories cost.
 # About an hour; less with
 #   STEPS (ready idle bench failover clients coordinators trace pipeline secure faults)
@@ -43,7 +43,7 @@ wanted() { [[ " $STEPS " == *" $1 "* ]]; }
 # LABEL BOOTSTRAP FILE WARMUP PIDS KILL RESTART: what is measured by programs beside this one
 ours() {
   if wanted clients; then
-    .venv/bin/python bench/clients.py --label "$1" --bootstrap "$2" --out "$3" --warmup "$4" --pids "$5" \
+    .venv/bin/python bench/python_clients.py --label "$1" --bootstrap "$2" --out "$3" --warmup "$4" --pids "$5" \
       --only "$CLIENTS_ONLY" --repeat "$REPEAT" --seconds "$DURATION"
   fi
   if wanted coordinators; then

@@ -24,10 +24,10 @@ from typing import Any
 
 from client_loads import Done, Job
 from measuring import Meter, Results, percentile
+from python_clients import Topics
 from secure_clusters import KAFKA, OURS, Side, secure_clusters
 
 from barnabas.security.users import ADMIN
-from clients import Topics
 
 PROTOCOLS = ("SASL_PLAINTEXT", "SSL", "SASL_SSL")
 WELL_BEHAVED, NOISY = "alice", "bob"

@@ -12,7 +12,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,11 @@ from barnabas.cli.local_users import rights_on_own
 from barnabas.client.admin.scram import ScramMechanism, UserScramCredentialUpsertion
 from barnabas.client.admin.settings import AdminSettings
 from barnabas.cluster.local import LocalCluster
+from barnabas.runtime.http_token import HttpToken
+from barnabas.security.addresses import PORTS_ABOVE
 from barnabas.security.client_files import MECHANISM
-from barnabas.security.local_security import LocalSecurity, bootstrap_servers
-from barnabas.security.node_files import LISTENERS, broker_settings, controller_settings
+from barnabas.security.local_security import LocalSecurity
+from barnabas.security.node_files import broker_settings, controller_settings
 from barnabas.security.users import ADMIN
 from barnabas.settings.properties import render_properties
 
@@ -55,7 +57,7 @@ class Side:
     read_pids: Callable[[], list[int]]
 
     def bootstrap(self, protocol: str) -> str:
-        return bootstrap_servers([port + LISTENERS[protocol] for port in self.ports])
+        return ",".join(f"127.0.0.1:{port + PORTS_ABOVE[protocol]}" for port in self.ports)
 
     def settings(self, user: str, protocol: str) -> dict[str, str]:
         """Settings with which librdkafka connects as a user: with its certificate over SSL, else with its password."""
@@ -76,9 +78,12 @@ class Side:
 
     def metrics(self, name: str) -> list[float]:
         """The values of a metric on all nodes, whatever its labels."""
-        found = []
+        found: list[float] = []
         for port in self.http_ports:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            token = HttpToken.parse(self.security.http_token_file.read_bytes())
+            head = {"Authorization": token.authorization}
+            request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers=head)
+            with urllib.request.urlopen(request, timeout=10) as answer:
                 lines = answer.read().decode().splitlines()
             found += [float(line.rpartition(" ")[2]) for line in lines if line.startswith(name)]
         return found
@@ -131,7 +136,8 @@ class KafkaNodes:
         for node in like.nodes:
             files = security.files_of(node)
             if node.is_broker:
-                values = broker_settings(self.ports[node.id - 1], files, security.users.read())
+                listeners = security.addresses.listeners(replace(node, port=self.ports[node.id - 1]))
+                values = broker_settings(listeners, files, security.users.read())
             else:
                 values = controller_settings(files)
             with (self._run / "conf" / f"{node.name}.properties").open("a") as file:

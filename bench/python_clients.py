@@ -3,8 +3,8 @@
 Every load of every client (`client_loads.py`) is a process of its own, which reports the CPU of all its threads while
 the clock runs, and its peak memory. Sent records are counted in the cluster afterwards.
 
-Usage: clients.py --bootstrap H:P,… [--label NAME] [--pids CMD] [--out F] [--only REGEX] [--seconds S] …
-       clients.py --table FILE…   makes the Markdown table of what such runs wrote
+Usage: python_clients.py --bootstrap H:P,… [--label NAME] [--pids CMD] [--out F] [--only REGEX] [--seconds S] …
+       python_clients.py --table FILE…   makes the Markdown table of what such runs wrote
 """
 
 from __future__ import annotations
