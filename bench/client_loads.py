@@ -1,4 +1,4 @@
-"""Loads of `bench/clients.py`, one per Python client, each in the idiom of its library.
+"""Loads of `bench/python_clients.py`, one per Python client, each in the idiom of its library.
 
 All of them send with acks=all, idempotent, 5 ms of linger (none where each record is waited for) and no compression, in
 batches of 16384 bytes; only librdkafka has its own 1000000, as it crawls with less. They read partitions they are
@@ -40,6 +40,8 @@ class Job:
     size: int
     seconds: float
     linger_ms: int = LINGER_MS
+    settings: dict[str, str] = field(default_factory=dict)
+    """Further settings of librdkafka, e.g. how it authenticates."""
 
 
 @dataclass
@@ -278,7 +280,8 @@ def kafka_python_consumes(job: Job, done: Done) -> None:
 
 
 def confluent_settings(job: Job, **more: Any) -> dict[str, Any]:
-    return {"bootstrap.servers": job.bootstrap, "broker.address.family": "v4", "log_level": 0, **more}
+    common = {"bootstrap.servers": job.bootstrap, "broker.address.family": "v4", "log_level": 0}
+    return {**common, **job.settings, **more}
 
 
 def confluent_producer(job: Job, linger_ms: int) -> Any:

@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,9 +18,11 @@ from typing import Any
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-def read_pids(command: str) -> list[int]:
+def read_pids(command: str, environment: Mapping[str, str] | None = None) -> list[int]:
     """`command` prints lines "role pid"."""
-    printed = subprocess.run(command, shell=True, capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(
+        command, shell=True, capture_output=True, text=True, check=True, env=environment
+    ).stdout
     return [int(words[1]) for words in map(str.split, printed.splitlines()) if len(words) > 1]
 
 

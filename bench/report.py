@@ -15,8 +15,10 @@ from datetime import date
 from pathlib import Path
 
 import faults
+import python_clients
+import secure
+from secure_loads import CONNECTIONS
 
-import clients
 from barnabas.protocol.records.record import COMPILED
 
 HEAD = """# Beside Apache Kafka
@@ -47,6 +49,30 @@ batches of 16384 bytes (librdkafka: of its own 1000000) with 5 ms of linger (non
 reading what it is assigned, 500 records at a time. Clients and servers share the cores, so rates are those of the
 whole; CPU is the client's alone, of all its threads, and in brackets what it is of ours. kafka-python is all Python,
 aiokafka has its record codec in C, confluent-kafka is librdkafka. {compiled} MiB is the most the process ever had.
+
+{table}
+"""
+
+SECURE = """
+## TLS, SASL, the authorizer, and fairness
+
+Both clusters ran at the same time, and each load visited them in turn; an idle Kafka takes a quarter of a core from
+both. The clusters are those of `barnabas cluster up --secure`, Kafka with the same settings: TLS 1.3 with
+`TLS_AES_256_GCM_SHA384` and RSA keys of 2,048 bits, SCRAM-SHA-512, nodes talk TLS to each other, and the user has no
+rights but those by ACLs. `produce` and `consume`: records of 1 KiB by librdkafka over three partitions; `sync`: one
+record of 100 bytes at a time with acks=all; `metadata`: one request at a time; `connect`: new connections that
+authenticate, ask for ApiVersions and are closed, four threads. `server_cpu_us` is the CPU of all six processes for one
+record, request or connection.
+
+`authorizer`: the same small requests over SASL_PLAINTEXT with six ACLs, and with {acls:,} more: half of them literal,
+half prefixed, {same} of them on the resource under load for other users; `longest_step_ms` is the longest step
+of CreateAcls on a node of ours, 0 if none was above 20 ms.
+
+`fairness`: p99 of a producer that sends 100 records a second with acks=all, as a multiple of its p99 just before, while
+another user of the same address keeps one broker busy: `connections`: {connections:,} connections that each ask for
+Metadata again and again; `expensive`: one that sends only ListOffsets of 2,000 entries, OffsetFetch of 20,000 groups,
+FindCoordinator of 65,000 keys and Metadata of 65,000 unknown topics; `handshakes`: TLS handshakes, four at a time.
+Clients share the cores with the servers.
 
 {table}
 """
@@ -88,7 +114,11 @@ def main() -> None:
     sys.stdout.write(HEAD.format(machine=machine) + made)
     if any('"name": "client.' in Path(file).read_text() for file in files):
         compiled = "Ours walks and lays out records in " + ("compiled Python." if COMPILED else "Python as it stands.")
-        sys.stdout.write(CLIENTS.format(compiled=compiled, table="\n".join(clients.table(files))))
+        sys.stdout.write(CLIENTS.format(compiled=compiled, table="\n".join(python_clients.table(files))))
+    rows = list(secure.table(files))
+    if len(rows) > secure.HEAD_LINES:
+        numbers = {"acls": secure.ACLS, "same": secure.SAME_RESOURCE_ACLS, "connections": CONNECTIONS}
+        sys.stdout.write(SECURE.format(table="\n".join(rows), **numbers))
     if any('"name": "pipeline.' in Path(file).read_text() for file in files):
         # Here, because it needs Spark.
         import pipeline
@@ -108,7 +138,7 @@ def only_general(file: Path, directory: Path) -> str:
 
 
 def is_apart(line: str) -> bool:
-    return json.loads(line)["name"].startswith(("client.", "pipeline.", "faults."))
+    return json.loads(line)["name"].startswith(("client.", "pipeline.", "faults.", *secure.NAMES))
 
 
 if __name__ == "__main__":

@@ -138,7 +138,8 @@ PHASES: tuple[tuple[str, str, Callable[[ApiCounter], float]], ...] = (
 def request_families(counters: Mapping[str, ApiCounter]) -> Iterator[Family]:
     """`counters` by the name of the API."""
     prefix, label = "kafka_network_requestmetrics_", ("request",)
-    used = [((name,), counter) for name, counter in sorted(counters.items()) if counter.requests]
+    # A request that a broker forwarded has its steps at the controller, where it is no request of its own.
+    used = [((name,), counter) for name, counter in sorted(counters.items()) if counter.requests or counter.over_budget]
     values: tuple[tuple[str, str, Callable[[ApiCounter], int]], ...] = (
         ("requests", "Requests that were handled.", lambda each: each.requests),
         ("requestbytes", "Bytes of requests.", lambda each: each.request_bytes),

@@ -25,7 +25,7 @@ from barnabas.runtime.security import HANDSHAKE_SECONDS, Authentication, Handsha
 from barnabas.runtime.service import Service
 from barnabas.runtime.step_driver import StepDriver
 from barnabas.runtime.steps import RunningSteps
-from barnabas.runtime.turns import BUDGET_SECONDS, ROUND_SECONDS, TURN_SECONDS, Share, WorkPayer
+from barnabas.runtime.turns import BUDGET_SECONDS, TURN_SECONDS, Share, WorkPayer
 from barnabas.runtime.world import Connection, ConnectionLost
 
 log = logging.getLogger(__name__)
@@ -161,7 +161,7 @@ class ServerConnection:
             if self._muted_until_ms:
                 await self._stay_muted(frames[position:])
                 continue
-            if turns.spent >= ROUND_SECONDS:
+            if turns.is_over(self.share):
                 if self._principal is not self._client_principal:
                     self._client_principal = self._principal
                     self.share.client = turns.client(self._principal, self.peer_host)

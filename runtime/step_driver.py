@@ -11,7 +11,7 @@ import trio
 
 from barnabas.runtime.service import Service
 from barnabas.runtime.steps import RunningSteps
-from barnabas.runtime.turns import BUDGET_SECONDS, ROUND_SECONDS, STEPS_TURN_SECONDS, Share
+from barnabas.runtime.turns import BUDGET_SECONDS, STEPS_TURN_SECONDS, Share
 
 STEPS_IN_A_TURN = 64
 """Steps of an expensive request after which others have a turn, however quick the steps were."""
@@ -52,7 +52,7 @@ class StepDriver:
 
     async def _next_turn(self) -> None:
         turns = self._service.turns
-        if turns.spent >= ROUND_SECONDS:
+        if turns.is_over(self._connection.share):
             await turns.wait(self._connection.share)
         else:
             await trio.lowlevel.checkpoint()

@@ -2,11 +2,12 @@
 
 One thread serves all connections. A turn is the work that one connection does before it lets others run: some requests,
 or some steps of an expensive one. Turns are free until those since the last round took `ROUND_SECONDS`; then
-connections wait in a line, and each round lets in as many as fit into the next `ROUND_SECONDS`. Clients that used
-little time lately stand further ahead in the line, nodes of the cluster stand first. A client has one place for all its
-connections (its principal at its address): a thousand of them get no more turns than one. Among the connections of one
-client, those that used little stand ahead. A round is one pass of the loop
-over all its tasks, so timers, replication and the node's own requests run between any two rounds.
+connections wait in a line, and each round lets in as many as fit into the next `ROUND_SECONDS` (`LONG_ROUND_SECONDS`
+while there is one client). Clients that used little time lately stand further ahead in the line. Nodes of the cluster
+stand first, and wait only after `LONG_ROUND_SECONDS`. A client has one place for all its connections (its principal at
+its address): a thousand of them get no more turns than one. Among the connections of one client, those that used little
+stand ahead. A round is one pass of the loop over all its tasks, so timers, replication and the node's own requests run
+between any two rounds.
 
 In simulation the stopwatch stands still within a turn: there all turns are free.
 """
@@ -19,8 +20,16 @@ from itertools import count
 
 import trio
 
-ROUND_SECONDS = 0.008
-"""The time of all turns of one round together."""
+ROUND_SECONDS = 0.001
+"""The time of all turns of clients in one round together, if several clients are there. A record that three nodes
+replicate waits for several rounds of a node that others keep busy, so a round is short."""
+
+LONG_ROUND_SECONDS = 0.008
+"""The same while there is one client: short rounds cost it a fifth of its small requests, and nobody is there to whom
+they would be fair. Nodes of the cluster wait only after this time, too."""
+
+SHARED_SECONDS = 1.0
+"""The time for which rounds stay short after two clients had turns one after the other."""
 
 TURN_SECONDS = 0.004
 """The time after which a turn ends, at the end of a request or of a step."""
@@ -123,7 +132,7 @@ class WorkPayer:
         self._turns.charge_work(self._share, began, ended)
 
     async def wait(self) -> None:
-        if self._turns.spent >= ROUND_SECONDS:
+        if self._turns.is_over(self._share):
             await self._turns.wait(self._share)
         else:
             await trio.lowlevel.checkpoint()
@@ -135,7 +144,11 @@ class Turns:
     def __init__(self, stopwatch: Callable[[], float]) -> None:
         self.stopwatch = stopwatch
         self.spent = 0.0
-        """The time of all turns since the last round began. Turns are free while it is below `ROUND_SECONDS`."""
+        """The time of all turns since the last round began."""
+        self._round_seconds = LONG_ROUND_SECONDS
+        """The time of clients in a round, as of the last turn."""
+        self._last_client: ClientShare | None = None
+        self._shared_until = 0.0
         self._nodes: list[tuple[float, int, Share, trio.Event]] = []
         """Connections of nodes that wait."""
         self._line: list[tuple[float, int, ClientShare]] = []
@@ -148,6 +161,10 @@ class Turns:
     def waiting(self) -> int:
         """Connections in the line."""
         return len(self._nodes) + sum(client.waiting for _, _, client in self._line)
+
+    def is_over(self, share: Share) -> bool:
+        """True if `share` has to wait for the next round."""
+        return self.spent >= (LONG_ROUND_SECONDS if share.is_node else self._round_seconds)
 
     def client(self, principal: Hashable, host: str) -> ClientShare:
         """The share of all connections of a principal at an address."""
@@ -174,6 +191,15 @@ class Turns:
         self.spent += seconds
         share.charge(seconds, ended)
         share.client.charge(seconds, ended)
+        if not share.is_node:
+            self._note_client(share.client, ended)
+
+    def _note_client(self, client: ClientShare, now: float) -> None:
+        if client is not self._last_client:
+            if self._last_client is not None:
+                self._shared_until = now + SHARED_SECONDS
+            self._last_client = client
+        self._round_seconds = ROUND_SECONDS if now < self._shared_until else LONG_ROUND_SECONDS
 
     async def wait(self, share: Share) -> None:
         """Return when `share` may have a turn."""
@@ -206,11 +232,12 @@ class Turns:
         expected = 0.0
         again: list[ClientShare] = []
         """Clients that have more connections in line: they line up again behind those that wait already."""
-        while self._nodes and expected < ROUND_SECONDS:
+        while self._nodes and expected < LONG_ROUND_SECONDS:
             _, _, share, admitted = heapq.heappop(self._nodes)
             expected += share.expected
             admitted.set()
-        while (self._line or again) and expected < ROUND_SECONDS:
+        expected = min(expected, self._round_seconds - ROUND_SECONDS)  # clients get a part, however busy nodes are
+        while (self._line or again) and expected < self._round_seconds:
             if not self._line:
                 self._line_up_again(again)
             _, _, client = heapq.heappop(self._line)

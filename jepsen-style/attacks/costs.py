@@ -31,6 +31,7 @@ from barnabas.protocol.schema import Message
 
 MANY = 65_000
 """Nearly as many elements as a request may have."""
+LIST_OFFSETS_VERSION, OFFSET_FETCH_VERSION, FIND_COORDINATOR_VERSION, METADATA_VERSION = 7, 8, 4, 12
 ZSTD = 4
 COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR = 14, 16
 _RECORD = b"\x0c\x00\x00\x00\x01\x01\x00"
@@ -42,17 +43,13 @@ def list_offsets_of_one_partition(scene: Scene) -> None:
     """ListOffsets by time of one partition, named in 2,000 entries."""
     topic = "looked-up"
     leader = _topic_with_records(scene, topic)
-    wanted = ListOffsetsPartition(partition_index=0, timestamp=time.time_ns() // 1_000_000 - 60_000)
-    entry = ListOffsetsTopic(name=topic, partitions=[wanted])
-    _measure(scene, leader, ListOffsetsRequest(replica_id=-1, topics=[entry] * 2_000), 7)
+    _measure(scene, leader, list_offsets_request(topic, 2_000), LIST_OFFSETS_VERSION)
 
 
 def offset_fetch_of_many_groups(scene: Scene) -> None:
     """OffsetFetch of 20,000 groups."""
     node = scene.target.coordinator(GROUPS, "g0")
-    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
-    groups = [OffsetFetchRequestGroup(group_id=f"g{number}", topics=topics) for number in range(20_000)]
-    _measure(scene, node, OffsetFetchRequest(groups=groups), 8)
+    _measure(scene, node, offset_fetch_request("g"), OFFSET_FETCH_VERSION)
 
 
 def bomb_looked_up(scene: Scene) -> None:
@@ -121,14 +118,36 @@ def describe_one_partition(scene: Scene) -> None:
 def find_many_coordinators(scene: Scene) -> None:
     """FindCoordinator of 65,000 keys, four times."""
     scene.target.coordinator(GROUPS, "warm")
-    keys = [f"k{number}" for number in range(MANY)]
-    _measure(scene, scene.victim, FindCoordinatorRequest(key_type=GROUPS, coordinator_keys=keys), 4, times=4)
+    _measure(scene, scene.victim, find_coordinator_request("k"), FIND_COORDINATOR_VERSION, times=4)
 
 
 def metadata_of_unknown_topics(scene: Scene) -> None:
     """Metadata of 65,000 topics that do not exist, four times."""
-    topics = [MetadataRequestTopic(name=f"t{number}") for number in range(MANY)]
-    _measure(scene, scene.victim, MetadataRequest(topics=topics, allow_auto_topic_creation=False), 12, times=4)
+    _measure(scene, scene.victim, metadata_request("t"), METADATA_VERSION, times=4)
+
+
+def list_offsets_request(topic: str, entries: int) -> ListOffsetsRequest:
+    """By time, of one partition that is named so many times."""
+    wanted = ListOffsetsPartition(partition_index=0, timestamp=time.time_ns() // 1_000_000 - 60_000)
+    return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])] * entries)
+
+
+def offset_fetch_request(prefix: str) -> OffsetFetchRequest:
+    """20,000 groups whose ids begin with `prefix`."""
+    topics = [OffsetFetchRequestTopics(name=f"{prefix}t", partition_indexes=[0])]
+    groups = [OffsetFetchRequestGroup(group_id=f"{prefix}{number}", topics=topics) for number in range(20_000)]
+    return OffsetFetchRequest(groups=groups)
+
+
+def find_coordinator_request(prefix: str) -> FindCoordinatorRequest:
+    """65,000 groups whose ids begin with `prefix`."""
+    return FindCoordinatorRequest(key_type=GROUPS, coordinator_keys=[f"{prefix}{number}" for number in range(MANY)])
+
+
+def metadata_request(prefix: str) -> MetadataRequest:
+    """65,000 topics whose names begin with `prefix`; they do not exist."""
+    topics = [MetadataRequestTopic(name=f"{prefix}{number}") for number in range(MANY)]
+    return MetadataRequest(topics=topics, allow_auto_topic_creation=False)
 
 
 def produce_request(topic: str, records: bytes) -> ProduceRequest:
@@ -156,11 +175,10 @@ def _measure(scene: Scene, node: Node, request: Message, version: int, times: in
 def _bomb_and_look_up(scene: Scene, topic: str, bomb: bytes) -> None:
     leader = _created(scene, topic)
     request = frame(produce_request(topic, bomb), 9)
-    wanted = ListOffsetsPartition(partition_index=0, timestamp=time.time_ns() // 1_000_000 - 60_000)
-    look_up = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
+    look_up = frame(list_offsets_request(topic, 1), LIST_OFFSETS_VERSION)
     scene.begin(leader)
     with scene.peer() as peer:
-        for data in (request, frame(look_up, 7)):
+        for data in (request, look_up):
             scene.send(peer, data)
             peer.swallow()
 

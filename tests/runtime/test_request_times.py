@@ -96,6 +96,15 @@ def test_unused_apis_have_no_samples() -> None:
     assert samples["kafka_network_requestmetrics_totaltimems"] == []
 
 
+def test_long_steps_of_a_forwarded_request_are_shown_where_they_were_taken() -> None:
+    """A controller counts no request for it: it came in an Envelope."""
+    forwarded = ApiCounter()
+    forwarded.over_budget, forwarded.longest = 1, 0.025
+    samples = {family.name: list(family.samples) for family in request_families({"CreateAcls": forwarded})}
+    assert samples["barnabas_request_overbudget"] == [(("CreateAcls",), 1)]
+    assert samples["barnabas_request_longest_step_ms"] == [(("CreateAcls",), 25.0)]
+
+
 @pytest.mark.feature("OB-01")
 @pytest.mark.parametrize(
     ("text", "levels"),

@@ -3,8 +3,8 @@
 Every load of every client (`client_loads.py`) is a process of its own, which reports the CPU of all its threads while
 the clock runs, and its peak memory. Sent records are counted in the cluster afterwards.
 
-Usage: clients.py --bootstrap H:P,… [--label NAME] [--pids CMD] [--out F] [--only REGEX] [--seconds S] …
-       clients.py --table FILE…   makes the Markdown table of what such runs wrote
+Usage: python_clients.py --bootstrap H:P,… [--label NAME] [--pids CMD] [--out F] [--only REGEX] [--seconds S] …
+       python_clients.py --table FILE…   makes the Markdown table of what such runs wrote
 """
 
 from __future__ import annotations
@@ -16,13 +16,22 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from client_loads import BETWEEN_LOOKS, CLIENTS, LINGER_MS, PARTITIONS, Done, Job, confluent_producer
+from client_loads import (
+    BETWEEN_LOOKS,
+    CLIENTS,
+    LINGER_MS,
+    PARTITIONS,
+    Done,
+    Job,
+    confluent_producer,
+    confluent_settings,
+)
 from measuring import Meter, Results, percentile, read_pids
 
 FILLED_BYTES = 150_000_000
@@ -48,17 +57,22 @@ def run_worker(client: str, kind: str, job: Job) -> Done:
 class Topics:
     """Makes topics, fills them, and counts what is in them."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(
+        self, bootstrap: str, settings: Mapping[str, str] | None = None, prefix: str = "bench-clients-"
+    ) -> None:
+        """`settings` are further ones of librdkafka; names of topics begin with `prefix`."""
         from confluent_kafka.admin import AdminClient
 
         self._bootstrap = bootstrap
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "broker.address.family": "v4", "log_level": 0})
+        self._settings = dict(settings or {})
+        self._prefix = prefix
+        self._admin = AdminClient(confluent_settings(Job(bootstrap, "", 0, 0, settings=self._settings)))
 
     @contextmanager
     def topic(self) -> Iterator[str]:
         from confluent_kafka.admin import NewTopic
 
-        name = f"bench-clients-{uuid.uuid4().hex[:8]}"
+        name = f"{self._prefix}{uuid.uuid4().hex[:8]}"
         brokers = len(self._admin.list_topics(timeout=20).brokers)
         new = NewTopic(name, PARTITIONS, min(3, brokers))
         self._admin.create_topics([new], operation_timeout=60)[name].result()
@@ -76,11 +90,11 @@ class Topics:
         found = self._admin.list_topics(topic, timeout=10).topics[topic].partitions
         return len(found) == PARTITIONS and all(each.leader >= 0 and each.isrs for each in found.values())
 
-    def fill(self, topic: str, size: int) -> int:
-        """Write this many records to every partition, in batches like those of the clients under load."""
-        producer = confluent_producer(Job(self._bootstrap, topic, size, 0), LINGER_MS)
+    def fill(self, topic: str, size: int, filled_bytes: int = FILLED_BYTES) -> int:
+        """Write so many bytes, in batches like those of the clients under load; returns the number of records."""
+        producer = confluent_producer(Job(self._bootstrap, topic, size, 0, settings=self._settings), LINGER_MS)
         value = b"x" * size
-        count = min(FILLED_RECORDS, FILLED_BYTES // size)
+        count = min(FILLED_RECORDS, filled_bytes // size)
         for index in range(count):
             while True:
                 try:
@@ -99,8 +113,8 @@ class Topics:
         """Records in all partitions."""
         from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-        settings = {"group.id": "unused", "log_level": 0, "broker.address.family": "v4"}
-        consumer = Consumer({"bootstrap.servers": self._bootstrap, **settings})
+        job = Job(self._bootstrap, topic, 0, 0, settings=self._settings)
+        consumer = Consumer(confluent_settings(job, **{"group.id": "unused"}))
         partitions = [TopicPartition(topic, index) for index in range(PARTITIONS)]
         end = time.monotonic() + 30
         try:
