@@ -17,6 +17,18 @@ from barnabas.runtime.call import Call, Execution
 from barnabas.runtime.dispatch import Handler
 from barnabas.runtime.steps import Steps
 
+_IN_KAFKAS_WORDS = frozenset(
+    {
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE,
+        ApiKey.WRITE_SHARE_GROUP_STATE,
+        ApiKey.DELETE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+    }
+)
+"""Requests whose refusal has Kafka's text; Kafka's refusals of others have none."""
+
 
 def with_rights(
     handlers: Mapping[ApiKey, Handler], requirements: Requirements, execution: Execution
@@ -41,8 +53,8 @@ def _check(operations: tuple[AclOperation, ...], handle: Handler, call: Call) ->
     if not may:
         needed = " or ".join(it.name for it in operations)
         message = f"{call.api} needs {needed} on the cluster"
-        if call.request.api_key == ApiKey.ALTER_CLIENT_QUOTAS:
-            message = str(refusal_on(AclResourceType.CLUSTER).message)  # as Kafka has it
+        if call.request.api_key in _IN_KAFKAS_WORDS:
+            message = str(refusal_on(AclResourceType.CLUSTER).message)
         return refuse(call, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, message)
     return handle(call)
 

@@ -45,9 +45,13 @@ DETAILS = frozenset(["forgotten_topics_data", "configs", "assignments", "ops"])
 """Arrays of requests whose items are not answered one by one."""
 
 
-AT_THE_TOP_ONLY = frozenset([ApiKey.DESCRIBE_QUORUM])
-"""Requests whose items are not repeated in a refusal, though the answer has places for their errors. The message is the
-name of the error."""
+AT_THE_TOP_ONLY = frozenset(
+    [ApiKey.DESCRIBE_QUORUM, ApiKey.ALTER_SHARE_GROUP_OFFSETS, ApiKey.DELETE_SHARE_GROUP_OFFSETS]
+)
+"""Requests whose items are not repeated in a refusal, though the answer has places for their errors. Without a message
+of its own the refusal has the name of the error."""
+WITHOUT_OWN_MESSAGE = frozenset([ApiKey.DESCRIBE_QUORUM])
+"""Those of them that always have the name."""
 
 
 def refusal_of(request: Message, version: int, code: ErrorCode, message: str | None = None) -> Message:
@@ -55,7 +59,8 @@ def refusal_of(request: Message, version: int, code: ErrorCode, message: str | N
     response: Message = API_SPECS[ApiKey(request.API_KEY)].response_type()()
     if request.API_KEY in AT_THE_TOP_ONLY:
         top: Any = response
-        top.error_code, top.error_message = code, f"{code.name.replace('_', ' ').capitalize()}."
+        own = None if request.API_KEY in WITHOUT_OWN_MESSAGE else message
+        top.error_code, top.error_message = code, own or f"{code.name.replace('_', ' ').capitalize()}."
     else:
         _fill(response, request, version, code, message)
     return response

@@ -72,9 +72,11 @@ _WITHOUT_WORDS = frozenset({ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TRAN
 def _answer(ports: FindCoordinatorPorts, call: Call, key: str) -> Coordinator:
     key_type = call.message.key_type
     try:
+        if key_type == SHARE:
+            _check_share_version(call)
         _check_right(call, key_type, key)
         if key_type == SHARE:
-            _check_share_key(call, key)
+            _check_share_key(key)
         node = _coordinator(ports, call.request.listener_name, key_type, key)
     except KafkaError as error:
         refused = Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code)
@@ -94,11 +96,15 @@ def _check_right(call: Call, key_type: int, key: str) -> None:
         raise refusal_on(AclResourceType.CLUSTER)
 
 
-def _check_share_key(call: Call, key: str) -> None:
+def _check_share_version(call: Call) -> None:
     """Raises KafkaError."""
     if call.version < SHARES_FROM_VERSION:
         message = f"key type 2 (share partition) needs version {SHARES_FROM_VERSION} or later; got {call.version}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _check_share_key(key: str) -> None:
+    """Raises KafkaError."""
     try:
         SharePartitionKey.parse(key)
     except ValueError as error:

@@ -28,7 +28,8 @@ from barnabas.broker.shares.state import (
     ShareStateStore,
     ShareStateSummary,
 )
-from barnabas.kraft.metadata.image import MetadataImage, TopicImage
+from barnabas.kraft.authorizer.refusals import refusal_on
+from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import alter_share_group_offsets as alter
@@ -182,6 +183,7 @@ async def _described_topic(
 
 
 def _denied_topic(name: str, indexes: Sequence[int]) -> describe.DescribeShareGroupOffsetsResponseTopic:
+    refusal = refusal_on(AclResourceType.TOPIC)
     return describe.DescribeShareGroupOffsetsResponseTopic(
         topic_name=name,
         partitions=[
@@ -189,7 +191,8 @@ def _denied_topic(name: str, indexes: Sequence[int]) -> describe.DescribeShareGr
                 partition_index=index,
                 start_offset=UNINITIALIZED_OFFSET,
                 lag=UNKNOWN_LAG,
-                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                error_code=refusal.code,
+                error_message=refusal.message,
             )
             for index in indexes
         ],
@@ -228,8 +231,12 @@ async def _alter(ports: ShareOffsetPorts, call: Call) -> None:
         for wanted in {it.partition_index: it for it in asked.partitions}.values():
             result = alter.AlterShareGroupOffsetsResponsePartition(partition_index=wanted.partition_index)
             answered.partitions.append(result)
-            result.error_code = _alteration_error(may_read(asked.topic_name), topic, wanted.partition_index)
-            if topic is not None and result.error_code == ErrorCode.NONE:
+            if not may_read(asked.topic_name):
+                refusal = refusal_on(AclResourceType.TOPIC)
+                result.error_code, result.error_message = refusal.code, refusal.message
+            elif topic is None or wanted.partition_index not in topic.partitions:
+                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
                 key = SharePartitionKey(group_id, topic.id, wanted.partition_index)
                 offsets[key], results[key] = wanted.start_offset, result
     try:
@@ -240,14 +247,6 @@ async def _alter(ports: ShareOffsetPorts, call: Call) -> None:
     for key, code in errors.items():
         results[key].error_code = code
     call.answer(response)
-
-
-def _alteration_error(may_read: bool, topic: TopicImage | None, index: int) -> ErrorCode:
-    if not may_read:
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    if topic is None or index not in topic.partitions:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ErrorCode.NONE
 
 
 async def _change_offsets(
@@ -299,7 +298,8 @@ async def _delete(ports: ShareOffsetPorts, call: Call) -> None:
         name = asked.topic_name
         results[name] = delete.DeleteShareGroupOffsetsResponseTopic(topic_name=name)
         if not may_read(name):
-            results[name].error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            refusal = refusal_on(AclResourceType.TOPIC)
+            results[name].error_code, results[name].error_message = refusal.code, refusal.message
         elif name not in topics:
             results[name].error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         else:

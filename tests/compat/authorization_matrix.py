@@ -123,6 +123,8 @@ def answers_of(port: int, ids: Ids) -> dict[str, dict[str, Any]]:
     for user, row, case in cases():
         link = Link(port, user)
         try:
+            if row.before is not None:
+                link.ask(row.before.request(ids), row.before.version)
             answer = seen(link.ask(row.request(ids), row.version), ids)
         except NoAnswer:
             answer = CLOSED

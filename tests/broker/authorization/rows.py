@@ -5,7 +5,8 @@ row names one request. Its cases are access control lists of one principal; one 
 `topic t READ`, and several are joined by ` + `.
 
 State: topics t and u with one partition each, groups g and h with a committed offset of each topic, group m with one
-member that subscribes to both, and transactional id x (`state.py`).
+member that subscribes to both, share group s likewise, empty share group e with a start offset of each topic, and
+transactional id x (`state.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Any
 from barnabas.protocol.acls import SUPPORTED_OPERATIONS, AclOperation, AclResourceType
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.errors import EncodeError
+from barnabas.protocol.messages.share_fetch import ShareFetchableTopicResponse
+from barnabas.protocol.primitives import uuid_to_string
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.record import Record
 from barnabas.protocol.schema import Message, Struct, decode, encode
@@ -54,6 +57,8 @@ class Row:
     body: Callable[[Ids], Body]
     cases: tuple[str, ...]
     """Texts of access control lists."""
+    before: Row | None = None
+    """A request that goes first on the same connection; its answer is not compared."""
 
     def request(self, ids: Ids) -> Message:
         message: Message = API_SPECS[self.api].request_type()()
@@ -162,6 +167,28 @@ def _fetched_offsets(by_id: bool) -> Callable[[Ids], Body]:
     return body
 
 
+def _of_share_sessions(epoch: int, acknowledged: Sequence[Body], **more: Any) -> Callable[[Ids], Body]:
+    partitions = [{"partition_index": 0, "acknowledgement_batches": acknowledged}]
+
+    def body(ids: Ids) -> Body:
+        # Kafka fails as a whole if it does not know a topic.
+        topics = [{"topic_id": ids[it], "partitions": partitions} for it in "tu"]
+        return {"group_id": "s", "member_id": "someone", "share_session_epoch": epoch, "topics": topics, **more}
+
+    return body
+
+
+def _of_share_state(**partition: Any) -> Callable[[Ids], Body]:
+    def body(ids: Ids) -> Body:
+        return {"group_id": "s", "topics": [{"topic_id": ids["w"], "partitions": [{"partition": 0, **partition}]}]}
+
+    return body
+
+
+def _share_partition(ids: Ids) -> Body:
+    return {"key_type": 2, "coordinator_keys": [f"s:{uuid_to_string(ids['w'])}:0"]}
+
+
 _NAMED = [{"name": "t", "partitions": [0]}, {"name": "u", "partitions": [0]}]
 _PRODUCER = {"transactional_id": "x", "producer_id": NOBODY, "producer_epoch": 0}
 _V3_PRODUCER = {
@@ -184,6 +211,12 @@ _HEARTBEAT = {
     "rebalance_timeout_ms": 1000,
     "topic_partitions": [],
 }
+_SHARE_HEARTBEAT = {"group_id": "absent", "member_id": "someone", "member_epoch": 7}
+_SHARE_FETCH = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 100_000, "max_records": 1, "batch_size": 1}
+_ACCEPTED = [{"first_offset": 1_000_000, "last_offset": 1_000_000, "acknowledge_types": [1]}]
+"""Nobody has acquired it."""
+_SHARE_OFFSETS = [{"topic_name": name, "partitions": [0]} for name in ("t", "u", "none")]
+_NEW_SHARE_OFFSETS = [{**it, "partitions": [{"partition_index": 0, "start_offset": 0}]} for it in _SHARE_OFFSETS]
 _CONFIGS = [
     {"resource_type": 2, "resource_name": "t"},
     {"resource_type": 2, "resource_name": "none"},
@@ -225,6 +258,12 @@ def _in_time(body: Body) -> Body:
 
 BOTH_READ = "topic t READ + topic u READ"
 BOTH_DESCRIBE = "topic t DESCRIBE + topic u DESCRIBE"
+
+_OPEN_SHARE_SESSION = row(
+    "ShareFetch, nothing",
+    1,
+    {"group_id": "s", "member_id": "someone", "share_session_epoch": 0, **_SHARE_FETCH, "topics": []},
+)
 
 BROKER_ROWS = [
     row("Produce", 9, _produce(False), each("topic t", "cluster"), "topic t WRITE + topic u WRITE"),
@@ -508,6 +547,112 @@ BROKER_ROWS = [
 ]
 """Decided by the broker."""
 
+SHARE_ROWS = [
+    row("FindCoordinator, of a share partition", 6, _share_partition, each("cluster", "group s")),
+    row(
+        "ShareGroupHeartbeat",
+        1,
+        _SHARE_HEARTBEAT | {"subscribed_topic_names": ["t", "u"]},
+        each("group absent", "topic t"),
+        f"group absent READ + {BOTH_DESCRIBE}",
+        "group absent READ + topic t DESCRIBE",
+    ),
+    row("ShareGroupHeartbeat, without topics", 1, _SHARE_HEARTBEAT, each("group absent")),
+    row(
+        "ShareGroupDescribe",
+        1,
+        {"group_ids": ["s", "none"], "include_authorized_operations": True},
+        each("group s", "cluster", "topic t"),
+        f"group s DESCRIBE + {BOTH_DESCRIBE}",
+        "group s DESCRIBE + topic t DESCRIBE",
+        "group none DESCRIBE",
+    ),
+    row(
+        "ShareFetch",
+        1,
+        _of_share_sessions(0, [], **_SHARE_FETCH),
+        each("group s", "topic t", "cluster"),
+        "group s READ + topic t READ",
+        f"group s READ + {BOTH_READ}",
+    ),
+    replace(
+        row(
+            "ShareFetch, with acknowledgements",
+            1,
+            _of_share_sessions(1, _ACCEPTED, **_SHARE_FETCH),
+            each("group s"),
+            "group s READ + topic t READ",
+            f"group s READ + {BOTH_READ}",
+        ),
+        before=_OPEN_SHARE_SESSION,
+    ),
+    replace(
+        row(
+            "ShareAcknowledge",
+            1,
+            _of_share_sessions(1, _ACCEPTED),
+            each("group s", "topic t", "cluster"),
+            "group s READ + topic t READ",
+            f"group s READ + {BOTH_READ}",
+        ),
+        before=_OPEN_SHARE_SESSION,
+    ),
+    *(
+        row(name, 0, _of_share_state(), each("cluster", "group s"), "topic t READ")
+        for name in (
+            "InitializeShareGroupState",
+            "ReadShareGroupState",
+            "WriteShareGroupState",
+            "DeleteShareGroupState",
+            "ReadShareGroupStateSummary",
+        )
+    ),
+    row(
+        "DescribeShareGroupOffsets",
+        0,
+        {"groups": [{"group_id": it, "topics": _SHARE_OFFSETS} for it in ("s", "absent")]},
+        each("group s", "topic t", "cluster"),
+        "group s DESCRIBE + topic t DESCRIBE",
+        "group s DESCRIBE + topic none DESCRIBE",
+        "group absent DESCRIBE",
+        f"group s READ + {BOTH_READ}",
+    ),
+    row(
+        "DescribeShareGroupOffsets, everything",
+        0,
+        {"groups": [{"group_id": it, "topics": None} for it in ("s", "e")]},
+        each("group s"),
+        "group s DESCRIBE + topic t DESCRIBE",
+        f"group s DESCRIBE + group e DESCRIBE + {BOTH_DESCRIBE}",
+    ),
+    row(
+        "AlterShareGroupOffsets",
+        0,
+        {"group_id": "e", "topics": _NEW_SHARE_OFFSETS},
+        each("group e", "topic t", "cluster"),
+        "group e READ + topic t READ",
+        "group e READ + topic none READ",
+        f"group e READ + {BOTH_READ}",
+    ),
+    row("AlterShareGroupOffsets, of members", 0, {"group_id": "s", "topics": _NEW_SHARE_OFFSETS}, each("group s")),
+    row(
+        "DeleteShareGroupOffsets",
+        0,
+        {"group_id": "e", "topics": [{"topic_name": name} for name in ("t", "u", "none")]},
+        each("group e", "topic t", "cluster"),
+        "group e DELETE + topic none READ",
+        "group e DELETE + topic t READ",
+    ),
+    row(
+        "DeleteShareGroupOffsets, of members",
+        0,
+        {"group_id": "s", "topics": [{"topic_name": "t"}]},
+        each("group s"),
+        "group s DELETE + topic t READ",
+    ),
+]
+"""Rights in share groups (KIP-932)."""
+
 CONTROLLER_ROWS = [
     row(
         "CreateTopics",
@@ -609,6 +754,7 @@ _SHOWN = frozenset(
     {
         "error_code",
         "partition_error_code",
+        "acknowledge_error_code",
         "topic_config_error_code",
         "name",
         "topic",
@@ -631,7 +777,9 @@ _SHOWN = frozenset(
         "cluster_authorized_operations",
     }
 )
-_LEFT_OUT = frozenset({"brokers", "node_endpoints", "configs", "nodes", "members", "current_voters", "observers"})
+_LEFT_OUT = frozenset(
+    {"brokers", "node_endpoints", "configs", "nodes", "members", "current_voters", "observers", "acquired_records"}
+)
 
 
 CLOSED = "the connection is closed"
@@ -652,13 +800,22 @@ def seen(answer: Struct, ids: Ids) -> Any:
                 found[spec.name] = value
             continue
         if isinstance(value, list) and value and isinstance(value[0], Struct):
-            found[spec.name] = sorted((seen(it, ids) for it in value), key=repr)
+            parts = [seen(it, ids) for it in value if not _depends_on_time(it)]
+            if parts:
+                found[spec.name] = sorted(parts, key=repr)
         elif spec.name == "topic_id":
             if any(value):
                 found[spec.name] = names.get(bytes(value), "of another topic")
         elif spec.name in _SHOWN and (value or isinstance(value, str)) and value != spec.default:
             found[spec.name] = int(value) if isinstance(value, int) and not isinstance(value, bool) else value
     return found
+
+
+def _depends_on_time(part: Struct) -> bool:
+    """Whether a partition of ShareFetch has nothing to report: it is there only if its records are read in time."""
+    return isinstance(part, ShareFetchableTopicResponse) and not any(
+        it.error_code or it.acknowledge_error_code for it in part.partitions
+    )
 
 
 # -- all
@@ -680,7 +837,7 @@ def in_other_versions(rows: Iterable[Row]) -> Iterator[Row]:
                 yield replace(known, name=f"{words}, v{version}", version=version, cases=("", known.cases[-1]))
 
 
-ROWS = list({it.name: it for it in (*BROKER_ROWS, *CONTROLLER_ROWS)}.values())
+ROWS = list({it.name: it for it in (*BROKER_ROWS, *SHARE_ROWS, *CONTROLLER_ROWS)}.values())
 ROWS += [it for it in in_other_versions(ROWS) if all(it.name != known.name for known in ROWS)]
 ROWS += LAST_ROWS
 

@@ -17,6 +17,7 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from barnabas.protocol.schema import Message
 from tests.broker.authorization.rows import Ids, Right, cases, rights_in
 
@@ -39,6 +40,12 @@ SETTINGS = {
     "group.consumer.max.session.timeout.ms": "3600000",
     "group.consumer.session.timeout.ms": "3600000",
     "group.coordinator.rebalance.protocols": "classic,consumer",
+    "group.share.max.session.timeout.ms": "3600000",
+    "group.share.session.timeout.ms": "3600000",
+    "group.share.assignment.interval.ms": "0",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "4",
 }
 
 Asking = Generator[tuple[Message, int], Any, Any]
@@ -68,6 +75,13 @@ def preparing() -> Generator[tuple[Message, int], Any, Ids]:
         topic_partitions=[],
     )
     yield from _until(joining, 1, lambda it: it.error_code == 0)
+    for group_id in "es":
+        sharing = ShareGroupHeartbeatRequest(
+            group_id=group_id, member_id="sharer", subscribed_topic_names=["t", "u"], member_epoch=0
+        )
+        yield from _until(sharing, 1, lambda it: it.assignment and len(it.assignment.topic_partitions) == 2)
+    leaving = ShareGroupHeartbeatRequest(group_id="e", member_id="sharer", member_epoch=-1)
+    yield from _until(leaving, 1, lambda it: it.error_code == 0)
     opened = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000)
     yield from _until(opened, 4, lambda it: it.error_code == 0)
     return ids

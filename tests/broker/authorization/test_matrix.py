@@ -46,6 +46,8 @@ def ours() -> dict[str, dict[str, Any]]:
             if row.api in served:
                 client = User(rig, user)
                 try:
+                    if row.before is not None:
+                        await client.ask(row.before.request(ids), row.before.version)
                     answer = seen(await client.ask(row.request(ids), row.version), ids)
                 except ChannelError:
                     answer = CLOSED
