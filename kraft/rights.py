@@ -27,7 +27,7 @@ _IN_KAFKAS_WORDS = frozenset(
         ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
     }
 )
-"""Requests whose refusal has Kafka's text; Kafka's refusals of others have none."""
+"""Requests whose refusal has Kafka's text."""
 
 
 def with_rights(

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from barnabas.cli import completion
 from barnabas.cli.connection import AsJson, Connection
-from barnabas.cli.group_progress import committed_offsets
+from barnabas.cli.group_progress import committed_offsets, known_offsets
 from barnabas.cli.offset_reset import Aim, Known, Partition, Reset, Target, one_target, plan, read_csv, write_csv
 from barnabas.cli.option_group import grouped
 from barnabas.cli.output import Account, complain, show_json, show_table, show_text
@@ -25,12 +25,16 @@ from barnabas.cluster.errors import ClusterError, WrongArgument
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin, Results
     from barnabas.client.cluster import TopicPartition
+    from barnabas.protocol.errors import KafkaError
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=completion.groups)]
 TopicChoices = Annotated[
     list[str] | None,
     typer.Option("--topic", metavar="TOPIC[:PARTITIONS]", help="Topic or partitions, e.g. flights:0,2-4; repeatable."),
 ]
+
+Outcomes: TypeAlias = "Mapping[str, KafkaError | None]"
+"""By the name of a topic or partition: the error, or None if its offset is deleted."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,8 @@ class Scope:
 
 @grouped
 def reset_offsets(group: Group, *, where: ResetTarget, scope: Scope, connection: Connection) -> None:
-    """Plan new committed offsets of a group, and commit them with --execute. The group must be empty."""
+    """Plan new committed offsets of a group, or start offsets of a share group, and set them with --execute. The group
+    must be empty."""
     target = where.target(time.time_ns() // 1_000_000)
     if scope.export and scope.execute:
         raise WrongArgument("--export and --execute exclude each other")
@@ -106,8 +111,14 @@ def reset_offsets(group: Group, *, where: ResetTarget, scope: Scope, connection:
     choices = [PartitionChoice.parse("--topic", text) for text in scope.topic or []]
 
     async def work(admin: Admin) -> tuple[list[Reset], Results[TopicPartition, None] | None]:
-        resets = plan(target, await _known(admin, group, target, choices))
-        return resets, await _alter(admin, group, resets) if scope.execute else None
+        from barnabas.cli.group_kinds import is_share_group
+
+        is_shared = await is_share_group(admin, group)
+        before = await known_offsets(admin, group, is_shared=is_shared)
+        if not (before or choices or target.given is not None):
+            raise ClusterError(f"{group} has committed no offsets; name a --topic")
+        resets = plan(target, await _known(admin, before, target, choices))
+        return resets, await _alter(admin, group, resets, is_shared=is_shared) if scope.execute else None
 
     resets, results = with_admin(connection, work)
     account = Account()
@@ -135,12 +146,17 @@ def reset_offsets(group: Group, *, where: ResetTarget, scope: Scope, connection:
 
 @grouped
 def delete_offsets(group: Group, topic: TopicChoices = None, *, connection: Connection) -> None:
-    """Delete a group's committed offsets of topics that it is not subscribed to."""
+    """Delete a group's committed offsets of topics that it is not subscribed to, or a share group's offsets of whole
+    topics."""
     if not topic:
         raise WrongArgument("needs --topic TOPIC[:PARTITIONS]")
     choices = [PartitionChoice.parse("--topic", text) for text in topic]
 
-    async def work(admin: Admin) -> Results[TopicPartition, None]:
+    async def work(admin: Admin) -> Outcomes:
+        from barnabas.cli.group_kinds import is_share_group
+
+        if await is_share_group(admin, group):
+            return await _delete_of_share_group(admin, group, choices)
         committed = list(await committed_offsets(admin, group))
         partitions = [
             each
@@ -150,23 +166,35 @@ def delete_offsets(group: Group, topic: TopicChoices = None, *, connection: Conn
         ]
         if not partitions:
             raise ClusterError(f"{group} has no committed offset in them")
-        return await admin.delete_consumer_group_offsets(group, partitions, raise_errors=False)
+        return by_name((await admin.delete_consumer_group_offsets(group, partitions, raise_errors=False)).outcomes)
 
-    results = with_admin(connection, work)
     account = Account()
-    for name in by_name(results.succeeded):
-        show_text(f"deleted {name}")
-    account.failures(by_name(results.errors))
+    outcomes = with_admin(connection, work)
+    failures = {name: error for name, error in outcomes.items() if error is not None}
+    for name in outcomes:
+        if name not in failures:
+            show_text(f"deleted {name}")
+    account.failures(failures)
     account.close()
 
 
+async def _delete_of_share_group(admin: Admin, group: str, choices: Sequence[PartitionChoice]) -> Outcomes:
+    for choice in choices:
+        if choice.partitions is not None:
+            raise WrongArgument(
+                f"--topic {choice.topic}:…: share group {group} has its offsets deleted by topic; "
+                f"give --topic {choice.topic}"
+            )
+    topics = list(dict.fromkeys(choice.topic for choice in choices))
+    return (await admin.delete_share_group_offsets(group, topics, raise_errors=False)).outcomes
+
+
 async def _known(
-    admin: Admin, group: str, target: Target, choices: Sequence[PartitionChoice]
+    admin: Admin, committed: Mapping[TopicPartition, int], target: Target, choices: Sequence[PartitionChoice]
 ) -> dict[Partition, Known]:
     """Offsets that the plan needs. Raises `ClusterError` for an unknown partition."""
     from barnabas.client.admin import OffsetSpec
 
-    committed = await committed_offsets(admin, group)
     if target.given is not None:
         from barnabas.client.cluster import TopicPartition
 
@@ -175,8 +203,6 @@ async def _known(
         partitions = await chosen_partitions(admin, choices)
     else:
         partitions = list(committed)
-        if not partitions:
-            raise ClusterError(f"{group} has committed no offsets; name a --topic")
 
     async def offsets(at: OffsetSpec) -> dict[TopicPartition, int]:
         found = (await admin.list_offsets(dict.fromkeys(partitions, at))).all()
@@ -192,10 +218,14 @@ async def _known(
     }
 
 
-async def _alter(admin: Admin, group: str, resets: Sequence[Reset]) -> Results[TopicPartition, None]:
+async def _alter(
+    admin: Admin, group: str, resets: Sequence[Reset], *, is_shared: bool
+) -> Results[TopicPartition, None]:
     from barnabas.client.cluster import TopicPartition
 
     offsets = {TopicPartition(*each.partition): each.after for each in resets}
+    if is_shared:
+        return await admin.alter_share_group_offsets(group, offsets, raise_errors=False)
     return await admin.alter_consumer_group_offsets(group, offsets, raise_errors=False)
 
 

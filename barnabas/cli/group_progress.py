@@ -1,4 +1,7 @@
-"""Committed offset, end offset and lag of a group in each partition that it has committed or is assigned."""
+"""Committed offset, end offset and lag of a group in each partition that it has committed or is assigned.
+
+The committed offset of a share group is its start offset: all records before it are processed.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from barnabas.client.admin import Admin
+    from barnabas.client.admin import Admin, SharePartitionOffset
     from barnabas.client.cluster import TopicPartition
 
 
@@ -21,11 +24,9 @@ class Progress:
     """None if nothing is committed."""
     end: int | None
     """None if the partition's leader did not answer."""
-
-    @property
-    def lag(self) -> int | None:
-        """Offsets between the committed one and the end; None if either is unknown."""
-        return None if self.committed is None or self.end is None else max(0, self.end - self.committed)
+    lag: int | None
+    """Offsets between the committed one and the end; records after the start offset that a share group has not
+    processed. None if unknown."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -43,11 +44,37 @@ async def committed_offsets(admin: Admin, group: str) -> dict[TopicPartition, in
     return {partition: offset.offset for partition, offset in sorted(found.items()) if offset is not None}
 
 
-async def progress_of(admin: Admin, group: str, assigned: Iterable[TopicPartition] = ()) -> list[Progress]:
+async def start_offsets(admin: Admin, group: str) -> dict[TopicPartition, SharePartitionOffset]:
+    """Start offsets of a share group by partition, sorted. Raises `KafkaError`."""
+    found = (await admin.list_share_group_offsets(group))[group]
+    return {partition: offset for partition, offset in sorted(found.items()) if offset is not None}
+
+
+async def known_offsets(admin: Admin, group: str, *, is_shared: bool) -> dict[TopicPartition, int]:
+    """Committed offsets, or the start offsets of a share group, sorted. Raises `KafkaError`."""
+    if not is_shared:
+        return await committed_offsets(admin, group)
+    return {partition: offset.start_offset for partition, offset in (await start_offsets(admin, group)).items()}
+
+
+async def progress_of(
+    admin: Admin, group: str, assigned: Iterable[TopicPartition] = (), *, is_shared: bool = False
+) -> list[Progress]:
     """Progress of all partitions with a committed offset and of those `assigned`. Raises `KafkaError`."""
     from barnabas.client.admin import OffsetSpec
 
-    committed = await committed_offsets(admin, group)
+    shared = await start_offsets(admin, group) if is_shared else {}
+    committed = {each: offset.start_offset for each, offset in shared.items()}
+    if not is_shared:
+        committed = await committed_offsets(admin, group)
     partitions = sorted({*committed, *assigned})
     ends = (await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()))).succeeded
-    return [Progress(*each, committed.get(each), ends[each].offset if each in ends else None) for each in partitions]
+
+    def progress(partition: TopicPartition) -> Progress:
+        offset, end = committed.get(partition), ends[partition].offset if partition in ends else None
+        lag = None if offset is None or end is None else max(0, end - offset)
+        if is_shared:
+            lag = shared[partition].lag if partition in shared else None
+        return Progress(*partition, offset, end, lag)
+
+    return [progress(each) for each in partitions]

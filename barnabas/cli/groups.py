@@ -40,7 +40,7 @@ def list_(
     ] = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option("--type", help="List only groups of this type: classic, consumer, …; repeatable."),
+        typer.Option("--type", help="List only groups of this type: classic, consumer, share, …; repeatable."),
     ] = None,
     as_json: AsJson = False,
     *,
@@ -74,17 +74,22 @@ def describe(
     *,
     connection: Connection,
 ) -> None:
-    """Show committed offset, end offset, lag and owner of each partition."""
+    """Show committed offset, end offset, lag and owner of each partition; the start offset of a share group."""
     if members and state:
         raise WrongArgument("--members and --state exclude each other")
     ids = list(dict.fromkeys(groups))
 
     async def work(admin: Admin) -> tuple[Results[str, ConsumerGroupDescription], dict[str, list[Progress]]]:
-        described = await admin.describe_consumer_groups(ids)
+        from barnabas.cli.group_kinds import describe_groups
+
+        described = await describe_groups(admin, ids)
         if not as_json and (members or state):
             return described, {}
-        found = described.succeeded.items()
-        return described, {name: await progress_of(admin, name, _owners(each)) for name, each in found}
+        offsets = {}
+        for name, group in described.succeeded.items():
+            assigned = [partition for member in group.members for partition in member.assignment]
+            offsets[name] = await progress_of(admin, name, assigned, is_shared=_is_shared(group))
+        return described, offsets
 
     described, offsets = with_admin(connection, work)
     account = Account()
@@ -194,7 +199,16 @@ def _show_states(groups: Sequence[ConsumerGroupDescription]) -> None:
     show_table(("group", "state", "type", "coordinator", "assignor", "epoch", "members"), rows)
 
 
+def _is_shared(group: ConsumerGroupDescription) -> bool:
+    from barnabas.client.admin import GroupType
+
+    return group.type is GroupType.SHARE
+
+
 def _owners(group: ConsumerGroupDescription) -> dict[TopicPartition, MemberDescription]:
+    """Empty for a share group, whose members read the same partitions."""
+    if _is_shared(group):
+        return {}
     return {partition: member for member in group.members for partition in member.assignment}
 
 

@@ -11,6 +11,9 @@ import pytest
 
 from barnabas import TopicPartition, errors, sync
 from barnabas.cli.main import run
+from barnabas.cluster.probe import ask
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from tests.compat.client.any_cluster import AnyCluster
 from tests.eventually import eventually
 
@@ -353,3 +356,52 @@ def test_the_shell_is_offered_names_that_there_are(
     assert offered("consume", *where, "there-is-none") == []
     assert offered("topics", "describe", "-b", "127.0.0.1:1", "off") == []
     assert offered("topics", "del") == ["delete", "delete-records"]
+
+
+def join_share_group(cluster: AnyCluster, group: str, topic: str, epoch: int) -> None:
+    """A heartbeat of member `a` at the group's coordinator: epoch 0 joins, -1 leaves. Returns when it is served."""
+
+    def is_served() -> bool:
+        found = ask(cluster.ports[0], FindCoordinatorRequest(coordinator_keys=[group]), FindCoordinatorResponse)
+        port = found.coordinators[0].port
+        if port < 0:
+            return False
+        beat = ShareGroupHeartbeatRequest(
+            group_id=group, member_id="a", member_epoch=epoch, subscribed_topic_names=[topic]
+        )
+        answer = ask(port, beat, ShareGroupHeartbeatResponse)
+        return answer.error_code == 0 and (epoch != 0 or bool(answer.assignment and answer.assignment.topic_partitions))
+
+    eventually(is_served)
+
+
+@pytest.mark.feature("TO-08", "CG-17", "CG-18")
+def test_share_groups_are_served_like_others(any_cluster: AnyCluster, shell: Shell) -> None:
+    topic = any_cluster.create_topic("shared")
+    group = any_cluster.new_name("work")
+    shell("produce", topic, stdin="1\n2\n3\n")
+    join_share_group(any_cluster, group, topic, 0)
+    assert f"{group}  share" in shell("groups list --type share")
+    described = shell.json("groups describe", group)["groups"][0]
+    assert (described["type"], described["state"]) == ("share", "Stable")
+    (member,) = described["members"]
+    assert (member["member_id"], member["assignment"]) == ("a", [{"topic": topic, "partition": 0}])
+    assert f"{topic}:0" in shell("groups describe --members", group)
+    assert "share" in shell("groups describe --state", group)
+    shell("groups reset-offsets --to-earliest --execute", group, "--topic", topic, expect=1)
+    assert group in shell.stderr
+
+    join_share_group(any_cluster, group, topic, -1)
+    plan = shell.json("groups reset-offsets --to-earliest --execute", group, "--topic", topic)
+    assert plan["executed"] and plan["offsets"][0]["after"] == 0
+    offset = {"topic": topic, "partition": 0, "committed": 0, "end": 3, "lag": 3}
+    assert shell.json("groups describe", group)["groups"][0]["offsets"] == [offset]
+    plan = shell.json("groups reset-offsets --shift-by 2 --execute --all-topics", group)
+    assert plan["offsets"] == [{"topic": topic, "partition": 0, "before": 0, "after": 2}]
+
+    shell("groups delete-offsets", group, "--topic", f"{topic}:0", expect=2)
+    assert "by topic" in shell.stderr
+    assert shell("groups delete-offsets", group, "--topic", topic) == f"deleted {topic}\n"
+    assert shell.json("groups describe", group)["groups"][0]["offsets"] == []
+    assert shell("groups delete", group) == f"deleted {group}\n"
+    shell("groups describe", group, expect=1)
