@@ -15,13 +15,13 @@ from barnabas.broker.apis.group_offsets import GroupOffsetPorts, TransactionalOf
 from barnabas.broker.apis.markers import MarkerPorts, write_markers
 from barnabas.broker.apis.producer_ids import ProducerIdPorts
 from barnabas.broker.apis.share_group_offsets import EndOffsets, ShareOffsetPorts
-from barnabas.broker.apis.share_state import serve_share_state
+from barnabas.broker.apis.share_state import ShareStatePorts, serve_share_state
 from barnabas.broker.apis.transactions import AddOffsetsPorts, AddPartitionsPorts, add_partitions_here
 from barnabas.broker.auto_topics import AutoTopics
 from barnabas.broker.broker_channels import BrokerChannels
 from barnabas.broker.controller_channel import ControllerChannel
 from barnabas.broker.coordinator.coordinator import Coordinator
-from barnabas.broker.coordinator_metrics import group_families, transaction_families
+from barnabas.broker.coordinator_metrics import group_families, share_state_families, transaction_families
 from barnabas.broker.dispatch import (
     GroupHandlerPorts,
     Handlers,
@@ -43,7 +43,7 @@ from barnabas.broker.shares.group_states import GroupShareStates
 from barnabas.broker.shares.state_client import ShareStateChannel, ShareStateClient, ShareStateClientPorts
 from barnabas.broker.shares.state_coordinator import ShareCoordinatorPorts, share_coordinator
 from barnabas.broker.timing_wheel import TimingWheel
-from barnabas.broker.traffic import GroupEvents
+from barnabas.broker.traffic import GroupEvents, ShareStateWrites
 from barnabas.broker.transactions.coordinator import TransactionCoordinatorPorts, marker_writer, transaction_coordinator
 from barnabas.broker.transactions.verification import TransactionVerifier
 from barnabas.kraft.metadata.delta import MetadataDelta
@@ -83,6 +83,8 @@ class Coordination:
         self.shares = share_coordinator(
             ShareCoordinatorPorts(world, ports.background, ports.wheel, ports.metadata, settings, ports.decisions)
         )
+        self._share_writes = ShareStateWrites(world.stopwatch)
+        self._share_state_ports = ShareStatePorts(self.shares, self._share_writes)
         self.share_states = self._share_state_client()
         self._group_states = GroupShareStates(ports.background, self.share_states, lambda: self.groups)
         group_ports = GroupCoordinatorPorts(
@@ -129,7 +131,7 @@ class Coordination:
         return (
             self._group_handlers()
             | self._transaction_handlers()
-            | share_state_handlers(self.shares)
+            | share_state_handlers(self._share_state_ports)
             | self._share_group_handlers(end_offsets)
         )
 
@@ -179,7 +181,7 @@ class Coordination:
 
         def channel_to(broker_id: int) -> ShareStateChannel | None:
             if broker_id == ports.settings().node_id:
-                return OwnChannel(partial(serve_share_state, self.shares))
+                return OwnChannel(partial(serve_share_state, self._share_state_ports))
             node = ports.channels.node(broker_id)
             return None if node is None else ports.channels.open(node, ports.nursery, "share-states")
 
@@ -197,6 +199,7 @@ class Coordination:
     def families(self) -> list[Families]:
         return [
             partial(group_families, self.groups, self._group_events),
+            partial(share_state_families, self.shares, self._share_writes),
             partial(transaction_families, self.transactions, self.markers, self.verifier.counted),
         ]
 

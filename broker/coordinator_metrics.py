@@ -12,7 +12,9 @@ from barnabas.broker.coordinator.coordinator import Coordinator
 from barnabas.broker.coordinator.shard import ShardState
 from barnabas.broker.group_lag import GroupLag
 from barnabas.broker.groups.machine import GroupMachine
-from barnabas.broker.traffic import GroupEvents, Verifications
+from barnabas.broker.internal_topics import SHARE_TOPIC
+from barnabas.broker.shares.state_machine import ShareStateMachine
+from barnabas.broker.traffic import GroupEvents, ShareStateWrites, Verifications
 from barnabas.broker.transactions.machine import TransactionMachine
 from barnabas.broker.transactions.markers import MarkerWriter
 from barnabas.broker.transactions.transaction import TransactionState
@@ -47,9 +49,27 @@ def group_families(groups: Coordinator[GroupMachine], events: GroupEvents) -> It
         ("offset_deletion", "Offsets that were deleted by request.", events.deleted),
         ("group_completed_rebalance", "Completed rebalances of classic groups.", events.rebalances),
         ("consumer_group_rebalance", "New target assignments of consumer groups.", events.consumer_rebalances),
+        ("share_group_rebalance", "New target assignments of share groups.", events.share_rebalances),
     ):
         yield Family.of("counter", prefix + name, text, value)
+    shared = [((state,), count) for (kind, state), count in sorted(states.items()) if kind == "share"]
+    yield Family("gauge", prefix + "share_group_count", "Share groups by state.", ("state",), shared)
     yield from _loads(prefix, groups)
+
+
+def share_state_families(shares: Coordinator[ShareStateMachine], writes: ShareStateWrites) -> Iterator[Family]:
+    prefix = "kafka_server_sharecoordinatormetrics_"
+    yield Family.of("counter", prefix + "write", "Written states of share partitions.", writes.count)
+    text = "Milliseconds until the states of a WriteShareGroupState request were replicated."
+    yield Family.of("histogram", prefix + "write_latency", text, writes.spread)
+    pruned = [
+        ((SHARE_TOPIC, str(shard.partition.index)), shard.machine.deleted_before)
+        for shard in shares.shards
+        if shard.state is ShardState.ACTIVE and shard.machine.deleted_before
+    ]
+    text = "Offset before which a partition of __share_group_state was last pruned."
+    yield Family("gauge", prefix + "last_pruned_offset", text, ("topic", "partition"), pruned)
+    yield from _loads(prefix, shares)
 
 
 LagValue = Callable[[GroupLag], float | None]

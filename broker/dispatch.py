@@ -48,7 +48,7 @@ from barnabas.broker.apis.share_group_offsets import (
     describe_share_group_offsets,
 )
 from barnabas.broker.apis.share_groups import share_group_heartbeat
-from barnabas.broker.apis.share_state import ShareStateShards, share_group_state
+from barnabas.broker.apis.share_state import ShareStatePorts, share_group_state
 from barnabas.broker.apis.telemetry import get_telemetry_subscriptions, push_telemetry
 from barnabas.broker.apis.transactions import (
     AddOffsetsPorts,
@@ -218,7 +218,7 @@ def share_group_handlers(ports: ShareOffsetPorts) -> Handlers:
     }
 
 
-def share_state_handlers(shards: ShareStateShards) -> Handlers:
+def share_state_handlers(ports: ShareStatePorts) -> Handlers:
     """Handlers of the requests that share coordinators get."""
     return dict.fromkeys(
         (
@@ -228,7 +228,7 @@ def share_state_handlers(shards: ShareStateShards) -> Handlers:
             ApiKey.DELETE_SHARE_GROUP_STATE,
             ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
         ),
-        partial(share_group_state, shards),
+        partial(share_group_state, ports),
     )
 
 

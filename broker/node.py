@@ -73,6 +73,7 @@ from barnabas.broker.replication.partitions import Partitions, ReplicationSettin
 from barnabas.broker.replication.throttles import ReplicationThrottles
 from barnabas.broker.setting_checks import coordinator_topic_differences, warn_of_other_defaults
 from barnabas.broker.shares.led_partitions import LedPorts
+from barnabas.broker.shares.metrics import share_partition_families
 from barnabas.broker.shares.node_part import ShareGroups
 from barnabas.broker.shares.sessions import PARTITION_BYTES as SHARED_PARTITION_BYTES
 from barnabas.broker.shares.sessions import ShareSessions
@@ -503,6 +504,7 @@ class BrokerNode:
             partial(cleaner_families, self.store.directories, self._cleaner_work),
             partial(waiting_families, partitions, self.fetches, self.deletions),
             *self.coordination.families(),
+            partial(share_partition_families, self.shares.partitions),
             partial(broker_families, self.lifecycle, self.metadata, self._server),
             partial(raft_families, self.metadata_log.replica),
             lambda: request_families(self._dispatcher.counters),

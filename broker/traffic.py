@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
+from barnabas.broker.shares.record_state import AcknowledgeType
 from barnabas.runtime.request_times import Spread
 from barnabas.storage.cleaning import Backlog
 
@@ -53,6 +55,31 @@ class GroupEvents:
         """New target assignments of groups of the consumer protocol."""
         self.share_rebalances = 0
         """New target assignments of share groups."""
+
+
+class ShareStateWrites:
+    """WriteShareGroupState at this broker's share coordinator."""
+
+    __slots__ = ("count", "spread", "stopwatch")
+
+    def __init__(self, stopwatch: Callable[[], float]) -> None:
+        self.count = 0
+        """Written states, one for each share partition of a request."""
+        self.spread = Spread()
+        """Times of requests until everything was replicated."""
+        self.stopwatch = stopwatch
+
+
+class ShareGroupEvents:
+    """Events in the share partitions that this broker leads."""
+
+    __slots__ = ("acknowledged", "loads")
+
+    def __init__(self) -> None:
+        self.acknowledged: Counter[AcknowledgeType] = Counter()
+        """Records by type of acknowledgement."""
+        self.loads = Spread()
+        """Times until the state of a share partition was read."""
 
 
 class Verifications:

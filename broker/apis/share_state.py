@@ -17,6 +17,7 @@ from barnabas.broker.coordinator.shard import Shard
 from barnabas.broker.shares.state import SharePartitionKey, ShareState, ShareStateChange, ShareStateSummary
 from barnabas.broker.shares.state_machine import ShareStateMachine
 from barnabas.broker.shares.stored_state import from_messages
+from barnabas.broker.traffic import ShareStateWrites
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import (
     delete_share_group_state,
@@ -56,17 +57,32 @@ class _Api:
     """Writes the answer of the machine into a `PartitionResult`."""
 
 
-def share_group_state(shards: ShareStateShards, call: Call) -> Steps:
-    yield from serve_share_state(shards, call.message, call.answer)
+@dataclass(frozen=True, slots=True)
+class ShareStatePorts:
+    shards: ShareStateShards
+    writes: ShareStateWrites
 
 
-def serve_share_state(shards: ShareStateShards, request: Any, answer: Answer) -> Steps:
+def share_group_state(ports: ShareStatePorts, call: Call) -> Steps:
+    yield from serve_share_state(ports, call.message, call.answer)
+
+
+def serve_share_state(ports: ShareStatePorts, request: Any, answer: Answer) -> Steps:
     """`answer` is called once, now or later."""
     api = _APIS[type(request)]
     if not request.group_id or not request.topics or not all(topic.partitions for topic in request.topics):
         answer(api.response())
         return
-    yield from _ShareStates(shards, api, request, answer).start()
+    if isinstance(request, write_share_group_state.WriteShareGroupStateRequest):
+        answer = partial(_answer_timed, ports.writes, ports.writes.stopwatch(), answer)
+    yield from _ShareStates(ports.shards, api, request, answer).start()
+
+
+def _answer_timed(writes: ShareStateWrites, began: float, answer: Answer, response: Any) -> None:
+    """Answer, and count what was written since `began`."""
+    writes.count += sum(not it.error_code for topic in response.results for it in topic.partitions)
+    writes.spread.took(writes.stopwatch() - began)
+    answer(response)
 
 
 class _ShareStates:

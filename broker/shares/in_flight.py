@@ -8,12 +8,13 @@ Between two batches there may be offsets without records.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
-from barnabas.broker.shares.record_state import MOVES, RecordState
+from barnabas.broker.shares.record_state import MOVES, AcknowledgeType, RecordState
 from barnabas.broker.shares.state import StateBatch
 
 
@@ -45,6 +46,8 @@ class Change:
     """In order."""
     given_up: list[OffsetRange] = field(default_factory=list)
     """Released records that were delivered as often as allowed."""
+    acknowledged: Counter[AcknowledgeType] = field(default_factory=Counter)
+    """Records by type of acknowledgement."""
 
 
 class Span:

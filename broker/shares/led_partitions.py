@@ -24,6 +24,7 @@ from barnabas.broker.shares.share_configs import BY_DURATION, EARLIEST, ShareCon
 from barnabas.broker.shares.share_partition import Acknowledgement, SharePartition
 from barnabas.broker.shares.state import UNINITIALIZED_OFFSET, SharePartitionKey, ShareStateChange, ShareStateStore
 from barnabas.broker.timing_wheel import TimerEntry, TimingWheel
+from barnabas.broker.traffic import ShareGroupEvents
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.runtime.background import Background
 from barnabas.runtime.decisions import Notepad
@@ -89,6 +90,8 @@ class LedSharePartition:
         """None until its state is read."""
         self.error: KafkaError | None = None
         """Why there is no state, or none any more."""
+        self.lock_timeouts = 0
+        """Records whose acquisition lock expired."""
         self._to_store: deque[_ToStore] = deque()
         self._is_storing = False
         self._stored = trio.Event()
@@ -102,6 +105,7 @@ class LedSharePartition:
 class LedSharePartitions:
     def __init__(self, ports: LedPorts) -> None:
         self._ports = ports
+        self.events = ShareGroupEvents()
         self.fetches: Purgatory[Hashable] = Purgatory(ports.wheel)
         """Fetches that wait for something to acquire: by share partition, and by (topic id, index)."""
         self._by_group: dict[str, dict[tuple[bytes, int], LedSharePartition]] = {}
@@ -129,6 +133,7 @@ class LedSharePartitions:
     # -- loading
 
     async def _load(self, led: LedSharePartition) -> None:
+        began_ms = self._ports.monotonic.now_ms()
         before = self._storing.get(led.key)
         if before is not None:
             await before._stored.wait()
@@ -152,6 +157,7 @@ class LedSharePartitions:
         if led.error is not None:
             return
         led.core = core
+        self.events.loads.took((self._ports.monotonic.now_ms() - began_ms) / 1000)
         offsets = (core.start_offset, core.end_offset)
         note_loaded(self._ports.decisions, led.key.group_id, led.partition.name, offsets, cause)
         self._wake(led)
@@ -249,6 +255,7 @@ class LedSharePartitions:
             return
         finally:
             self.set_timer(led)
+        self.events.acknowledged.update(change.acknowledged)
         self._store(led, change, done)
 
     def release(self, led: LedSharePartition, member_id: str) -> None:
@@ -292,6 +299,7 @@ class LedSharePartitions:
         change = yield from led.core.expire(self._ports.monotonic.now_ms(), terms)
         self.set_timer(led)
         if change.stored:
+            led.lock_timeouts += sum(it.last_offset - it.first_offset + 1 for it in change.stored)
             self._store(led, change, None)
             self._wake(led)
 

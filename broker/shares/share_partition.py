@@ -93,6 +93,10 @@ class SharePartition:
         return self._records.size
 
     @property
+    def batches_in_flight(self) -> int:
+        return len(self._records.batches)
+
+    @property
     def delivery_complete_count(self) -> int:
         """Records in flight that need no further delivery, for the lag of the group (KIP-1226)."""
         return self._records.complete
@@ -180,6 +184,7 @@ class SharePartition:
                     continue
                 self._check_in_flight(each)
                 for first, last, kind in runs_of(each):
+                    change.acknowledged[kind] += last - first + 1
                     for batch, span in self._records.walk(max(first, self.start_offset), last):
                         self._check_owner(span, member_id)
                         part = self._records.part(batch, span, first, last)

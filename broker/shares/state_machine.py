@@ -47,7 +47,8 @@ class ShareStateMachine:
         self._states: dict[SharePartitionKey, StoredState] = {}
         self._last_tombstone = 0
         """Offset of the newest tombstone."""
-        self._deleted_before = 0
+        self.deleted_before = 0
+        """All records before this offset are to be deleted."""
 
     @property
     def keys(self) -> Collection[SharePartitionKey]:
@@ -188,9 +189,9 @@ class ShareStateMachine:
         """Delete the records before all newest snapshots, once these are replicated."""
         self._schedule_prune(now)
         offset = min((stored.snapshot_at for stored in self._states.values()), default=self._last_tombstone)
-        if offset <= self._deleted_before:
+        if offset <= self.deleted_before:
             return Outcome()
-        self._deleted_before = offset
+        self.deleted_before = offset
         return Outcome(committed=partial(self._context.delete_before, offset))
 
     def _remove_deleted(self, now: Now) -> Outcome:
