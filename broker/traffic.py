@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from barnabas.broker.shares.record_state import AcknowledgeType
+from barnabas.protocol.acknowledge_type import AcknowledgeType
 from barnabas.runtime.request_times import Spread
 from barnabas.storage.cleaning import Backlog
 

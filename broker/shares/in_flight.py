@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
-from barnabas.broker.shares.record_state import MOVES, AcknowledgeType, RecordState
+from barnabas.broker.shares.record_state import MOVES, RecordState
 from barnabas.broker.shares.state import StateBatch
+from barnabas.protocol.acknowledge_type import AcknowledgeType
 
 
 @dataclass(slots=True, eq=False)

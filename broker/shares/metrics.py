@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from barnabas.broker.shares.led_partitions import LedSharePartitions
-from barnabas.broker.shares.record_state import AcknowledgeType
+from barnabas.protocol.acknowledge_type import AcknowledgeType
 from barnabas.runtime.metrics import Family
 
 _LABELS = ("group", "topic", "partition")

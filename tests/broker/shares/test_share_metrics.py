@@ -9,7 +9,7 @@ import trio
 
 from barnabas.broker.node import BrokerNode
 from barnabas.broker.shares.metrics import share_partition_families
-from barnabas.broker.shares.record_state import AcknowledgeType
+from barnabas.protocol.acknowledge_type import AcknowledgeType
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
