@@ -161,7 +161,7 @@ def test_our_client_says_what_nobody_knows() -> None:
 
 
 def test_failures_are_definite_except_those_possible_after_an_append() -> None:
-    from clients.barnabas_client import _may_be_definite
+    from clients.barnabas_errors import may_be_definite
 
-    assert _may_be_definite(Failed(KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "")).error)
-    assert not _may_be_definite(Unknown(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "")).error)
+    assert may_be_definite(Failed(KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "")).error)
+    assert not may_be_definite(Unknown(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "")).error)
