@@ -1,0 +1,1 @@
+"""Streams groups (KIP-1071): topology, assignment of tasks, membership."""
