@@ -157,8 +157,9 @@ class ShareMachine(RuleBasedStateMachine):
                 self.partition.acknowledge(member, [Acknowledgement(first, last, types)], self.now_ms, TERMS)
             )
         except KafkaError:
-            # Renewals before the refused offset count.
-            for offset, kind in said.items():
+            # A range that is not in flight is refused as a whole; else renewals before the refused offset count.
+            in_flight = last in covered and max(first, self.partition.start_offset) >= min(covered)
+            for offset, kind in said.items() if in_flight else ():
                 known = self.known.get(offset)
                 if known is None or known.member != member or known.moving_to is not None:
                     break

@@ -80,9 +80,9 @@ def test_a_broker_registers_again_to_report_its_directories(make_cluster: Any) -
     ("levels", "upgrade_type", "message"),
     [
         (
-            {"share.version": 1},
+            {"tiered.version": 1},
             UP,
-            "Invalid update version 1 for feature share.version. Local controller 100 does not support this feature.",
+            "Invalid update version 1 for feature tiered.version. Local controller 100 does not support this feature.",
         ),
         (
             {"metadata.version": 31},
@@ -126,6 +126,7 @@ def test_refusals_are_in_kafkas_words(cluster: Any, levels: dict[str, int], upgr
 def test_the_names_of_nodes_that_do_not_support_a_level(make_cluster: Any) -> None:
     cluster = make_cluster(levels={"metadata.version": 29})
     ranges = {"metadata.version": (7, 29), "group.version": (0, 1), "transaction.version": (0, 2), ELR: (0, 1)}
+    ranges["share.version"] = (0, 1)
     old = [
         Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
         for name, (lowest, highest) in ranges.items()

@@ -58,7 +58,7 @@ def play(story: Callable[[Stage], Awaitable[None]], simulated: SimulatedClusterF
 def test_requests_that_the_cluster_does_not_serve_are_refused_at_once() -> None:
     async def story(stage: Stage) -> None:
         with pytest.raises(UnsupportedVersionException):
-            (await stage.admin.describe_share_groups("g")).all()
+            (await stage.admin.describe_streams_groups("g")).all()
 
     play(story)
 
