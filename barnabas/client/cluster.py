@@ -421,9 +421,10 @@ class Cluster:
         raise NoBrokerAvailable(self._failure)
 
     def _candidates(self) -> Iterator[NodeConnection]:
-        """Connections to try, in this order: known brokers that may be dialled now, bootstrap servers, and last those
-        that are still backing off."""
+        """Connections to try, in this order: known brokers that may be dialled now (silent ones last), bootstrap
+        servers, and last those that are still backing off."""
         known = self._in_turn([self._connection(node) for node in self.nodes.values()])
+        known.sort(key=lambda connection: connection.silent)
         bootstrap = self._in_turn(self._bootstrap if self._may_rebootstrap or not known else [])
         backing_off = [connection for connection in [*known, *bootstrap] if connection.wait_ms()]
         yield from [connection for connection in known if not connection.wait_ms()]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import trio
@@ -49,6 +49,8 @@ class Caller:
     client_id: str
     settings: ClusterSettings
     security: ChannelSecurity | None = None
+    silent: set[int] = field(default_factory=set)
+    """Ids of the nodes that did not answer their last call in time, on whichever connection."""
 
 
 class NodeConnection:
@@ -57,6 +59,7 @@ class NodeConnection:
     def __init__(self, caller: Caller, node: Node) -> None:
         settings, chance = caller.settings, caller.world.chance
         self.node = node
+        self._silent = caller.silent
         self.channel = Channel(
             caller.world, caller.nursery, node.host, node.port, client_id=caller.client_id, security=caller.security
         )
@@ -85,6 +88,11 @@ class NodeConnection:
         """Number of requests sent before each of the last idle checks."""
 
     # Availability
+
+    @property
+    def silent(self) -> bool:
+        """True if the node did not answer the last call in time, on this connection or on another."""
+        return self.node.node_id in self._silent
 
     @property
     def connected(self) -> bool:
@@ -238,11 +246,15 @@ class NodeConnection:
     def _learn_from(self, answer: Any) -> None:
         """Learn from a response, or from the ChannelError in place of one."""
         if isinstance(answer, ChannelError):
+            if isinstance(answer, CallTimedOut):
+                self._silent.add(self.node.node_id)
             # Unless the loss is known already: one loss fails all calls under way.
             if self._established and not self.channel.connected:
                 self._failed(str(answer))
             return
         self._answered = True
+        if self._silent:
+            self._silent.discard(self.node.node_id)
         throttle_ms = getattr(answer, "throttle_time_ms", 0)
         if throttle_ms > 0:
             self._throttled_until_ms = max(self._throttled_until_ms, self._clock.now_ms() + throttle_ms)

@@ -16,7 +16,7 @@ from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from barnabas.runtime.channel import NotSent
+from barnabas.runtime.channel import CallTimedOut, NotSent
 from barnabas.runtime.simulated import Universe, make_world, run_simulation
 from tests.barnabas.client.fake_cluster import FakeCluster, with_client
 from tests.barnabas.client.plain_node import PORT, PlainNode, metadata
@@ -367,6 +367,32 @@ def test_old_brokers_are_distinguished_from_unreachable_ones() -> None:
             await cluster.call_any(FindCoordinatorRequest(key="g"))
         with pytest.raises(UnsupportedVersionException, match="FindCoordinator"):
             await cluster.call(1, FindCoordinatorRequest(key="g"))
+
+    stage(scenario)
+
+
+@pytest.mark.feature("CL-01")
+@pytest.mark.parametrize("line", ["", "coordinator"])
+def test_a_broker_that_did_not_answer_on_one_connection_is_asked_last_on_every_other(line: str) -> None:
+    async def scenario(scene: Scene) -> None:
+        cluster = scene.open()
+        await cluster.refresh(["t"])
+        for node_id in scene.brokers:
+            await cluster.call(node_id, MetadataRequest(topics=[]))
+        scene.nodes[1].answers[ApiKey.METADATA] = lambda _: None
+        with pytest.raises(CallTimedOut):
+            await cluster.call(2, MetadataRequest(topics=[]), line=line)
+        seen = len(scene.nodes[1].times(ApiKey.METADATA))
+        for _ in range(10):
+            await cluster.call_any(MetadataRequest(topics=[]))
+        assert len(scene.nodes[1].times(ApiKey.METADATA)) == seen
+
+        scene.nodes[1].answers[ApiKey.METADATA] = scene.metadata_response
+        await trio.sleep(1)
+        await cluster.call(2, MetadataRequest(topics=[]))
+        for _ in range(30):
+            await cluster.call_any(MetadataRequest(topics=[]))
+        assert len(scene.nodes[1].times(ApiKey.METADATA)) > seen + 1, "it has answered since"
 
     stage(scenario)
 
