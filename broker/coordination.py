@@ -39,7 +39,6 @@ from barnabas.broker.own_channel import OwnChannel
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.partitions import Partitions
-from barnabas.broker.shares.group_states import GroupShareStates
 from barnabas.broker.shares.state_client import ShareStateChannel, ShareStateClient, ShareStateClientPorts
 from barnabas.broker.shares.state_coordinator import ShareCoordinatorPorts, share_coordinator
 from barnabas.broker.timing_wheel import TimingWheel
@@ -86,7 +85,6 @@ class Coordination:
         self._share_writes = ShareStateWrites(world.stopwatch)
         self._share_state_ports = ShareStatePorts(self.shares, self._share_writes)
         self.share_states = self._share_state_client()
-        self._group_states = GroupShareStates(ports.background, self.share_states, lambda: self.groups)
         group_ports = GroupCoordinatorPorts(
             world,
             ports.background,
@@ -95,7 +93,7 @@ class Coordination:
             settings,
             ports.decisions,
             self._group_events,
-            self._group_states,
+            self.share_states,
         )
         transaction_ports = TransactionCoordinatorPorts(
             world,
@@ -141,7 +139,6 @@ class Coordination:
             ShareOffsetPorts(
                 self.groups,
                 self.share_states,
-                self._group_states,
                 image,
                 end_offsets,
                 lambda: share_groups_are_enabled(image()),

@@ -19,7 +19,7 @@ from barnabas.broker.coordinator.outcome import Operation, Outcome, Reply
 from barnabas.broker.groups.machine import GroupMachine
 from barnabas.broker.groups.share_topics import TopicStates
 from barnabas.broker.record_times import PartitionEnds
-from barnabas.broker.shares.group_states import GroupShareStates, for_each, keys_of
+from barnabas.broker.shares.group_states import divided, for_each, keys_of
 from barnabas.broker.shares.state import (
     NO_EPOCH,
     UNINITIALIZED_OFFSET,
@@ -51,7 +51,6 @@ EndOffsets = Callable[[Iterable[TopicPartition]], Awaitable[Mapping[TopicPartiti
 class ShareOffsetPorts:
     groups: GroupShards
     store: ShareStateStore
-    states: GroupShareStates
     image: Callable[[], MetadataImage]
     end_offsets: EndOffsets
     """Log ends of partitions, wherever their leaders are."""
@@ -268,7 +267,12 @@ async def _change_offsets(
         lambda machine, reply: partial(machine.shares.begin_alteration, group_id, states, reply),
     )
     errors = await for_each(offsets, lambda key: ports.store.initialize(key, epoch, offsets[key]))
-    ports.states.initialization_ended(group_id, states, errors)
+    done, failed = divided(group_id, states, errors)
+    await ask_group(
+        ports.groups,
+        group_id,
+        lambda machine, reply: partial(machine.shares.end_alteration, group_id, done, failed, reply),
+    )
     return errors
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from barnabas.broker.coordinator.coordinator import CoordinatedTopic, Coordinator
+from barnabas.broker.coordinator.shard import Shard
 from barnabas.broker.coordinator.shard_timers import ShardTimers
 from barnabas.broker.current_settings import CurrentSettings
-from barnabas.broker.groups.group import GroupContext, GroupDirectory, ShareStates
+from barnabas.broker.groups.group import GroupContext, GroupDirectory
 from barnabas.broker.groups.machine import GroupMachine
 from barnabas.broker.internal_topics import GROUP_TOPIC
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.replication.partition import Partition
+from barnabas.broker.shares.group_states import GroupShareStates
+from barnabas.broker.shares.state import ShareStateStore
 from barnabas.broker.timing_wheel import TimingWheel
 from barnabas.broker.traffic import GroupEvents
 from barnabas.protocol.messages import group_log
@@ -29,13 +32,17 @@ class GroupCoordinatorPorts:
     settings: CurrentSettings
     decisions: Decisions
     events: GroupEvents
-    share_states: ShareStates
+    share_states: ShareStateStore
 
 
 def group_coordinator(ports: GroupCoordinatorPorts) -> Coordinator[GroupMachine]:
     """Coordinator of the groups whose partition of `__consumer_offsets` this broker leads."""
 
     def make_machine(_partition: Partition, timers: ShardTimers) -> GroupMachine:
+        def shard() -> Shard[GroupMachine] | None:
+            found: Shard[GroupMachine] | None = timers.shard
+            return found
+
         return GroupMachine(
             GroupContext(
                 groups=GroupDirectory(),
@@ -44,7 +51,7 @@ def group_coordinator(ports: GroupCoordinatorPorts) -> Coordinator[GroupMachine]
                 settings=ports.settings,
                 image=lambda: ports.metadata.image,
                 events=ports.events,
-                share_states=ports.share_states,
+                share_states=GroupShareStates(ports.background, ports.share_states, shard),
             )
         )
 

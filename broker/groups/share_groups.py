@@ -239,6 +239,12 @@ class ShareGroups:
         topics = group.topics.initialized_now(_known(group.topics, done)).given_up(failed)
         return Outcome([records.share_topics(group_id, topics)])
 
+    def end_alteration(self, group_id: str, done: States, failed: States, reply: Reply, now: Now) -> Outcome:
+        """Last step of AlterShareGroupOffsets. Answers with None."""
+        outcome = self.initialization_ended(group_id, done, failed, now)
+        outcome.answers.append((reply, None))
+        return outcome
+
     def begin_deletion(self, group_id: str, reply: Reply, now: Now) -> Outcome:
         """First step of the deletion of an empty group; answers with the states that are to be deleted, by topic id.
         Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""

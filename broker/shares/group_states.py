@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from functools import partial
 
 import trio
 
-from barnabas.broker.coordinator.coordinator import Coordinator
+from barnabas.broker.coordinator.shard import Shard
 from barnabas.broker.groups.machine import GroupMachine
 from barnabas.broker.groups.share_topics import States, TopicStates
 from barnabas.broker.shares.state import UNINITIALIZED_OFFSET, SharePartitionKey, ShareStateStore
@@ -22,14 +22,15 @@ AT_ONCE = 500
 
 
 class GroupShareStates:
-    """Implements `broker.groups.group.ShareStates`."""
+    """Implements `broker.groups.group.ShareStates` for the groups of one shard."""
 
     def __init__(
-        self, background: Background, store: ShareStateStore, groups: Callable[[], Coordinator[GroupMachine]]
+        self, background: Background, store: ShareStateStore, shard: Callable[[], Shard[GroupMachine] | None]
     ) -> None:
+        """`shard` returns None once it is given up: the next coordinator initializes the states again."""
         self._background = background
         self._store = store
-        self._groups = groups
+        self._shard = shard
 
     def initialize(self, group_id: str, state_epoch: int, states: Mapping[bytes, TopicStates]) -> None:
         self._background.spawn(self._initialize, group_id, state_epoch, dict(states))
@@ -39,26 +40,22 @@ class GroupShareStates:
             return self._store.initialize(key, state_epoch, UNINITIALIZED_OFFSET)
 
         errors = await for_each(keys_of(group_id, {topic_id: it.partitions for topic_id, it in states.items()}), one)
-        self.initialization_ended(group_id, states, errors)
-
-    def initialization_ended(
-        self, group_id: str, states: States, errors: Mapping[SharePartitionKey, ErrorCode]
-    ) -> None:
-        """Report the result to the group's machine, if the group is still coordinated here. The next coordinator begins
-        again."""
-        failed = {
-            topic_id: TopicStates(it.name, frozenset(i for i in it.partitions if (group_id, topic_id, i) in errors))
-            for topic_id, it in states.items()
-        }
-        done = {topic_id: TopicStates(it.name, it.partitions - failed[topic_id][1]) for topic_id, it in states.items()}
         for key, code in errors.items():
             log.warning("the state of %s cannot be initialized: %s", key.coordinator_key, code.name)
-        try:
-            shard = self._groups().shard(group_id)
-        except KafkaError as error:
-            log.info("share group %s is coordinated elsewhere: %s", group_id, error)
-            return
-        shard.run(partial(shard.machine.shares.initialization_ended, group_id, _some(done), _some(failed)), None)
+        shard = self._shard()
+        if shard is not None:
+            done, failed = divided(group_id, states, errors)
+            shard.run(partial(shard.machine.shares.initialization_ended, group_id, done, failed), None)
+
+
+def divided(group_id: str, states: States, errors: Container[tuple[str, bytes, int]]) -> tuple[States, States]:
+    """The states that were changed, and those that are in `errors`."""
+    failed = {
+        topic_id: TopicStates(it.name, frozenset(i for i in it.partitions if (group_id, topic_id, i) in errors))
+        for topic_id, it in states.items()
+    }
+    done = {topic_id: TopicStates(it.name, it.partitions - failed[topic_id][1]) for topic_id, it in states.items()}
+    return _some(done), _some(failed)
 
 
 def keys_of(group_id: str, partitions: Mapping[bytes, Iterable[int]]) -> list[SharePartitionKey]:
