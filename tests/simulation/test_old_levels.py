@@ -123,7 +123,7 @@ def test_after_a_downgrade_each_node_has_a_snapshot_that_the_older_release_reads
 
 
 @pytest.mark.feature("OP-04", "MB-06")
-def test_a_default_kafka_cluster_is_served_but_for_the_groups_that_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_default_kafka_cluster_is_served_but_for_its_streams_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     kafkas = {"metadata.version": 30, "group.version": 1, "share.version": 1, "streams.version": 1}
 
     def records(_: Mapping[str, int]) -> Sequence[FeatureLevelRecord]:
@@ -141,7 +141,7 @@ def test_a_default_kafka_cluster_is_served_but_for_the_groups_that_are_not(monke
         async with Admin(bootstrap_servers=cluster.bootstrap_servers, world=cluster.world) as admin:
             features = await admin.describe_features()
             assert features.finalized_features["share.version"].max_version_level == 1
-            assert features.supported_features["share.version"].max_version == 0
+            assert features.supported_features["share.version"].max_version == 1
         await update(cluster, {"share.version": 0, "streams.version": 0}, UpgradeType.SAFE_DOWNGRADE)
         await restart_all(cluster)
 
