@@ -101,12 +101,6 @@ async def test_quotas(any_cluster: AnyCluster) -> None:
 async def test_share_groups(any_cluster: AnyCluster) -> None:
     async with stage_on(any_cluster) as stage:
         group = stage.name("share")
-        if any_cluster.name != APACHE_KAFKA:
-            with pytest.raises(UnsupportedVersionException):
-                (await stage.admin.describe_share_groups(group)).all()
-            return
-        # Our formatter leaves the feature out.
-        await stage.admin.update_features({"share.version": FeatureUpdate(1)})
         topic = await stage.topic("shared")
         member = await stage.join_share(group, topic)
         described = (await stage.admin.describe_share_groups(group))[group]
