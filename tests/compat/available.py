@@ -8,6 +8,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 MISSING = ROOT / ".cache" / "compat" / "missing"
+FRANZ_GO = ROOT / ".cache" / "compat" / "share-group"
+"""The program of franz-go, compiled by `install.sh`."""
 
 
 def missing() -> dict[str, tuple[str, str]]:
@@ -35,6 +37,8 @@ def lacking(client: str) -> str:
     client = package_of(client)
     if client == "kcat" and shutil.which("kcat") is None:
         return missing().get("kcat", ("", "there is no kcat; tests/compat/install.sh installs it"))[1]
+    if client == "franz-go" and not FRANZ_GO.exists():
+        return missing().get("franz-go", ("", "not compiled; tests/compat/install.sh does it"))[1]
     if client == "java" and (shutil.which("java") is None or kafka_libs() is None):
         return missing().get("java", ("", "no Java with Kafka's jars; tests/compat/install.sh installs them"))[1]
     return ""

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What other people's clients need and pip does not give: kcat, a JDK, Kafka's jars (through Maven). A run that must show
+# What other people's clients need and pip does not give: kcat, a JDK, Kafka's jars (through Maven), franz-go (through Go). A run that must show
 # every client is pytest --every-client. KAFKA_LIBS may name a directory that already has the jars.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
@@ -14,6 +14,17 @@ jars() {
     fi
 }
 
+franz_go() { # Go 1.21 and later fetch the version that go.mod asks for.
+    PATH=$PATH:/usr/local/go/bin
+    local program=.cache/compat/share-group source=tests/compat/programs/share-group
+    if ! command -v go >/dev/null || [[ $(go env GOVERSION) =~ ^go1\.(1?[0-9]|20)(\.|$) ]]; then
+        lacks franz-go impossible "there is no Go 1.21 or newer"
+    elif [ ! -e $program ] || [ -n "$(find $source -newer $program)" ]; then
+        go build -C $source -o "$PWD/$program" . || lacks franz-go failed "go build $source failed"
+    fi
+}
+
 need kcat 'command -v kcat' kcat
+franz_go
 need java 'java_is_new_enough javac' openjdk-17-jdk-headless && jars
 exit 0
