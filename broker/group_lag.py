@@ -19,16 +19,7 @@ from barnabas.broker.coordinator.shard import ShardState
 from barnabas.broker.current_settings import CurrentSettings
 from barnabas.broker.groups.machine import GroupMachine
 from barnabas.broker.metadata_cache import MetadataCache
-from barnabas.broker.record_times import (
-    CAUGHT_UP,
-    TIMES_AT_ONCE,
-    TIMES_TAG,
-    UNKNOWN,
-    PartitionEnds,
-    decode_times,
-    encode_offsets,
-    ends_of,
-)
+from barnabas.broker.record_times import ends_of
 from barnabas.broker.replication.partitions import Partitions
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.list_offsets import (
@@ -36,6 +27,15 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
+)
+from barnabas.protocol.offset_times import (
+    CAUGHT_UP,
+    TIMES_AT_ONCE,
+    TIMES_TAG,
+    UNKNOWN,
+    PartitionEnds,
+    decode_times,
+    encode_offsets,
 )
 from barnabas.protocol.primitives import ZERO_UUID
 from barnabas.runtime.channel import ChannelError

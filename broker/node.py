@@ -72,6 +72,7 @@ from barnabas.broker.replication.partition import Partition, PartitionHost
 from barnabas.broker.replication.partitions import Partitions, ReplicationSettings
 from barnabas.broker.replication.throttles import ReplicationThrottles
 from barnabas.broker.setting_checks import coordinator_topic_differences, warn_of_other_defaults
+from barnabas.broker.shares.inspection_page import SharesPorts, shares_page
 from barnabas.broker.shares.led_partitions import LedPorts
 from barnabas.broker.shares.metrics import share_partition_families
 from barnabas.broker.shares.node_part import ShareGroups
@@ -542,6 +543,10 @@ class BrokerNode:
         self._observatory.pages["/metrics"] = BrokerMetrics(families, self._group_lags, world.wall_clock).page
         self._observatory.pages |= decision_pages(self.decisions)
         self._observatory.pages["/state"] = broker_state_page(state)
+        shares = SharesPorts(
+            self._static.node_id, world, self.shares, self._share_configs, self.coordination.groups
+        )
+        self._observatory.pages["/shares"] = shares_page(shares)
 
     # -- start and stop
 

@@ -1,40 +1,20 @@
 """Timestamps of the next record after an offset, which give the lag of a reader in time.
 
-Read from batch headers, never from records. Kafka has no request for them, so brokers ask each other with a tagged
-field (KIP-482) in ListOffsets, which everybody else ignores. Knows no groups.
+Read from batch headers, never from records. Brokers and clients ask for them with a tagged field in ListOffsets
+(`protocol/offset_times.py`). Knows no groups.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Generator, Iterable, Mapping
+from typing import Any
 
+from barnabas.protocol.offset_times import CAUGHT_UP, UNKNOWN, PartitionEnds, decode_offsets, encode_offsets
 from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, NO_TIMESTAMP, BatchHeader, read_header
 from barnabas.storage.log import PartitionLog
 
-TIMES_TAG = 47_658
-"""In a partition of ListOffsets: offsets, int64 each. In the response: the last stable offset, and a timestamp for each
-of the offsets."""
-TIMES_AT_ONCE = 1_000
-"""Most offsets that are looked up for one request; each takes some tens of microseconds."""
-
-CAUGHT_UP = -1
-"""In place of a timestamp: no record follows that a consumer could read."""
-UNKNOWN = -2
-"""In place of a timestamp: the record has none, or it cannot be read."""
-
 _MAX_HOPS = 100
 """Batches without records for clients (markers, batches that compaction emptied) that are skipped before giving up."""
-
-
-class PartitionEnds(NamedTuple):
-    """The ends of a partition, and the timestamps of the next records after some offsets."""
-
-    high_watermark: int
-    last_stable_offset: int
-    times: Mapping[int, int]
-    """By offset: milliseconds, `CAUGHT_UP` or `UNKNOWN`."""
 
 
 def ends_of(log: PartitionLog, offsets: Iterable[int], known: Mapping[int, int]) -> PartitionEnds:
@@ -77,16 +57,7 @@ def _time_within(header: BatchHeader, offset: int) -> int:
     return first + (latest - first) * (offset - header.base_offset) // max(header.last_offset_delta, 1)
 
 
-# -- between brokers
-
-
-def encode_offsets(offsets: Sequence[int]) -> bytes:
-    return struct.pack(f">{len(offsets)}q", *offsets)
-
-
-def decode_offsets(data: bytes) -> Sequence[int]:
-    """The complete int64s in `data`."""
-    return struct.unpack_from(f">{len(data) // 8}q", data)
+# -- over the network
 
 
 def encode_times(log: PartitionLog, asked: bytes) -> Generator[None, Any, bytes]:
@@ -96,12 +67,3 @@ def encode_times(log: PartitionLog, asked: bytes) -> Generator[None, Any, bytes]
         times.append(ends_of(log, [offset], {}).times[offset])
         yield None
     return encode_offsets([log.last_stable_offset, *times])
-
-
-def decode_times(high_watermark: int, data: bytes, offsets: Sequence[int]) -> PartitionEnds:
-    """Reads the tagged field of a response; `offsets` are those of the request."""
-    if len(data) < 8:
-        # The leader does not know this field.
-        return PartitionEnds(high_watermark, high_watermark, {})
-    last_stable_offset, *times = decode_offsets(data)
-    return PartitionEnds(high_watermark, last_stable_offset, dict(zip(offsets, times, strict=False)))

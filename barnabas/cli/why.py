@@ -13,6 +13,7 @@ from barnabas.cli.http_token import HttpTokenFile, http_token_file, read_http_to
 from barnabas.cli.option_group import grouped
 from barnabas.cli.output import complain, show_json, show_text
 from barnabas.cli.session import NoAnswer, run_until_done, with_admin
+from barnabas.cli.share_delivery import Shared, groups_among, lines_now
 from barnabas.cli.times import iso_time
 from barnabas.cluster.errors import ClusterError, WrongArgument
 
@@ -69,9 +70,11 @@ def why(
     token_file: HttpTokenFile = None,
     as_json: AsJson = False,
     *,
+    shared: Shared,
     connection: Connection,
 ) -> None:
-    """Explain what happened to a partition, group, transaction or node: all nodes' decisions, with their causes.
+    """Explain what happened to a partition, group, transaction or node: all nodes' decisions, with their causes. For a
+    share group also its state: with --group, why it gets records of a partition, or does not.
 
     For the cluster in --data the nodes' log files are read, too: decisions before a restart are only there.
     """
@@ -80,23 +83,35 @@ def why(
         raise WrongArgument(
             "SUBJECT must be a partition such as flights-3, a topic, a group, a transactional id, a node or quorum"
         )
+    delivery = shared.question(text)
     is_local = http is None and connection.is_local
     token = read_http_token(http_token_file(token_file, connection.data, is_local=is_local))
     addresses, logs = _addresses(http, connection, token)
-    answers = _ask(addresses, logs, text, min(connection.timeout, 5.0))
+    timeout_seconds = min(connection.timeout, 5.0)
+    answers = _ask(addresses, logs, text if delivery is None else delivery.group_id, timeout_seconds)
     for name, reason in answers.silent.items():
         complain(f"{name} does not answer: {reason}")
-    if not answers.wanted:
-        _refuse_unknown(text, answers)
-    from barnabas.why.story import story
+    asked = [delivery] if delivery is not None else groups_among(answers.wanted)
+    now = [line for each in asked for line in lines_now(addresses, each, timeout_seconds)]
+    if not answers.wanted and not now:
+        _refuse_unknown(text if delivery is None else f"share group {delivery.group_id}", answers)
+    from barnabas.why.story import story, subjects_of
 
-    events = story(answers.decisions)
+    events = story(it for it in answers.decisions if delivery is None or text in subjects_of(it))
     if as_json:
         decisions = [event.to_json() for event in events]
-        show_json({"subject": text, "subjects": answers.wanted, "silent": answers.silent, "decisions": decisions})
+        show_json(
+            {
+                "subject": text,
+                "subjects": answers.wanted,
+                "silent": answers.silent,
+                "now": now,
+                "decisions": decisions,
+            }
+        )
     else:
-        for line in story_lines(events, answers.wanted):
-            show_text(line)
+        for line in [*story_lines(events, answers.wanted), *(["now"] if now else []), *(f"  {it}" for it in now)]:
+            show_text(_plain(line))
 
 
 def _ask(addresses: Sequence[NodeAddress], logs: Mapping[str, Path], text: str, timeout_seconds: float) -> Answers:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
@@ -56,6 +56,25 @@ async def ask_all(
             page.close()
     answers.silent = dict(sorted(answers.silent.items()))
     return answers
+
+
+async def ask_shares(
+    network: Network, addresses: Sequence[NodeAddress], query: Mapping[str, str], timeout_seconds: float
+) -> list[object]:
+    """Answers of `/shares` for a query, of the nodes that have the page. The timeout is per node."""
+    found: list[object] = []
+    target = "/shares?" + "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
+
+    async def ask_one(address: NodeAddress) -> None:
+        page = NodePage(network, address.host, address.port, address.token)
+        with suppress(NoAnswer), trio.move_on_after(timeout_seconds):
+            found.append(await page.get(target))
+        page.close()
+
+    async with trio.open_nursery() as nursery:
+        for address in addresses:
+            nursery.start_soon(ask_one, address)
+    return found
 
 
 async def ask_denials(network: Network, addresses: Sequence[NodeAddress], timeout_seconds: float) -> list[Json]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from barnabas.broker.apis.partition_lookup import PartitionLookup
 from barnabas.broker.apis.rights import May, may_on_topics
-from barnabas.broker.record_times import TIMES_AT_ONCE, TIMES_TAG, encode_times
+from barnabas.broker.record_times import encode_times
 from barnabas.broker.replication.partition import Partition
 from barnabas.protocol.acls import AclOperation
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -21,6 +21,7 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from barnabas.protocol.offset_times import TIMES_AT_ONCE, TIMES_TAG
 from barnabas.runtime.dispatch import Call
 from barnabas.runtime.meter import STEP_ITEMS, Meter
 from barnabas.runtime.server import Steps

@@ -18,7 +18,6 @@ from barnabas.broker.apis.rights import may_on_topics
 from barnabas.broker.coordinator.outcome import Operation, Outcome, Reply
 from barnabas.broker.groups.machine import GroupMachine
 from barnabas.broker.groups.share_topics import TopicStates
-from barnabas.broker.record_times import PartitionEnds
 from barnabas.broker.shares.group_states import divided, for_each, keys_of
 from barnabas.broker.shares.state import (
     NO_EPOCH,
@@ -35,6 +34,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import alter_share_group_offsets as alter
 from barnabas.protocol.messages import delete_share_group_offsets as delete
 from barnabas.protocol.messages import describe_share_group_offsets as describe
+from barnabas.protocol.offset_times import PartitionEnds
 from barnabas.runtime.dispatch import Call
 from barnabas.runtime.meter import ANSWER_TOO_LARGE, MOST_ANSWER_BYTES
 

@@ -27,6 +27,8 @@ class Lock:
     deadline_ms: int
     first_offset: int
     last_offset: int
+    since_ms: int = 0
+    """When the member acquired the records, or renewed them last."""
     held: int = 0
     """Records that are still locked by it."""
     has_expired: bool = False

@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 MOST_STORED_TOGETHER = 2_000
 """State batches of one write."""
+MOST_REMEMBERED = 1_000
+"""Share partitions whose last error is remembered."""
 
 _REPORTED = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -73,6 +75,13 @@ class LedPorts:
     decisions: Notepad
 
 
+class StoreError(NamedTuple):
+    """A failed request to the share coordinator, and when (wall clock)."""
+
+    error: KafkaError
+    at_ms: int
+
+
 class _ToStore(NamedTuple):
     change: Change
     done: Done | None
@@ -90,6 +99,8 @@ class LedSharePartition:
         """None until its state is read."""
         self.error: KafkaError | None = None
         """Why there is no state, or none any more."""
+        self.store_error: StoreError | None = None
+        """Why the last change was not stored; None if it was."""
         self.lock_timeouts = 0
         """Records whose acquisition lock expired."""
         self._to_store: deque[_ToStore] = deque()
@@ -110,6 +121,8 @@ class LedSharePartitions:
         """Fetches that wait for something to acquire: by share partition, and by (topic id, index)."""
         self._by_group: dict[str, dict[tuple[bytes, int], LedSharePartition]] = {}
         self._by_partition: dict[tuple[bytes, int], dict[str, LedSharePartition]] = {}
+        self.not_loaded: dict[SharePartitionKey, tuple[str, StoreError]] = {}
+        """Topic and error of the last attempt, for those whose state could not be read; the newest last."""
         self._storing: dict[SharePartitionKey, LedSharePartition] = {}
         """Dropped ones that are still being stored."""
 
@@ -157,6 +170,7 @@ class LedSharePartitions:
         if led.error is not None:
             return
         led.core = core
+        self.not_loaded.pop(led.key, None)
         self.events.loads.took((self._ports.monotonic.now_ms() - began_ms) / 1000)
         offsets = (core.start_offset, core.end_offset)
         note_loaded(self._ports.decisions, led.key.group_id, led.partition.name, offsets, cause)
@@ -164,6 +178,10 @@ class LedSharePartitions:
 
     def _not_loaded(self, led: LedSharePartition, error: KafkaError) -> None:
         log.info("share partition %s cannot be read: %s", led.key.coordinator_key, error)
+        self.not_loaded.pop(led.key, None)
+        self.not_loaded[led.key] = led.partition.topic, StoreError(error, self._ports.wall_clock.now_ms())
+        if len(self.not_loaded) > MOST_REMEMBERED:
+            del self.not_loaded[next(iter(self.not_loaded))]
         if led.error is None:
             self._remove(led, error)
 
@@ -346,6 +364,7 @@ class LedSharePartitions:
         except Exception:
             log.exception("the state of share partition %s is not stored", led.key.coordinator_key)
             failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        led.store_error = None if failure is None else StoreError(failure, self._ports.wall_clock.now_ms())
         terms = self._ports.configs(led.key.group_id).terms
         has_news = False
         for each in taken:

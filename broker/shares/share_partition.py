@@ -103,9 +103,12 @@ class SharePartition:
 
     def spans(self) -> Iterator[tuple[int, int, RecordState, int]]:
         """(first offset, last offset, state, delivery count) of everything in flight."""
-        for batch in self._records.batches:
-            for it in batch.spans:
-                yield it.first_offset, it.last_offset, it.state, it.delivery_count
+        for it in self.each_span():
+            yield it.first_offset, it.last_offset, it.state, it.delivery_count
+
+    def each_span(self) -> Iterator[Span]:
+        """Everything in flight, in order, to be read only."""
+        return (span for batch in self._records.batches for span in batch.spans)
 
     def next_fetch_offset(self) -> int:
         """The offset from which records can be acquired."""
@@ -140,7 +143,7 @@ class SharePartition:
         if max_records <= 0:
             return []
         self._archive_vanished(fetch_offset, fetched[0].first_offset - 1)
-        lock = Lock(wanted.member_id, now_ms + lock_ms, fetched[0].first_offset, fetched[-1].last_offset)
+        lock = Lock(wanted.member_id, now_ms + lock_ms, fetched[0].first_offset, fetched[-1].last_offset, now_ms)
         acquisition = Acquisition(records, wanted, lock, fetched, fetch_offset, last_offset, max_records)
         acquisition.run()
         if acquisition.ranges:
@@ -176,7 +179,7 @@ class SharePartition:
         """Begin what a member wants. Raises KafkaError, and then nothing is begun: INVALID_RECORD_STATE if it does not
         have the records, INVALID_REQUEST for offsets that are not in flight."""
         change = Change()
-        renewed = Lock(member_id, now_ms + terms.lock_ms, self.end_offset, -1)
+        renewed = Lock(member_id, now_ms + terms.lock_ms, self.end_offset, -1, now_ms)
         done = 0
         try:
             for each in acknowledgements:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.record_times import CAUGHT_UP, TIMES_AT_ONCE, UNKNOWN, decode_times, encode_times, ends_of
+from barnabas.broker.record_times import encode_times, ends_of
+from barnabas.protocol.offset_times import CAUGHT_UP, TIMES_AT_ONCE, UNKNOWN, decode_times
 from barnabas.storage.log import PartitionLog
 from tests.storage.cleaning_rig import clean, close_segments, compacted, end_transaction, put, put_in_transaction
 from tests.storage.rig import NOW_MS, Rig, append, batch

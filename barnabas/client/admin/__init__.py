@@ -1,8 +1,8 @@
 """The administrator, its parameters and results.
 
 `Admin` (`admin.py`) is composed of one class for each subject: `topics.py`, `partitions.py`, `configs.py`,
-`brokers.py`, `log_dirs.py`, `groups.py`, `group_offsets.py`, `share_offsets.py`, `transactions.py`, `acls.py`,
-`quotas.py`, `scram.py`, `tokens.py`. All of them send requests through `calls.py` to the brokers that `routes.py`
+`brokers.py`, `log_dirs.py`, `groups.py`, `any_groups.py`, `group_offsets.py`, `share_offsets.py`, `group_lags.py`,
+`transactions.py`, `acls.py`, `quotas.py`, `scram.py`, `tokens.py`. All of them send requests through `calls.py` to the brokers that `routes.py`
 chooses, and return `Results`.
 """
 
@@ -15,6 +15,7 @@ from barnabas.client.admin.acl_values import (
     PatternType,
 )
 from barnabas.client.admin.admin import Admin
+from barnabas.client.admin.any_groups import GroupDescription
 from barnabas.client.admin.brokers import (
     ApiVersion,
     BrokerNode,
@@ -38,6 +39,7 @@ from barnabas.client.admin.config_values import (
     OpType,
     ResourceType,
 )
+from barnabas.client.admin.group_lags import PartitionLag
 from barnabas.client.admin.group_values import (
     ClassicGroupDescription,
     ClassicMember,
@@ -124,6 +126,7 @@ __all__ = [
     "FeatureMetadata",
     "FeatureUpdate",
     "FinalizedVersionRange",
+    "GroupDescription",
     "GroupListing",
     "GroupState",
     "GroupType",
@@ -136,6 +139,7 @@ __all__ = [
     "NewTopic",
     "OffsetSpec",
     "OpType",
+    "PartitionLag",
     "PartitionReassignment",
     "PatternType",
     "ProducerIdAndEpoch",

@@ -7,11 +7,12 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from barnabas.client.admin.acls import Acls
+from barnabas.client.admin.any_groups import AnyGroups
 from barnabas.client.admin.brokers import Brokers
 from barnabas.client.admin.calls import Calls
 from barnabas.client.admin.configs import Configs
+from barnabas.client.admin.group_lags import PartitionLags
 from barnabas.client.admin.group_offsets import GroupOffsets
-from barnabas.client.admin.groups import Groups
 from barnabas.client.admin.log_dirs import LogDirs
 from barnabas.client.admin.partitions import Partitions
 from barnabas.client.admin.quotas import Quotas
@@ -33,9 +34,10 @@ class Admin(
     Configs,
     Brokers,
     LogDirs,
-    Groups,
+    AnyGroups,
     GroupOffsets,
     ShareGroupOffsets,
+    PartitionLags,
     Transactions,
     Acls,
     Quotas,

@@ -121,6 +121,11 @@ class GroupOffsets(Part):
         route: Coordinators[TopicPartition] = group_coordinators(self._calls, lambda _: group_id)
         return changed(await self._calls.ask(partitions_in(partitions), route, question), raise_errors)
 
+    # Streams groups commit offsets as consumers do.
+    list_streams_group_offsets = list_consumer_group_offsets
+    alter_streams_group_offsets = alter_consumer_group_offsets
+    delete_streams_group_offsets = delete_consumer_group_offsets
+
 
 def _asked(group_id: str, partitions: list[TopicPartition] | None) -> fetching.OffsetFetchRequestGroup:
     topics = None

@@ -207,12 +207,13 @@ class Groups(Part):
         reason: str = REASON,
         raise_errors: bool = True,
     ) -> Results[MemberToRemove, None]:
-        """Remove members from a classic group: static ones by instance id (as a string), others by member id, or all. A
-        member that is alive joins again. UnknownMemberIdException, FencedInstanceIdException.
+        """Remove members from a group of consumers: static ones by instance id (as a string), others by member id, or
+        all. A member that is alive joins again. UnknownMemberIdException, FencedInstanceIdException. `remove_members`
+        does it for groups of all types.
         """
         calls = self._calls.together()
         if members is None:
-            group = (await _describe_classic(calls, [group_id], False))[group_id]
+            group = (await self.describe_consumer_groups(group_id))[group_id]
             wanted = [MemberToRemove(it.group_instance_id, it.member_id) for it in group.members]
         else:
             wanted = [it if isinstance(it, MemberToRemove) else MemberToRemove(it) for it in _members(members)]

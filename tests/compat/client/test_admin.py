@@ -38,7 +38,7 @@ from barnabas.client.errors import (
 )
 from barnabas.client.session import open_cluster
 from barnabas.client.settings import ClientSettings
-from tests.barnabas.client.admin import stories
+from tests.barnabas.client.admin import group_stories, stories
 from tests.barnabas.client.admin.stage import Stage
 from tests.barnabas.client.admin.stories import NO_SUCH_ID
 from tests.compat.client.any_cluster import APACHE_KAFKA, AnyCluster
@@ -52,6 +52,7 @@ STORIES = (
     stories.classic_groups,
     stories.modern_groups,
     stories.group_offsets,
+    group_stories.groups_of_all_types,
     stories.transactions,
     stories.a_hanging_transaction,
     stories.access_control,
@@ -74,6 +75,12 @@ async def stage_on(cluster: AnyCluster) -> AsyncIterator[Stage]:
 async def test_an_administrator(any_cluster: AnyCluster, story: Callable[[Stage], Awaitable[None]]) -> None:
     async with stage_on(any_cluster) as stage:
         await story(stage)
+
+
+@pytest.mark.feature("AD-04", "OB-03")
+async def test_lags(any_cluster: AnyCluster) -> None:
+    async with stage_on(any_cluster) as stage:
+        await group_stories.lags(stage, in_time=any_cluster.name != APACHE_KAFKA)
 
 
 @pytest.mark.feature("CL-04")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 
@@ -13,7 +14,7 @@ from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.session import open_cluster
 from barnabas.client.settings import ClientSettings
 from barnabas.testing.simulated import SimulatedClusterForTests
-from tests.barnabas.client.admin import stories
+from tests.barnabas.client.admin import group_stories, stories
 from tests.barnabas.client.admin.stage import Stage
 
 OF_THREE_BROKERS = 3
@@ -23,9 +24,10 @@ ROWS = {
     stories.records: ("CL-04", "AD-03"),
     stories.brokers: ("CL-04", "MB-22"),
     stories.leaders_and_replicas: ("CL-04",),
-    stories.classic_groups: ("CL-04", "AD-05"),
-    stories.modern_groups: ("CL-04", "AD-05"),
-    stories.group_offsets: ("CL-04", "AD-05"),
+    stories.classic_groups: ("CL-04", "AD-04"),
+    stories.modern_groups: ("CL-04", "AD-04"),
+    stories.group_offsets: ("CL-04", "AD-04"),
+    group_stories.groups_of_all_types: ("CL-04", "AD-04"),
     stories.transactions: ("CL-04",),
     stories.a_hanging_transaction: ("CL-04",),
     stories.access_control: ("CL-04",),
@@ -52,6 +54,11 @@ def play(story: Callable[[Stage], Awaitable[None]], simulated: SimulatedClusterF
             await story(Stage(admin, cluster, OF_THREE_BROKERS))
 
     simulated.run(test)
+
+
+@pytest.mark.feature("OB-03", "AD-04")
+def test_lags_are_known_in_records_and_in_time() -> None:
+    play(partial(group_stories.lags, in_time=True))
 
 
 @pytest.mark.feature("CL-04")
