@@ -12,7 +12,7 @@ import typer
 
 from barnabas.cli import completion
 from barnabas.cli.connection import AsJson, Connection
-from barnabas.cli.group_progress import committed_offsets, known_offsets
+from barnabas.group_views.progress import committed_offsets, known_offsets
 from barnabas.cli.offset_reset import Aim, Known, Partition, Reset, Target, one_target, plan, read_csv, write_csv
 from barnabas.cli.option_group import grouped
 from barnabas.cli.output import Account, complain, show_json, show_table, show_text
@@ -111,7 +111,7 @@ def reset_offsets(group: Group, *, where: ResetTarget, scope: Scope, connection:
     choices = [PartitionChoice.parse("--topic", text) for text in scope.topic or []]
 
     async def work(admin: Admin) -> tuple[list[Reset], Results[TopicPartition, None] | None]:
-        from barnabas.cli.group_kinds import is_share_group
+        from barnabas.group_views.kinds import is_share_group
 
         is_shared = await is_share_group(admin, group)
         before = await known_offsets(admin, group, is_shared=is_shared)
@@ -153,7 +153,7 @@ def delete_offsets(group: Group, topic: TopicChoices = None, *, connection: Conn
     choices = [PartitionChoice.parse("--topic", text) for text in topic]
 
     async def work(admin: Admin) -> Outcomes:
-        from barnabas.cli.group_kinds import is_share_group
+        from barnabas.group_views.kinds import is_share_group
 
         if await is_share_group(admin, group):
             return await _delete_of_share_group(admin, group, choices)

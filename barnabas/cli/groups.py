@@ -9,21 +9,15 @@ import typer
 
 from barnabas.cli import completion, group_offsets
 from barnabas.cli.connection import AsJson, Connection
-from barnabas.cli.group_progress import Progress, progress_of
+from barnabas.group_views.progress import Progress, progress_of
 from barnabas.cli.option_group import grouped
 from barnabas.cli.output import Account, Styled, show_json, show_table, show_text
 from barnabas.cli.session import with_admin
 from barnabas.cluster.errors import WrongArgument
 
 if TYPE_CHECKING:
-    from barnabas.client.admin import (
-        Admin,
-        ConsumerGroupDescription,
-        GroupListing,
-        MemberDescription,
-        MemberToRemove,
-        Results,
-    )
+    from barnabas.group_views.kinds import GroupView
+    from barnabas.client.admin import Admin, GroupListing, MemberToRemove, Results
     from barnabas.client.cluster import TopicPartition
 
 app = typer.Typer(help="List, describe, reset and delete groups and their offsets.", rich_markup_mode=None)
@@ -40,7 +34,7 @@ def list_(
     ] = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option("--type", help="List only groups of this type: classic, consumer, share, …; repeatable."),
+        typer.Option("--type", help="List only groups of this type: classic, consumer, share, streams; repeatable."),
     ] = None,
     as_json: AsJson = False,
     *,
@@ -68,27 +62,27 @@ def list_(
 @grouped
 def describe(
     groups: Groups,
-    members: Annotated[bool, typer.Option("--members", help="Show members and their assignments.")] = False,
-    state: Annotated[bool, typer.Option("--state", help="Show state, coordinator and assignor.")] = False,
+    members: Annotated[bool, typer.Option("--members", help="Show members and their assignments; tasks of a streams group.")] = False,
+    state: Annotated[bool, typer.Option("--state", help="Show state, coordinator, assignor and epochs.")] = False,
     as_json: AsJson = False,
     *,
     connection: Connection,
 ) -> None:
-    """Show committed offset, end offset, lag and owner of each partition; the start offset of a share group."""
+    """Show committed offset, end offset, lag in records and seconds, and owner of each partition; the start offset of a
+    share group."""
     if members and state:
         raise WrongArgument("--members and --state exclude each other")
     ids = list(dict.fromkeys(groups))
 
-    async def work(admin: Admin) -> tuple[Results[str, ConsumerGroupDescription], dict[str, list[Progress]]]:
-        from barnabas.cli.group_kinds import describe_groups
+    async def work(admin: Admin) -> tuple[Results[str, GroupView], dict[str, list[Progress]]]:
+        from barnabas.group_views.kinds import describe_groups
 
         described = await describe_groups(admin, ids)
         if not as_json and (members or state):
             return described, {}
         offsets = {}
         for name, group in described.succeeded.items():
-            assigned = [partition for member in group.members for partition in member.assignment]
-            offsets[name] = await progress_of(admin, name, assigned, is_shared=_is_shared(group))
+            offsets[name] = await progress_of(admin, name, group.assigned(), is_shared=group.is_share)
         return described, offsets
 
     described, offsets = with_admin(connection, work)
@@ -131,105 +125,118 @@ def remove_members(
         list[str] | None,
         typer.Option("--instance", metavar="ID", help="Static member to remove, by group.instance.id; repeatable."),
     ] = None,
+    member: Annotated[
+        list[str] | None, typer.Option("--member", metavar="ID", help="Member to remove, by member id; repeatable.")
+    ] = None,
     everybody: Annotated[bool, typer.Option("--all", help="Remove all current members.")] = False,
     *,
     connection: Connection,
 ) -> None:
-    """Remove members from a group; their partitions go to the others."""
-    if everybody == bool(instance):
-        raise WrongArgument("needs --instance ID or --all")
+    """Remove members from a group of any type; what they have goes to the others. A member that is alive joins again."""
+    if everybody == bool(instance or member):
+        raise WrongArgument("needs --instance ID, --member ID or --all")
 
     async def work(admin: Admin) -> Results[MemberToRemove, None]:
-        members = None if everybody else instance
-        return await admin.remove_members_from_consumer_group(group, members, raise_errors=False)
+        from barnabas.client.admin import MemberToRemove
+
+        named = [*map(MemberToRemove, instance or ()), *(MemberToRemove(member_id=it) for it in member or ())]
+        return await admin.remove_members(group, None if everybody else named, raise_errors=False)
 
     results = with_admin(connection, work)
     account = Account()
-    for member in results.succeeded:
-        show_text(f"removed {member}")
+    for each in results.succeeded:
+        show_text(f"removed {each}")
     account.failures(results.errors)
     account.close()
 
 
-def _show_offsets(groups: Sequence[ConsumerGroupDescription], offsets: Mapping[str, Sequence[Progress]]) -> None:
+def _show_offsets(groups: Sequence[GroupView], offsets: Mapping[str, Sequence[Progress]]) -> None:
     from barnabas.client.cluster import TopicPartition
 
     rows = []
     for group in groups:
-        owners = _owners(group)
+        owners = group.owners()
         for each in offsets[group.group_id]:
             owner = owners.get(TopicPartition(each.topic, each.partition))
             lag = Styled(str(each.lag), "yellow") if each.lag else each.lag
+            behind = None if each.lag_seconds is None else f"{each.lag_seconds:.1f}"
             who = ("", "", "") if owner is None else (owner.member_id, owner.host, owner.client_id)
-            rows.append((group.group_id, each.topic, each.partition, each.committed, each.end, lag, *who))
-    titles = ("group", "topic", "partition", "committed", "end", "lag", "member", "host", "client")
+            rows.append((group.group_id, each.topic, each.partition, each.committed, each.end, lag, behind, *who))
+    titles = ("group", "topic", "partition", "committed", "end", "lag", "lag s", "member", "host", "client")
     show_table(titles, rows)
 
 
-def _show_members(groups: Sequence[ConsumerGroupDescription]) -> None:
-    rows = [
-        (
-            group.group_id,
-            member.member_id,
-            member.group_instance_id,
-            member.host,
-            member.client_id,
-            len(member.assignment),
-            _partitions_text(member.assignment),
-        )
-        for group in groups
-        for member in group.members
-    ]
-    show_table(("group", "member", "instance", "host", "client", "partitions", "which"), rows)
+def _show_members(groups: Sequence[GroupView]) -> None:
+    from barnabas.group_views.kinds import tasks_text
+
+    streams = [group for group in groups if group.is_streams]
+    others = [group for group in groups if not group.is_streams]
+    if others or not streams:
+        rows = [
+            (
+                group.group_id,
+                member.member_id,
+                member.instance_id,
+                member.host,
+                member.client_id,
+                len(member.assignment),
+                _partitions_text(member.assignment),
+            )
+            for group in others
+            for member in group.members
+        ]
+        show_table(("group", "member", "instance", "host", "client", "partitions", "which"), rows)
+    if streams:
+        of_streams = [
+            (
+                group.group_id,
+                member.member_id,
+                member.instance_id,
+                member.host,
+                member.client_id,
+                member.process_id,
+                member.epoch,
+                *(tasks_text(member.tasks[kind]) for kind in ("active", "standby", "warmup")),
+            )
+            for group in streams
+            for member in group.members
+        ]
+        titles = ("group", "member", "instance", "host", "client", "process", "epoch", "active", "standby", "warmup")
+        show_table(titles, of_streams)
 
 
-def _show_states(groups: Sequence[ConsumerGroupDescription]) -> None:
+def _show_states(groups: Sequence[GroupView]) -> None:
     rows = [
         (
             group.group_id,
             group.state,
             group.type,
-            None if group.coordinator is None else group.coordinator.node_id,
-            group.partition_assignor,
-            group.group_epoch,
+            group.coordinator,
+            group.assignor,
+            group.epoch,
+            group.target_epoch,
+            group.topology_epoch,
             len(group.members),
         )
         for group in groups
     ]
-    show_table(("group", "state", "type", "coordinator", "assignor", "epoch", "members"), rows)
+    titles = ("group", "state", "type", "coordinator", "assignor", "epoch", "target epoch", "topology", "members")
+    show_table(titles, rows)
 
 
-def _is_shared(group: ConsumerGroupDescription) -> bool:
-    from barnabas.client.admin import GroupType
+def _group_json(group: GroupView, offsets: Sequence[Progress]) -> dict[str, Any]:
+    from barnabas.group_views.kinds import member_json
 
-    return group.type is GroupType.SHARE
-
-
-def _owners(group: ConsumerGroupDescription) -> dict[TopicPartition, MemberDescription]:
-    """Empty for a share group, whose members read the same partitions."""
-    if _is_shared(group):
-        return {}
-    return {partition: member for member in group.members for partition in member.assignment}
-
-
-def _group_json(group: ConsumerGroupDescription, offsets: Sequence[Progress]) -> dict[str, Any]:
     return {
         "group_id": group.group_id,
         "state": group.state,
         "type": group.type,
-        "coordinator": None if group.coordinator is None else group.coordinator.node_id,
-        "assignor": group.partition_assignor,
-        "epoch": group.group_epoch,
-        "members": [
-            {
-                "member_id": member.member_id,
-                "instance_id": member.group_instance_id,
-                "client_id": member.client_id,
-                "host": member.host,
-                "assignment": [{"topic": each.topic, "partition": each.partition} for each in member.assignment],
-            }
-            for member in group.members
-        ],
+        "coordinator": group.coordinator,
+        "assignor": group.assignor,
+        "epoch": group.epoch,
+        "target_epoch": group.target_epoch,
+        "topology_epoch": group.topology_epoch,
+        "members": [member_json(member) for member in group.members],
         "offsets": [each.to_json() for each in offsets],
     }
 

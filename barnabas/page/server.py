@@ -31,6 +31,7 @@ from barnabas.page.access import TABLES, Access
 from barnabas.page.access_tables import Filter
 from barnabas.page.control import Do, Json, NotNow
 from barnabas.page.feed import Feed, Reader, TooMany
+from barnabas.page.groups import Groups
 from barnabas.page.watch import Watch
 from barnabas.runtime.http_token import CHALLENGE, HttpToken
 
@@ -99,6 +100,8 @@ class Page:
     """The view "Access"; None: the page has none."""
     http_token: HttpToken | None = None
     """Every request needs it; None: the page is for everybody who reaches it."""
+    groups: Groups | None = None
+    """The view "Groups"; None: the page has none."""
     app: QuartTrio = field(init=False)
 
     def __post_init__(self) -> None:
@@ -257,6 +260,15 @@ def _app(page: Page) -> QuartTrio:
     async def access(table: str) -> Response:
         return await _access(page, table)
 
+    async def groups() -> Response:
+        return await _groups(page)
+
+    async def group() -> Response:
+        name = request.args.get("group", "")
+        if page.groups is None or not name or len(name) > MOST_SUBJECT_LENGTH:
+            return _line("group must be the id of a group", HTTPStatus.BAD_REQUEST)
+        return _json(await page.groups.describe(name))
+
     async def control(action: str, about: str = "") -> Response:
         return await _control(page, action, about)
 
@@ -268,6 +280,8 @@ def _app(page: Page) -> QuartTrio:
     app.add_url_rule("/snapshot", "snapshot", snapshot)
     app.add_url_rule("/why", "why", why)
     app.add_url_rule("/access/<table>", "access", access)
+    app.add_url_rule("/groups", "groups", groups)
+    app.add_url_rule("/group", "group", group)
     app.add_url_rule("/control/<action>", "control", control, methods=["POST"])
     app.add_url_rule("/control/<action>/<about>", "control-about", control, methods=["POST"])
     return app
@@ -282,11 +296,25 @@ async def _access(page: Page, table: str) -> Response:
             return _json(await page.access.check(query))
         except WrongArgument as error:
             return _line(str(error), HTTPStatus.BAD_REQUEST)
-    start = query.get("start", "0")
-    if not start.isascii() or not start.isdigit() or len(start) > MOST_DIGITS:
+    start = _start(query)
+    if start is None:
         return _line(f"start must be a whole number of at most {MOST_DIGITS} digits", HTTPStatus.BAD_REQUEST)
-    wanted = Filter(query.get("principal", ""), query.get("resource", ""), int(start))
+    wanted = Filter(query.get("principal", ""), query.get("resource", ""), start)
     return _json(await page.access.table(table, wanted))
+
+
+async def _groups(page: Page) -> Response:
+    query = {name: value[:MOST_SUBJECT_LENGTH] for name, value in request.args.items()}
+    start = _start(query)
+    if page.groups is None or start is None:
+        return _line(f"start must be a whole number of at most {MOST_DIGITS} digits", HTTPStatus.BAD_REQUEST)
+    return _json(await page.groups.listing(Filter(query.get("group", ""), query.get("type", ""), start)))
+
+
+def _start(query: Mapping[str, str]) -> int | None:
+    """First row that is wanted; None if it is no number."""
+    start = query.get("start", "0")
+    return int(start) if start.isascii() and start.isdigit() and len(start) <= MOST_DIGITS else None
 
 
 async def _control(page: Page, action: str, about: str) -> Response:

@@ -17,8 +17,10 @@ from barnabas.client.security import channel_security
 from barnabas.client.security_settings import NO_SECURITY, SecuritySettings
 from barnabas.cluster.layout import Layout
 from barnabas.page.access import Access
+from barnabas.page.asking import Asker
 from barnabas.page.control import Faults, buttons
 from barnabas.page.feed import Feed
+from barnabas.page.groups import Groups
 from barnabas.page.kafka_view import KafkaView
 from barnabas.page.load import TOPIC, LoadRunner
 from barnabas.page.local_side import LocalSide, until_ready
@@ -114,7 +116,9 @@ async def _show(options: Show, side: LocalSide | None, ready: Callable[[str], No
 
     watch.at_each_poll.append(lambda: feed.offer(watch.topics, topic(), hello))
     rules = NodeRules if side is None else partial(rules_of, side.cluster.layout.data)
-    access = Access(options.admin, watch.fresh_states, watch.denials, rules)
+    asker = Asker(options.admin)
+    access = Access(asker, watch.fresh_states, watch.denials, rules)
+    groups = Groups(asker, watch.shares)
     page = Page(
         watch,
         feed,
@@ -126,6 +130,7 @@ async def _show(options: Show, side: LocalSide | None, ready: Callable[[str], No
         control,
         access,
         options.http_token,
+        groups,
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watch.run)

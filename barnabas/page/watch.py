@@ -21,7 +21,7 @@ from barnabas.page.sight import Sight, cluster_event, partitions_event
 from barnabas.runtime.http_token import HttpToken
 from barnabas.runtime.world import World
 from barnabas.why.node_addresses import NodeAddress
-from barnabas.why.node_queries import ask_all, ask_denials
+from barnabas.why.node_queries import ask_all, ask_denials, ask_shares
 from barnabas.why.story import story
 
 INTERVAL_SECONDS = 0.5
@@ -307,6 +307,10 @@ class Watch:
     async def denials(self) -> list[Mapping[str, Any]]:
         """The denials that the nodes have noted, the newest first."""
         return await ask_denials(self.world.network, self._node_addresses(), ANSWER_SECONDS)
+
+    async def shares(self, group_id: str) -> list[object]:
+        """Answers of the nodes about the share partitions of a group; none from nodes of Apache Kafka."""
+        return await ask_shares(self.world.network, self._node_addresses(), {"group": group_id}, ANSWER_SECONDS)
 
     def _node_addresses(self) -> list[NodeAddress]:
         return [NodeAddress(each.node.name, each.host, each.http_port, each.token) for each in self.addresses]

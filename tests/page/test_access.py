@@ -21,6 +21,7 @@ from barnabas.cluster.errors import WrongArgument
 from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.ports import free_base_port
 from barnabas.page.access import Access
+from barnabas.page.asking import Asker
 from barnabas.page.access_tables import ROWS_OF_A_PAGE, Filter, acl_rows, page_of, throttle_rows
 from barnabas.page.feed import Feed
 from barnabas.page.node_state import NotAState, read_state
@@ -45,7 +46,7 @@ class Stage:
         watch = Watch(real_world(), Feed(), addresses_of(self.cluster.layout, token))
         connection = Connection(data=self.data)
         settings = partial(connection.settings, AdminSettings.model_fields)
-        return Access(settings, watch.fresh_states, watch.denials, partial(rules_of, self.data))
+        return Access(Asker(settings), watch.fresh_states, watch.denials, partial(rules_of, self.data))
 
     def ask(self, table: str, **wanted: Any) -> dict[str, Any]:
         return trio.run(self.access().table, table, Filter(**wanted))
@@ -133,7 +134,7 @@ def test_a_quota_is_shown(secure: Stage) -> None:
 def test_a_user_without_the_right_gets_one_line(secure: Stage) -> None:
     access = secure.access()
     alice = Connection(data=secure.data, client_config=secure.data / "security" / "alice" / "client.properties")
-    access.settings = partial(alice.settings, AdminSettings.model_fields)
+    access.asker = Asker(partial(alice.settings, AdminSettings.model_fields))
     found = trio.run(access.table, "acls", Filter())
     assert (found["rows"], found["problem"]) == (
         [],

@@ -64,6 +64,7 @@ export class Access {
   /** `parts` are elements. */
   constructor(parts) {
     this.parts = parts;
+    this.others = [];
     this.tables = Object.entries(TABLES).map(
       ([name, columns]) => new AccessTable(document.getElementById(`access-${name}`), name, columns, this),
     );
@@ -93,6 +94,7 @@ export class Access {
 
   toggle() {
     const show = !this.shown;
+    if (show) for (const other of this.others) if (other.shown) other.toggle();
     this.parts.root.hidden = !show;
     this.parts.board.hidden = show;
     setAttribute(this.parts.toggle, "aria-pressed", show ? "true" : "false");

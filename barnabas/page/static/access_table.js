@@ -1,4 +1,4 @@
-// One table of the view "Access": a page of rows that the server filtered, and buttons for the pages around it.
+// A table of the views "Access" and "Groups": a page of rows that the server filtered, and buttons for the pages around it.
 
 import { element, setText } from "./element.js";
 import { count } from "./numbers.js";
@@ -10,10 +10,27 @@ const NAMES = {
   users: "users with a password",
   tokens: "delegation tokens",
   quotas: "quotas",
+  groups: "groups",
 };
 
+/** A table of `rows`; `columns` are [title, key, content of a value]. */
+export function tableOf(columns, rows) {
+  const cells = (row) =>
+    columns.map(([, key, content]) => element("td", {}, content ? content(row[key], row) : String(row[key] ?? "–")));
+  return element(
+    "table",
+    {},
+    element("thead", {}, element("tr", {}, ...columns.map(([title]) => element("th", { scope: "col" }, title)))),
+    element(
+      "tbody",
+      {},
+      ...rows.map((row) => element("tr", { "data-permission": row.permission ?? null }, ...cells(row))),
+    ),
+  );
+}
+
 export class AccessTable {
-  /** `columns` are [title, key, text of a value]; `view.filter` has the filter. */
+  /** `columns` as in `tableOf`; `view.filter` has the filter, and `view.path` the path if it is not one of /access. */
   constructor(panel, name, columns, view) {
     Object.assign(this, { panel, name, columns, view });
     this.start = 0;
@@ -40,7 +57,7 @@ export class AccessTable {
     const query = new URLSearchParams({ ...this.view.filter, start: this.start });
     let answer;
     try {
-      const response = await fetch(`/access/${this.name}?${query}`);
+      const response = await fetch(`${this.view.path ?? `/access/${this.name}`}?${query}`);
       if (!response.ok) throw new Error((await response.text()).trim().slice(0, 300));
       answer = await response.json();
     } catch (error) {
@@ -64,19 +81,7 @@ export class AccessTable {
       this.body.replaceChildren(element("p", { class: "plain" }, problem || nothing));
       return;
     }
-    this.body.replaceChildren(
-      element(
-        "table",
-        {},
-        element("thead", {}, element("tr", {}, ...this.columns.map(([title]) => element("th", { scope: "col" }, title)))),
-        element("tbody", {}, ...rows.map((row) => this.#row(row))),
-      ),
-    );
-  }
-
-  #row(row) {
-    const cells = this.columns.map(([, key, text]) => element("td", {}, text ? text(row[key]) : String(row[key] ?? "–")));
-    return element("tr", { "data-permission": row.permission ?? null }, ...cells);
+    this.body.replaceChildren(tableOf(this.columns, rows));
   }
 
   #turn(title, step) {

@@ -8,6 +8,7 @@ import { setAttribute, setOptions, setText } from "./element.js";
 import { Events } from "./events.js";
 import { Feed } from "./feed.js";
 import { askFrame } from "./frame.js";
+import { Groups } from "./groups.js";
 import { Headline } from "./headline.js";
 import { History } from "./history.js";
 import { Keyboard } from "./keyboard.js";
@@ -182,6 +183,23 @@ addEventListener("hashchange", () => {
   showControls();
 });
 
+const groups = new Groups(
+  {
+    root: at("groups"),
+    board: at("board"),
+    toggle: at("groups-open"),
+    refresh: at("groups-refresh"),
+    filter: at("groups-filter"),
+    type: at("groups-type"),
+    list: at("groups-list"),
+    detail: at("group"),
+    title: at("group-title"),
+    facts: at("group-facts"),
+    body: at("group-body"),
+  },
+  [access],
+);
+access.others = [groups];
 const press = (id) => () => at(id).hidden || at(id).click();
 new Keyboard(at("help"), at("help-open"), [
   ["n", "Go to the nodes", () => at("nodes").focus()],
@@ -193,6 +211,7 @@ new Keyboard(at("help"), at("help-open"), [
   ["]", "Ten seconds forward", () => axis.shift(1)],
   ["l", "Start or stop the load", press("load")],
   ["t", "Start the tour", press("tour-start")],
+  ["g", "Groups: members, offsets, lags and shared records, or back", () => groups.toggle()],
   ["a", "Access: rights, users and quotas, or back", () => access.toggle()],
   ["d", "Light or dark colours", () => theme.toggle()],
 ]);

@@ -71,7 +71,7 @@ CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"
             ["groups", "reset-offsets", "g", "--to-latest", "--to-offset", "1"],
             "--to-latest and --to-offset exclude",
         ),
-        (["groups", "remove-members", "g"], "needs --instance ID or --all"),
+        (["groups", "remove-members", "g"], "needs --instance ID, --member ID or --all"),
         (["configs", "describe", "planet", "x"], "KIND must be one of topic, broker"),
         (["configs", "set", "broker", "x", "a=b"], "NAME must be a broker id or default; got 'x'"),
         (["configs", "set", "topic", "t", "a"], "set must be NAME=VALUE; got 'a'"),

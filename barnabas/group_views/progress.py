@@ -5,6 +5,7 @@ The committed offset of a share group is its start offset: all records before it
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,9 @@ class Progress:
     lag: int | None
     """Offsets between the committed one and the end; records after the start offset that a share group has not
     processed. None if unknown."""
+    lag_seconds: float | None = None
+    """Age of the first record from the committed offset on; 0 if there is no lag. None if unknown, as on Apache
+    Kafka."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -35,6 +39,7 @@ class Progress:
             "committed": self.committed,
             "end": self.end,
             "lag": self.lag,
+            "lag_seconds": self.lag_seconds,
         }
 
 
@@ -61,20 +66,22 @@ async def progress_of(
     admin: Admin, group: str, assigned: Iterable[TopicPartition] = (), *, is_shared: bool = False
 ) -> list[Progress]:
     """Progress of all partitions with a committed offset and of those `assigned`. Raises `KafkaError`."""
-    from barnabas.client.admin import OffsetSpec
-
     shared = await start_offsets(admin, group) if is_shared else {}
     committed = {each: offset.start_offset for each, offset in shared.items()}
     if not is_shared:
         committed = await committed_offsets(admin, group)
-    partitions = sorted({*committed, *assigned})
-    ends = (await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()))).succeeded
+    positions = {each: committed.get(each, 0) for each in sorted({*committed, *assigned})}
+    lags = (await admin.list_partition_lags(positions)).succeeded
+    now_ms = time.time_ns() // 1_000_000
 
     def progress(partition: TopicPartition) -> Progress:
-        offset, end = committed.get(partition), ends[partition].offset if partition in ends else None
-        lag = None if offset is None or end is None else max(0, end - offset)
+        offset, found = committed.get(partition), lags.get(partition)
+        end, lag, seconds = None if found is None else found.end_offset, None, None
+        if found is not None and offset is not None:
+            lag, seconds = found.records, found.seconds(now_ms)
         if is_shared:
             lag = shared[partition].lag if partition in shared else None
-        return Progress(*partition, offset, end, lag)
+            seconds = 0.0 if lag == 0 else seconds
+        return Progress(*partition, offset, end, lag, seconds)
 
-    return [progress(each) for each in partitions]
+    return [progress(each) for each in positions]

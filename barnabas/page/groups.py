@@ -1,0 +1,166 @@
+"""The view "Groups": groups of all types, with members, tasks, offsets, lags, and what share partitions deliver.
+
+Lists are kept for some seconds, so that a filter that is being typed asks once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import trio
+
+from barnabas.client.admin import Admin, GroupListing
+from barnabas.group_views.kinds import GroupView, MemberView, describe_groups, tasks_text
+from barnabas.group_views.progress import Progress, progress_of
+from barnabas.page.access_tables import Filter, Row, page_of
+from barnabas.page.asking import Asker
+from barnabas.why.shares_view import SharePartition, SharesView, Span, read_shares
+
+KEPT_SECONDS = 3.0
+MOST_MEMBERS = 200
+MOST_PARTITIONS = 200
+MOST_SPANS = 20
+"""Spans of one share partition that are shown."""
+
+
+@dataclass
+class Groups:
+    """The groups of one cluster, for all readers."""
+
+    asker: Asker
+    shares: Callable[[str], Awaitable[Sequence[object]]]
+    """Asks the nodes for the share partitions of a group."""
+
+    def __post_init__(self) -> None:
+        self._lock = trio.Lock()
+        self._rows: Sequence[Row] = ()
+        self._problem = ""
+        self._asked_at: float | None = None
+
+    async def listing(self, wanted: Filter) -> dict[str, Any]:
+        """One page of the groups. `wanted.principal` is searched in the id, `wanted.resource` in type and state."""
+        async with self._lock:
+            if self._asked_at is None or trio.current_time() - self._asked_at > KEPT_SECONDS:
+                listed, self._problem = await self.asker.ask(_listed)
+                self._rows = group_rows(listed or ())
+                self._asked_at = trio.current_time()
+        return await self.asker.in_thread(partial(page_of, self._rows, wanted)) | {"problem": self._problem}
+
+    async def describe(self, group_id: str) -> dict[str, Any]:
+        """One group, or the reason why it cannot be shown."""
+        found, problem = await self.asker.ask(partial(_described, group_id))
+        if found is None:
+            return {"group": group_id, "problem": problem}
+        group, progress = found
+        answer = group_json(group, progress)
+        if group.is_share:
+            view = read_shares(group_id, await self.shares(group_id))
+            answer["shares"] = [share_json(view, it) for it in _in_order(view)[:MOST_PARTITIONS]]
+            answer["not_loaded"] = [
+                {"topic": it.topic, "partition": it.partition, "error": it.error, "at_ms": it.at_ms}
+                for it in view.not_loaded.values()
+            ]
+        return answer
+
+
+async def _listed(admin: Admin) -> list[GroupListing]:
+    return await admin.list_groups()
+
+
+async def _described(group_id: str, admin: Admin) -> tuple[GroupView, list[Progress]]:
+    group = (await describe_groups(admin, [group_id]))[group_id]
+    return group, await progress_of(admin, group_id, group.assigned(), is_shared=group.is_share)
+
+
+def group_rows(listed: Sequence[GroupListing]) -> list[Row]:
+    return [
+        {
+            "who": it.group_id,
+            "resource": f"{it.type} {it.state}",
+            "name": "",
+            "type": str(it.type),
+            "protocol": it.protocol,
+            "state": str(it.state),
+        }
+        for it in listed
+    ]
+
+
+def group_json(group: GroupView, progress: Sequence[Progress]) -> dict[str, Any]:
+    owners = group.owners()
+    by_place = {(each.topic, each.partition): member for each, member in owners.items()}
+    lags = [it.lag for it in progress if it.lag is not None]
+    seconds = [it.lag_seconds for it in progress if it.lag_seconds is not None]
+    return {
+        "group": group.group_id,
+        "problem": "",
+        "type": str(group.type),
+        "state": str(group.state),
+        "coordinator": group.coordinator,
+        "assignor": group.assignor,
+        "epoch": group.epoch,
+        "target_epoch": group.target_epoch,
+        "topology_epoch": group.topology_epoch,
+        "lag": sum(lags) if lags else None,
+        "lag_seconds": max(seconds) if seconds else None,
+        "members": [_member(it) for it in group.members[:MOST_MEMBERS]],
+        "members_left_out": max(0, len(group.members) - MOST_MEMBERS),
+        "partitions": [
+            it.to_json() | {"member": member.member_id if (member := by_place.get((it.topic, it.partition))) else None}
+            for it in progress[:MOST_PARTITIONS]
+        ],
+        "partitions_left_out": max(0, len(progress) - MOST_PARTITIONS),
+    }
+
+
+def _member(it: MemberView) -> dict[str, Any]:
+    topics: dict[str, list[int]] = {}
+    for each in it.assignment:
+        topics.setdefault(each.topic, []).append(each.partition)
+    return {
+        "member_id": it.member_id,
+        "instance_id": it.instance_id,
+        "client_id": it.client_id,
+        "host": it.host,
+        "epoch": it.epoch,
+        "process_id": it.process_id,
+        "assignment": tasks_text(topics),
+        "tasks": {kind: tasks_text(tasks) for kind, tasks in it.tasks.items()},
+    }
+
+
+def _in_order(view: SharesView) -> list[SharePartition]:
+    return sorted((it for it in view.partitions.values() if it.is_loaded), key=lambda it: (it.topic, it.partition))
+
+
+def share_json(view: SharesView, it: SharePartition) -> dict[str, Any]:
+    return {
+        "topic": it.topic,
+        "partition": it.partition,
+        "leader": it.node,
+        "start": it.start_offset,
+        "end": it.end_offset,
+        "high_watermark": it.high_watermark,
+        "counts": it.counts,
+        "error": it.error,
+        "spans": [_span(view, each) for each in it.spans[:MOST_SPANS]],
+        "spans_left_out": max(0, len(it.spans) - MOST_SPANS) + it.spans_left_out,
+    }
+
+
+def _span(view: SharesView, it: Span) -> Mapping[str, Any]:
+    member = view.members.get(it.member_id)
+    return {
+        "first": it.first_offset,
+        "last": it.last_offset,
+        "state": it.state,
+        "deliveries": it.delivery_count,
+        "member": it.member_id or None,
+        "client": None if member is None else member.client_id,
+        "since_ms": it.since_ms if it.member_id else None,
+        "lock_ends_ms": it.lock_ends_ms if it.member_id else None,
+        "becomes": it.becomes or None,
+    }
