@@ -70,9 +70,9 @@ class _Committing:
     """Wall time."""
     expires_ms: int
     records: list[CoordinatorRecord] = field(default_factory=list)
-    check_partition: Callable[[Commit, bytes, int], None] | None = field(init=False)
-    """Check of a single partition (topic id, index), for groups that accept commits with an older epoch. Called after
-    `Group.check_commit`; raises the same errors.
+    check_partition: Callable[[Commit, str, bytes, int], None] | None = field(init=False)
+    """Check of a single partition (topic, topic id, index), for groups that accept commits with an older epoch. Called
+    after `Group.check_commit`; raises the same errors.
     """
 
     def __post_init__(self) -> None:
@@ -175,7 +175,7 @@ class Offsets:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         group, index = committing.group, asked.partition_index
         if committing.check_partition is not None:
-            committing.check_partition(committing.commit, topic_id, index)
+            committing.check_partition(committing.commit, topic, topic_id, index)
         committed = CommittedOffset(
             asked.committed_offset,
             asked.committed_leader_epoch,

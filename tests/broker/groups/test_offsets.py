@@ -152,7 +152,7 @@ def test_the_group_checks_each_commit(error: ErrorCode, in_transaction: ErrorCod
 class OwnersGroup(FakeGroup):
     """Its member has owned only partition 0 since the epoch of the commit."""
 
-    def check_commit_of(self, commit: Commit, topic_id: bytes, partition: int) -> None:
+    def check_commit_of(self, commit: Commit, topic: str, topic_id: bytes, partition: int) -> None:
         if partition != 0:
             raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
 
