@@ -5,6 +5,7 @@ Lists are kept for some seconds, so that a filter that is being typed asks once.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +13,8 @@ from typing import Any
 
 import trio
 
-from barnabas.client.admin import Admin, GroupListing
+from barnabas.client.admin import Admin, GroupListing, PartitionLag
+from barnabas.client.cluster import TopicPartition
 from barnabas.group_views.kinds import GroupView, MemberView, describe_groups, tasks_text
 from barnabas.group_views.progress import Progress, progress_of
 from barnabas.page.access_tables import Filter, Row, page_of
@@ -55,9 +57,13 @@ class Groups:
         if found is None:
             return {"group": group_id, "problem": problem}
         group, progress = found
+        view = read_shares(group_id, await self.shares(group_id) if group.is_share else ())
+        started = {TopicPartition(*key): it.start_offset for key, it in view.partitions.items() if it.is_loaded}
+        if started:
+            lags, _ = await self.asker.ask(lambda admin: admin.list_partition_lags(started))
+            progress = with_leaders(progress, view, lags.succeeded if lags is not None else {})
         answer = group_json(group, progress)
         if group.is_share:
-            view = read_shares(group_id, await self.shares(group_id))
             answer["shares"] = [share_json(view, it) for it in _in_order(view)[:MOST_PARTITIONS]]
             answer["not_loaded"] = [
                 {"topic": it.topic, "partition": it.partition, "error": it.error, "at_ms": it.at_ms}
@@ -73,6 +79,20 @@ async def _listed(admin: Admin) -> list[GroupListing]:
 async def _described(group_id: str, admin: Admin) -> tuple[GroupView, list[Progress]]:
     group = (await describe_groups(admin, [group_id]))[group_id]
     return group, await progress_of(admin, group_id, group.assigned(), is_shared=group.is_share)
+
+
+def with_leaders(
+    progress: Sequence[Progress], view: SharesView, lags: Mapping[TopicPartition, PartitionLag]
+) -> list[Progress]:
+    """The progress of a share group as the leaders know it; what is stored follows them."""
+    now_ms = time.time_ns() // 1_000_000
+    known = {TopicPartition(it.topic, it.partition): it for it in progress}
+    for key, lag in lags.items():
+        it = view.partitions[key]
+        left = max(lag.end_offset - it.start_offset - it.delivery_complete, 0)
+        seconds = lag.seconds(now_ms) if left else 0.0
+        known[key] = Progress(it.topic, it.partition, it.start_offset, lag.end_offset, left, seconds)
+    return [known[key] for key in sorted(known)]
 
 
 def group_rows(listed: Sequence[GroupListing]) -> list[Row]:

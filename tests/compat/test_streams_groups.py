@@ -50,7 +50,10 @@ SETTINGS = QUICK_GROUPS | {
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(kind, marks=pytest.mark.client(kind)) for kind in (BARNABAS, APACHE_KAFKA)],
+    params=[
+        pytest.param(BARNABAS, marks=pytest.mark.client(BARNABAS)),
+        pytest.param(APACHE_KAFKA, marks=[pytest.mark.client(APACHE_KAFKA), pytest.mark.slow]),
+    ],
 )
 def place(
     request: pytest.FixtureRequest, libs: Path, tmp_path_factory: pytest.TempPathFactory

@@ -34,6 +34,10 @@ class FakePage:
         self.stories: dict[str, list[Any]] = {}
         self.access: dict[str, Any] = {}
         """Answers of /access by table; a callable gets the query."""
+        self.groups: Any = {"rows": [], "start": 0, "found": 0, "total": 0, "problem": ""}
+        """Answer of /groups; a callable gets the query."""
+        self.group: dict[str, Any] = {}
+        """Answers of /group by id."""
         self.feed_is_up = True
         """False: who asks for the feed is refused, as by a server that is gone."""
         self._said: dict[str, Any] = {}
@@ -134,6 +138,14 @@ class _Handler(BaseHTTPRequestHandler):
         elif target.path.startswith("/access/"):
             given = page.access[target.path.removeprefix("/access/")]
             answer = given({name: values[0] for name, values in query.items()}) if callable(given) else given
+            self._answer(200, json.dumps(answer).encode(), "application/json")
+        elif target.path == "/groups":
+            given = page.groups
+            answer = given({name: values[0] for name, values in query.items()}) if callable(given) else given
+            self._answer(200, json.dumps(answer).encode(), "application/json")
+        elif target.path == "/group":
+            name = query["group"][0]
+            answer = page.group.get(name, {"group": name, "problem": f"Group {name} not found."})
             self._answer(200, json.dumps(answer).encode(), "application/json")
         else:
             self._answer(404, b"nothing here\n", "text/plain")
