@@ -235,8 +235,6 @@ class Consumer(Facade[AsyncConsumer]):
     beginning_offsets = blocking(AsyncConsumer.beginning_offsets)
     end_offsets = blocking(AsyncConsumer.end_offsets)
     partitions_for = blocking(AsyncConsumer.partitions_for)
-    list_streams_group_offsets = blocking(AsyncAdmin.list_streams_group_offsets)
-    list_streams_group_offsets = blocking(AsyncAdmin.list_streams_group_offsets)
     list_topics = blocking(AsyncConsumer.list_topics)
     metrics = immediate(AsyncConsumer.metrics)
 

@@ -17,6 +17,7 @@ from barnabas.broker.purgatory import Purgatory
 from barnabas.broker.replication.fetcher import Fetchers
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.partitions import Partitions
+from barnabas.broker.shares.lags import ShareLag, ShareLags, share_lag_families
 from barnabas.broker.traffic import BytesOut, CleanerWork, Conversions
 from barnabas.runtime.metrics import Family, metrics_page
 from barnabas.runtime.observatory import Page
@@ -38,22 +39,29 @@ Families = Callable[[], Iterable[Family]]
 class BrokerMetrics:
     """The page `/metrics`: `measure` group lags, then `gather` all families."""
 
-    def __init__(self, families: Sequence[Families], group_lags: GroupLags, wall_clock: Clock) -> None:
+    def __init__(
+        self, families: Sequence[Families], group_lags: GroupLags, share_lags: ShareLags, wall_clock: Clock
+    ) -> None:
         """`families` are gathered in this order; the lag of groups comes last."""
         self._families = families
         self._group_lags = group_lags
+        self._share_lags = share_lags
         self._wall_clock = wall_clock
         self._lags: Sequence[GroupLag] = ()
+        self._lags_of_shares: Sequence[ShareLag] = ()
 
     async def measure(self) -> None:
         """Ask other brokers for the ends of their partitions."""
         self._lags = await self._group_lags.measure()
+        self._lags_of_shares = await self._share_lags.measure()
 
     def gather(self) -> Iterator[Family]:
         lags, self._lags = self._lags, ()
+        lags_of_shares, self._lags_of_shares = self._lags_of_shares, ()
         for families in self._families:
             yield from families()
         yield from lag_families(lags, self._wall_clock.now_ms())
+        yield from share_lag_families(lags_of_shares)
 
     @property
     def page(self) -> Page:

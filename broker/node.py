@@ -73,6 +73,7 @@ from barnabas.broker.replication.partitions import Partitions, ReplicationSettin
 from barnabas.broker.replication.throttles import ReplicationThrottles
 from barnabas.broker.setting_checks import coordinator_topic_differences, warn_of_other_defaults
 from barnabas.broker.shares.inspection_page import SharesPorts, shares_page
+from barnabas.broker.shares.lags import ShareLags
 from barnabas.broker.shares.led_partitions import LedPorts
 from barnabas.broker.shares.metrics import share_partition_families
 from barnabas.broker.shares.node_part import ShareGroups
@@ -540,7 +541,9 @@ class BrokerNode:
         )
         token = read_token(world, self._static.http_token_file)
         self._observatory = Observatory(self._what_is_missing, token)
-        self._observatory.pages["/metrics"] = BrokerMetrics(families, self._group_lags, world.wall_clock).page
+        self._observatory.pages["/metrics"] = BrokerMetrics(
+            families, self._group_lags, ShareLags(self.shares.partitions, world.wall_clock), world.wall_clock
+        ).page
         self._observatory.pages |= decision_pages(self.decisions)
         self._observatory.pages["/state"] = broker_state_page(state)
         shares = SharesPorts(

@@ -12,7 +12,6 @@ import typer
 
 from barnabas.cli import completion
 from barnabas.cli.connection import AsJson, Connection
-from barnabas.group_views.progress import committed_offsets, known_offsets
 from barnabas.cli.offset_reset import Aim, Known, Partition, Reset, Target, one_target, plan, read_csv, write_csv
 from barnabas.cli.option_group import grouped
 from barnabas.cli.output import Account, complain, show_json, show_table, show_text
@@ -21,6 +20,7 @@ from barnabas.cli.session import with_admin
 from barnabas.cli.times import parse_duration, parse_time
 from barnabas.cli.topic_records import chosen_partitions
 from barnabas.cluster.errors import ClusterError, WrongArgument
+from barnabas.group_views.progress import committed_offsets, known_offsets
 
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin, Results

@@ -9,16 +9,16 @@ import typer
 
 from barnabas.cli import completion, group_offsets
 from barnabas.cli.connection import AsJson, Connection
-from barnabas.group_views.progress import Progress, progress_of
 from barnabas.cli.option_group import grouped
 from barnabas.cli.output import Account, Styled, show_json, show_table, show_text
 from barnabas.cli.session import with_admin
 from barnabas.cluster.errors import WrongArgument
+from barnabas.group_views.progress import Progress, progress_of
 
 if TYPE_CHECKING:
-    from barnabas.group_views.kinds import GroupView
     from barnabas.client.admin import Admin, GroupListing, MemberToRemove, Results
     from barnabas.client.cluster import TopicPartition
+    from barnabas.group_views.kinds import GroupView
 
 app = typer.Typer(help="List, describe, reset and delete groups and their offsets.", rich_markup_mode=None)
 
@@ -62,7 +62,9 @@ def list_(
 @grouped
 def describe(
     groups: Groups,
-    members: Annotated[bool, typer.Option("--members", help="Show members and their assignments; tasks of a streams group.")] = False,
+    members: Annotated[
+        bool, typer.Option("--members", help="Show members and their assignments; tasks of a streams group.")
+    ] = False,
     state: Annotated[bool, typer.Option("--state", help="Show state, coordinator, assignor and epochs.")] = False,
     as_json: AsJson = False,
     *,
@@ -132,7 +134,8 @@ def remove_members(
     *,
     connection: Connection,
 ) -> None:
-    """Remove members from a group of any type; what they have goes to the others. A member that is alive joins again."""
+    """Remove members from a group of any type; what they have goes to the others. A member that is alive joins again.
+    """
     if everybody == bool(instance or member):
         raise WrongArgument("needs --instance ID, --member ID or --all")
 

@@ -128,12 +128,12 @@ class Coordinator(Generic[MachineT]):
         return None if image is None or index is None else image.partitions.get(index)
 
     def shard(self, key: str) -> Shard[MachineT]:
-        """The active shard of `key`. Raises KafkaError: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
+        """The active shard of `key`. Raises KafkaError: NOT_COORDINATOR, also while the topic does not exist,
         COORDINATOR_LOAD_IN_PROGRESS, INVALID_REQUEST.
         """
         index = self.partition_of(key)
         if index is None:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.topic.name} does not exist yet")
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return self.shard_at(index)
 
     def shard_at(self, index: int) -> Shard[MachineT]:

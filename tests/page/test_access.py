@@ -21,8 +21,8 @@ from barnabas.cluster.errors import WrongArgument
 from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.ports import free_base_port
 from barnabas.page.access import Access
-from barnabas.page.asking import Asker
 from barnabas.page.access_tables import ROWS_OF_A_PAGE, Filter, acl_rows, page_of, throttle_rows
+from barnabas.page.asking import Asker
 from barnabas.page.feed import Feed
 from barnabas.page.node_state import NotAState, read_state
 from barnabas.page.show import addresses_of

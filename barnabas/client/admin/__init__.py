@@ -2,8 +2,8 @@
 
 `Admin` (`admin.py`) is composed of one class for each subject: `topics.py`, `partitions.py`, `configs.py`,
 `brokers.py`, `log_dirs.py`, `groups.py`, `any_groups.py`, `group_offsets.py`, `share_offsets.py`, `group_lags.py`,
-`transactions.py`, `acls.py`, `quotas.py`, `scram.py`, `tokens.py`. All of them send requests through `calls.py` to the brokers that `routes.py`
-chooses, and return `Results`.
+`transactions.py`, `acls.py`, `quotas.py`, `scram.py`, `tokens.py`. All of them send requests through `calls.py` to the
+brokers that `routes.py` chooses, and return `Results`.
 """
 
 from barnabas.client.admin.acl_values import (

@@ -79,7 +79,7 @@ class AnyGroups(Groups):
             )
         kind = ShareGroupHeartbeatRequest if isinstance(group, ShareGroupDescription) else StreamsGroupHeartbeatRequest
         ids = {it.member_id for it in group.members}
-        unknown: dict[MemberToRemove, None | KafkaError] = {
+        unknown: dict[MemberToRemove, KafkaError | None] = {
             it: KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"member {it} of group {group_id}")
             for it in wanted
             if it.member_id not in ids

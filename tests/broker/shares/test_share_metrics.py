@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from barnabas.broker.node import BrokerNode
+from barnabas.broker.shares.lags import ShareLags, share_lag_families
 from barnabas.broker.shares.metrics import share_partition_families
 from barnabas.protocol.acknowledge_type import AcknowledgeType
 from barnabas.protocol.errors import ErrorCode
@@ -17,7 +18,7 @@ from barnabas.runtime.request_times import Spread
 from tests.broker.apis.rig import Rig, batch_of, on_cluster
 from tests.broker.shares.share_rig import ALONE, Member, begin
 
-pytestmark = pytest.mark.feature("OB-02", "CG-17")
+pytestmark = pytest.mark.feature("OB-02", "OB-03", "CG-17")
 
 ACCEPT, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.REJECT
 QUICK_PRUNING = {
@@ -30,9 +31,7 @@ def numbers(node: BrokerNode) -> dict[tuple[str, tuple[str, ...]], float]:
     """By name, without Kafka's prefix, and label values; of a histogram the count."""
     gathered = [lambda: share_partition_families(node.shares.partitions), *node.coordination.families()]
     return {
-        (family.name.removeprefix("kafka_server_"), tuple(labels)): value.count
-        if isinstance(value, Spread)
-        else value
+        (family.name.removeprefix("kafka_server_"), tuple(labels)): value.count if isinstance(value, Spread) else value
         for families in gathered
         for family in families()
         for labels, value in family.samples
@@ -52,10 +51,19 @@ async def test_the_leader_counts_acknowledgements_and_expired_locks(rig: Rig) ->
     assert found["sharepartitionmetrics_inflightmessagecount", labels] == 5
     assert found["sharepartitionmetrics_inflightbatchcount", labels] == 1
     assert found["sharepartitionmetrics_acquisitionlocktimeout", labels] == 0
+    [lag] = await ShareLags(node.shares.partitions, node.world.wall_clock).measure()
+    assert (lag.group_id, lag.topic, lag.partition, lag.records) == ("work", "orders", 0, 5)
+    assert lag.seconds is not None and lag.seconds >= 0
 
     assert await one.acknowledged((0, 2, [ACCEPT, ACCEPT, REJECT])) == ErrorCode.NONE
     assert await one.acknowledged((0, 2, [ACCEPT])) == ErrorCode.NONE, "nothing is left to acknowledge there"
     assert await one.acknowledged((9, 9, [ACCEPT])) == ErrorCode.INVALID_REQUEST
+    [lag] = await ShareLags(node.shares.partitions, node.world.wall_clock).measure()
+    assert lag.records == 2
+    assert [family.name for family in share_lag_families([lag])] == [
+        "kafka_sharegroup_lag",
+        "kafka_sharegroup_lag_seconds",
+    ]
     found = numbers(node)
     name = "sharegroupmetrics_recordacknowledgements"
     by_type = {kind: found[name, (kind,)] for kind in ("Accept", "Release", "Reject", "Renew")}

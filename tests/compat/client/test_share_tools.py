@@ -82,7 +82,7 @@ def wait(what: str, is_so: Callable[[], bool]) -> None:
 def table(tools: Java, group: str, *words: str) -> list[dict[str, str]]:
     """The rows that `kafka-share-groups --describe` prints, by the titles of their columns."""
     lines = [line.split() for line in tools.ask("share-groups", "--describe", "--group", group, *words).lines if line]
-    titles = [" ".join(line) for line in lines[:1]][0].replace("COORDINATOR (ID)", "COORDINATOR ID").split()
+    titles = " ".join(lines[0]).replace("COORDINATOR (ID)", "COORDINATOR ID").split()
     return [dict(zip(titles, line, strict=True)) for line in lines[1:]]
 
 
@@ -111,7 +111,8 @@ def test_a_share_group_with_a_member_is_described_and_refuses_to_be_changed(
     wait("all records are read", lambda: sorted(member.values) == sorted(written))
     wait("all records are acknowledged", lambda: member.acknowledged == 40)
     [row] = table(tools, group, "--members", "--verbose")
-    assert (row["GROUP"], row["HOST"], row["#PARTITIONS"], row["ASSIGNMENT"]) == (group, "/127.0.0.1", "1", f"{topic}:0")
+    assert (row["GROUP"], row["HOST"]) == (group, "/127.0.0.1")
+    assert (row["#PARTITIONS"], row["ASSIGNMENT"]) == ("1", f"{topic}:0")
     assert int(row["MEMBER-EPOCH"]) >= 1
     [row] = table(tools, group, "--state", "--verbose")
     assert (row["STATE"], row["#MEMBERS"]) == ("Stable", "1")
