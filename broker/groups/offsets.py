@@ -13,7 +13,7 @@ from itertools import islice
 
 from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply
 from barnabas.broker.groups.committed_offsets import CommittedOffset, CommittedOffsets, commit_record, tombstone
-from barnabas.broker.groups.group import Commit, Group, GroupContext
+from barnabas.broker.groups.group import Commit, Group, GroupContext, GroupType
 from barnabas.broker.groups.offset_cleanup import OffsetCleanUp
 from barnabas.broker.groups.simple_group import SimpleGroup
 from barnabas.kraft.metadata.delta import MetadataDelta
@@ -249,7 +249,7 @@ class Offsets:
         group = self.group(request.group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-        if not group.is_empty() and group.protocol_type != "consumer":
+        if not group.is_empty() and group.protocol_type != "consumer" and group.type is not GroupType.STREAMS:
             # The members' subscriptions are unknown here.
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
         outcome, response = Outcome(), OffsetDeleteResponse()

@@ -111,6 +111,9 @@ class StreamsGroups:
         if joins or member.assigned != before.assigned:
             add_assignment(response, member)
             group.endpoints.changed(member)
+        elif reported is not None and reported != member.assigned.without_epochs():
+            # The answer with the assignment may have been lost. (Kafka 4.3 does not repeat it.)
+            add_assignment(response, member)
         self._add_endpoints(group, request.endpoint_information_epoch, member, configured, response)
         statuses += [it for it in (target.delay, configured.problem, _shutdown(group)) if it is not None]
         response.status = [StatusEntry(status_code=it.status, status_detail=it.detail) for it in statuses]

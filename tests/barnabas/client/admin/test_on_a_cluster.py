@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from barnabas.client.admin import Admin, OffsetSpec
+from barnabas.client.admin import Admin, FeatureUpdate, OffsetSpec, UpgradeType
 from barnabas.client.errors import UnsupportedVersionException
 from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
@@ -64,6 +64,8 @@ def test_lags_are_known_in_records_and_in_time() -> None:
 @pytest.mark.feature("CL-04")
 def test_requests_that_the_cluster_does_not_serve_are_refused_at_once() -> None:
     async def story(stage: Stage) -> None:
+        lowered = {"streams.version": FeatureUpdate(0, UpgradeType.SAFE_DOWNGRADE)}
+        (await stage.admin.update_features(lowered)).all()
         with pytest.raises(UnsupportedVersionException):
             (await stage.admin.describe_streams_groups("g")).all()
 
