@@ -53,6 +53,7 @@ STORIES = (
     stories.modern_groups,
     stories.group_offsets,
     group_stories.groups_of_all_types,
+    group_stories.offsets_of_streams_groups,
     stories.transactions,
     stories.a_hanging_transaction,
     stories.access_control,

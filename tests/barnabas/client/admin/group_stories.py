@@ -6,13 +6,17 @@ import pytest
 import trio
 
 from barnabas.client.admin import (
+    AlterConfigOp,
+    ConfigResource,
     ConsumerGroupDescription,
     GroupState,
     GroupType,
     MemberToRemove,
+    ResourceType,
     ShareGroupDescription,
+    StreamsGroupDescription,
 )
-from barnabas.client.errors import GroupIdNotFoundException, UnknownMemberIdException
+from barnabas.client.errors import GroupIdNotFoundException, GroupNotEmptyException, UnknownMemberIdException
 from barnabas.client.metadata import TopicPartition
 from tests.barnabas.client.admin.stage import Stage
 
@@ -20,13 +24,17 @@ from tests.barnabas.client.admin.stage import Stage
 async def groups_of_all_types(stage: Stage) -> None:
     admin = stage.admin
     topic = await stage.topic("read")
-    classic, modern, shared, nobody = map(stage.name, ("classic", "modern", "shared", "nobody"))
+    classic, modern, shared = map(stage.name, ("classic", "modern", "shared"))
+    streams, nobody = map(stage.name, ("streams", "nobody"))
+    at_once = [AlterConfigOp("streams.initial.rebalance.delay.ms", "0")]
+    await admin.incremental_alter_configs({ConfigResource(ResourceType.GROUP, streams): at_once})
     members = {
         classic: await stage.join(classic, topic, "i-1"),
         modern: await stage.join_modern(modern, topic),
         shared: await stage.join_share(shared, topic),
+        streams: await stage.join_streams(streams, topic),
     }
-    described = await admin.describe_groups([classic, modern, shared, nobody])
+    described = await admin.describe_groups([*members, nobody])
     assert list(described.errors) == [nobody]
     assert isinstance(described.errors[nobody], GroupIdNotFoundException)
     kinds = {name: type(it) for name, it in described.succeeded.items()}
@@ -34,23 +42,30 @@ async def groups_of_all_types(stage: Stage) -> None:
         classic: ConsumerGroupDescription,
         modern: ConsumerGroupDescription,
         shared: ShareGroupDescription,
+        streams: StreamsGroupDescription,
     }
     for name, member in members.items():
         assert [it.member_id for it in described[name].members] == [member.member_id]
 
     listed = {it.group_id: it.type for it in await admin.list_groups() if it.group_id in members}
-    assert listed == {classic: GroupType.CLASSIC, modern: GroupType.CONSUMER, shared: GroupType.SHARE}
+    assert listed == {
+        classic: GroupType.CLASSIC,
+        modern: GroupType.CONSUMER,
+        shared: GroupType.SHARE,
+        streams: GroupType.STREAMS,
+    }
     stable = {it.group_id for it in await admin.list_groups(states=[GroupState.STABLE])}
-    assert members.keys() <= stable
+    assert members.keys() - {streams} <= stable, "tasks are assigned with the next heartbeat"
 
-    for name in (modern, shared):
+    for name in (modern, shared, streams):
         refused = await admin.remove_members(name, ["not-a-member"], raise_errors=False)
         assert [type(it) for it in refused.errors.values()] == [UnknownMemberIdException]
     assert list(await admin.remove_members(classic, "i-1")) == [MemberToRemove("i-1", members[classic].member_id)]
     assert list(await admin.remove_members(modern, members[modern].member_id)) == [
         MemberToRemove(None, members[modern].member_id)
     ]
-    assert list(await admin.remove_members(shared)) == [MemberToRemove(member_id=members[shared].member_id)]
+    for name in (shared, streams):
+        assert list(await admin.remove_members(name)) == [MemberToRemove(member_id=members[name].member_id)]
     for name in members:
         assert (await admin.describe_groups(name))[name].members == ()
     await admin.delete_groups(list(members))
@@ -79,3 +94,26 @@ async def lags(stage: Stage, *, in_time: bool) -> None:
     missing = TopicPartition(stage.name("missing"), 0)
     with pytest.raises(LookupError):
         (await admin.list_partition_lags({full: 1}))[missing]
+
+
+async def offsets_of_streams_groups(stage: Stage) -> None:
+    """Committed, listed and deleted as those of consumers."""
+    admin = stage.admin
+    topic, group = await stage.topic("read"), stage.name("streams")
+    partition = TopicPartition(topic, 0)
+    at_once = [AlterConfigOp("streams.initial.rebalance.delay.ms", "0")]
+    await admin.incremental_alter_configs({ConfigResource(ResourceType.GROUP, group): at_once})
+    await stage.join_streams(group, topic)
+    with pytest.raises(UnknownMemberIdException):
+        await admin.alter_streams_group_offsets(group, {partition: 3})
+    with pytest.raises(GroupNotEmptyException):
+        await admin.delete_groups(group)
+    await admin.remove_members(group)
+    await admin.alter_streams_group_offsets(group, {partition: 3})
+    found = (await admin.list_streams_group_offsets(group))[group][partition]
+    assert found is not None
+    assert found.offset == 3
+    await admin.delete_streams_group_offsets(group, partition)
+    assert (await admin.list_streams_group_offsets({group: [partition]}))[group] == {partition: None}
+    await admin.delete_groups(group)
+    assert (await admin.describe_groups(group)).errors.keys() == {group}

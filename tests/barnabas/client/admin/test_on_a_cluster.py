@@ -28,6 +28,7 @@ ROWS = {
     stories.modern_groups: ("CL-04", "AD-04"),
     stories.group_offsets: ("CL-04", "AD-04"),
     group_stories.groups_of_all_types: ("CL-04", "AD-04"),
+    group_stories.offsets_of_streams_groups: ("CL-04", "AD-04"),
     stories.transactions: ("CL-04",),
     stories.a_hanging_transaction: ("CL-04",),
     stories.access_control: ("CL-04",),
