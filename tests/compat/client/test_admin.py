@@ -41,7 +41,7 @@ from barnabas.client.settings import ClientSettings
 from tests.barnabas.client.admin import group_stories, stories
 from tests.barnabas.client.admin.stage import Stage
 from tests.barnabas.client.admin.stories import NO_SUCH_ID
-from tests.compat.client.any_cluster import AnyCluster
+from tests.compat.client.any_cluster import APACHE_KAFKA, AnyCluster
 
 STORIES = (
     stories.topics,
