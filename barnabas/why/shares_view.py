@@ -92,7 +92,7 @@ class NotLoaded:
 
 @dataclass(slots=True)
 class SharesView:
-    """What the brokers report about one share group."""
+    """Reports of all brokers about one share group."""
 
     group_id: str
     coordinator: str = ""

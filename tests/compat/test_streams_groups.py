@@ -20,6 +20,7 @@ import pytest
 import trio
 
 from barnabas import Admin, AlterConfigOp, ConfigResource, ResourceType, TopicPartition
+from barnabas.cli.main import run
 from barnabas.client.admin import StreamsGroupDescription
 from barnabas.protocol.errors import KafkaError
 from barnabas.testing.cluster import QUICK_GROUPS
@@ -48,6 +49,12 @@ SETTINGS = QUICK_GROUPS | {
 }
 
 
+@pytest.fixture(scope="module")
+def nodes() -> dict[str, RunningCluster]:
+    """The cluster of ours, for tests that kill its nodes."""
+    return {}
+
+
 @pytest.fixture(
     scope="module",
     params=[
@@ -56,11 +63,14 @@ SETTINGS = QUICK_GROUPS | {
     ],
 )
 def place(
-    request: pytest.FixtureRequest, libs: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    libs: Path,
+    nodes: dict[str, RunningCluster],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[AnyCluster]:
     data = tmp_path_factory.mktemp("cluster")
     if request.param == BARNABAS:
-        ours = RunningCluster.start_new(data, SETTINGS)
+        nodes[BARNABAS] = ours = RunningCluster.start_new(data, SETTINGS)
         yield AnyCluster(BARNABAS, tuple(broker.port for broker in ours.layout.brokers))
         assert ours.trouble({node.name: 0 for node in ours.nodes}) == []
         assert ours.down() == []
@@ -232,6 +242,13 @@ def committed(shop: Shop) -> dict[TopicPartition, int]:
     return trio.run(listed)
 
 
+def group_as_we_show_it(shop: Shop, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """Text of `barnabas groups describe`."""
+    capsys.readouterr()
+    assert run(["groups", "describe", shop.group, *words, "-b", shop.cluster.bootstrap_servers]) == 0
+    return capsys.readouterr().out
+
+
 def wait(what: str, is_so: Callable[[], bool]) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
@@ -307,8 +324,37 @@ def test_every_order_counts_once_while_instances_are_killed_and_restarted(
     note(f"Kafka Streams, streams group on {shop.cluster.name}: {orders} orders, {took:.1f} s with an instance killed")
 
 
+@pytest.mark.feature("CG-12")
+def test_every_order_counts_once_while_the_coordinator_is_killed(
+    place: AnyCluster, shop: Shop, reader: Reader, request: pytest.FixtureRequest
+) -> None:
+    if place.name == APACHE_KAFKA:
+        pytest.skip("the one node of Apache Kafka here cannot be replaced by another")
+    nodes: RunningCluster = request.getfixturevalue("nodes")[BARNABAS]
+    for name in ("one", "two"):
+        shop.start(name)
+    for program in shop.instances.values():
+        program.wait_began()
+    shop.order(ORDERS // 2)
+    reader.read_until(shop.final(), shop)
+    coordinator = described(shop).coordinator
+    assert coordinator is not None
+    nodes.kill(f"broker-{coordinator.node_id}")
+    try:
+        shop.order(ORDERS // 2)
+        reader.read_until(shop.final(), shop)
+        wait("another broker coordinates the group", lambda: described(shop).coordinator not in (None, coordinator))
+    finally:
+        nodes.start(f"broker-{coordinator.node_id}")
+    shop.order(ORDERS // 2)
+    reader.read_until(shop.final(), shop)
+    wait("all tasks are active once", lambda: active_tasks(described(shop)) == ALL_TASKS)
+
+
 @pytest.mark.feature("TO-05", "TO-09", "AD-04")
-def test_the_tool_describes_resets_and_deletes_a_streams_group(shop: Shop, reader: Reader, tools: Java) -> None:
+def test_the_tool_describes_resets_and_deletes_a_streams_group(
+    shop: Shop, reader: Reader, tools: Java, capsys: pytest.CaptureFixture[str]
+) -> None:
     shop.start("one").wait_began()
     shop.order(100)
     reader.read_until(shop.final(), shop)
@@ -321,6 +367,11 @@ def test_the_tool_describes_resets_and_deletes_a_streams_group(shop: Shop, reade
     assert state[0] == shop.group and "Stable" in state and state[-1] == "1"
     members = tools.ask("streams-groups", "--describe", *group, "--members", "--verbose").out
     assert "ACTIVE" in members and "0:[0,1,2,3]" in members
+
+    ours = group_as_we_show_it(shop, capsys, "--members")
+    assert "0:0,1,2,3 1:0,1,2,3" in ours and "one-StreamThread-1" in ours
+    assert "Stable  streams" in group_as_we_show_it(shop, capsys, "--state")
+    assert shop.orders in group_as_we_show_it(shop, capsys)
 
     def lags() -> dict[tuple[str, int], str]:
         lines = [line.split() for line in tools.ask("streams-groups", "--describe", *group, "--offsets").lines]

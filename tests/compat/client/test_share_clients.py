@@ -38,7 +38,7 @@ def answer_to(value: str, delivery_count: int) -> str:
 
 
 def expected() -> list[Delivery]:
-    """What a group must get, in total."""
+    """All deliveries that a group must get."""
     values = [f"{stem}-{number}" for stem, count in stems() for number in range(count)]
     first = [Delivery(value, 1, answer_to(value, 1)) for value in values]
     second = [Delivery(it.value, 2, "accept") for it in first if it.answer == "release"]
