@@ -32,12 +32,12 @@ MOST_ELEMENTS_READ: Final = 40_000
 of them the subscribed topics count as unknown.
 """
 
-MOST_TOPOLOGY_ELEMENTS: Final = 8_000
+MOST_TOPOLOGY_ELEMENTS: Final = 5_000
 """Subtopologies, topics, topic configs and copartitioned topics in the topology of a streams group. A topology is one
 record.
 """
 
-MOST_TASKS: Final = 50_000
+MOST_TASKS: Final = 20_000
 """Tasks of a streams group, without standbys."""
 
 MOST_MEMBER_BYTES: Final = 64 << 10

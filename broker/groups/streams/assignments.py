@@ -8,10 +8,10 @@ the event loop; members keep the last one meanwhile, with the status ASSIGNMENT_
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 
-from barnabas.broker.coordinator.outcome import Now, Outcome
+from barnabas.broker.coordinator.outcome import Now, Operation, Outcome
 from barnabas.broker.groups.decision_notes import note_epoch, note_targets
 from barnabas.broker.groups.group import GroupContext
 from barnabas.broker.groups.group_configs import (
@@ -58,15 +58,14 @@ class Target:
     """Reason why there is no target for the newest epoch yet."""
 
 
-@dataclass(slots=True)
-class _Run:
-    """An assignment in turns."""
+@dataclass(frozen=True, slots=True)
+class _Computed:
+    """Targets of an epoch that are to be written in turns."""
 
     group_id: str
     epoch: int
-    work: Stepwise[dict[str, TaskSet]]
-    changed: list[tuple[str, TaskSet]] = field(default_factory=list)
-    """New targets that are not written yet; the last one comes first."""
+    changed: list[tuple[str, TaskSet]]
+    """Those that are not written yet; the last one comes first."""
 
 
 class Assignments:
@@ -139,11 +138,11 @@ class Assignments:
         if not self._may_assign(group, update.now):
             return Target(group.assignment_epoch, last, _DELAYED)
         members = {**group.members, member.member_id: member}
-        work = self._compute(group, members, configured)
         if _size_of(configured, len(members), self._replicas(group_id)) > MOST_AT_ONCE:
-            self._begin(_Run(group_id, epoch, work), update.now)
+            # It begins after this heartbeat is written, or could not be.
+            self._begin(group_id, update.now)
             return Target(group.assignment_epoch, last, _IN_PROGRESS)
-        targets = at_once(work)
+        targets = at_once(self._compute(group, members, configured))
         for member_id, tasks in targets.items():
             if group.targets.get(member_id) != tasks:
                 update.records.append(records.target_assignment(group_id, member_id, tasks))
@@ -175,71 +174,72 @@ class Assignments:
 
     def _delay_ends(self, group_id: str, now: Now) -> Outcome:
         """Timer: the members of a new group have had time to join."""
-        group = self._find(group_id)
-        if group is not None and group.members and group.epoch > group.assignment_epoch:
-            self._begin(_Run(group_id, group.epoch, self._configure_and_compute(group)), now)
+        self._begin(group_id, now)
         return Outcome()
 
-    def _configure_and_compute(self, group: StreamsGroup) -> Stepwise[dict[str, TaskSet]]:
-        """Raises KafkaError STREAMS_INVALID_TOPOLOGY."""
+    def _begin(self, group_id: str, now: Now) -> None:
+        self._schedule(group_id, partial(self._turn, group_id, self._work(group_id)), now)
+
+    def _work(self, group_id: str) -> Stepwise[_Computed | None]:
+        """Targets of the group as it is in the first turn; None if it needs none now. Raises KafkaError
+        STREAMS_INVALID_TOPOLOGY."""
+        group = self._find(group_id)
+        if group is None:
+            return None
         configured = yield from self._preparations.configured(group)
         if configured is None or configured.validated_epoch != group.validated_topology_epoch:
             # The next heartbeat begins a new epoch.
-            return {}
-        return (yield from self._compute(group, group.members, configured))
+            return None
+        epoch = group.epoch
+        if not group.members or epoch <= group.assignment_epoch:
+            return None
+        targets = yield from self._compute(group, group.members, configured)
+        changed = [it for it in targets.items() if group.targets.get(it[0]) != it[1]]
+        return _Computed(group_id, epoch, changed[::-1])
 
-    def _begin(self, run: _Run, now: Now) -> None:
-        self._context.timers.schedule(_run_timer(run.group_id), now.monotonic_ms, partial(self._turn, run))
-
-    def _turn(self, run: _Run, now: Now) -> Outcome:
+    def _turn(self, group_id: str, work: Stepwise[_Computed | None], now: Now) -> Outcome:
         """Timer: continue the assignment; at its end begin to write."""
         try:
-            next(run.work)
+            next(work)
         except StopIteration as end:
-            return self._computed(run, end.value, now)
+            return Outcome() if end.value is None else self._write(end.value, now)
         except KafkaError:
             # The next heartbeat gets the error.
             return Outcome()
-        self._begin(run, now)
+        self._schedule(group_id, partial(self._turn, group_id, work), now)
         return Outcome()
 
-    def _computed(self, run: _Run, targets: Mapping[str, TaskSet], now: Now) -> Outcome:
-        group = self._find(run.group_id)
-        if group is None or not targets:
-            return Outcome()
-        changed = [it for it in targets.items() if group.targets.get(it[0]) != it[1]]
-        run.changed = changed[::-1]
-        return self._write(run, now)
-
-    def _write(self, run: _Run, now: Now) -> Outcome:
+    def _write(self, computed: _Computed, now: Now) -> Outcome:
         """Timer: write some targets, and the epoch with the last ones. A member that meets one of them earlier does
         no harm: a task is never given twice."""
-        group = self._find(run.group_id)
+        group = self._find(computed.group_id)
         if group is None or not group.members:
             return Outcome()
         outcome = Outcome()
+        changed, group_id = computed.changed, computed.group_id
         size = taken = 0
-        while taken < len(run.changed) and size < WRITTEN_AT_ONCE:
+        while taken < len(changed) and size < WRITTEN_AT_ONCE:
             taken += 1
-            member_id, tasks = run.changed[-taken]
+            member_id, tasks = changed[-taken]
             size += 1 + number_of(tasks.active) + number_of(tasks.standby)
             if member_id in group.members:
-                outcome.records.append(records.target_assignment(run.group_id, member_id, tasks))
-        if taken == len(run.changed):
-            outcome.records.append(records.target_epoch(run.group_id, run.epoch, now.wall_ms))
-            note_targets(outcome.notes, group, run.epoch, ASSIGNOR_NAME, len(group.members))
-        left = run.changed[: len(run.changed) - taken]
-        if left:
-            rest = _Run(run.group_id, run.epoch, run.work, left)
-            self._context.timers.schedule(_run_timer(run.group_id), now.monotonic_ms, partial(self._write, rest))
-        outcome.failed = lambda error: self._again(run, now)
+                outcome.records.append(records.target_assignment(group_id, member_id, tasks))
+        if taken == len(changed):
+            outcome.records.append(records.target_epoch(group_id, computed.epoch, now.wall_ms))
+            note_targets(outcome.notes, group, computed.epoch, ASSIGNOR_NAME, len(group.members))
+        else:
+            left = changed[: len(changed) - taken]
+            self._schedule(group_id, partial(self._write, replace(computed, changed=left)), now)
+        outcome.failed = lambda error: self._again(computed, now)
         return outcome
 
-    def _again(self, run: _Run, now: Now) -> Outcome:
+    def _again(self, computed: _Computed, now: Now) -> Outcome:
         """Retry a failed write."""
-        key, deadline_ms = _run_timer(run.group_id), now.monotonic_ms + RETRY_MS
-        self._context.timers.schedule(key, deadline_ms, partial(self._write, run))
+        self._schedule(computed.group_id, partial(self._write, computed), now, RETRY_MS)
         return Outcome()
+
+    def _schedule(self, group_id: str, operation: Operation, now: Now, delay_ms: int = 0) -> None:
+        self._context.timers.schedule(_run_timer(group_id), now.monotonic_ms + delay_ms, operation)
 
     def _find(self, group_id: str) -> StreamsGroup | None:
         group = self._context.groups.get(group_id)

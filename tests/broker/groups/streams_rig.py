@@ -95,12 +95,16 @@ class Streams:
         self, member_id: str, sent: Topology = COUNTING, *, group_id: str = "app", **fields: Any
     ) -> StreamsGroupHeartbeatResponse:
         """Raises KafkaError."""
+        return raised(self.send(self.joining(member_id, sent, group_id=group_id, **fields)))
+
+    def joining(
+        self, member_id: str, sent: Topology = COUNTING, *, group_id: str = "app", **fields: Any
+    ) -> StreamsGroupHeartbeatRequest:
         fields = {"process_id": f"process of {member_id}", "rebalance_timeout_ms": 60_000, **fields}
         nothing: dict[str, list[TaskIds]] = {"active_tasks": [], "standby_tasks": [], "warmup_tasks": []}
-        request = StreamsGroupHeartbeatRequest(
+        return StreamsGroupHeartbeatRequest(
             group_id=group_id, member_id=member_id, member_epoch=0, topology=sent, **nothing, **fields
         )
-        return raised(self.send(request))
 
     def beat(
         self, member_id: str, epoch: int, owned: Roles | None = None, *, group_id: str = "app", **fields: Any

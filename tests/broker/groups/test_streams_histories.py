@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from barnabas.broker.groups.state_transitions import is_legal
+from barnabas.broker.groups.streams import assignments
 from barnabas.broker.groups.streams.member import MEMBER_MOVES, MemberState
 from barnabas.broker.groups.streams.streams_group import STREAMS_GROUP_MOVES, StreamsGroup, StreamsGroupState
 from barnabas.broker.groups.streams.tasks import TaskId
@@ -36,8 +37,13 @@ class Client:
 
 
 class History(RuleBasedStateMachine):
-    @initialize(replicas=st.integers(0, 2), delay_ms=st.sampled_from((0, 3000)))
-    def begin(self, replicas: int, delay_ms: int) -> None:
+    @initialize(replicas=st.integers(0, 2), delay_ms=st.sampled_from((0, 3000)), in_turns=st.booleans())
+    def begin(self, replicas: int, delay_ms: int, in_turns: bool) -> None:
+        """`in_turns`: targets are computed and written in many turns, as those of large groups."""
+        self.patch = pytest.MonkeyPatch()
+        if in_turns:
+            self.patch.setattr(assignments, "MOST_AT_ONCE", 0)
+            self.patch.setattr(assignments, "WRITTEN_AT_ONCE", 1)
         self.app = Streams(
             group__streams__num__standby__replicas=str(replicas),
             group__streams__initial__rebalance__delay__ms=str(delay_ms),
@@ -101,6 +107,14 @@ class History(RuleBasedStateMachine):
     @rule(milliseconds=st.sampled_from((1, 3000, 46_000)))
     def wait(self, milliseconds: int) -> None:
         self.app.bench.advance(milliseconds)
+
+    @rule(turns=st.integers(1, 4), fails=st.booleans())
+    def take_turns(self, turns: int, fails: bool) -> None:
+        """An assignment that is under way goes on a little."""
+        self.app.bench.broken = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) if fails else None
+        for _ in range(turns):
+            self.app.bench.take_turn(("streams-assignment", "app"))
+        self.app.bench.broken = None
 
     @rule()
     def fail_over(self) -> None:
@@ -190,9 +204,16 @@ class History(RuleBasedStateMachine):
         """Members that go on reach a stable group."""
         if not hasattr(self, "app"):
             return
+        try:
+            self._settle()
+        finally:
+            self.patch.undo()
+
+    def _settle(self) -> None:
         self.join("a1")
         self.join("b1")
-        for _ in range(12):
+        # Longer than a session: fenced clients do not come back.
+        for _ in range(20):
             self.app.bench.advance(3000)
             for member_id in list(self.clients):
                 self.beat(member_id, reports=True, is_lost=False)
@@ -206,4 +227,4 @@ class History(RuleBasedStateMachine):
 
 @pytest.mark.feature("CG-20")
 class TestHistories(History.TestCase):  # type: ignore[misc]
-    settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+    settings = settings(max_examples=25, stateful_step_count=30, deadline=None)

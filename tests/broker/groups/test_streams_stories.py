@@ -9,6 +9,7 @@ import pytest
 
 from barnabas.broker.coordinator.outcome import Reply
 from barnabas.broker.groups.streams.configured_topology import Status
+from barnabas.broker.groups.streams.topology import ELEMENTS_OF_ONE_STEP
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas.protocol.messages.delete_groups import DeletableGroupResult
@@ -198,6 +199,41 @@ def test_assignments_keep_their_interval() -> None:
     assert app.group.assignment_epoch == app.group.epoch
 
 
+def test_a_large_assignment_is_computed_and_written_in_turns() -> None:
+    app = Streams()
+    app.bench.create_topic("words", partitions=600)
+    joined = app.join("a")
+    assert (statuses(joined), tasks(joined)) == ([Status.ASSIGNMENT_DELAYED], ({}, {}))
+    turns = 0
+    while app.group.assignment_epoch < app.group.epoch:
+        app.bench.take_turn(("streams-assignment", "app"))
+        turns += 1
+    assert turns >= 6, "of 200 tasks each"
+    assert tasks(app.beat("a", 1)) == ({"0": list(range(600))}, {})
+
+
+def test_members_that_come_and_go_during_a_large_assignment() -> None:
+    app = Streams()
+    app.bench.create_topic("words", partitions=1200)
+    for member_id in ("a", "b"):
+        app.join(member_id)
+    app.bench.take_turn(("streams-assignment", "app"))
+    app.leave("b")
+    app.join("c")
+    app.bench.advance(1000)
+    assert (app.group.assignment_epoch, app.group.epoch) == (3, 5), "it was computed for a and b"
+    assert app.group.targets.keys() == {"a"}
+    app.beat("c", 1)
+    app.bench.broken = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    app.bench.advance(1000)
+    assert app.group.assignment_epoch == 3
+    app.bench.broken = None
+    app.bench.advance(1000)
+    assert (app.group.assignment_epoch, app.group.targets.keys()) == (5, {"a", "c"})
+    app.bench.reload()
+    assert {it: len(target.active["0"]) for it, target in app.group.targets.items()} == {"a": 600, "c": 600}
+
+
 # -- topologies
 
 
@@ -254,6 +290,18 @@ def test_copartitioned_topics_must_have_the_same_number_of_partitions() -> None:
     assert joined.status[0].status_detail == (
         "Following topics do not have the same number of partitions: [{left=2, right=3}]"
     )
+
+
+def test_a_topology_has_bounds_and_is_read_in_short_steps() -> None:
+    app = counting()
+    many = topology(*(subtopology(str(i), ["words"], changelogs=[f"log-{i}"]) for i in range(1600)))
+    steps = app.bench.machine.streams.preparations.prepare(app.joining("a", many))
+    assert sum(1 for _ in steps) >= 4 * 1600 * 3 // ELEMENTS_OF_ONE_STEP
+    too_many = topology(*(subtopology(str(i), ["words"]) for i in range(2501)))
+    assert "at most 5000 elements" in refused(ErrorCode.STREAMS_INVALID_TOPOLOGY, lambda: app.join("a", too_many))
+    app.bench.create_topic("wide", partitions=20_001)
+    too_wide = topology(subtopology("0", ["wide"]))
+    assert "at most 20000 tasks" in refused(ErrorCode.STREAMS_INVALID_TOPOLOGY, lambda: app.join("a", too_wide))
 
 
 def test_the_groups_topology_stays_until_the_group_is_deleted() -> None:
