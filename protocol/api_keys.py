@@ -125,7 +125,7 @@ class ApiSpec:
         "unstable_version",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - made in one table
         self,
         key: ApiKey,
         versions: tuple[int, int],

@@ -5,8 +5,8 @@ the record back gives an equal value, so a new coordinator continues exactly whe
 and answers belong to the machine (`machine.py`).
 
 KIP-98, KIP-360 (bumping epochs), KIP-890 (transactions version 2: each end of a transaction bumps the epoch, so that
-late messages cannot enter the next one), KIP-939 (a prepared transaction of a two-phase commit is kept, and *claimed* by
-the next producer: it completes the transaction under a producer id and epoch of its own).
+late messages cannot enter the next one), KIP-939 (a prepared transaction of a two-phase commit is kept, and *claimed*
+by the next producer, which completes it under a producer id and epoch of its own).
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ class Transaction:
     previous_producer_id: int = NO_PRODUCER_ID
     """Producer id of the last step; differs from `producer_id` right after the id changed."""
     next_producer_id: int = NO_PRODUCER_ID
-    """While prepared: the producer id afterwards, if it changes. While ongoing: that of the producer that claimed it."""
+    """While prepared: the producer id afterwards, if it changes. While ongoing: the id of the producer that claimed it.
+    """
     next_producer_epoch: int = NO_PRODUCER_EPOCH
     """The epoch that belongs to `next_producer_id`; -1 is 0, as Kafka 4.3 writes it when a producer id is exhausted."""
     transaction_version: int = 0

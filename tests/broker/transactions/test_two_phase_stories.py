@@ -147,7 +147,7 @@ def test_a_transaction_with_a_timeout_is_not_kept() -> None:
     assert shell.ongoing(shell.recover()) == (-1, -1)
 
 
-def test_what_keeping_needs() -> None:
+def test_keeping_has_its_conditions() -> None:
     shell = TwoPhaseShell()
     assert shell.init(keep_prepared_txn=True).error is ErrorCode.INVALID_REQUEST
     for level in (0, 1):
