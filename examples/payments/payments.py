@@ -1,8 +1,8 @@
 """Books payments in PostgreSQL and in a topic together: `python payments.py BOOTSTRAP DSN LAST`.
 
-Each payment is a row of the table `payments` if and only if it is a record of the topic `payments`, wherever this program
-is killed (KIP-939). PostgreSQL decides: the state of the prepared Kafka transaction is stored in the same commit as the
-rows. A program that starts compares that state with the transaction it finds open, and commits or aborts it.
+Each payment is a row of the table `payments` if and only if it is a record of the topic `payments`, wherever this
+program is killed (KIP-939). PostgreSQL decides: the state of the prepared Kafka transaction is stored in the commit of
+the rows. A program that starts compares that state with the transaction it finds open, and commits or aborts it.
 
 The brokers need `transaction.two.phase.commit.enable=true`.
 """

@@ -48,8 +48,8 @@ class Postgres:
         assert found is not None
         # The server keeps what it inherits: its output goes to a file, or reading it would never end.
         with open(self._folder.parent / "postgres.out", "a+b") as output:
-            done = subprocess.run(
-                [str(found / program), *words], cwd="/", stdout=output, stderr=subprocess.STDOUT, **self._as_user
-            )
+            words = (str(found / program), *words)
+            to_file = {"stdout": output, "stderr": subprocess.STDOUT}
+            done = subprocess.run(words, cwd="/", check=False, **to_file, **self._as_user)
             output.seek(0)
             assert done.returncode == 0, output.read().decode()
