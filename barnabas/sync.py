@@ -149,6 +149,7 @@ class Producer(Facade[AsyncProducer]):
     close = blocking(AsyncProducer.close)
     partitions_for = blocking(AsyncProducer.partitions_for)
     metrics = immediate(AsyncProducer.metrics)
+    client_instance_id = blocking(AsyncProducer.client_instance_id)
     init_transactions = blocking(AsyncProducer.init_transactions)
     prepare_transaction = blocking(AsyncProducer.prepare_transaction)
     complete_transaction = blocking(AsyncProducer.complete_transaction)
@@ -240,6 +241,7 @@ class Consumer(Facade[AsyncConsumer]):
     partitions_for = blocking(AsyncConsumer.partitions_for)
     list_topics = blocking(AsyncConsumer.list_topics)
     metrics = immediate(AsyncConsumer.metrics)
+    client_instance_id = blocking(AsyncConsumer.client_instance_id)
 
     _subscribe = immediate(AsyncConsumer.subscribe)
 
@@ -358,6 +360,7 @@ class Admin(Facade[AsyncAdmin]):
     abort_transaction = blocking(AsyncAdmin.abort_transaction)
     add_raft_voter = blocking(AsyncAdmin.add_raft_voter)
     alter_client_quotas = blocking(AsyncAdmin.alter_client_quotas)
+    client_instance_id = blocking(AsyncAdmin.client_instance_id)
     alter_consumer_group_offsets = blocking(AsyncAdmin.alter_consumer_group_offsets)
     alter_partition_reassignments = blocking(AsyncAdmin.alter_partition_reassignments)
     alter_replica_log_dirs = blocking(AsyncAdmin.alter_replica_log_dirs)

@@ -9,7 +9,7 @@ to all in-sync replicas; with a transactional id, in transactions (`Transactions
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial as bind
 from types import TracebackType
@@ -39,7 +39,10 @@ from barnabas.client.producer.settings import ProducerOptions, ProducerSettings
 from barnabas.client.producer.transaction_manager import TransactionState
 from barnabas.client.producer.transactions import Transactions
 from barnabas.client.session import open_cluster
+from barnabas.client.telemetry.meters import named
+from barnabas.client.telemetry.metrics_push import MetricsPush, pushing
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.otlp import Sample
 from barnabas.runtime.world import World
 
 CANCELLED_ABORT_MS = 1_000
@@ -73,6 +76,7 @@ class Producer:
         self._admission: Admission | None = None
         self._transactions: Transactions | None = None
         self._sender: Sender
+        self._push: MetricsPush | None = None
 
     # ---- life
 
@@ -103,6 +107,9 @@ class Producer:
         self._sender = Sender(cluster, nursery, self._accumulator, settings, self._admission, self._metrics)
         self._appender.open(cluster, nursery, self._sender)
         nursery.start_soon(self._sender.run)
+        if settings.enable_metrics_push:
+            self._push = MetricsPush(cluster, self._samples, self._describe)
+            nursery.start_soon(self._push.run)
         if self._transactions is not None and not self._transactions.is_two_phase:
             await self._transactions.initialize()
 
@@ -133,6 +140,8 @@ class Producer:
                     await self._end_open_transaction()
                 if self._transactions is None or self.transaction_state is TransactionState.READY:
                     await self._flush()
+                if self._push is not None:
+                    await self._push.close()
         finally:
             self._abandon()
 
@@ -302,6 +311,24 @@ class Producer:
         """Kafka's names to numbers: bytes, milliseconds, counts; NaN without recent samples."""
         self._check_usable()
         return self._metrics.snapshot(self._pool, self._sender.requests_in_flight, self._cluster.now_ms())
+
+    async def client_instance_id(self, timeout_ms: int = 60_000) -> str:
+        """The id that brokers give this client to push its metrics (KIP-714), in base64. TimeoutException after
+        `timeout_ms`; UnsupportedVersionException if the brokers take no metrics; IllegalStateException with
+        enable_metrics_push=False.
+        """
+        self._check_usable()
+        return await pushing(self._push).client_instance_id(timeout_ms)
+
+    def _samples(self, now_ms: int) -> Iterator[Sample]:
+        yield from self._cluster.meters.samples("producer", now_ms)
+        metrics = self._metrics.snapshot(self._pool, self._sender.requests_in_flight, now_ms)
+        for name, value in metrics.items():
+            yield Sample(named(f"producer.{name}"), (), value, is_sum=name.endswith("-total"))
+
+    def _describe(self) -> dict[str, str]:
+        described = {"client_rack": self.settings.client_rack, "transactional_id": self.settings.transactional_id}
+        return {key: text for key, text in described.items() if text}
 
     # ---- transactions
 

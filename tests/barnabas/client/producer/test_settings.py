@@ -66,7 +66,6 @@ def test_missing_settings_of_kafka_are_listed() -> None:
     missing = {name for name in names - set(ProducerSettings.model_fields) if not name.startswith(("sasl_", "ssl_"))}
     assert missing == {
         "config_providers",
-        "enable_metrics_push",
         "metric_reporters",
         "metrics_recording_level",
         "receive_buffer_bytes",
