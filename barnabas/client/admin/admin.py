@@ -72,9 +72,9 @@ class Admin(
         `timeout_ms` (None: default.api.timeout.ms); UnsupportedVersionException if the brokers take no metrics;
         IllegalStateException with enable_metrics_push=False.
         """
-        cluster, push = self._calls.cluster, pushing(self._push)
-        await cluster.refresh()  # without a connection there is nobody to ask
-        return await push.client_instance_id(self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms)
+        assert self._calls, "it is open"
+        timeout_ms = self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        return await pushing(self._push).client_instance_id(timeout_ms)
 
     @classmethod
     def over(cls, cluster: Cluster, default_api_timeout_ms: int = 60_000) -> Admin:

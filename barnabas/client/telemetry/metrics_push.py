@@ -106,7 +106,10 @@ class MetricsPush:
         """The id that brokers know this client by, in base64 as Kafka's tools print it. TimeoutException after
         `timeout_ms`; UnsupportedVersionException if the brokers do not take metrics.
         """
+        backoff = self._cluster.backoff()
         with trio.move_on_after(timeout_ms / 1000):
+            while not self._cluster.connected_once.is_set() and not await self._cluster.refresh():
+                await trio.sleep(backoff.next_ms() / 1000)
             await self._identified.wait()
         if self._session.subscription is not None:
             return uuid_to_string(self._session.instance_id)
