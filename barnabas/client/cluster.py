@@ -102,6 +102,7 @@ class Cluster:
         """Reason why no broker answered the last `call_any`; empty if one did."""
         self._wanted: dict[str, None] = {}
         """Topics of the next refresh, unless it covers all of them."""
+        self._not_the_one: NodeConnection | None = None
         self._last_used: NodeConnection | None = None
         """The connection of the last `call_connected`."""
         self._answered_by: NodeConnection | None = None
@@ -392,6 +393,10 @@ class Cluster:
         self._refreshed_from_ms = now_ms
         return self._refreshed_from if self._refreshed_from_count > SAME_NODE_LIMIT else None
 
+    def prefer_others(self) -> None:
+        """The node that answered the last `call_any` is not the right one: it is called last from now on."""
+        self._not_the_one = self._answered_by
+
     async def call_any(self, request: Message, timeout_ms: int = 0, last: NodeConnection | None = None) -> Any:
         """Call any broker that can be reached, `last` only if no other can. NoBrokerAvailable if none can; ChannelError
         if one was reached and did not answer (it may have processed the request); KafkaError as `call`.
@@ -399,7 +404,7 @@ class Cluster:
         deadline_ms = self.now_ms() + (timeout_ms or self.settings.request_timeout_ms)
         reasons = []
         unsupported: KafkaError | None = None
-        candidates = self._candidates()
+        candidates, last = self._candidates(), last or self._not_the_one
         for connection in candidates if last is None else sorted(candidates, key=lambda each: each is last):
             left_ms = deadline_ms - self.now_ms()
             if left_ms <= 0:

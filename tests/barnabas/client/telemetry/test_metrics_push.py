@@ -74,9 +74,7 @@ async def pushed(cluster: SimulatedClusterForTests) -> dict[str, float]:
 
 async def subscribe(cluster: SimulatedClusterForTests, wanted: str = "*") -> None:
     resource = ConfigResource(ResourceType.CLIENT_METRICS, "all")
-    async with Admin(
-        bootstrap_servers=cluster.bootstrap_servers, world=cluster.world, enable_metrics_push=False
-    ) as admin:
+    async with Admin(bootstrap_servers=cluster.bootstrap_servers, world=cluster.world) as admin:
         await admin.incremental_alter_configs({resource: {"metrics": wanted, "interval.ms": "5000"}})
     await trio.sleep(1)
 
@@ -196,10 +194,10 @@ def test_an_administrator_has_an_instance_id() -> None:
 
     async def story() -> None:
         common = {"bootstrap_servers": cluster.bootstrap_servers, "world": cluster.world}
-        async with Admin(**common) as admin:  # type: ignore[arg-type]
+        async with Admin(enable_metrics_push=True, **common) as admin:  # type: ignore[arg-type]
             first = await admin.client_instance_id()
             assert first == await admin.client_instance_id()
-        async with Admin(enable_metrics_push=False, **common) as admin:  # type: ignore[arg-type]
+        async with Admin(**common) as admin:  # type: ignore[arg-type]
             with pytest.raises(errors.IllegalStateException, match="enable_metrics_push is False"):
                 await admin.client_instance_id()
 
