@@ -1,5 +1,5 @@
-"""What our client asks of Apache Kafka 4.3.1 beyond its stable protocol: two-phase commit (KIP-939), and the push of
-metrics to a plug-in of its broker (KIP-714).
+"""Our client on Apache Kafka 4.3.1: two-phase commit over its unstable protocol (KIP-939), and the push of metrics to a
+plug-in of its broker (KIP-714).
 """
 
 from __future__ import annotations
