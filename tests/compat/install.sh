@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What other people's clients need and pip does not give: kcat, a JDK, Kafka's jars (through Maven), franz-go (through Go). A run that must show
-# every client is pytest --every-client. KAFKA_LIBS may name a directory that already has the jars.
+# What other people's programs need and pip does not give: kcat, PostgreSQL, franz-go (through Go), a JDK, Kafka's jars
+# (through Maven). A run that must show every client is pytest --every-client. KAFKA_LIBS may name a directory that
+# already has the jars.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 room=compat
@@ -26,5 +27,6 @@ franz_go() { # Go 1.21 and later fetch the version that go.mod asks for.
 
 need kcat 'command -v kcat' kcat
 franz_go
+need postgresql 'command -v initdb || compgen -G "/usr/lib/postgresql/*/bin/initdb"' postgresql
 need java 'java_is_new_enough javac' openjdk-17-jdk-headless && jars
 exit 0

@@ -87,6 +87,13 @@ async def test_the_coordinator_creates_the_internal_topics(rig: Rig) -> None:
     }
     given = {it.subtopology_id: it.partitions for it in ready.active_tasks or ()}
     assert given == {"0": [0, 1, 2], "1": [0, 1, 2]}
+    measured = {
+        family.name.removeprefix("kafka_server_groupcoordinatormetrics_"): dict(family.samples)
+        for families in rig.broker(1).coordination.families()
+        for family in families()
+    }
+    assert measured["streams_group_count"] == {("Stable",): 1}
+    assert measured["streams_group_rebalance"] == {(): 2}
 
 
 @on_brokers(offsets__topic__replication__factor="1")

@@ -122,7 +122,7 @@ def test_a_record_has_kafkas_bytes(record: CoordinatorRecord, key: str, value: s
     assert written == value
 
 
-def test_what_kafka_wrote_is_read() -> None:
+def test_records_of_kafka_are_read() -> None:
     group = StreamsGroup("g")
     for param in GOLDEN[:7]:
         _, key_text, value_text = param.values

@@ -234,6 +234,21 @@ def test_members_that_come_and_go_during_a_large_assignment() -> None:
     assert {it: len(target.active["0"]) for it, target in app.group.targets.items()} == {"a": 600, "c": 600}
 
 
+def test_each_epoch_and_each_assignment_has_a_decision_note() -> None:
+    app = Streams()
+    app.join("a")
+    app.bench.create_topic("words")
+    app.beat("a", 2)
+    app.leave("a")
+    assert [it.sentence for it in app.bench.decisions.since(0, "group app")] == [
+        "group app begins epoch 2: a joined",
+        "group app has a new target assignment of epoch 2 for 1 members: the previous one had epoch 1; assignor sticky",
+        "group app begins epoch 3: partitions or racks of its topics have changed",
+        "group app has a new target assignment of epoch 3 for 1 members: the previous one had epoch 2; assignor sticky",
+        "group app begins epoch 4: a left; no members remain",
+    ]
+
+
 # -- topologies
 
 
