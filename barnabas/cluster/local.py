@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from barnabas.cluster.breakable_programs import what_joins
 from barnabas.cluster.errors import ClusterError, WrongArgument
 from barnabas.cluster.keeping import LOCK_FILE, KeepFile
 from barnabas.cluster.layout import LOCAL_SHAPE, Layout, Node
-from barnabas.cluster.linked import what_joins
-from barnabas.cluster.plan import LAUNCHER_REFUSES, Plan, Programs, Start
+from barnabas.cluster.node_faults import NodeFaults
+from barnabas.cluster.plan import LAUNCHER_REFUSES, MODULES, Plan, Programs, Start
 from barnabas.cluster.ports import is_free
 from barnabas.cluster.probe import Key, NoAnswer
 from barnabas.cluster.processes import ProcessId, State, state_of
@@ -143,6 +144,13 @@ class LocalCluster:
     def resume(self, name: str) -> None:
         """Lets a paused node go on."""
         self._process(self.layout.node(name)).send(signal.SIGCONT)
+
+    @property
+    def faults(self) -> NodeFaults:
+        """Cut links, wrong clocks, full disks. Raises `ClusterError` unless the nodes were started to be broken."""
+        if self._programs.modules == MODULES and what_joins(self.layout) is None:
+            raise ClusterError("the nodes of this cluster cannot be broken: start them with programs=BREAKABLE")
+        return NodeFaults(self.layout)
 
     def processes(self) -> list[NodeStatus]:
         """The nodes' processes; asks no node."""
