@@ -196,11 +196,11 @@ class LocalCluster:
             except NoAnswer as error:
                 return f"{broker.name} does not answer ({error})"
             if view.cluster_id != self.layout.cluster_id:
-                return f"port {broker.port} is in the hands of cluster {view.cluster_id}"
+                return f"port {broker.port} belongs to cluster {view.cluster_id}"
             if not expected <= view.brokers:
                 return f"{broker.name} does not see brokers {sorted(expected - view.brokers)} yet"
             if view.leaderless:
-                return f"nobody leads {view.leaderless[0]}"
+                return f"{view.leaderless[0]} has no leader"
         answered = quorum_status(quorum_answerers(self.layout, self._key), self._key)
         return "" if answered else "there is no active controller"
 

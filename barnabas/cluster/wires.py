@@ -84,7 +84,7 @@ class SeverableNetwork:
         self._nodes = nodes
 
     async def dial(self, host: str, port: int) -> Connection:
-        """As the underlying network. A dial over a cut link waits; the caller bounds the time."""
+        """Like the underlying network. A dial over a cut link waits; the caller bounds the time."""
         peer = self._nodes.get(port)
         if peer is None or peer == self._name:
             return await self._network.dial(host, port)
