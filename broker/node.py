@@ -28,6 +28,8 @@ from barnabas.broker.broker_channels import BrokerChannels
 from barnabas.broker.controller_channel import ControllerChannel
 from barnabas.broker.coordination import Coordination, CoordinationPorts
 from barnabas.broker.cordoned_directories import cordoned_paths
+from barnabas.broker.delayed.deliveries import DelayedDeliveries, DelayedPorts
+from barnabas.broker.delayed.metrics import delayed_families
 from barnabas.broker.directory_assignments import DirectoryAssignments
 from barnabas.broker.disk_space import DiskSpace
 from barnabas.broker.dispatch import (
@@ -327,6 +329,7 @@ class BrokerNode:
             self._topic_config,
             self._broker_epoch,
         )
+        self.deliveries = DelayedDeliveries(DelayedPorts(world, self.background, self.wheel, self.decisions))
         self._lookup = PartitionLookup(self.partitions, self.metadata, settings.node_id)
         self.publisher = MetadataPublisher(self.partitions.prepare, self.store.make_logs, self._announce, self._publish)
 
@@ -435,6 +438,7 @@ class BrokerNode:
             wall_clock=world.wall_clock,
             worker=self.worker,
             verifier=self.coordination.verifier,
+            deliveries=self.deliveries,
             settings=settings,
         )
         fetch = FetchPorts(
@@ -505,6 +509,7 @@ class BrokerNode:
             partial(waiting_families, partitions, self.fetches, self.deletions),
             *self.coordination.families(),
             partial(share_partition_families, self.shares.partitions),
+            partial(delayed_families, self.deliveries),
             partial(broker_families, self.lifecycle, self.metadata, self._server),
             partial(raft_families, self.metadata_log.replica),
             lambda: request_families(self._dispatcher.counters),
@@ -691,6 +696,7 @@ class BrokerNode:
         if METADATA_VERSION in delta.changed_features:
             self._report_directories(delta.after)
         yield from self.partitions.apply_delta(delta)
+        self._look_at_deliveries(delta)
         self.coordination.metadata_changed(delta)
         if SHARE_VERSION in delta.changed_features and not self._share_groups_are_enabled():
             self.shares.switched_off()
@@ -710,6 +716,14 @@ class BrokerNode:
                 self.throttles.set_topic(name, self._topic_config(image, name), node_id)
         if delta.deleted_topics:
             self.throttles.keep(image.topics.by_name)
+
+    def _look_at_deliveries(self, delta: MetadataDelta) -> None:
+        """Delayed delivery may be switched on or off for a topic."""
+        topics = {name for kind, name in delta.changed_configs if kind == TOPIC_RESOURCE}
+        if topics:
+            for partition in self.partitions.led:
+                if partition.topic in topics:
+                    self.deliveries.look(partition)
 
     def _report_directories(self, image: MetadataImage) -> None:
         """A registration at an old metadata.version has no log directories."""
@@ -733,6 +747,7 @@ class BrokerNode:
         self.shares.partition_changed(partition)
 
     def _leadership_changed(self, partition: Partition) -> None:
+        self.deliveries.look(partition)
         self.coordination.leadership_changed(partition)
         self.shares.leadership_changed(partition)
 

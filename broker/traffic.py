@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from barnabas.protocol.acknowledge_type import AcknowledgeType
 from barnabas.runtime.request_times import Spread
@@ -80,6 +80,21 @@ class ShareGroupEvents:
         """Records by type of acknowledgement."""
         self.loads = Spread()
         """Times until the state of a share partition was read."""
+
+
+class DelayedEvents:
+    """Deliveries of delayed records by this broker."""
+
+    __slots__ = ("lateness",)
+
+    def __init__(self) -> None:
+        self.lateness = Spread()
+        """Times from when records were due until they were appended."""
+
+    def delivered(self, now_ms: int, times_ms: Iterable[int]) -> None:
+        took = self.lateness.took
+        for time_ms in times_ms:
+            took(max(now_ms - time_ms, 0) / 1000)
 
 
 class Verifications:

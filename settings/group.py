@@ -47,6 +47,8 @@ GROUP_KEYS: Mapping[str, Fallback] = {
     ),
     "streams.initial.rebalance.delay.ms": Fallback("group.streams.initial.rebalance.delay.ms"),
     "streams.assignment.interval.ms": _bounded("streams", "assignment.interval.ms"),
+    "barnabas.share.redelivery.backoff.ms": Fallback(),
+    "barnabas.share.redelivery.backoff.max.ms": Fallback(),
 }
 
 _SESSION_OVER_HEARTBEAT = (
