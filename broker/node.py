@@ -74,6 +74,7 @@ from barnabas.broker.replication.partition import Partition, PartitionHost
 from barnabas.broker.replication.partitions import Partitions, ReplicationSettings
 from barnabas.broker.replication.throttles import ReplicationThrottles
 from barnabas.broker.setting_checks import coordinator_topic_differences, warn_of_other_defaults
+from barnabas.broker.shares.dead_letters import DeadLetterPorts, DeadLetterTopics
 from barnabas.broker.shares.led_partitions import LedPorts
 from barnabas.broker.shares.metrics import share_partition_families
 from barnabas.broker.shares.node_part import ShareGroups
@@ -367,12 +368,27 @@ class BrokerNode:
             monotonic=world.monotonic,
             wall_clock=world.wall_clock,
             decisions=self.decisions,
+            dead_letters=self._dead_letters(),
         )
         sessions = ShareSessions(
             self._static.group_share_max_share_sessions,
             self._limits.memory_limit_bytes // SESSIONS_PART // SHARED_PARTITION_BYTES,
         )
         self.shares = ShareGroups(ports, sessions)
+
+    def _dead_letters(self) -> DeadLetterTopics:
+        return DeadLetterTopics(
+            DeadLetterPorts(
+                world=self.world,
+                node_id=self._static.node_id,
+                image=lambda: self.metadata.image,
+                topic_config=self._topic_config,
+                partitions=self.partitions,
+                channel_to=partial(self._channel_to, purpose="dead-letters"),
+                create=self.coordination.auto_topics.create_dead_letters,
+                settings=self.current_settings,
+            )
+        )
 
     def _wire_disks(self) -> None:
         directories = self.store.directories
@@ -759,9 +775,9 @@ class BrokerNode:
     def _broker_epoch(self) -> int:
         return self.lifecycle.broker_epoch
 
-    def _channel_to(self, broker_id: int) -> Channel | None:
+    def _channel_to(self, broker_id: int, purpose: str = "fetcher") -> Channel | None:
         node = self._channels.node(broker_id)
-        return None if node is None else self._channels.open(node, self._nursery, "fetcher")
+        return None if node is None else self._channels.open(node, self._nursery, purpose)
 
     async def _alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         response: AlterPartitionResponse = await self._isr_channel.call(request, timeout_ms=ALTER_PARTITION_TIMEOUT_MS)

@@ -73,9 +73,13 @@ class ShareStateWrites:
 class ShareGroupEvents:
     """Events in the share partitions that this broker leads."""
 
-    __slots__ = ("acknowledged", "loads")
+    __slots__ = ("acknowledged", "dead_letter_failures", "dead_letters", "loads")
 
     def __init__(self) -> None:
+        self.dead_letters = 0
+        """Records that were copied to dead-letter topics."""
+        self.dead_letter_failures = 0
+        """Failed attempts to copy some."""
         self.acknowledged: Counter[AcknowledgeType] = Counter()
         """Records by type of acknowledgement."""
         self.loads = Spread()

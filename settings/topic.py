@@ -92,6 +92,7 @@ class TopicConfig:
     remote_log_delete_on_disable: bool = False
     local_retention_ms: int = -2
     local_retention_bytes: int = -2
+    errors_deadletterqueue_group_enable: bool = False
     barnabas_delayed_delivery_enable: bool = False
     """Records with a header deliver-at or deliver-after are delivered at that time. Kafka has no such key."""
     barnabas_delayed_delivery_max_ms: int = 365 * 24 * _HOUR_MS

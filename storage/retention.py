@@ -26,7 +26,7 @@ class AgingSegment(Protocol):
 class Retention:
     """One evaluation for one log."""
 
-    __slots__ = ("_upper_offset", "_kept_from", "_log_end_offset", "_segments", "deletable")
+    __slots__ = ("_kept_from", "_log_end_offset", "_segments", "_upper_offset", "deletable")
 
     def __init__(
         self, segments: Sequence[AgingSegment], high_watermark: int, log_end_offset: int, kept_from: int | None = None

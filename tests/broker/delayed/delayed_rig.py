@@ -33,7 +33,9 @@ def delayed_batch(
     )
 
 
-async def send(rig: Rig, *records: tuple[str, int | str | None], topic: str = "t", **more: Any) -> PartitionProduceResponse:
+async def send(
+    rig: Rig, *records: tuple[str, int | str | None], topic: str = "t", **more: Any
+) -> PartitionProduceResponse:
     return await rig.produce(topic, delayed_batch(*records, **more))
 
 

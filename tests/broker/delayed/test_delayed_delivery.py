@@ -104,6 +104,16 @@ async def test_an_idempotent_producer_may_send_again(rig: Rig) -> None:
     assert values(await seen(rig)) == ["plain", "a", "b", "c"]
 
 
+async def fail_over(rig: Rig, at_ms: int) -> None:
+    """Kill the leader at that time, and wait until all replicas are in sync again."""
+    leader = rig.leader("t")
+    await rig.until(lambda: now_ms(rig, leader) > at_ms)
+    rig.cluster.kill(rig.name(leader))
+    await rig.until(lambda: rig.leader("t") not in (leader, -1))
+    rig.cluster.start(rig.name(leader))
+    await rig.until(lambda: len(rig.placed(rig.leader("t"), "t").isr) == 3)
+
+
 @on_cluster(brokers=3)
 async def test_records_are_delivered_once_though_their_leaders_die(rig: Rig) -> None:
     await rig.create("t", replicas=[1, 2, 3], min_insync_replicas="2", **DELAYED)
@@ -115,12 +125,7 @@ async def test_records_are_delivered_once_though_their_leaders_die(rig: Rig) -> 
         answer = await send(rig, (f"r{number}", due_ms))
         assert answer.error_code == ErrorCode.NONE
     for round_ in range(3):
-        leader = rig.leader("t")
-        await rig.until(lambda: now_ms(rig, leader) > start + 3_500 + round_ * 2_500)
-        rig.cluster.kill(rig.name(leader))
-        await rig.until(lambda: rig.leader("t") not in (leader, -1))
-        rig.cluster.start(rig.name(leader))
-        await rig.until(lambda: len(rig.placed(rig.leader("t"), "t").isr) == 3)
+        await fail_over(rig, start + 3_500 + round_ * 2_500)
     await rig.until(lambda: now_ms(rig, rig.leader("t")) > start + 12_000)
     await trio.sleep(1)
     assert values(await seen(rig)) == expected

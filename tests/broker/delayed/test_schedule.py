@@ -82,8 +82,7 @@ def check_against_a_list(steps: list[tuple[str, int]]) -> None:
             due = Due(number, arrival)
             pending.add(due)
             schedule.add(*due)
-            if due < last:
-                last = due  # it came too late to be in order
+            last = min(last, due)  # it came too late to be in order
         elif step == "wait":
             now_ms += number
         elif step == "back":
