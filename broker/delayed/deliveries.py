@@ -149,7 +149,8 @@ class DelayedDeliveries:
         result = partition.append(buffer, [(0, read_header(buffer))], acks, _ADMITTED)
         if not result.duplicate:
             held = pending._replace(arrival_offset=result.first_offset)
-            led.pending.arrived(result.first_offset, pending_offsets(held))
+            for time_ms, arrival in pending_offsets(held):
+                led.pending.found(time_ms, arrival)
             self._moved(led)
             self._set_timer(led)
         return result
@@ -259,25 +260,29 @@ class DelayedDeliveries:
                     wait_ms = RETRY_MS
                     break
                 await trio.lowlevel.checkpoint()
+        except Exception:
+            log.exception("%s: delivery failed, its log is read again", led.partition.name)
+            self._drop(led)
+            await trio.sleep(RELOAD_MS / 1000)
+            self.look(led.partition)
+            return
         finally:
             led.is_delivering = False
         self._set_timer(led, wait_ms)
 
     async def _deliver(self, led: LedDeliveries, taken: list[Due]) -> bool:
         """Deliver the first of these, and give the others back. False if nothing could be done now."""
-        done = 0
         try:
             delivery = await self._built(led, taken)
             if self._is_current(led):
                 self._append(led, delivery)
-                done = delivery.records
-            return True
         except (KafkaError, OSError) as error:
+            led.pending.schedule.give_back(taken)
             led.most = max(1, led.most // 2)
             log.info("%s: %d due records cannot be delivered now: %s", led.partition.name, len(taken), error)
             return False
-        finally:
-            led.pending.schedule.give_back(taken[done:])
+        led.pending.schedule.give_back(taken[delivery.records :])
+        return True
 
     async def _built(self, led: LedDeliveries, taken: list[Due]) -> Delivery:
         partition_log = led.partition.log

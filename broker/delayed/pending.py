@@ -31,14 +31,8 @@ class PendingRecords:
         """Records that are not delivered."""
         return sum(self._counts.values())
 
-    def arrived(self, first_offset: int, times: Iterable[tuple[int, int]]) -> None:
-        """A pending batch was appended at `first_offset`: (delivery time, arrival offset) of its records."""
-        for time_ms, arrival in times:
-            self.schedule.add(time_ms, arrival)
-            self._count(first_offset)
-
     def found(self, time_ms: int, arrival: int) -> None:
-        """The log has this record; `carried_to` was called for its batch, if that was carried."""
+        """The log has this record, which is pending; `carried_to` was called for its batch, if that was carried."""
         self.schedule.add(time_ms, arrival)
         self._count(self.place_of(arrival))
 

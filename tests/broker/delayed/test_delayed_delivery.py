@@ -129,3 +129,19 @@ async def test_records_are_delivered_once_though_their_leaders_die(rig: Rig) -> 
     await rig.until(lambda: now_ms(rig, rig.leader("t")) > start + 12_000)
     await trio.sleep(1)
     assert values(await seen(rig)) == expected
+
+
+@on_cluster()
+async def test_batches_of_many_records(rig: Rig) -> None:
+    """Their offsets are in several of the chunks by which pending records are counted."""
+    await rig.create("t", **DELAYED)
+    due_ms = now_ms(rig) + 500
+    for batch in range(3):
+        await send(rig, *((f"{batch}-{each}", due_ms + each % 7) for each in range(900)))
+    await rig.until(lambda: now_ms(rig) > due_ms + 100)
+    records = await seen(rig)
+    expected = sorted((each % 7, batch, each) for batch in range(3) for each in range(900))
+    assert values(records) == [f"{batch}-{each}" for _, batch, each in expected]
+    (led,) = rig.broker(1).deliveries
+    assert len(led.pending) == 0
+    assert led.partition.log.pending_from == led.partition.log.log_end_offset

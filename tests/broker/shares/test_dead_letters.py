@@ -91,7 +91,8 @@ async def test_letters_without_copies_have_only_headers(rig: Rig) -> None:
     assert await member.until_taken() == [(0, 1, 1)]
     assert await member.acknowledged((0, 1, [REJECT])) == ErrorCode.NONE
     found = await until_letters(rig, 2)
-    assert [(it.key, it.value, about(it)["__dlq.errors.offset"]) for it in found] == [(None, None, "0"), (None, None, "1")]
+    assert [(it.key, it.value) for it in found] == [(None, None)] * 2
+    assert [about(it)["__dlq.errors.offset"] for it in found] == ["0", "1"]
 
 
 @on_cluster(**FEW)
