@@ -634,6 +634,7 @@ class BrokerNode:
             coordinators=self.coordination.all,
             may_be_fenced=self.lifecycle.may_be_fenced,
             cleaner=cleaner,
+            make_room=self.deliveries.make_room,
         )
         return PeriodicWork(self.settings, ports)
 

@@ -50,7 +50,7 @@ async def until_start(rig: Rig, topic_id: bytes, offset: int, node: int = 1) -> 
 
 
 @on_cluster(**FEW)
-async def test_what_is_rejected_or_delivered_too_often_is_copied_before_it_is_archived(rig: Rig) -> None:
+async def test_rejected_and_given_up_records_are_copied_before_they_are_archived(rig: Rig) -> None:
     topic_id = await rig.create("orders")
     await rig.create(DLQ, errors_deadletterqueue_group_enable="true")
     await want_letters(rig)
