@@ -26,7 +26,7 @@ def to_carry(
 ) -> dict[int, list[int]]:
     """Arrival offsets of the pending records before the offset `up_to` of the log, by place, in order.
 
-    `records`: times and arrival offsets in turn.
+    A batch of the log begins at `up_to`, or the log ends. `records`: times and arrival offsets in turn.
     """
     found: dict[int, list[int]] = {}
     for numbers in records:

@@ -197,7 +197,7 @@ class DelayedDeliveries:
 
     async def _replayed(self, led: LedDeliveries, end_offset: int) -> Replay | None:
         """None if the epoch ended meanwhile. Raises KafkaError, OSError."""
-        replay = Replay(end_offset)
+        replay = Replay()
         partition_log = led.partition.log
         upper_offset = end_offset
         for base_offset in [segment.base_offset for segment in reversed(partition_log.segments)]:

@@ -109,10 +109,13 @@ async def story(rig: Rig, seed: int) -> None:
     records: dict[str, int] = {}
     with trio.move_on_after(20):
         while len(records) < len(load.due):
-            found = await seen(rig)
+            await trio.sleep(0.5)
+            try:
+                found = await seen(rig)
+            except ChannelError:
+                continue  # the connection is from before the broker's end
             records = {(it.value or b"").decode(): it.offset for it in found}
             assert len(records) == len(found), "a record came twice"
-            await trio.sleep(0.5)
     missing = load.due.keys() - records.keys()
     assert not missing, f"{len(missing)} records are lost: {sorted(missing)[:5]}"
 
