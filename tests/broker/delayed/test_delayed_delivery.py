@@ -9,7 +9,7 @@ from barnabas.protocol.errors import ErrorCode
 from tests.broker.apis.rig import Rig, batch_of, on_cluster
 from tests.broker.delayed.delayed_rig import DELAYED, delayed_batch, now_ms, records_of, seen, send, values
 
-pytestmark = pytest.mark.feature("TO-08")
+pytestmark = pytest.mark.feature("RP-03")
 
 TOPIC_CONFIG = 2
 
