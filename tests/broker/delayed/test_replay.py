@@ -69,10 +69,11 @@ class Log:
 
     def read_back(self) -> tuple[PendingRecords, int]:
         """The pending records, and the number of segments that were read."""
-        replay, count = Replay(), 0
+        replay, read = Replay(), 0
         bases = [read_header(segment).base_offset for segment in self.segments if segment]
         filled = [segment for segment in self.segments if segment]
-        for count, (base, segment) in enumerate(zip(reversed(bases), reversed(filled), strict=True), 1):
+        for base, segment in zip(reversed(bases), reversed(filled), strict=True):
+            read += 1
             scan = SegmentScan()
             for position, header in iterate_batches(segment):
                 scan.feed(bytes(segment[position : position + header.size_bytes]))
@@ -82,7 +83,7 @@ class Log:
         pending = PendingRecords()
         for _ in replay.fill(pending, 2):
             pass
-        return pending, count
+        return pending, read
 
 
 def drained(pending: PendingRecords) -> list[tuple[int, int]]:
@@ -178,7 +179,7 @@ def test_a_leader_finds_what_its_predecessor_knew(steps: list[tuple[int, int, in
                 alive[first + place] = each
                 pending.found(each, first + place)
         elif kind == 1 and alive:
-            chosen = [due for due in pending.schedule.take(1 << 50, number + 1)]
+            chosen = pending.schedule.take(1 << 50, number + 1)
             if number == 9:
                 log.settle(*(due.arrival_offset for due in chosen))
                 pending.schedule.give_back(chosen)
