@@ -96,7 +96,7 @@ class TopicConfig:
     barnabas_delayed_delivery_enable: bool = False
     """Records with a header deliver-at or deliver-after are delivered at that time. Kafka has no such key."""
     barnabas_delayed_delivery_max_ms: int = 365 * 24 * _HOUR_MS
-    barnabas_delayed_delivery_max_pending_records: int = 10_000_000
+    barnabas_delayed_delivery_max_pending_records: int = 2_000_000
     barnabas_validate_records: str = "all"
     """`all` checks every record that is produced; `head` checks only the heads of batches. Kafka has no such key."""
 

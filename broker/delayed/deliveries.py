@@ -36,7 +36,6 @@ from barnabas.broker.traffic import DelayedEvents
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import CorruptBatch, read_header
 from barnabas.protocol.records.delayed import OWN_OFFSET, Pending, build_pending, pending_offsets
-from barnabas.protocol.records.delivery_time import AT_ONCE
 from barnabas.runtime.background import Background
 from barnabas.runtime.decisions import DecisionKind, Notepad
 from barnabas.runtime.world import World
@@ -148,18 +147,25 @@ class DelayedDeliveries:
                 f"{partition.name} has {len(led.pending.schedule)} pending records; at most {most} are allowed "
                 "(barnabas.delayed.delivery.max.pending.records)",
             )
-        # Records of the batch that are due are delivered at once, and the others in their time.
-        times = array("q", [now_ms if time_ms == AT_ONCE else time_ms for time_ms in times])
         pending = Pending(OWN_OFFSET, times, bytes(batch))
         buffer = bytearray(build_pending(pending, read_header(batch), now_ms))
         result = partition.append(buffer, [(0, read_header(buffer))], acks, _ADMITTED)
         if not result.duplicate:
-            held = pending._replace(arrival_offset=result.first_offset)
-            for time_ms, arrival in pending_offsets(held):
-                led.pending.found(time_ms, arrival)
-            self._moved(led)
-            self._set_timer(led)
+            steps = self._held(led, pending._replace(arrival_offset=result.first_offset, batch=b""))
+            if next(steps, True) is None:
+                self._ports.background.spawn(_in_background, steps)
         return result
+
+    def _held(self, led: LedDeliveries, held: Pending) -> Iterator[None]:
+        """The batch was appended: add its records to the schedule, in steps."""
+        led.pending.reserve(held.arrival_offset)
+        for done, (time_ms, arrival) in enumerate(pending_offsets(held), 1):
+            led.pending.found(time_ms, arrival)
+            if done % FOUND_IN_A_STEP == 0 and done < len(held.times):
+                yield None
+        led.pending.release(held.arrival_offset)
+        self._moved(led)
+        self._set_timer(led)
 
     # -- reading back
 
@@ -377,6 +383,11 @@ class DelayedDeliveries:
                 await trio.lowlevel.checkpoint()
             places = places[len(read) :]
             self._moved(led)
+
+
+async def _in_background(steps: Iterator[None]) -> None:
+    for _ in steps:
+        await trio.lowlevel.checkpoint()
 
 
 def _bytes_of(part: LogSlice) -> bytes:

@@ -20,8 +20,10 @@ NEIGHBOURS: Final = 64
 READ_BYTES: Final = 1 << 20
 READ_IN_A_DELIVERY_BYTES: Final = 4 << 20
 RUNS_IN_A_DELIVERY: Final = 200
-OPENED_BYTES: Final = 4 << 20
-"""Produced batches, of a partition, that are kept open for their other records."""
+OPENED_BYTES: Final = 8 << 20
+"""Memory, in each partition, for produced batches that are kept open for their other records."""
+RECORD_BYTES: Final = 400
+"""Memory that an opened record takes beside its contents, about."""
 
 
 class Opened(NamedTuple):
@@ -105,7 +107,8 @@ def open_batches(stretches: Iterable[bytes], places: Sequence[int], opened: Open
         for pending in pending_in(data, places):
             header = read_header(pending.batch)
             records = decode_fields(pending.batch)
-            opened.put(Opened(pending.arrival_offset, records, header.compression, len(pending.batch)))
+            size_bytes = len(pending.batch) + RECORD_BYTES * len(records)
+            opened.put(Opened(pending.arrival_offset, records, header.compression, size_bytes))
 
 
 class Delivery(NamedTuple):

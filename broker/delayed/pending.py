@@ -36,6 +36,14 @@ class PendingRecords:
         self.schedule.add(time_ms, arrival)
         self._count(self.place_of(arrival))
 
+    def reserve(self, place: int) -> None:
+        """Count a record there that is not known yet: nothing from there on is taken for delivered."""
+        self._count(place)
+
+    def release(self, place: int) -> None:
+        """End one `reserve`."""
+        self._uncount(place)
+
     def _count(self, place: int) -> None:
         chunk = place >> _CHUNK_BITS
         if chunk in self._counts:

@@ -19,6 +19,8 @@ DELIVER_AT: Final = "deliver-at"
 DELIVER_AFTER: Final = "deliver-after"
 HEADER_HINT: Final = b"deliver-a"
 """Records without these bytes have neither header."""
+MOST_RECORDS: Final = 20_000
+"""Records of a batch that a leader opens to deliver one of them."""
 AT_ONCE: Final = -1
 """The delivery time of a record without one."""
 
@@ -92,12 +94,19 @@ def _shown(value: bytes | None) -> str:
 def delivery_times(
     payload: bytes, records_count: int, base_timestamp: int, now_ms: int, most_ms: int
 ) -> array[int] | None:
-    """The delivery time of each record of a batch, by its records without compression; None if all of them are due.
+    """The delivery time of each record of a batch, by its records without compression; `now_ms` for those that are due.
+    None if all of them are.
 
-    Raises `RecordsRefused` (INVALID_RECORD), which names the records with a wrong header.
+    Raises `RecordsRefused` (INVALID_RECORD), which names the records with a wrong header, and KafkaError
+    (MESSAGE_TOO_LARGE) if there are too many, upon which clients divide the batch.
     """
     if HEADER_HINT not in payload:
         return None
+    if records_count > MOST_RECORDS:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a batch with a delayed record must have at most {MOST_RECORDS} records; got {records_count}",
+        )
     fields, _ = walk(payload, 0, records_count, 0, base_timestamp)
     times: array[int] = array("q")
     errors: list[tuple[int, str]] = []
@@ -113,7 +122,9 @@ def delivery_times(
         raise RecordsRefused(
             ErrorCode.INVALID_RECORD, f"{count} records have a wrong delivery time, first: {errors[0][1]}", errors
         )
-    return times if any(time != AT_ONCE for time in times) else None
+    if all(time_ms == AT_ONCE for time_ms in times):
+        return None
+    return array("q", [now_ms if time_ms == AT_ONCE else time_ms for time_ms in times])
 
 
 def refuse_transactional() -> KafkaError:

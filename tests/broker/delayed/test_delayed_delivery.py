@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from tests.broker.apis.rig import Rig, batch_of, on_cluster
 from tests.broker.delayed.delayed_rig import DELAYED, delayed_batch, now_ms, records_of, seen, send, values
 
@@ -145,6 +146,34 @@ async def test_batches_of_many_records(rig: Rig) -> None:
     (led,) = rig.broker(1).deliveries
     assert len(led.pending) == 0
     assert led.partition.log.pending_from == led.partition.log.log_end_offset
+
+
+@on_cluster()
+async def test_a_batch_of_very_many_records(rig: Rig) -> None:
+    await rig.create("t", **DELAYED)
+    due_ms = now_ms(rig) + 2_000
+    answer = await send(rig, *((f"{each}", due_ms) for each in range(6_000)), compression=4)
+    assert answer.error_code == ErrorCode.NONE
+    await rig.until(lambda: now_ms(rig) > due_ms + 500)
+    assert values(await seen(rig)) == [f"{each}" for each in range(6_000)]
+    refused = await send(rig, *((f"{each}", due_ms + 60_000) for each in range(20_001)), compression=4)
+    assert refused.error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+@on_cluster()
+async def test_pending_records_go_with_the_records_that_are_deleted(rig: Rig) -> None:
+    await rig.create("t", **DELAYED)
+    due_ms = now_ms(rig) + 2_000
+    await send(rig, ("a", due_ms), ("b", due_ms))
+    await send(rig, ("c", due_ms + 1))
+    partition = DeleteRecordsPartition(partition_index=0, offset=2)
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[partition])], timeout_ms=5_000)
+    assert (await rig.ask(1, request)).topics[0].partitions[0].error_code == ErrorCode.NONE
+    await rig.until(lambda: now_ms(rig) > due_ms + 100)
+    data = await rig.fetch("t", 2)
+    assert values(records_of(data)) == ["c"]
+    (led,) = rig.broker(1).deliveries
+    assert len(led.pending) == 0
 
 
 QUICK_RETENTION = {"log__retention__check__interval__ms": "300", "log__initial__task__delay__ms": "100"}
