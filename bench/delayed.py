@@ -25,8 +25,10 @@ DELAYED = {"barnabas.delayed.delivery.enable": "true"}
 VALUE = b"x" * 100
 SPREAD_SECONDS = 20
 GO_AHEAD_SECONDS = 30
-"""Time between the last record's acknowledgement and the moment for which all wait, at least."""
+"""Time that all wait, beside the time for sending them."""
 IN_FLIGHT = 20_000
+SLOWEST_RATE = 8_000
+"""Records per second that the producer sends at least."""
 
 
 class Delayed:
@@ -59,7 +61,7 @@ class Delayed:
     async def _crowd(self, count: int) -> None:
         before, _ = memory_mib(self._pids())
         began = time.monotonic()
-        seconds = GO_AHEAD_SECONDS + count / 20_000
+        seconds = GO_AHEAD_SECONDS + count / SLOWEST_RATE
         due_ms = _now_ms() + int(seconds * 1000)
         await self._produce("crowd", [due_ms] * count)
         spent = time.monotonic() - began

@@ -49,6 +49,8 @@ MOST_AT_ONCE = 1_000
 """Records of one batch that delivers."""
 LONGEST_SLEEP_MS = 1_000
 """A clock that jumps forward is noticed after this time."""
+PAUSE_MS = 5
+"""Least time between deliveries of a partition that is not behind: what is due in between goes in one batch."""
 RETRY_MS = 200
 """Time until the next attempt if a delivery could not be appended."""
 RELOAD_MS = 5_000
@@ -260,7 +262,7 @@ class DelayedDeliveries:
 
     async def _deliver_due(self, led: LedDeliveries) -> None:
         """Deliver all that is due, in slices."""
-        wait_ms = 0
+        wait_ms = PAUSE_MS
         schedule, clock = led.pending.schedule, self._ports.world.wall_clock
         try:
             while self._is_current(led):

@@ -1,4 +1,4 @@
-"""What a leader reads back: pending records, by the delayed batches of its log, segment by segment from the newest."""
+"""A leader reads pending records back from the delayed batches of its log, segment by segment, the newest first."""
 
 from __future__ import annotations
 

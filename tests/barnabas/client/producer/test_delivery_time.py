@@ -34,7 +34,7 @@ def test_times_and_spans_of_python_become_milliseconds() -> None:
     assert delivery_header(deliver_after=0) == ("deliver-after", b"0")
 
 
-def test_what_is_no_time_is_refused() -> None:
+def test_values_that_are_no_times_are_refused() -> None:
     for wrong in ({}, {"deliver_at": 1, "deliver_after": 1}):
         with pytest.raises(ValueError, match="either deliver_at or deliver_after"):
             delivery_header(**wrong)
