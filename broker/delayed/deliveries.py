@@ -345,6 +345,7 @@ class DelayedDeliveries:
         """To be called before retention: carries pending batches out of the segments that it wants to delete."""
         now_ms = self._ports.world.wall_clock.now_ms()
         for led in self:
+            self._moved(led)
             up_to = led.partition.log.deletable_to(now_ms)
             floor = led.partition.log.pending_from
             if floor is not None and floor < up_to and led.carrying is None and led.is_loaded:

@@ -179,6 +179,22 @@ async def test_pending_records_go_with_the_records_that_are_deleted(rig: Rig) ->
 QUICK_RETENTION = {"log__retention__check__interval__ms": "300", "log__initial__task__delay__ms": "100"}
 
 
+@on_cluster(**QUICK_RETENTION)
+async def test_retention_works_as_ever_where_nothing_is_pending(rig: Rig) -> None:
+    await rig.create(
+        "t",
+        retention_ms="500",
+        segment_ms="200",
+        file_delete_delay_ms="0",
+        message_timestamp_type="LogAppendTime",
+        **DELAYED,
+    )
+    log = rig.partition(1, "t").log
+    while log.log_start_offset < 40:
+        await rig.produce("t", batch_of("old"))
+        await trio.sleep(0.05)
+
+
 @on_cluster(brokers=3, **QUICK_RETENTION)
 async def test_retention_deletes_no_pending_record_and_is_not_held_back_by_one(rig: Rig) -> None:
     await rig.create(
