@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from barnabas.client.interceptors import ProducerRecord
     from barnabas.client.metadata import TopicPartition
     from barnabas.client.offsets import OffsetAndMetadata, OffsetAndTimestamp
+    from barnabas.client.producer.delivery_time import delivery_header
     from barnabas.client.producer.future import FutureRecordMetadata
     from barnabas.client.producer.partitioner import Partitioner, RoundRobinPartitioner
     from barnabas.client.producer.prepared_state import PreparedTxnState
@@ -119,6 +120,7 @@ _NAMES = {
     ),
     "barnabas.client.groups.membership": ("ConsumerGroupMetadata",),
     "barnabas.client.interceptors": ("ProducerRecord",),
+    "barnabas.client.producer.delivery_time": ("delivery_header",),
     "barnabas.client.offsets": (
         "OffsetAndMetadata",
         "OffsetAndTimestamp",
@@ -233,6 +235,7 @@ __all__ = [
     "UpgradeType",
     "UserScramCredentialDeletion",
     "UserScramCredentialUpsertion",
+    "delivery_header",
     "embedded",
     "errors",
     "sync",

@@ -90,7 +90,7 @@ Kafka passes these keys to the class of `authorizer.class.name`.
 | `{ALLOW_EVERYONE}` | false | true or false | \
 Everybody may do everything with a resource that has no access control list. |
 
-The topic config `barnabas.validate.records` is below.
+The configs `barnabas.…` of topics and groups, and `errors.deadletterqueue.…` (KIP-1191, later than 4.3), are below.
 """
 
 

@@ -181,6 +181,6 @@ def _span(view: SharesView, it: Span) -> Mapping[str, Any]:
         "member": it.member_id or None,
         "client": None if member is None else member.client_id,
         "since_ms": it.since_ms if it.member_id else None,
-        "lock_ends_ms": it.lock_ends_ms if it.member_id else None,
+        "lock_ends_ms": it.lock_ends_ms if it.lock_ends_ms >= 0 else None,
         "becomes": it.becomes or None,
     }

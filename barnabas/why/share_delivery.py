@@ -175,6 +175,11 @@ def _span(view: SharesView, it: SharePartition, span: Span, time: Time) -> str:
                 f"acquired by {who} since {time(span.since_ms)}; delivered {times} of {it.delivery_count_limit}; "
                 f"its lock ends at {time(span.lock_ends_ms)}{storing}"
             )
+        case "waiting":
+            until = time(span.lock_ends_ms)
+            return f"delivered {times} of {it.delivery_count_limit}, and available again from {until} on"
+        case "archiving":
+            return f"rejected or given up after it was delivered {times}; the dead-letter topic gets its copy"
         case "acknowledged":
             return f"accepted; delivered {times}"
         case "archived" if 0 < it.delivery_count_limit <= span.delivery_count:

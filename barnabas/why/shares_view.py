@@ -31,7 +31,7 @@ class Span:
     first_offset: int
     last_offset: int
     state: str
-    """available, acquired, acknowledged or archived."""
+    """available, acquired, waiting (for its next delivery), acknowledged, archiving or archived."""
     delivery_count: int
     member_id: str = ""
     since_ms: int = -1

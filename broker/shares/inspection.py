@@ -52,7 +52,7 @@ def _in_flight(core: SharePartition, terms: Terms, offset: int | None, now: Mome
     left_out = 0
     first = core.start_offset if offset is None else offset
     for span in core.each_span():
-        counts[span.state.name.lower()] += span.size
+        counts[_state(span)] += span.size
         if span.last_offset < first:
             continue
         if len(shown) < MOST_SPANS:
@@ -71,16 +71,22 @@ def _in_flight(core: SharePartition, terms: Terms, offset: int | None, now: Mome
     }
 
 
+def _state(span: Span) -> str:
+    """The name of the state; `waiting` for released records that are delivered again later."""
+    return "waiting" if span.lock is not None and span.lock.is_backoff else span.state.name.lower()
+
+
 def _span(span: Span, now: Moment) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "first_offset": span.first_offset,
         "last_offset": span.last_offset,
-        "state": span.state.name.lower(),
+        "state": _state(span),
         "delivery_count": span.delivery_count,
     }
     if span.state is RecordState.ACQUIRED and span.lock is not None:
-        shown["member_id"] = span.lock.member_id
-        shown["since_ms"] = now.wall_ms - (now.monotonic_ms - span.lock.since_ms)
+        if not span.lock.is_backoff:
+            shown["member_id"] = span.lock.member_id
+            shown["since_ms"] = now.wall_ms - (now.monotonic_ms - span.lock.since_ms)
         shown["lock_ends_ms"] = now.wall_ms + (span.lock.deadline_ms - now.monotonic_ms)
         shown["becomes"] = None if span.target is None else span.target.name.lower()
     return shown
