@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.kraft.metadata.image import MetadataImage
+from barnabas.kraft.raft.voters import ReplicaKey
 from simulation.findings import Findings
 from simulation.invariants.quorum import QuorumPromises, ReplicaView
 
@@ -29,7 +30,7 @@ class Quorum:
         log = self.logs[node_id]
         self.promises.stepped(
             ReplicaView(
-                node_id=node_id,
+                key=ReplicaKey(node_id),
                 is_voter=True,
                 is_leader=leader == node_id,
                 epoch=epoch,
@@ -38,6 +39,7 @@ class Quorum:
                 high_watermark=more.get("high_watermark") or 0,
                 synced_end_offset=log.log_end_offset if more.get("synced") is None else more["synced"] or 0,
                 log=log,
+                voters=tuple(ReplicaKey(each) for each in sorted(self.logs)),
                 loads_snapshot=bool(more.get("loads")),
             ),
             more.get("cut_to"),
