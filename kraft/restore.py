@@ -106,8 +106,8 @@ def _load_directory(disk: Disk, path: str, loader: MetadataLoader) -> None:
 
 
 def _batches(data: bytes) -> Iterator[tuple[int, int, int, int, list[Message]]]:
-    """(base offset, last offset, epoch, time, records) of the batches of a segment, up to the first that is not whole; control
-    batches have no records."""
+    """(base offset, last offset, epoch, time, records) of the batches of a segment, up to the first that is not whole;
+    control batches have no records."""
     for position, header in iterate_batches(data):
         if not crc_is_valid(data, position, header):
             return

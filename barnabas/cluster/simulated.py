@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import trio
 
@@ -81,6 +81,16 @@ class SimulatedNode:
         self.is_up, self.handle = False, None
 
 
+class Size(NamedTuple):
+    """Numbers of nodes."""
+
+    brokers: int
+    controllers: int
+    first_voters: int | None = None
+    """So many of the controllers are formatted as the voters of a quorum whose voters can change; None: the voters are
+    those of the files."""
+
+
 SettingsOf = Callable[[str], Mapping[str, str]]
 """Settings of a node by its name."""
 
@@ -105,14 +115,13 @@ class SimulatedCluster:
         overrides: Mapping[str, str] | SettingsOf | None = None,
         shape: Path = LOCAL_SHAPE,
         features: Mapping[str, int] | None = None,
-        size: tuple[int, int] | None = None,
-        first_voters: int | None = None,
+        size: Size | tuple[int, int] | None = None,
     ) -> None:
         """`overrides` are settings of every node, or a function of its name; `features` levels other than the
-        production ones; `nursery` runs the nodes. `size`: numbers of brokers and controllers, each like the first of
-        the shape. `first_voters`: so many of the controllers are formatted as the voters of a quorum whose voters can
-        change; None: the voters are those of the files.
+        production ones; `nursery` runs the nodes. Nodes of a `size` are each like the first of the shape.
         """
+        counts = None if size is None else Size(*size)
+        first_voters = None if counts is None else counts.first_voters
         self._features = dict(features or {})
         self.universe = universe
         self._nursery = nursery
@@ -121,8 +130,8 @@ class SimulatedCluster:
         """Called when a node ends by itself; without it the error is raised."""
         self.dress: Callable[[str, World], World] | None = None
         """Asked at each start of a node for what it is to take for its world."""
-        for name, path in _names_of(shape, size):
-            voters = None if size is None else range(FIRST_CONTROLLER, FIRST_CONTROLLER + size[1])
+        for name, path in _names_of(shape, counts):
+            voters = None if counts is None else range(FIRST_CONTROLLER, FIRST_CONTROLLER + counts.controllers)
             own = overrides(name) if callable(overrides) else overrides or {}
             self.nodes[name] = _load(name, path, own, voters, are_fixed=first_voters is None)
             self.nodes[name].ended.set()
@@ -266,7 +275,9 @@ class SimulatedCluster:
         await world.run_blocking(format_disk)
         self._formatted.add(node.node.name)
         if isinstance(settings, BrokerSettings):
-            await run_broker(settings, world, stop=node.stop, controller=node.controller, task_status=_Started(up))
+            await run_broker(
+                settings, world, stop=node.stop, controller=node.controller, task_status=_Started(up)
+            )
         else:
             await run_controller(settings, world, stop=node.stop, task_status=_Started(up))
 
@@ -287,12 +298,12 @@ def _voters(controllers: Iterable[SimulatedNode], chance: Chance) -> VoterSet:
     )
 
 
-def _names_of(shape: Path, size: tuple[int, int] | None) -> Iterator[tuple[str, Path]]:
+def _names_of(shape: Path, size: Size | None) -> Iterator[tuple[str, Path]]:
     """Each node with its properties file."""
     if size is None:
         yield from ((path.stem, path) for path in sorted(shape.glob("*.properties")))
         return
-    brokers, controllers = size
+    brokers, controllers, _ = size
     for node_id in range(1, brokers + 1):
         yield f"broker-{node_id}", shape / "broker-1.properties"
     for node_id in range(FIRST_CONTROLLER, FIRST_CONTROLLER + controllers):

@@ -22,7 +22,7 @@ from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.fault_points import DISK_POINTS
 from barnabas.cluster.layout import LOCAL_SHAPE
 from barnabas.cluster.proxy.rules import MessageRule, Way
-from barnabas.cluster.simulated import DATA, SimulatedCluster, SimulatedNode
+from barnabas.cluster.simulated import DATA, SimulatedCluster, SimulatedNode, Size
 from barnabas.kraft.raft.voters import ReplicaKey
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
@@ -127,8 +127,7 @@ class SimCluster:
             settings.of_node,
             settings.shape,
             conditions.features,
-            conditions.size,
-            conditions.voters,
+            _size(conditions),
         )
         self._has_living_voters = conditions.voters is not None
         self.settings = settings.settings
@@ -648,6 +647,13 @@ class SimCluster:
             self._reported = len(self.findings.broken)
             self.trace = self.trace or list(self.universe.trace_tail)
             self.on_broken(self.findings.broken[-1])
+
+
+def _size(conditions: Conditions) -> Size | None:
+    if conditions.size is None and conditions.voters is None:
+        return None
+    brokers, controllers = conditions.size or (3, 3)
+    return Size(brokers, controllers, conditions.voters)
 
 
 def wall_ms_of(universe: Universe) -> int:

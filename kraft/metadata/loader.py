@@ -57,8 +57,8 @@ class MetadataLoader:
         last_offset: int | None = None,
     ) -> list[MetadataDelta]:
         """Load one committed batch, or a part of one that `continues`; a control batch of the log itself has no
-        records here, and ends at `last_offset`. Returns one delta in most cases; none inside a transaction or before the last part of a batch, two
-        when a transaction begins in the middle of a batch.
+        records here, and ends at `last_offset`. Returns one delta in most cases; none inside a transaction or before
+        the last part of a batch, two when a transaction begins in the middle of a batch.
 
         Raises `ReplayError` when the log contradicts itself; this node must then stop.
         """

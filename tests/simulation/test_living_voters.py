@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import islice
 
 import pytest
 
-from nemeses.kinds import VOTER_CHANGES
-from plants.plant import Trial
-from plants.catalogue import PLANTS
 from running.plan import Plan
 from running.seed import run_plan
 from running.swarm import draw_plan

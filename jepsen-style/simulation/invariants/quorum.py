@@ -5,10 +5,10 @@ crashed, and no voter comes back without what it had synced and was committed. L
 epoch is the same record everywhere, behind the same records. Leader completeness: a leader holds all that was
 committed, cuts nothing of its log, and loads no snapshot. State machine safety: what is committed, and the image it
 adds up to, are the same on all nodes, and so are snapshots, byte for byte; a log that does not begin at 0 begins
-where a snapshot ends. Only a leader commits, and nothing before a record of its own epoch. A majority of its voters has
-on disk what is committed, and high watermarks never fall. Voters change one at a time: a leader appends another set
-when the one before is committed, and a record of its own epoch, too. A replica is its node id and its directory: what was on
-a lost disk stays lost.
+where a snapshot ends. Only a leader commits, and nothing before a record of its own epoch. A majority of its voters
+has on disk what is committed, and high watermarks never fall. Voters change one at a time: a leader appends another
+set when the one before is committed, and a record of its own epoch, too. A replica is its node id and its directory:
+what was on a lost disk stays lost.
 
 Keeps the ghost of the metadata log and the image that it adds up to, which is the newest truth about
 partitions that there is.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -118,6 +119,47 @@ def test_a_reassignment_is_throttled_and_the_throttle_removed(data: Path, capsys
     assert "throttled" not in capsys.readouterr().out
     assert run(["configs", "describe", "broker", "3", *where]) == 0
     assert "throttled.rate" not in capsys.readouterr().out
+
+
+@pytest.mark.feature("KR-14", "AD-06")
+def test_controllers_join_and_leave(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ["--data", str(data)]
+    assert run(["cluster", "add", "controller", *where]) == 0
+    out = capsys.readouterr().out
+    assert "controller-104 is a voter of the metadata log: controller-101, controller-102, controller-103" in out
+    leader = leader_of(data)
+    assert run(["cluster", "remove", f"controller-{leader}", *where]) == 0
+    assert f"controller-{leader} is stopped; its data is in" in capsys.readouterr().out
+    left = sorted({101, 102, 103, 104} - {leader})
+    assert voters(data) == left
+    assert run(["topics", "create", "events", *where]) == 0
+
+    first, second, third = left
+    LocalCluster(data).kill(f"controller-{first}")
+    deadline = time.monotonic() + 30
+    while leader_of(data) not in (second, third):
+        assert time.monotonic() < deadline, "no leader"
+    other = third if leader_of(data) == second else second
+    capsys.readouterr()
+    assert run(["cluster", "remove", f"controller-{other}", *where, "--timeout", "10"]) == 1
+    assert "that would remain are a majority, and only" in capsys.readouterr().err
+    LocalCluster(data).start(f"controller-{first}")
+    assert run(["cluster", "roll", *where]) == 0
+    assert run(["cluster", "down", *where]) == 0
+    assert run(["cluster", "up", *where]) == 0
+    assert voters(data) == left
+    text = (data / "conf" / "broker-1.properties").read_text()
+    assert "controller.quorum.voters" not in text and "controller.quorum.bootstrap.servers=" in text
+
+
+def leader_of(data: Path) -> int:
+    quorum = LocalCluster(data).status([]).quorum
+    return -1 if quorum is None else quorum.leader
+
+
+def voters(data: Path) -> list[int]:
+    quorum = LocalCluster(data).status([]).quorum
+    return [] if quorum is None else sorted(quorum.voters)
 
 
 def test_members_are_remembered(tmp_path: Path) -> None:
