@@ -223,9 +223,11 @@ def _print_status(found: ClusterStatus) -> None:
         quorum = found.quorum
         console.print(
             f"active controller {quorum.leader}, epoch {quorum.epoch}, "
-            f"metadata committed up to offset {quorum.high_watermark}"
+            f"metadata committed up to offset {quorum.high_watermark}, voters {', '.join(map(str, quorum.voters))}"
         )
     console.print(f"brokers in service: {', '.join(map(str, found.brokers)) or 'none'}")
+    if found.reassigned:
+        console.print(f"partitions that move to other brokers: {found.reassigned}")
     if not found.partitions:
         return
     partitions = Table("topic", "partition", "leader", "epoch", "replicas", "in sync", "high watermark", box=None)

@@ -54,6 +54,7 @@ def remove_controller(data: Path, name: str, timeout: float) -> None:
     _let_voters_change(data, connection)
     cluster = LocalCluster(data)
     node = cluster.layout.node(name)
+    _check_majority(cluster, name, _quorum(connection))
     with_admin(connection, lambda admin: _remove_voter(admin, node.id, timeout))
     show_text(f"{name} is no voter any longer")
     if name in _running(cluster):
@@ -61,6 +62,17 @@ def remove_controller(data: Path, name: str, timeout: float) -> None:
     Members.read(data).without(name).write(data)
     _name_controllers(LocalCluster(data))
     show_text(f"{name} is stopped; its data is in {cluster.layout.data / name}")
+
+
+def _check_majority(cluster: LocalCluster, name: str, quorum: QuorumInfo) -> None:
+    """The active controller checks it, too, and takes a controller that died a moment ago for present."""
+    left = [each for each in (f"controller-{voter.replica_id}" for voter in quorum.voters) if each != name]
+    present = [each for each in left if each in _running(cluster)]
+    if left and len(present) <= len(left) // 2:
+        raise ClusterError(
+            f"{name} stays: of the voters that would remain ({', '.join(left)}) only {', '.join(present) or 'none'} run, "
+            "which is no majority"
+        )
 
 
 def _let_voters_change(data: Path, connection: Connection) -> None:

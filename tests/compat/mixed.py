@@ -203,7 +203,7 @@ class MixedCluster:
             assert time.monotonic() - began < seconds, f"not within {seconds:.0f} s: {what}\n{words}"
             time.sleep(_POLL_SECONDS)
 
-    def wait_for_brokers(self, *nodes: MixedNode) -> None:
+    def wait_for_brokers(self, *nodes: MixedNode, seconds: float = READY_SECONDS) -> None:
         """Every one of them lists them all."""
         ids = {node.id for node in nodes}
 
@@ -211,7 +211,7 @@ class MixedCluster:
             answers = [ask(node.port, MetadataRequest(topics=[]), MetadataResponse) for node in nodes]
             return all({broker.node_id for broker in answer.brokers} >= ids for answer in answers)
 
-        self.wait(all_listed, f"brokers {sorted(ids)}")
+        self.wait(all_listed, f"brokers {sorted(ids)}", seconds)
 
     def leader_of_quorum(self, among: MixedNode) -> int:
         """The active controller by one controller; -1 if it knows none."""
