@@ -9,6 +9,7 @@ from random import Random
 
 from running.plan import Plan
 from simulation.conditions import Conditions, shown
+from simulation.passing_topics import RETENTION_CHECK_MS
 
 WORKLOADS = {
     "queue": 4,
@@ -203,6 +204,8 @@ def _draw_settings(chance: Random, conditions: Conditions) -> dict[str, object]:
     }
     if chance.random() < 0.5:
         settings["log.index.interval.bytes"] = chance.choice((0, 1, 50, 200))
+    if conditions.passing_topics is not None:
+        settings["log.retention.check.interval.ms"] = RETENTION_CHECK_MS
     if conditions.aims:
         settings["controller.quorum.fetch.snapshot.max.bytes"] = chance.choice((100, 1_000))
         settings["metadata.log.max.record.bytes.between.snapshots"] = chance.choice((1_000, 3_000))
