@@ -34,6 +34,8 @@ OURS = "barnabas"
 
 READY_SECONDS = 60.0
 STOP_SECONDS = 40.0
+OLD_METADATA = 12
+"""The newest version of Metadata that Apache Kafka 3.9 answers."""
 CONTROLLERS = 2
 """`endpoint_type` of DescribeCluster."""
 _POLL_SECONDS = 0.05
@@ -208,7 +210,8 @@ class MixedCluster:
         ids = {node.id for node in nodes}
 
         def all_listed() -> bool:
-            answers = [ask(node.port, MetadataRequest(topics=[]), MetadataResponse) for node in nodes]
+            asked = MetadataRequest(topics=[])
+            answers = [ask(node.port, asked, MetadataResponse, version=OLD_METADATA) for node in nodes]
             return all({broker.node_id for broker in answer.brokers} >= ids for answer in answers)
 
         self.wait(all_listed, f"brokers {sorted(ids)}", seconds)
