@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from barnabas.cli import draining, inspection, membership, replica_move
+from barnabas.cli import draining, inspection, membership, replica_move, voters
 from barnabas.cli.local_users import publish_users
 from barnabas.cli.option_group import grouped
 from barnabas.cli.options import DEFAULT_DATA, Data, LocalOptions, overrides_from, program
@@ -160,6 +160,8 @@ for _name, _command in (
     ("unregister", inspection.unregister),
     ("drain", draining.drain),
     ("move-replica", replica_move.move_replica),
+    ("add-voter", voters.add),
+    ("remove-voter", voters.remove),
     ("add", membership.add),
     ("remove", membership.remove),
     ("roll", membership.roll),

@@ -53,7 +53,8 @@ def drain(
 async def drain_broker(
     admin: Admin, broker: int, *, cordon: bool, throttle: int | None = None
 ) -> Results[TopicPartition, None] | None:
-    """Move all replicas off `broker`, at `throttle` bytes per second and broker at most. Returns the answers to the reassignment; None if there was nothing to move.
+    """Move all replicas off `broker`, at `throttle` bytes per second and broker at most. Returns the answers to the
+    reassignment; None if there was nothing to move.
 
     Raises `ClusterError` if too few brokers are in service.
     """
