@@ -29,6 +29,7 @@ THREE = {
     "transaction__state__log__min__isr": "2",
     "share__coordinator__state__topic__replication__factor": "3",
     "default__replication__factor": "3",
+    "initial__broker__registration__timeout__ms": "600000",
 }
 SLOW_SECONDS = 240.0
 
