@@ -1,4 +1,4 @@
-"""Three brokers and three voters of each kind: `barnabas migrate` under load, while it and nodes are killed at each step."""
+"""Three brokers and three voters of each kind: `barnabas migrate` under load, while it and nodes are killed."""
 
 from __future__ import annotations
 
