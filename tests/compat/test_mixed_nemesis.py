@@ -1,5 +1,5 @@
-"""A mixed cluster while its nodes are killed, stopped and frozen at random; afterwards metadata logs and replicas are the
-same bytes, and every record is accounted for.
+"""A mixed cluster while its nodes are killed, stopped and frozen at random; afterwards metadata logs and replicas are
+the same bytes, and every record is accounted for.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def test_a_mixed_cluster_survives_random_faults(libs: Path, tmp_path: Path) -> N
     print(f"MIXED_SEED={seed}")
     chance = random.Random(seed)
     with MixedCluster(libs, tmp_path, base_port=free_base_port(range(16))) as cluster:
-        controllers = [cluster.add(kind, 301 + at, "controller", **THREE) for at, kind in enumerate((OURS, KAFKA, OURS))]
+        of_controllers = (OURS, KAFKA, OURS)
+        controllers = [cluster.add(kind, 301 + at, "controller", **THREE) for at, kind in enumerate(of_controllers)]
         voters = cluster.voters(*controllers)
         for node in controllers:
             node.config.write_text(f"{node.config.read_text()}controller.quorum.voters={voters}\n")

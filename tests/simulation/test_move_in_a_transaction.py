@@ -1,4 +1,4 @@
-"""Replicas move in the middle of open transactions: the new leader inherits what is open; readers see all or nothing."""
+"""Replicas move in the middle of open transactions: a new leader inherits what is open; readers see all or nothing."""
 
 from __future__ import annotations
 
