@@ -87,7 +87,7 @@ class Size(NamedTuple):
     brokers: int
     controllers: int
     first_voters: int | None = None
-    """So many of the controllers are formatted as the voters of a quorum whose voters can change; None: the voters are
+    """Number of controllers that are formatted as the voters of a quorum whose voters can change; None: the voters are
     those of the files."""
 
 

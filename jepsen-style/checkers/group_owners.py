@@ -131,7 +131,7 @@ class _Ownership:
     in_generation: dict[int, int] = field(default_factory=dict)
     """By `began` of an operation, in which its member was at its end."""
     begins_again: bool = False
-    """Members have both protocols: an empty classic group gives way to a consumer group, which counts anew."""
+    """Members have both protocols: an empty classic group gives way to a consumer group, which begins again."""
     keeps: bool = False
     """Some member kept partitions through a rebalance."""
     given: int = 0

@@ -51,7 +51,7 @@ def produce(cluster: MixedCluster, topic: str, count: int, during: Callable[[], 
 
 
 def consume(cluster: MixedCluster, topic: str, group: str, count: int, protocol: str = "consumer") -> list[bytes]:
-    """The committed values, by a group, of the new protocol (KIP-848) unless told otherwise."""
+    """The committed values, by a group; by default one of the new protocol (KIP-848)."""
     from confluent_kafka import Consumer
 
     consumer = Consumer(

@@ -29,7 +29,7 @@ async def leader(admin: Admin, partition: TopicPartition) -> int:
 
 
 async def committed(cluster: SimulatedClusterForTests, count: int) -> list[bytes | None]:
-    """What a reader of committed records gets, and that it gets nothing else for a second."""
+    """Returns the values that a reader of committed records gets, until none came for a second."""
     values: list[bytes | None] = []
     async with Consumer(
         bootstrap_servers=cluster.bootstrap_servers, world=cluster.world, isolation_level="read_committed"

@@ -103,7 +103,7 @@ class QuorumPromises:
         self._epochs: dict[ReplicaKey, int] = {}
         self._votes: dict[tuple[ReplicaKey, int], int] = {}
         self._lost: dict[ReplicaKey, int] = {}
-        """What replicas had synced whose disk was lost: it counted as long as it was there."""
+        """End of the synced log of each replica whose disk was lost: it counted as long as it was there."""
         self._written: dict[Entry, Batch] = {}
         self._before: dict[Entry, Entry] = {}
         """The entry before each entry, in any log. By induction everything before it is the same, too."""

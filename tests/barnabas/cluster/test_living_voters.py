@@ -112,7 +112,7 @@ def test_a_voter_that_does_not_catch_up_is_not_added(data: Path) -> None:
 
 
 @pytest.mark.feature("KR-14", "AD-06")
-def test_of_two_changes_at_once_one_is_made(data: Path) -> None:
+def test_one_of_two_changes_at_once_is_made(data: Path) -> None:
     known = directories(data)
     leader = quorum(data).leader_id
     first, second = [voter for voter in sorted(known) if voter != leader][:2]
