@@ -74,6 +74,7 @@ from barnabas.runtime.dispatch import Dispatcher, Handler
 from barnabas.runtime.sasl.handlers import SASL_HANDLERS
 from barnabas.runtime.server import Steps
 from barnabas.runtime.world import Clock
+from barnabas.settings.broker import BrokerSettings
 
 Handlers = dict[ApiKey, Handler]
 
@@ -250,7 +251,11 @@ def telemetry_handlers(telemetry: ClientTelemetry | None, monotonic: Clock) -> H
 
 
 def make_dispatcher(
-    handlers: Mapping[ApiKey, Handler], versions: ApiVersionsPorts, stopwatch: Stopwatch, execution: Execution
+    handlers: Mapping[ApiKey, Handler],
+    versions: ApiVersionsPorts,
+    stopwatch: Stopwatch,
+    execution: Execution,
+    settings: BrokerSettings,
 ) -> Dispatcher:
     """The dispatcher of these handlers, and of ApiVersions, which advertises them and itself."""
 
@@ -258,7 +263,9 @@ def make_dispatcher(
         api_versions(versions, advertised, call)
 
     table = {**SASL_HANDLERS, **with_rights(handlers, ON_BROKERS, execution), ApiKey.API_VERSIONS: answer_versions}
-    dispatcher = Dispatcher(table, stopwatch, execution, FORWARDED)
+    has_unstable = settings.transaction_two_phase_commit_enable or settings.unstable_api_versions_enable
+    unstable = (ApiKey.INIT_PRODUCER_ID,) if has_unstable else ()
+    dispatcher = Dispatcher(table, stopwatch, execution, FORWARDED, unstable)
     advertised = dispatcher.advertised()
     return dispatcher
 
