@@ -172,7 +172,7 @@ class NodeConnection:
     def ask(
         self, request: Message, on_response: Callable[[Any], object], timeout_ms: int, at_most: int | None = None
     ) -> None:
-        """As `Channel.send_now`, without yielding; only for a node that does not throttle (`free_from_ms`). Raises
+        """Like `Channel.send_now`, without yielding; only for a node that does not throttle (`free_from_ms`). Raises
         UnsupportedVersionException as `call`.
         """
 

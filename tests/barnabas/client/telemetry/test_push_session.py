@@ -188,7 +188,7 @@ written_samples = st.builds(
 
 
 @given(st.lists(written_samples, max_size=20), st.dictionaries(names, names, max_size=3), st.booleans())
-def test_reading_gives_back_the_samples_written(written: list[Sample], resource: dict[str, str], is_delta: bool) -> None:
+def test_reading_gives_back_written_samples(written: list[Sample], resource: dict[str, str], is_delta: bool) -> None:
     data = write_metrics(written, resource, is_delta=is_delta, began_ms=5, now_ms=2**40)
     expected = [Point(each.name, each.attributes, each.value, is_delta and each.is_sum) for each in written]
     assert read_metrics(data) == expected
