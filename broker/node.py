@@ -133,6 +133,7 @@ from barnabas.settings.topic import TopicConfig
 from barnabas.storage.directories import LogDirectories
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.log_directory import LogDirectory, LogDirectoryError
+from barnabas.storage.open_files import limit_for_logs
 
 log = logging.getLogger(__name__)
 
@@ -168,6 +169,8 @@ async def run_broker(
         )
     except LogDirectoryError as error:
         raise CannotRun(str(error)) from None
+    descriptors = None if world.count_descriptors is None else world.count_descriptors()
+    directories.files.limit = world.tuned("log.open.files", limit_for_logs(descriptors))
     try:
         async with trio.open_nursery() as nursery:
             decisions = Decisions(f"broker-{settings.node_id}", world.wall_clock.now_ms)

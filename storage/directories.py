@@ -44,6 +44,7 @@ from barnabas.storage.names import (
     marked_directory_name,
     parse_directory_name,
 )
+from barnabas.storage.open_files import OpenFiles
 from barnabas.storage.partition_metadata import check_topic_id, write_partition_metadata
 from barnabas.storage.producers import ProducerStateConfig
 from barnabas.storage.shortage import is_shortage, lacks_descriptors, lacks_room
@@ -91,6 +92,8 @@ class LogDirectories:
     """Logs of the online directories by (topic, partition)."""
     strays: list[str] = field(default_factory=list)
     """Paths of directories whose partition no longer belongs to this node; they are not touched."""
+    files: OpenFiles = field(default_factory=OpenFiles)
+    """The open files of all logs; set its limit to bound them."""
     futures: FutureLogs = field(default_factory=FutureLogs)
     """Copies of logs that move between directories."""
     cordoned: frozenset[str] = frozenset()
@@ -122,9 +125,11 @@ class LogDirectories:
         Without `cluster_id`, at least one must have been formatted. Raises `LogDirectoryError` if the node must not
         start. A directory whose disk fails is offline, unless all fail.
         """
-        opened = cls([LogDirectory(disk, path) for path in paths], chance)
+        files = OpenFiles()
+        disk.when_short(files.spare_some)
+        opened = cls([LogDirectory(disk, path, files) for path in paths], chance, files=files)
         if metadata_path is not None and metadata_path not in paths:
-            opened.directories.append(LogDirectory(disk, metadata_path, takes_replicas=False))
+            opened.directories.append(LogDirectory(disk, metadata_path, files, takes_replicas=False))
         try:
             opened._take(node_id, cluster_id)
         except BaseException:
@@ -428,6 +433,8 @@ class LogDirectories:
         name = marked_directory_name(log.topic, log.partition, self.chance.randbytes(16).hex(), suffix)
         path = f"{directory.path}/{name}"
         directory.renamed_logs = True
+        # Somebody who still reads it may find its files removed.
+        log.health.on_failure = None
         try:
             log.rename_directory(path)
         except OSError as error:

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 
 from barnabas.runtime.world import Disk, File
 from barnabas.storage.checkpoints import LEADER_EPOCH_CHECKPOINT, format_epochs, write_durably
+from barnabas.storage.folder import Folder
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.producer_snapshots import SnapshotFiles
-from barnabas.storage.segment import Folder, Segment
+from barnabas.storage.segment import Segment
 from barnabas.storage.shortage import is_shortage, lacks_descriptors
 
 
@@ -162,6 +163,8 @@ class Flusher:
 
         Raises OSError if the previous work did.
         """
+        if active is not None and not active.has_file:
+            return None  # a log without a record has no files
         work = FlushWork(self._folder, offset, self.rolled)
         if self._pending is not None:
             if self._pending[0].failure is not None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas.settings.topic import TopicConfig
+from barnabas.storage.folder import Folder
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.log_directory import LogDirectory
 from barnabas.storage.names import directory_name
@@ -29,7 +30,6 @@ from barnabas.storage.partition_metadata import (
 )
 from barnabas.storage.producers import ProducerStateConfig
 from barnabas.storage.recovery import LastRun
-from barnabas.storage.segment import Folder
 from barnabas.storage.shortage import is_shortage, lacks_descriptors
 
 _log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class OpenLog:
             high_watermark=directory.high_watermarks.get(key),
         )
         log = PartitionLog.open(
-            Folder(directory.disk, self.path),
+            Folder(directory.disk, self.path, directory.files),
             key=(self.topic, self.partition),
             config=self.config,
             now_ms=self.now_ms,
@@ -150,7 +150,7 @@ class MakeLogs:
         disk, path = self.directory.disk, self._path(new)
         begin_partition_metadata(disk, path, new.topic_id)
         log = PartitionLog.create(
-            Folder(disk, path),
+            Folder(disk, path, self.directory.files),
             key=(new.topic, new.partition),
             config=new.config,
             now_ms=self.now_ms,

@@ -30,6 +30,7 @@ from barnabas.storage.checkpoints import (
     write_durably,
     write_offsets,
 )
+from barnabas.storage.open_files import OpenFiles
 
 _log = logging.getLogger(__name__)
 
@@ -120,6 +121,7 @@ class LogDirectory:
         "cleaned_offsets",
         "disk",
         "failure",
+        "files",
         "high_watermarks",
         "holds_replicas",
         "is_closed_for_room",
@@ -136,9 +138,11 @@ class LogDirectory:
         "was_clean",
     )
 
-    def __init__(self, disk: Disk, path: str, *, takes_replicas: bool = True) -> None:
+    def __init__(self, disk: Disk, path: str, files: OpenFiles | None = None, *, takes_replicas: bool = True) -> None:
         self.disk = disk
         self.path = path
+        self.files = OpenFiles() if files is None else files
+        """The open files of all logs of the node."""
         self.takes_replicas = takes_replicas
         """True if new replicas may be placed here: false for a `metadata.log.dir` that is not in `log.dirs`."""
         self.holds_replicas = takes_replicas

@@ -8,7 +8,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from barnabas.storage.segment import Folder, Segment
+from barnabas.storage.folder import Folder
+from barnabas.storage.segment import Segment
 
 
 class SegmentRemoval:

@@ -65,8 +65,8 @@ from barnabas.runtime.decisions import Decisions
 from barnabas.runtime.disk import RealDisk
 from barnabas.runtime.world import FileRegion, World
 from barnabas.settings.topic import TopicConfig
+from barnabas.storage.folder import Folder
 from barnabas.storage.log import AppendResult, PartitionLog
-from barnabas.storage.segment import Folder
 
 TOPIC = "orders"
 TOPIC_ID = bytes(15) + b"\x07"
