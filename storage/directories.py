@@ -148,7 +148,7 @@ class LogDirectories:
                 if not directory.takes_replicas:
                     _look_for_replicas(directory)
             except OSError as error:
-                self._fail(directory, error)
+                self._fail_at_start(directory, error)
         for directory in self.online:
             if directory.properties is not None:
                 cluster_id = cluster_id or directory.properties.cluster_id
@@ -165,7 +165,7 @@ class LogDirectories:
                     format_directory(directory.disk, directory.path, properties)
                     directory.properties = properties
                 except OSError as error:
-                    self._fail(directory, error)
+                    self._fail_at_start(directory, error)
         ids = [directory.directory_id for directory in self.online]
         for directory in self.online:
             if ids.count(directory.directory_id) > 1:
@@ -198,7 +198,8 @@ class LogDirectories:
     def load_work(self, config_of: ConfigOf, now_ms: int) -> list[OpenLog]:
         """One work object for each existing log, to be run in any order and concurrently.
 
-        Removes the clean shutdown markers, so it must be called only once.
+        Removes the clean shutdown markers, so it must be called only once. Raises `LogDirectoryError` if the process may
+        open too few files.
         """
         work: list[OpenLog] = []
         for directory in self.online:
@@ -206,7 +207,7 @@ class LogDirectories:
                 directory.begin()
                 work += self._found_in(directory, config_of, now_ms)
             except OSError as error:
-                self._fail(directory, error)
+                self._fail_at_start(directory, error)
         return work
 
     def _found_in(self, directory: LogDirectory, config_of: ConfigOf, now_ms: int) -> Iterator[OpenLog]:
@@ -309,6 +310,12 @@ class LogDirectories:
                 _log.warning("%s: some work was postponed: %s", directory.path, error)
             else:
                 self._fail(directory, error)
+
+    def _fail_at_start(self, directory: LogDirectory, error: OSError) -> None:
+        """Raises `LogDirectoryError` if it is not the disk that fails."""
+        if lacks_descriptors(error):
+            raise LogDirectoryError(f"{directory.path}: {error.strerror}: `ulimit -n` allows too few") from None
+        self._fail(directory, error)
 
     def _fail(self, directory: LogDirectory, error: OSError) -> None:
         if directory.failure is not None:
