@@ -25,7 +25,7 @@ from barnabas.storage.checkpoints import (
 )
 from barnabas.storage.future_logs import FutureLogs, HomeOf, LogKey, MakeFutureLog, choose_copy, has_all_of
 from barnabas.storage.log import PartitionLog
-from barnabas.storage.log_dir_work import DirectoryFailure, MakeLogs, NewLog, OpenLog, SettleLogs
+from barnabas.storage.log_dir_work import MANY_SYNCS, DirectoryFailure, MakeLogs, NewLog, OpenLog, SettleLogs
 from barnabas.storage.log_directory import (
     NO_BROKER_EPOCH,
     LogDirectory,
@@ -198,8 +198,8 @@ class LogDirectories:
     def load_work(self, config_of: ConfigOf, now_ms: int) -> list[OpenLog]:
         """One work object for each existing log, to be run in any order and concurrently.
 
-        Removes the clean shutdown markers, so it must be called only once. Raises `LogDirectoryError` if the process may
-        open too few files.
+        Removes the clean shutdown markers, so it must be called only once. Raises `LogDirectoryError` if the process
+        may open too few files.
         """
         work: list[OpenLog] = []
         for directory in self.online:
@@ -574,6 +574,9 @@ class LogDirectories:
 
     def close(self, broker_epoch: int) -> None:
         """Clean shutdown: flush every log, then write the checkpoints, then the marker. Slow."""
+        for directory in self.online:
+            if sum(place is directory for place in self._places.values()) >= MANY_SYNCS:
+                directory.disk.sync_soon(directory.path)
         for key, log in list(self.logs.items()):
             try:
                 log.close()

@@ -34,6 +34,9 @@ from barnabas.storage.shortage import is_shortage, lacks_descriptors
 
 _log = logging.getLogger(__name__)
 
+MANY_SYNCS = 32
+"""From so many syncs on, one of the whole volume before them is cheaper."""
+
 
 class DirectoryFailure(NamedTuple):
     """The disk of a directory failed during some work."""
@@ -175,6 +178,8 @@ class SettleLogs:
         topic_ids = directory.new_topic_ids
         passes = lacks_descriptors
         try:
+            if len(topic_ids) >= MANY_SYNCS:
+                directory.disk.sync_soon(directory.path)
             for topic, partition in topic_ids:
                 sync_partition_metadata(directory.disk, f"{directory.path}/{directory_name(topic, partition)}")
             passes = is_shortage

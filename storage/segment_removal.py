@@ -57,6 +57,8 @@ class Removals:
 
     def due(self, now_ms: int) -> SegmentRemoval | None:
         """Work that removes the files that are due; None if there are none."""
+        if not self._condemned:
+            return None
         due = [segment for due_ms, segment in self._condemned if due_ms <= now_ms]
         if not due:
             return None

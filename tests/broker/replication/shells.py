@@ -454,4 +454,5 @@ class ShellCluster:
             await trio.sleep(LAG_MS / 2 / 1000)
             for broker in self.brokers.values():
                 if broker.alive and not broker.stuck:
-                    broker.partitions.shrink_isrs()
+                    for partition in broker.partitions.led:
+                        partition.tick()
