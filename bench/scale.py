@@ -25,7 +25,7 @@ IN_A_TOPIC = 100
 IN_A_REQUEST = 20
 IDLE_SECONDS = 20.0
 LIMIT_SECONDS = 600.0
-QUIET_CORES = 0.5
+QUIET_CORES = 0.2
 KILLED = "broker-3"
 BUSY = "busy for"
 """In reports of the watchdog: one step of the event loop took longer than 200 ms."""
