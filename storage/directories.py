@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from barnabas.protocol.errors import KafkaError
 from barnabas.runtime.uuids import random_uuid
@@ -81,6 +82,14 @@ class _Condemned:
     log: PartitionLog | None = None
 
 
+class _Hooks(NamedTuple):
+    """Callbacks of the logs of one directory."""
+
+    on_failure: Callable[[OSError], None]
+    on_no_room: Callable[[], None]
+    on_recovery_point_lowered: Callable[[PartitionLog], None]
+
+
 @dataclass(slots=True)
 class LogDirectories:
     """Open them with `open`, then call `load`, or run the `load_work` and `adopt` its results."""
@@ -102,6 +111,8 @@ class LogDirectories:
     """Called once with a directory whose disk failed and the logs that were in it."""
     on_no_room: Callable[[LogDirectory], None] | None = None
     """Called each time something does not fit into a directory."""
+    _hooks: dict[str, _Hooks] = field(default_factory=dict)
+    """By the path of a directory: all of its logs share them."""
     _places: dict[tuple[str, int], LogDirectory] = field(default_factory=dict)
     _condemned: list[_Condemned] = field(default_factory=list)
     _second_copies: list[tuple[LogDirectory, PartitionLog]] = field(default_factory=list)
@@ -230,6 +241,7 @@ class LogDirectories:
         """The results of `load_work` have all been adopted. Thread-safe; returns failures for `note_failures`."""
         failures = []
         for directory in self.online:
+            directory.forget_last_run()
             try:
                 directory.note_boot()
             except OSError as error:
@@ -250,9 +262,14 @@ class LogDirectories:
         if directory.failure is not None:
             log.close_files()
             return None
-        log.health.on_failure = partial(self._fail, directory)
-        log.health.on_no_room = partial(self._no_room, directory)
-        log.on_recovery_point_lowered = lambda log: self._recovery_point_lowered(directory)
+        hooks = self._hooks.get(directory.path)
+        if hooks is None:
+            hooks = self._hooks[directory.path] = _Hooks(
+                partial(self._fail, directory),
+                partial(self._no_room, directory),
+                lambda log: self._recovery_point_lowered(directory),
+            )
+        log.health.on_failure, log.health.on_no_room, log.on_recovery_point_lowered = hooks
         log.health.is_closed_for_room = directory.is_closed_for_room
         if is_future and key not in self.futures.logs:
             self.futures.put(directory, log)

@@ -86,7 +86,7 @@ class EntryFile:
         """Number of entries in the file. tail_start <= written <= entries."""
         self._torn = False
         """A write failed: the file may contain entries beyond `_written`, all of which are in memory."""
-        self._cold = bytearray()
+        self._cold: bytearray | bytes = b""
         self._cold_start = 0
         """First entry of the page of older entries that was read last; a lagging reader returns to it."""
         self._dirty = False
@@ -108,7 +108,7 @@ class EntryFile:
         if file.size():
             file.truncate(0)
         self._tail, self._tail_start, self._written, self.entries = bytearray(), 0, 0, 0
-        self._cold = bytearray()
+        self._cold = b""
         self._torn = False
         self._dirty = True
         self._loaded()
@@ -128,7 +128,7 @@ class EntryFile:
             file.truncate(entries * self.entry_bytes)
             self._dirty = True
         self.entries = self._written = self._tail_start = entries
-        self._tail, self._cold = bytearray(), bytearray()
+        self._tail, self._cold = bytearray(), b""
         self._loaded()
         self._check()
 
@@ -238,7 +238,7 @@ class EntryFile:
             del self._tail[(entries - self._tail_start) * size :]
         else:
             self._tail, self._tail_start = bytearray(), entries
-        self._cold = bytearray()
+        self._cold = b""
         self.entries = entries
         self._loaded()
 
@@ -269,7 +269,8 @@ class EntryFile:
             return -1
         else:
             low, high = 0, first_warm
-        block, block_start = self._tail, self._tail_start
+        block: bytearray | bytes = self._tail
+        block_start = self._tail_start
         cold = self._cold
         if low < block_start and cold and unpack(cold, shift)[0] <= target < unpack(cold, len(cold) - size + shift)[0]:
             block, block_start = cold, self._cold_start

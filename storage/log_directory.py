@@ -163,7 +163,7 @@ class LogDirectory:
         self.log_start_offsets: dict[tuple[str, int], int] = {}
         self.high_watermarks: dict[tuple[str, int], int] = {}
         self.cleaned_offsets: dict[tuple[str, int], int] = {}
-        """These four as the last owner left them; known after `begin`."""
+        """These four as the last owner left them; known after `begin`, until `forget_last_run`."""
         self.knows_recovery_points = False
         """False if their checkpoint is missing or unreadable, or was never written."""
         self.new_topic_ids: dict[tuple[str, int], bytes] = {}
@@ -221,6 +221,10 @@ class LogDirectory:
         else:
             # Some logs may have been about to get their names when the process was killed.
             self.disk.sync_directory(self.path)
+
+    def forget_last_run(self) -> None:
+        """All logs are open: free what the last owner noted about them."""
+        self.recovery_points, self.log_start_offsets, self.high_watermarks, self.cleaned_offsets = {}, {}, {}, {}
 
     def _has_booted(self) -> bool:
         """True if the machine has booted since the last owner opened its logs. An owner that keeps no boot id, such as

@@ -88,7 +88,7 @@ class AbortedIndex(EntryFile):
 
     def _forget(self) -> None:
         self._tail, self._tail_start, self._written, self.entries = bytearray(), 0, 0, 0
-        self._cold = bytearray()
+        self._cold = b""
         self._dirty = self._torn = False
         self._loaded()
 
