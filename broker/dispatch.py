@@ -250,15 +250,20 @@ def telemetry_handlers(telemetry: ClientTelemetry | None, monotonic: Clock) -> H
 
 
 def make_dispatcher(
-    handlers: Mapping[ApiKey, Handler], versions: ApiVersionsPorts, stopwatch: Stopwatch, execution: Execution
+    handlers: Mapping[ApiKey, Handler],
+    versions: ApiVersionsPorts,
+    stopwatch: Stopwatch,
+    execution: Execution,
+    lowest: Mapping[ApiKey, int],
 ) -> Dispatcher:
-    """The dispatcher of these handlers, and of ApiVersions, which advertises them and itself."""
+    """The dispatcher of these handlers, and of ApiVersions, which advertises them and itself. `lowest`: see
+    `Dispatcher`."""
 
     def answer_versions(call: Call) -> None:
         api_versions(versions, advertised, call)
 
     table = {**SASL_HANDLERS, **with_rights(handlers, ON_BROKERS, execution), ApiKey.API_VERSIONS: answer_versions}
-    dispatcher = Dispatcher(table, stopwatch, execution, FORWARDED)
+    dispatcher = Dispatcher(table, stopwatch, execution, FORWARDED, lowest)
     advertised = dispatcher.advertised()
     return dispatcher
 

@@ -102,6 +102,7 @@ from barnabas.kraft.quotas import OF_BROKERS, OF_CONTROLLERS, NodeQuotas, connec
 from barnabas.kraft.raft_metrics import raft_families
 from barnabas.kraft.replica_config import replica_config
 from barnabas.kraft.shared_listener import SharedListener
+from barnabas.protocol.api_keys import LEGACY_VERSIONS
 from barnabas.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from barnabas.runtime.background import Background
 from barnabas.runtime.channel import Channel
@@ -403,6 +404,7 @@ class BrokerNode:
             self.lifecycle.quotas = self.quotas.hold_for_cluster(self._static.broker_heartbeat_interval_ms)
         self._bytes_out = BytesOut()
         self._conversions = Conversions(world.stopwatch)
+        self._fetch_conversions = Conversions(world.stopwatch)
         self.slow_admissions: KeyedQueues[int] = KeyedQueues()
         self.telemetry: ClientTelemetry | None = None
         """None: clients are not asked for metrics."""
@@ -417,6 +419,7 @@ class BrokerNode:
             ApiVersionsPorts(self.metadata, self.telemetry, lambda: self.metadata_log.replica.kraft_version),
             world.stopwatch,
             Execution(self.background, self.worker, world.count_work, authorizer, throttling=self.quotas.requests),
+            LEGACY_VERSIONS if self._static.legacy_clients_enable else {},
         )
         self._dispatcher.decisions = self.decisions
         self._server = Server(world, self._dispatcher, self._limits, self.worker)
@@ -448,6 +451,7 @@ class BrokerNode:
             deletions=self.deletions,
             report_follower=self.partitions.follower_fetches,
             bytes_out=self._bytes_out,
+            conversions=self._fetch_conversions,
             monotonic=world.monotonic,
             settings=settings,
             throttle=self.throttles.leader,
@@ -502,7 +506,7 @@ class BrokerNode:
         busy = BusyClock(world)
         families: list[Families] = [
             partial(replica_families, partitions, self.fetchers, self.metadata),
-            partial(traffic_families, partitions, self._bytes_out, self._conversions),
+            partial(traffic_families, partitions, self._bytes_out, self._conversions, self._fetch_conversions),
             partial(log_families, partitions),
             partial(cleaner_families, self.store.directories, self._cleaner_work),
             partial(waiting_families, partitions, self.fetches, self.deletions),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from operator import itemgetter
+from types import MappingProxyType
 
 from barnabas.protocol.api_keys import API_SPECS, ApiKey, ApiSpec
 from barnabas.protocol.errors import ErrorCode, MalformedMessage, TooManyElements
@@ -52,10 +53,12 @@ class Dispatcher:
         stopwatch: Stopwatch | None = None,
         execution: Execution | None = None,
         passed_on: Collection[ApiKey] = (),
+        lowest: Mapping[ApiKey, int] = MappingProxyType({}),
     ) -> None:
         """`stopwatch` is the one that `Request.received` was read from; without it requests are not timed. Without
         `execution` no handler may start background work. Large requests of APIs in `passed_on` are not decoded: their
-        handlers pass the bytes on to a node that decodes them."""
+        handlers pass the bytes on to a node that decodes them. `lowest`: versions below those of `API_SPECS` that are
+        served, too."""
         self.counters = {API_SPECS[key].name: ApiCounter() for key in handlers}
         """By the name of the API."""
         self.decisions: Decisions | None = None
@@ -67,6 +70,9 @@ class Dispatcher:
         self._handlers = {
             int(key): (API_SPECS[key], handler, self.counters[API_SPECS[key].name]) for key, handler in handlers.items()
         }
+        for key, version in lowest.items():
+            spec, handler, counter = self._handlers[key]
+            self._handlers[key] = (spec.down_to(version), handler, counter)
 
     def count_together(self, other: Dispatcher) -> None:
         """Count the requests of an API in one place: both listeners are one node's. Before any request."""
