@@ -9,6 +9,7 @@ others. Slow tasks (recovery, creation with its syncs, checkpoints, removal of f
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -235,7 +236,9 @@ class LogDirectories:
             else:
                 future = name if parsed.kind == "future" else ""
                 config = config_of(parsed.topic)
-                yield OpenLog(directory, parsed.topic, parsed.partition, config, now_ms, self.producer_state, future)
+                # All partitions of a topic share its name.
+                topic = sys.intern(parsed.topic)
+                yield OpenLog(directory, topic, parsed.partition, config, now_ms, self.producer_state, future)
 
     def note_boot(self) -> list[DirectoryFailure]:
         """The results of `load_work` have all been adopted. Thread-safe; returns failures for `note_failures`."""

@@ -7,7 +7,6 @@ with its base offset in twenty digits.
 
 from __future__ import annotations
 
-import sys
 from typing import NamedTuple
 
 LOG_SUFFIX = ".log"
@@ -88,5 +87,4 @@ def parse_directory_name(name: str) -> PartitionDirectory | None:
     topic, dash, digits = name.rpartition("-")
     if not topic or not dash or not digits.isascii() or not digits.isdigit():
         return None
-    # All partitions of a topic share its name.
-    return PartitionDirectory(sys.intern(topic), int(digits), kind)
+    return PartitionDirectory(topic, int(digits), kind)
