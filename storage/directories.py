@@ -9,7 +9,6 @@ others. Slow tasks (recovery, creation with its syncs, checkpoints, removal of f
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -223,6 +222,8 @@ class LogDirectories:
         return work
 
     def _found_in(self, directory: LogDirectory, config_of: ConfigOf, now_ms: int) -> Iterator[OpenLog]:
+        topics: dict[str, str] = {}
+        """All partitions of a topic share its name."""
         for name in directory.disk.list(directory.path):
             path = f"{directory.path}/{name}"
             parsed = parse_directory_name(name)
@@ -236,8 +237,7 @@ class LogDirectories:
             else:
                 future = name if parsed.kind == "future" else ""
                 config = config_of(parsed.topic)
-                # All partitions of a topic share its name.
-                topic = sys.intern(parsed.topic)
+                topic = topics.setdefault(parsed.topic, parsed.topic)
                 yield OpenLog(directory, topic, parsed.partition, config, now_ms, self.producer_state, future)
 
     def note_boot(self) -> list[DirectoryFailure]:

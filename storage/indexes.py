@@ -72,7 +72,7 @@ class EntryFile:
     )
 
     suffix: ClassVar[str]
-    """Of the file's name."""
+    """The end of the file's name."""
     entry_bytes: ClassVar[int]
 
     def __init__(self, folder: Folder, base_offset: int, max_bytes: int) -> None:

@@ -150,7 +150,7 @@ def test_an_old_consumer_commits_and_goes_on_from_there(old_cluster: RunningClus
 
 
 @pytest.mark.client("librdkafka")
-def test_librdkafka_told_of_an_old_broker_writes_and_reads(old_cluster: RunningCluster) -> None:
+def test_librdkafka_writes_and_reads_as_if_the_broker_were_old(old_cluster: RunningCluster) -> None:
     from confluent_kafka import Consumer, Producer
 
     topic = old_cluster.create_topic("fallback")

@@ -1,4 +1,4 @@
-"""What an old consumer gets of a log that holds formats of all ages."""
+"""An old consumer reads a log that holds formats of all ages."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def read_all(messages: bytes) -> list[Fields]:
 
 
 @given(records_of_a_batch, st.sampled_from(OLD_CODECS), st.sampled_from((0, 1)), st.integers(0, 1 << 50))
-def test_what_an_old_consumer_gets_is_what_was_written_without_headers(
+def test_an_old_consumer_gets_the_records_without_headers(
     contents: list[tuple[int, bytes | None, bytes | None]], codec: Compression, magic: int, base_offset: int
 ) -> None:
     batch = build_batch(fields(contents), base_offset=base_offset, compression=codec)
@@ -57,7 +57,7 @@ def test_what_an_old_consumer_gets_is_what_was_written_without_headers(
 
 
 @given(records_of_a_batch, st.sampled_from(OLD_CODECS), st.sampled_from((0, 1)))
-def test_what_an_old_producer_sends_becomes_one_batch(
+def test_a_message_set_of_an_old_producer_becomes_one_batch(
     contents: list[tuple[int, bytes | None, bytes | None]], codec: Compression, magic: int
 ) -> None:
     sent = build_message_set(fields(contents), magic, codec)
