@@ -71,6 +71,7 @@ from barnabas.broker.replication.log_dir_moves import LogDirMoves, MovePorts
 from barnabas.broker.replication.partition import Partition, PartitionHost
 from barnabas.broker.replication.partitions import Partitions, ReplicationSettings
 from barnabas.broker.replication.throttles import ReplicationThrottles
+from barnabas.broker.seen_addresses import SeenAddresses
 from barnabas.broker.setting_checks import coordinator_topic_differences, warn_of_other_defaults
 from barnabas.broker.shares.led_partitions import LedPorts
 from barnabas.broker.shares.metrics import share_partition_families
@@ -423,6 +424,9 @@ class BrokerNode:
         )
         self._dispatcher.decisions = self.decisions
         self._server = Server(world, self._dispatcher, self._limits, self.worker)
+        if seen := frozenset(self._static.advertised_as_seen):
+            addresses = SeenAddresses(self._static.node_id, seen, self._server.local_address)
+            self.metadata.as_seen = addresses.of
         self._server.on_long_turn = self._dispatcher.overran
         self._server.connection_quotas.ip_limit = self.quotas.ip_limit
         if self.controller is not None:

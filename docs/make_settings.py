@@ -22,6 +22,7 @@ from barnabas.settings.controller import ControllerSettings
 from barnabas.settings.definitions import KeyDefinition, Scope, definitions
 from barnabas.settings.group import GROUP_KEYS
 from barnabas.settings.node import (
+    ADVERTISED_AS_SEEN,
     HTTP_LISTENER,
     HTTP_TOKEN_FILE,
     LEAST_MEMORY_BYTES,
@@ -69,6 +70,9 @@ while it runs, and this broker only the value of its file.
 
 | key | default | allowed | effect |
 | --- | --- | --- | --- |
+| `{ADVERTISED_AS_SEEN}` | none | names of listeners | Clients of these listeners get, as the address of this \
+broker, the one that they connected to: for containers and other hosts, without `advertised.listeners`. \
+An address that is mapped on the way (a published port with another number, a tunnel) is unknown to the broker. |
 | `{HTTP_LISTENER}` | not served | host:port | Address of health, metrics and decisions over HTTP. |
 | `{HTTP_TOKEN_FILE}` | none | {ALLOWED} | Clients of these pages need this token, \
 except for `/healthz` and the status of `/readyz` ([metrics.md](metrics.md#protection)). Read when the node starts. |

@@ -44,6 +44,11 @@ LEGACY_CLIENTS = "barnabas.legacy.clients.enable"
 BROKER_SCOPE, CLUSTER_SCOPE = "broker", "cluster"
 
 
+ADVERTISED_AS_SEEN = "barnabas.advertised.as.seen"
+"""A key that Kafka does not have: names of listeners whose clients get, as the address of this broker, the one that
+they connected to."""
+
+
 class NodeSettings(BaseModel):
     """A node's settings; frozen. Times are milliseconds and sizes bytes unless the name says otherwise."""
 
@@ -86,6 +91,8 @@ class NodeSettings(BaseModel):
     `MEMORY_LIMIT`."""
     legacy_clients_enable: bool = False
     """Its key is `LEGACY_CLIENTS`; only brokers act on it."""
+    advertised_as_seen: list[str] = []
+    """Names of listeners. Its key is `ADVERTISED_AS_SEEN`; only brokers act on it."""
     quota_scope: str = BROKER_SCOPE
     """`BROKER_SCOPE` or `CLUSTER_SCOPE`. Its key is `QUOTA_SCOPE`; only brokers act on it."""
     request_timeout_ms: int = 30000
