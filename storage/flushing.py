@@ -131,8 +131,13 @@ class Flusher:
     def name_added(self) -> None:
         self._new_names += 1
 
+    def _take_new_names(self) -> None:
+        self._new_names += self._folder.new_names
+        self._folder.new_names = 0
+
     def sync_names(self) -> None:
         """Make the names of all files durable, synchronously."""
+        self._take_new_names()
         if self._new_names:
             self._folder.disk.sync_directory(self._folder.path)
             self._new_names = 0
@@ -180,6 +185,7 @@ class Flusher:
             if segment.aborted.name_is_new:
                 segment.aborted.name_is_new = False
                 self._new_names += 1
+        self._take_new_names()
         work.snapshots = list(self._snapshots.unsynced)
         work.epochs = self._epochs.entries() if self._epochs.dirty else None
         work.syncs_directory = self._new_names > 0

@@ -20,6 +20,8 @@ class Folder:
     path: str
     files: OpenFiles = field(default_factory=OpenFiles)
     """Bounds the open files of all logs of the node."""
+    new_names: int = 0
+    """Files that were created by their first write; `Flusher` takes the number over."""
 
     def file(self, base_offset: int, suffix: str) -> str:
         return f"{self.path}/{offset_file_name(base_offset, suffix)}"

@@ -163,6 +163,7 @@ class EntryFile:
             if self._is_nameless:
                 file.truncate(0)
                 self._is_nameless = False
+                self._folder.new_names += 1
         return file
 
     def hold_open(self) -> None:

@@ -189,6 +189,7 @@ class Segment:
             if not self._has_file:
                 file.truncate(0)
                 self._has_file = self._dirty = True
+                self._folder.new_names += 1
         return file
 
     @property
