@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from barnabas.client.offsets import OffsetAndMetadata, OffsetAndTimestamp
     from barnabas.client.producer.future import FutureRecordMetadata
     from barnabas.client.producer.partitioner import Partitioner, RoundRobinPartitioner
+    from barnabas.client.producer.prepared_state import PreparedTxnState
     from barnabas.client.producer.producer import Producer
     from barnabas.client.producer.record_metadata import Acked, Failed, RecordMetadata, Unknown
     from barnabas.client.shares.acknowledgements import Acknowledged
@@ -125,6 +126,7 @@ _NAMES = {
     "barnabas.client.producer.future": ("FutureRecordMetadata",),
     "barnabas.client.producer.partitioner": ("Partitioner", "RoundRobinPartitioner"),
     "barnabas.client.producer.producer": ("Producer",),
+    "barnabas.client.producer.prepared_state": ("PreparedTxnState",),
     "barnabas.client.producer.record_metadata": ("Acked", "Failed", "RecordMetadata", "Unknown"),
     "barnabas.client.shares.acknowledgements": ("Acknowledged",),
     "barnabas.client.shares.record": ("ShareRecord",),
@@ -191,6 +193,7 @@ __all__ = [
     "PartitionReassignment",
     "Partitioner",
     "PatternType",
+    "PreparedTxnState",
     "Producer",
     "ProducerIdAndEpoch",
     "ProducerRecord",

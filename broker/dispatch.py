@@ -66,7 +66,7 @@ from barnabas.broker.telemetry import ClientTelemetry
 from barnabas.kraft.acl_requests import describe_acls
 from barnabas.kraft.authorizer.requirements import ON_BROKERS
 from barnabas.kraft.rights import with_rights
-from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.api_keys import LEGACY_VERSIONS, ApiKey
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.runtime.call import Call, Execution, Stopwatch
@@ -74,6 +74,7 @@ from barnabas.runtime.dispatch import Dispatcher, Handler
 from barnabas.runtime.sasl.handlers import SASL_HANDLERS
 from barnabas.runtime.server import Steps
 from barnabas.runtime.world import Clock
+from barnabas.settings.broker import BrokerSettings
 
 Handlers = dict[ApiKey, Handler]
 
@@ -254,16 +255,18 @@ def make_dispatcher(
     versions: ApiVersionsPorts,
     stopwatch: Stopwatch,
     execution: Execution,
-    lowest: Mapping[ApiKey, int],
+    settings: BrokerSettings,
 ) -> Dispatcher:
-    """The dispatcher of these handlers, and of ApiVersions, which advertises them and itself. `lowest`: see
-    `Dispatcher`."""
+    """The dispatcher of these handlers, and of ApiVersions, which advertises them and itself."""
 
     def answer_versions(call: Call) -> None:
         api_versions(versions, advertised, call)
 
     table = {**SASL_HANDLERS, **with_rights(handlers, ON_BROKERS, execution), ApiKey.API_VERSIONS: answer_versions}
-    dispatcher = Dispatcher(table, stopwatch, execution, FORWARDED, lowest)
+    has_unstable = settings.transaction_two_phase_commit_enable or settings.unstable_api_versions_enable
+    unstable = (ApiKey.INIT_PRODUCER_ID,) if has_unstable else ()
+    lowest = LEGACY_VERSIONS if settings.legacy_clients_enable else {}
+    dispatcher = Dispatcher(table, stopwatch, execution, FORWARDED, unstable, lowest)
     advertised = dispatcher.advertised()
     return dispatcher
 

@@ -103,7 +103,6 @@ from barnabas.kraft.quotas import OF_BROKERS, OF_CONTROLLERS, NodeQuotas, connec
 from barnabas.kraft.raft_metrics import raft_families
 from barnabas.kraft.replica_config import replica_config
 from barnabas.kraft.shared_listener import SharedListener
-from barnabas.protocol.api_keys import LEGACY_VERSIONS
 from barnabas.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from barnabas.runtime.background import Background
 from barnabas.runtime.channel import Channel
@@ -420,7 +419,7 @@ class BrokerNode:
             ApiVersionsPorts(self.metadata, self.telemetry, lambda: self.metadata_log.replica.kraft_version),
             world.stopwatch,
             Execution(self.background, self.worker, world.count_work, authorizer, throttling=self.quotas.requests),
-            LEGACY_VERSIONS if self._static.legacy_clients_enable else {},
+            self.settings,
         )
         self._dispatcher.decisions = self.decisions
         self._server = Server(world, self._dispatcher, self._limits, self.worker)
