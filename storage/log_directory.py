@@ -30,6 +30,7 @@ from barnabas.storage.checkpoints import (
     write_durably,
     write_offsets,
 )
+from barnabas.storage.open_files import OpenFiles
 
 _log = logging.getLogger(__name__)
 
@@ -120,6 +121,7 @@ class LogDirectory:
         "cleaned_offsets",
         "disk",
         "failure",
+        "files",
         "high_watermarks",
         "holds_replicas",
         "is_closed_for_room",
@@ -136,9 +138,11 @@ class LogDirectory:
         "was_clean",
     )
 
-    def __init__(self, disk: Disk, path: str, *, takes_replicas: bool = True) -> None:
+    def __init__(self, disk: Disk, path: str, files: OpenFiles | None = None, *, takes_replicas: bool = True) -> None:
         self.disk = disk
         self.path = path
+        self.files = OpenFiles() if files is None else files
+        """The open files of all logs of the node."""
         self.takes_replicas = takes_replicas
         """True if new replicas may be placed here: false for a `metadata.log.dir` that is not in `log.dirs`."""
         self.holds_replicas = takes_replicas
@@ -159,7 +163,7 @@ class LogDirectory:
         self.log_start_offsets: dict[tuple[str, int], int] = {}
         self.high_watermarks: dict[tuple[str, int], int] = {}
         self.cleaned_offsets: dict[tuple[str, int], int] = {}
-        """These four as the last owner left them; known after `begin`."""
+        """These four as the last owner left them; known after `begin`, until `forget_last_run`."""
         self.knows_recovery_points = False
         """False if their checkpoint is missing or unreadable, or was never written."""
         self.new_topic_ids: dict[tuple[str, int], bytes] = {}
@@ -217,6 +221,10 @@ class LogDirectory:
         else:
             # Some logs may have been about to get their names when the process was killed.
             self.disk.sync_directory(self.path)
+
+    def forget_last_run(self) -> None:
+        """All logs are open: free what the last owner noted about them."""
+        self.recovery_points, self.log_start_offsets, self.high_watermarks, self.cleaned_offsets = {}, {}, {}, {}
 
     def _has_booted(self) -> bool:
         """True if the machine has booted since the last owner opened its logs. An owner that keeps no boot id, such as

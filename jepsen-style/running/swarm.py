@@ -162,6 +162,7 @@ def _draw_conditions(chance: Random, workload: str) -> Conditions:
         inner = {
             "coordinator.load.stretch.bytes": chance.choice((300, 2_000)),
             "coordinator.load.pause.ms": chance.choice((5, 30, 100)),
+            "log.open.files": 3,
         }
         conditions = replace(conditions, tuned=inner, aims=True)
     if chance.random() < 0.3:
