@@ -26,6 +26,7 @@ from barnabas.storage.batch_walk import check_boundary, skip_to
 from barnabas.storage.indexes import PAGE_BYTES, CorruptIndex, EntryFile, OffsetIndex, TimeIndex, TimestampOffset
 from barnabas.storage.names import (
     DELETED_SUFFIX,
+    EPOCH_FILE,
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
     SEGMENT_SUFFIXES,
@@ -63,6 +64,9 @@ class Folder:
         """
         try:
             self.disk.open(f"{self.path}/{SYNC_FAILED_FILE}", create=True).close()
+            epoch_file = f"{self.path.rpartition('/')[0]}/{EPOCH_FILE}"
+            if self.disk.exists(epoch_file):
+                self.disk.remove(epoch_file)
         except OSError as error:
             _log.warning("%s: cannot record that a sync has failed: %s", self.path, error)
 
