@@ -25,6 +25,7 @@ from barnabas.broker.apis.group_admin import (
     describe_groups,
     list_groups,
     share_group_describe,
+    streams_group_describe,
 )
 from barnabas.broker.apis.group_calls import GroupShards
 from barnabas.broker.apis.group_offsets import TransactionalOffsetPorts, offset_commit, offset_delete, txn_offset_commit
@@ -49,6 +50,7 @@ from barnabas.broker.apis.share_group_offsets import (
 )
 from barnabas.broker.apis.share_groups import share_group_heartbeat
 from barnabas.broker.apis.share_state import ShareStatePorts, share_group_state
+from barnabas.broker.apis.streams_groups import StreamsGroupPorts, streams_group_heartbeat
 from barnabas.broker.apis.telemetry import get_telemetry_subscriptions, push_telemetry
 from barnabas.broker.apis.transactions import (
     AddOffsetsPorts,
@@ -216,6 +218,13 @@ def share_group_handlers(ports: ShareOffsetPorts) -> Handlers:
         ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: partial(describe_share_group_offsets, ports),
         ApiKey.ALTER_SHARE_GROUP_OFFSETS: partial(alter_share_group_offsets, ports),
         ApiKey.DELETE_SHARE_GROUP_OFFSETS: partial(delete_share_group_offsets, ports),
+    }
+
+
+def streams_group_handlers(ports: StreamsGroupPorts) -> Handlers:
+    return {
+        ApiKey.STREAMS_GROUP_HEARTBEAT: partial(streams_group_heartbeat, ports),
+        ApiKey.STREAMS_GROUP_DESCRIBE: partial(streams_group_describe, ports.groups, ports.is_enabled),
     }
 
 
