@@ -67,6 +67,11 @@ class LogStore:
             spent_ms = self._world.monotonic.now_ms() - started_ms
             log.info("%d logs opened in %d ms", len(work), spent_ms)
 
+    async def note_epoch(self, broker_epoch: int) -> None:
+        """The broker is registered in this epoch: if it is killed from now on, it can show that it lost nothing."""
+        noted = await self._world.run_blocking(partial(self.directories.note_epoch, broker_epoch))
+        self.directories.note_failures(noted)
+
     async def _load_share(self, share: list[OpenLog]) -> None:
         while share:
             results = await self._world.run_blocking(partial(_run_while_it_fits, share))

@@ -280,6 +280,7 @@ class BrokerNode:
             ),
             metadata_offset=lambda: self.metadata_log.applied_offset,
             offline_directories=lambda: store.offline_ids,
+            note_epoch=store.note_epoch,
             full_directories=lambda: self._disk_space.full_ids,
             cordoned_directories=self._reported_cordons,
         )

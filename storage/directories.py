@@ -197,7 +197,8 @@ class LogDirectories:
 
     @property
     def previous_broker_epoch(self) -> int:
-        """Broker epoch in which this node stopped cleanly with all its directories; -1 otherwise (KIP-966)."""
+        """Broker epoch in which this node ended without losing anything in any of its directories; -1 otherwise
+        (KIP-966)."""
         epochs = {directory.previous_broker_epoch for directory in self.with_replicas}
         return epochs.pop() if len(epochs) == 1 else NO_BROKER_EPOCH
 
@@ -247,6 +248,16 @@ class LogDirectories:
             directory.forget_last_run()
             try:
                 directory.note_boot()
+            except OSError as error:
+                failures.append(DirectoryFailure(directory, error))
+        return failures
+
+    def note_epoch(self, broker_epoch: int) -> list[DirectoryFailure]:
+        """The node is registered. Thread-safe; returns failures for `note_failures`."""
+        failures = []
+        for directory in self.online:
+            try:
+                directory.note_epoch(broker_epoch)
             except OSError as error:
                 failures.append(DirectoryFailure(directory, error))
         return failures

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, field
 
 from barnabas.runtime.world import Disk, File
-from barnabas.storage.names import SNAPSHOT_SUFFIX, SYNC_FAILED_FILE, offset_file_name
+from barnabas.storage.names import EPOCH_FILE, SNAPSHOT_SUFFIX, SYNC_FAILED_FILE, offset_file_name
 from barnabas.storage.open_files import Holder, OpenFiles
 
 _log = logging.getLogger(__name__)
@@ -39,5 +39,8 @@ class Folder:
         """
         try:
             self.disk.open(f"{self.path}/{SYNC_FAILED_FILE}", create=True).close()
+            epoch_file = f"{self.path.rpartition('/')[0]}/{EPOCH_FILE}"
+            if self.disk.exists(epoch_file):
+                self.disk.remove(epoch_file)
         except OSError as error:
             _log.warning("%s: cannot record that a sync has failed: %s", self.path, error)
