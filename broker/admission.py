@@ -16,9 +16,10 @@ import trio
 
 from barnabas.broker.traffic import Conversions
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.batch import BatchHeader, read_header
+from barnabas.protocol.records.batch import LEAST_MESSAGE_BYTES, BatchHeader, is_compressed_message, read_header
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.compression import Compression, UnfoldsTooFar
+from barnabas.protocol.records.conversion import up_convert
 from barnabas.protocol.records.delivery_time import HEADER_HINT, delivery_times, refuse_transactional
 from barnabas.protocol.records.record import decode_records
 from barnabas.protocol.records.record_check import BYTES_IN_STEP, ProduceLimits, RecordCheck
@@ -31,6 +32,9 @@ STEPS_AT_ONCE: Final = 10_000
 STEPS_IN_SLICE: Final = 1_000
 BYTES_AT_ONCE: Final = 1 << 20
 """A batch that decompresses to more is decompressed in a worker thread."""
+BATCHES_FROM_VERSION: Final = 3
+"""Older Produce requests have message sets, which are converted to batches."""
+_CONVERTED_AT_ONCE_BYTES: Final = 16 << 10
 _STEPS_TO_COMPRESS: Final = 10
 """Decoding a record and building it again takes as long as this many checks."""
 
@@ -99,7 +103,18 @@ class Target(Protocol):
 class Admission:
     """One batch of a produce request for a partition."""
 
-    __slots__ = ("_batches", "_buffer", "_check", "_config", "_conversions", "_limits", "_now_ms", "_times")
+    __slots__ = (
+        "_batches",
+        "_buffer",
+        "_check",
+        "_config",
+        "_conversions",
+        "_is_old",
+        "_limits",
+        "_name",
+        "_now_ms",
+        "_times",
+    )
 
     def __init__(
         self,
@@ -111,7 +126,7 @@ class Admission:
     ) -> None:
         """Check the batch header. Raises KafkaError with Kafka's code if the batch may not be appended.
 
-        Records that are compressed again are counted in `conversions`.
+        Records that are compressed again, or converted from an older format, are counted in `conversions`.
         """
         if records is None or not len(records):
             raise KafkaError(ErrorCode.INVALID_RECORD, "the request has no records for this partition")
@@ -122,10 +137,28 @@ class Admission:
         self._conversions = conversions
         self._now_ms = now_ms
         self._times: array[int] | None = None
-        self._batches = validate_produce(self._buffer, limits, now_ms, produce_version)
+        self._name = target.name
+        self._batches: list[tuple[int, BatchHeader]] = []
         self._check: RecordCheck | None = None
+        self._is_old = produce_version < BATCHES_FROM_VERSION
+        """The buffer is a message set that has to be converted first."""
+        if not self._is_old:
+            self._begin(produce_version)
+
+    def _begin(self, produce_version: int) -> None:
+        limits = self._limits
+        self._batches = validate_produce(self._buffer, limits, self._now_ms, produce_version)
         if not limits.head_only or limits.keys_required or self._delays or self._config.compression_type != "producer":
-            self._check = RecordCheck(self._buffer, self._header, limits, now_ms, target.name)
+            self._check = RecordCheck(self._buffer, self._header, limits, self._now_ms, self._name)
+
+    def _convert(self) -> None:
+        """Make the message set one batch. Raises KafkaError."""
+        began = self._conversions.stopwatch()
+        batch, records = up_convert(self._buffer, self._limits.unfolded_limit_bytes)
+        self._conversions.records += records
+        self._conversions.spread.took(self._conversions.stopwatch() - began)
+        self._buffer, self._is_old = memoryview(bytearray(batch)), False
+        self._begin(BATCHES_FROM_VERSION)
 
     @property
     def _header(self) -> BatchHeader:
@@ -154,6 +187,12 @@ class Admission:
 
     def at_once(self, allowance: Allowance) -> ProducedBatch:
         """The batch as it is to be appended. Raises KafkaError, `NeedsTime`."""
+        if self._is_old:
+            if len(self._buffer) > _CONVERTED_AT_ONCE_BYTES or is_compressed_message(self._buffer):
+                allowance.left = 0
+                raise NeedsTime
+            allowance.take(_STEPS_TO_COMPRESS * (1 + len(self._buffer) // LEAST_MESSAGE_BYTES))
+            self._convert()
         count = self._header.records_count
         wanted = self._wanted
         check = self._check
@@ -191,6 +230,8 @@ class Admission:
         share one slice of each pass of the event loop.
         """
         async with worker.reserved() as run:
+            if self._is_old:
+                await run(self._convert)
             check, self._check = self._check, None
             if check is not None:
                 unfold = partial(check.unfold, self._limits.unfolded_limit_bytes)

@@ -68,7 +68,7 @@ from barnabas.broker.telemetry import ClientTelemetry
 from barnabas.kraft.acl_requests import describe_acls
 from barnabas.kraft.authorizer.requirements import ON_BROKERS
 from barnabas.kraft.rights import with_rights
-from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.api_keys import LEGACY_VERSIONS, ApiKey
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.runtime.call import Call, Execution, Stopwatch
@@ -274,7 +274,8 @@ def make_dispatcher(
     table = {**SASL_HANDLERS, **with_rights(handlers, ON_BROKERS, execution), ApiKey.API_VERSIONS: answer_versions}
     has_unstable = settings.transaction_two_phase_commit_enable or settings.unstable_api_versions_enable
     unstable = (ApiKey.INIT_PRODUCER_ID,) if has_unstable else ()
-    dispatcher = Dispatcher(table, stopwatch, execution, FORWARDED, unstable)
+    lowest = LEGACY_VERSIONS if settings.legacy_clients_enable else {}
+    dispatcher = Dispatcher(table, stopwatch, execution, FORWARDED, unstable, lowest)
     advertised = dispatcher.advertised()
     return dispatcher
 

@@ -8,7 +8,7 @@ connection is refused, the controller knows that this process died.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -85,6 +85,8 @@ class BrokerLifecycle:
     metadata_offset: Callable[[], int]
     """Last offset of the metadata log that this broker has applied."""
     offline_directories: Callable[[], list[bytes]]
+    note_epoch: Callable[[int], Awaitable[None]]
+    """Called with the broker epoch before anything happens in it."""
     full_directories: Callable[[], list[bytes]] = list
     cordoned_directories: Callable[[], list[bytes] | None] = lambda: None
     """None as long as this broker does not know its configs (KIP-1066)."""
@@ -185,6 +187,7 @@ class BrokerLifecycle:
             await trio.sleep(RETRY_BACKOFF_MS / 1000)
         self.broker_epoch = response.broker_epoch
         log.info("registered with broker epoch %d", self.broker_epoch)
+        await self.note_epoch(self.broker_epoch)
         self.registered.set()
 
     async def _finalized_features(self) -> Mapping[str, int]:

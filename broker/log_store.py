@@ -24,9 +24,12 @@ from barnabas.storage.directories import ConfigOf, LogDirectories
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.log_dir_work import DirectoryFailure, NewLog, OpenLog
 from barnabas.storage.log_directory import LogDirectory, LogDirectoryError
-from barnabas.storage.shortage import is_shortage
+from barnabas.storage.shortage import is_shortage, lacks_descriptors
 
 log = logging.getLogger(__name__)
+
+DESCRIPTORS_PAUSE_S = 0.5
+"""Pause before logs are opened again for which no file descriptor was left."""
 
 
 class LogStore:
@@ -64,13 +67,23 @@ class LogStore:
             spent_ms = self._world.monotonic.now_ms() - started_ms
             log.info("%d logs opened in %d ms", len(work), spent_ms)
 
+    async def note_epoch(self, broker_epoch: int) -> None:
+        """The broker is registered in this epoch: if it is killed from now on, it can show that it lost nothing."""
+        noted = await self._world.run_blocking(partial(self.directories.note_epoch, broker_epoch))
+        self.directories.note_failures(noted)
+
     async def _load_share(self, share: list[OpenLog]) -> None:
-        results = await self._world.run_blocking(lambda: [(piece, piece()) for piece in share])
-        for piece, result in results:
-            opened = self.directories.adopt(piece, result)
-            if opened is not None:
-                for event in opened.recovery_events:
-                    self._note_recovered(opened, event)
+        while share:
+            results = await self._world.run_blocking(partial(_run_while_it_fits, share))
+            for piece, result in results:
+                opened = self.directories.adopt(piece, result)
+                if opened is not None:
+                    for event in opened.recovery_events:
+                        self._note_recovered(opened, event)
+            share = share[len(results) :]
+            if share:
+                log.warning("%d logs wait for file descriptors; `ulimit -n` sets the limit", len(share))
+                await trio.sleep(DESCRIPTORS_PAUSE_S)
 
     def _note_recovered(self, opened: PartitionLog, event: str) -> None:
         name = f"{opened.topic}-{opened.partition}"
@@ -231,6 +244,17 @@ class LogStore:
             for each in self.directories.with_replicas
             if each.failure is not None and each.directory_id is not None
         ]
+
+
+def _run_while_it_fits(share: list[OpenLog]) -> list[tuple[OpenLog, PartitionLog | DirectoryFailure]]:
+    """Results of the pieces before the first for which no descriptor was left."""
+    results: list[tuple[OpenLog, PartitionLog | DirectoryFailure]] = []
+    for piece in share:
+        result = piece()
+        if isinstance(result, DirectoryFailure) and lacks_descriptors(result.error):
+            break
+        results.append((piece, result))
+    return results
 
 
 def _is_placed(image: MetadataImage, node_id: int, partition_log: PartitionLog) -> bool:

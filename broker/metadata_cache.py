@@ -113,17 +113,9 @@ class MetadataCache:
         for replica, directory in zip(partition.replicas, partition.directories, strict=False):
             broker = self.image.cluster.brokers.get(replica)
             reachable = broker is not None and not broker.fenced and listener_name in broker.listeners
-            if broker is None or not reachable or not _directory_is_online(broker, directory):
+            if broker is None or not reachable or not broker.has_online_directory(directory):
                 offline.append(replica)
         return offline
-
-
-_UNASSIGNED_DIRECTORIES = frozenset(((0).to_bytes(16, "big"), (2).to_bytes(16, "big")))
-"""DirectoryId.UNASSIGNED and MIGRATING (KIP-858): nothing is known, so nothing is known to be lost."""
-
-
-def _directory_is_online(broker: BrokerImage, directory: bytes) -> bool:
-    return directory in _UNASSIGNED_DIRECTORIES or directory in broker.log_directories
 
 
 def node_of(broker: BrokerImage, listener_name: str) -> Node | None:

@@ -121,7 +121,9 @@ def _count_replicas(partitions: Partitions, fetchers: Fetchers, metadata: Metada
     return found
 
 
-def traffic_families(partitions: Partitions, out: BytesOut, conversions: Conversions) -> Iterator[Family]:
+def traffic_families(
+    partitions: Partitions, out: BytesOut, produced: Conversions, fetched: Conversions
+) -> Iterator[Family]:
     messages: Counter[str] = Counter()
     size: Counter[str] = Counter()
     for partition in partitions:
@@ -135,10 +137,13 @@ def traffic_families(partitions: Partitions, out: BytesOut, conversions: Convers
         yield Family("counter", prefix + name, text, ("topic",), [((topic,), each) for topic, each in counts.items()])
     yield Family.of("counter", prefix + "bytesout", "Bytes sent to consumers.", out.to_consumers)
     yield Family.of("counter", prefix + "replicationbytesout", "Bytes sent to followers.", out.to_followers)
-    text = "Records that were recompressed because their topic's compression.type differs from the producer's."
-    yield Family.of("counter", prefix + "producemessageconversions", text, conversions.records)
-    name, text = "kafka_network_requestmetrics_messageconversionstimems", "Milliseconds of recompression, by batch."
-    yield Family("histogram", name, text, ("request",), [(("Produce",), conversions.spread)])
+    text = "Records that were recompressed for their topic's compression.type, or converted from an older format."
+    yield Family.of("counter", prefix + "producemessageconversions", text, produced.records)
+    text = "Records that were converted for consumers of an older format."
+    yield Family.of("counter", prefix + "fetchmessageconversions", text, fetched.records)
+    name, text = "kafka_network_requestmetrics_messageconversionstimems", "Milliseconds of conversion, by task."
+    spreads = [(("Produce",), produced.spread), (("Fetch",), fetched.spread)]
+    yield Family("histogram", name, text, ("request",), spreads)
 
 
 LogValue = Callable[[Partition], int]

@@ -139,6 +139,7 @@ from barnabas.settings.topic import TopicConfig
 from barnabas.storage.directories import LogDirectories
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.log_directory import LogDirectory, LogDirectoryError
+from barnabas.storage.open_files import limit_for_logs
 
 log = logging.getLogger(__name__)
 
@@ -174,6 +175,8 @@ async def run_broker(
         )
     except LogDirectoryError as error:
         raise CannotRun(str(error)) from None
+    descriptors = None if world.count_descriptors is None else world.count_descriptors()
+    directories.files.limit = world.tuned("log.open.files", limit_for_logs(descriptors))
     try:
         async with trio.open_nursery() as nursery:
             decisions = Decisions(f"broker-{settings.node_id}", world.wall_clock.now_ms)
@@ -279,6 +282,7 @@ class BrokerNode:
             ),
             metadata_offset=lambda: self.metadata_log.applied_offset,
             offline_directories=lambda: store.offline_ids,
+            note_epoch=store.note_epoch,
             full_directories=lambda: self._disk_space.full_ids,
             cordoned_directories=self._reported_cordons,
         )
@@ -422,6 +426,7 @@ class BrokerNode:
             self.lifecycle.quotas = self.quotas.hold_for_cluster(self._static.broker_heartbeat_interval_ms)
         self._bytes_out = BytesOut()
         self._conversions = Conversions(world.stopwatch)
+        self._fetch_conversions = Conversions(world.stopwatch)
         self.slow_admissions: KeyedQueues[int] = KeyedQueues()
         self.telemetry: ClientTelemetry | None = None
         """None: clients are not asked for metrics."""
@@ -472,6 +477,7 @@ class BrokerNode:
             deletions=self.deletions,
             report_follower=self.partitions.follower_fetches,
             bytes_out=self._bytes_out,
+            conversions=self._fetch_conversions,
             monotonic=world.monotonic,
             settings=settings,
             throttle=self.throttles.leader,
@@ -526,7 +532,7 @@ class BrokerNode:
         busy = BusyClock(world)
         families: list[Families] = [
             partial(replica_families, partitions, self.fetchers, self.metadata),
-            partial(traffic_families, partitions, self._bytes_out, self._conversions),
+            partial(traffic_families, partitions, self._bytes_out, self._conversions, self._fetch_conversions),
             partial(log_families, partitions),
             partial(cleaner_families, self.store.directories, self._cleaner_work),
             partial(waiting_families, partitions, self.fetches, self.deletions),

@@ -6,9 +6,9 @@ Each task is a loop around one method, at the interval of Kafka's configuration 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import trio
 
@@ -31,6 +31,10 @@ from barnabas.storage.log import PartitionLog
 log = logging.getLogger(__name__)
 
 Job = Callable[[], Awaitable[None]]
+P = TypeVar("P")
+
+SLICE = 500
+"""Partitions that are visited in one step of the event loop."""
 
 FILE_DELETE_CHECK_MS = 5_000
 """Interval at which files are removed whose file.delete.delay.ms is over."""
@@ -95,25 +99,28 @@ class PeriodicWork:
 
     async def _apply_retention(self) -> None:
         self._ports.make_room()
-        self._ports.partitions.apply_retention()
+        async for partition in in_slices(self._ports.partitions):
+            partition.apply_retention()
         self._ports.store.apply_retention_to_futures()
 
     async def _expire_producers(self) -> None:
         now_ms = self._ports.world.wall_clock.now_ms()
-        for partition in self._ports.partitions:
+        async for partition in in_slices(self._ports.partitions):
             producers = partition.log.producers
             if producers is not None:
                 producers.remove_expired(now_ms)
 
     async def _shrink_isrs(self) -> None:
-        self._ports.partitions.shrink_isrs()
+        async for partition in in_slices(self._ports.partitions.led):
+            partition.tick()
 
     async def _check_lost_contact(self) -> None:
         """While the controllers are silent, other brokers may lead: neither readers nor group members wait here."""
         for coordinator in self._ports.coordinators:
             coordinator.check_forgotten()
         if self._ports.may_be_fenced():
-            self._ports.partitions.wake_forgotten()
+            async for partition in in_slices(self._ports.partitions):
+                partition.wake_if_forgotten()
 
     async def _flush_logs(self) -> None:
         await flush_logs(self._ports.world, self._ports.store, self._ports.partitions)
@@ -141,6 +148,14 @@ async def _every(interval_ms: int, job: Job) -> None:
         await job()
 
 
+async def in_slices(partitions: Iterable[P]) -> AsyncIterator[P]:
+    """All partitions, with turns of others between them."""
+    for place, partition in enumerate(partitions):
+        if place % SLICE == SLICE - 1:
+            await trio.lowlevel.checkpoint()
+        yield partition
+
+
 class FlushedPartition(Protocol):
     """The part of a `Partition` that flushing uses."""
 
@@ -155,8 +170,10 @@ class FlushedPartition(Protocol):
 async def flush_logs(world: World, store: LogStore, partitions: Iterable[FlushedPartition]) -> None:
     """Sync rolled segments, and logs that have gaps or whose flush.ms is over, one at a time in a worker thread."""
     has_gaps = False
-    for partition in partitions:
+    async for partition in in_slices(partitions):
         partition_log = partition.log
+        if partition_log.flushes.are_out_of_question:
+            continue
         due = partition_log.flushes.are_due(world.wall_clock.now_ms())
         if not due and not partition_log.flushes.are_wanted:
             continue

@@ -21,6 +21,7 @@ from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.partitions import Partitions
 from barnabas.broker.traffic import BytesOut
 from barnabas.kraft.metadata.image import PartitionImage
+from barnabas.kraft.metadata.replica_states import replica_states
 from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.kraft.state_page import ControllerState, metadata_state
 from barnabas.runtime.decisions import Decisions
@@ -94,8 +95,11 @@ def _state(lifecycle: BrokerLifecycle) -> str:
 
 def _partitions(ports: StatePorts, topic: str) -> Iterator[dict[str, Any]]:
     found = ports.metadata.image.topics.by_name.get(topic)
+    brokers = ports.metadata.image.cluster.brokers
     for index, image in sorted(found.partitions.items()) if found is not None else ():
-        yield _partition(index, image, ports.partitions.find(topic, index))
+        state = _partition(index, image, ports.partitions.find(topic, index))
+        state["replica_states"] = [each.value for each in replica_states(image, brokers).values()]
+        yield state
 
 
 def _partition(index: int, image: PartitionImage, here: Partition | None) -> dict[str, Any]:

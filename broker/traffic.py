@@ -156,7 +156,8 @@ class CleanerWork:
 
 
 class Conversions:
-    """Batches that were recompressed because the topic's compression.type differs from the producer's."""
+    """Batches that were converted: recompressed because the topic's compression.type differs from the producer's, or
+    from or into an older format."""
 
     __slots__ = ("records", "spread", "stopwatch")
 

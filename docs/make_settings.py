@@ -26,6 +26,7 @@ from barnabas.settings.node import (
     HTTP_LISTENER,
     HTTP_TOKEN_FILE,
     LEAST_MEMORY_BYTES,
+    LEGACY_CLIENTS,
     MEMORY_LIMIT,
     QUOTA_SCOPE,
     acts_on,
@@ -77,6 +78,8 @@ An address that is mapped on the way (a published port with another number, a tu
 except for `/healthz` and the status of `/readyz` ([metrics.md](metrics.md#protection)). Read when the node starts. |
 | `{MEMORY_LIMIT}` | a quarter of the machine's memory, at most 1 GiB | {LEAST_MEMORY_BYTES} or more | \
 Bytes of memory that clients may make the node use. |
+| `{LEGACY_CLIENTS}` | false | true or false | Serve clients before Kafka 0.11: Produce 0 to 2, Fetch 0 to 3, \
+ListOffsets 0 and OffsetCommit 1 ([old-clients.md](old-clients.md)). |
 | `{QUOTA_SCOPE}` | broker | broker or cluster | `cluster`: `producer_byte_rate` and `consumer_byte_rate` are \
 those of all brokers together ([quotas.md](quotas.md)). The same on each broker. |
 

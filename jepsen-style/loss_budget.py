@@ -118,7 +118,7 @@ class ObservedBudget:
             return True
         if losing and not loss_is_covered(ending, self._lossy, self.min_insync_replicas):
             return False
-        if not losing and all(name in ending for name in self._lossy):
+        if not losing and not self._lossy:
             return True
         going = [*ending, *held]
         # By every view of the partition, because a broker that is cut off reports an old one.

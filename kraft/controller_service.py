@@ -319,7 +319,12 @@ class ControllerService:
 
     def handle_commit(self, batch: CommittedBatch) -> None:
         deltas = self.core.handle_commit(
-            batch.base_offset, batch.epoch, batch.append_time_ms, batch.records, continues=batch.continues
+            batch.base_offset,
+            batch.epoch,
+            batch.append_time_ms,
+            batch.records,
+            continues=batch.continues,
+            last_offset=batch.last_offset,
         )
         self.replica.snapshots.look_at(deltas)
         is_caught_up = not batch.continues and batch.last_offset + 1 >= self.replica.high_watermark

@@ -20,10 +20,10 @@ from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, ite
 from barnabas.runtime.world import Disk
 from barnabas.settings.topic import TopicConfig
 from barnabas.storage.flushing import FlushWork
+from barnabas.storage.folder import Folder
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.names import LOG_SUFFIX, METADATA_TOPIC, directory_name
 from barnabas.storage.recovery import LastRun
-from barnabas.storage.segment import Folder
 from barnabas.storage.segment_scan import last_damage
 
 _log = logging.getLogger(__name__)

@@ -96,17 +96,18 @@ def _load_directory(disk: Disk, path: str, loader: MetadataLoader) -> None:
     if snapshots:
         _load_snapshot(disk, f"{path}/{max(snapshots, key=lambda it: it[0].offset)[1]}", loader)
     for name in sorted(name for name in names if name.endswith(".log")):
-        for base_offset, epoch, timestamp_ms, records in _batches(disk.read_bytes(f"{path}/{name}")):
+        content = disk.read_bytes(f"{path}/{name}")
+        for base_offset, last_offset, epoch, timestamp_ms, records in _batches(content):
             if base_offset <= loader.last_offset:
                 continue
             if base_offset > loader.last_offset + 1:
                 raise RestoreError(f"{path}: lacks the records from {loader.last_offset + 1} to {base_offset - 1}")
-            loader.handle_commit(base_offset, epoch, timestamp_ms, records)
+            loader.handle_commit(base_offset, epoch, timestamp_ms, records, last_offset=last_offset)
 
 
-def _batches(data: bytes) -> Iterator[tuple[int, int, int, list[Message]]]:
-    """(base offset, epoch, time, records) of the batches of a segment, up to the first that is not whole; control
-    batches have no records."""
+def _batches(data: bytes) -> Iterator[tuple[int, int, int, int, list[Message]]]:
+    """(base offset, last offset, epoch, time, records) of the batches of a segment, up to the first that is not whole;
+    control batches have no records."""
     for position, header in iterate_batches(data):
         if not crc_is_valid(data, position, header):
             return
@@ -114,7 +115,7 @@ def _batches(data: bytes) -> Iterator[tuple[int, int, int, list[Message]]]:
         if not header.is_control:
             batch = data[position : position + header.size_bytes]
             records = [decode_metadata_record(it.value or b"")[0] for it in decode_records(batch)]
-        yield header.base_offset, header.partition_leader_epoch, header.max_timestamp, records
+        yield header.base_offset, header.last_offset, header.partition_leader_epoch, header.max_timestamp, records
 
 
 def raised(image: MetadataImage, epochs: int) -> MetadataImage:

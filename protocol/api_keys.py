@@ -186,6 +186,18 @@ class ApiSpec:
             return 0
         return 1 if version >= self.flexible_from else 0
 
+    def down_to(self, version: int) -> ApiSpec:
+        """The same API, served from a lower version on."""
+        return ApiSpec(
+            self.key,
+            (version, self.max_version),
+            self.flexible_from,
+            self.listeners,
+            cluster_action=self.cluster_action,
+            forwardable=self.forwardable,
+            unstable_version=self.unstable_version,
+        )
+
     def serves(self, version: int) -> bool:
         """True if requests of `version` are answered."""
         return self.min_version <= version <= self.max_version
@@ -302,3 +314,8 @@ def _specs() -> tuple[ApiSpec, ...]:
 
 
 API_SPECS: Mapping[ApiKey, ApiSpec] = MappingProxyType({spec.key: spec for spec in _specs()})
+
+LEGACY_VERSIONS: Mapping[ApiKey, int] = MappingProxyType(
+    {ApiKey.PRODUCE: 0, ApiKey.FETCH: 0, ApiKey.LIST_OFFSETS: 0, ApiKey.OFFSET_COMMIT: 1}
+)
+"""The lowest versions that clients before Kafka 0.11 need; Kafka 4.0 dropped them (KIP-896)."""

@@ -5,13 +5,17 @@ Caches nothing. Knows paths and bytes; the meaning of the files is the business 
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
 import shutil
 from collections.abc import Callable
+from typing import TypeVar
 
 from barnabas.runtime.world import Bytes
+
+T = TypeVar("T")
 
 _sync_data = getattr(os, "fdatasync", os.fsync)
 """fdatasync also makes a changed size durable, and saves the journal a commit for the times of the file."""
@@ -20,8 +24,14 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 """Linux draws one when it starts; containers see that of their host."""
 
 
+_sync_volume = getattr(ctypes.CDLL(None), "syncfs", None)
+"""Linux only."""
+
+_OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+
+
 class RealFile:
-    """One open file descriptor."""
+    """One open file descriptor, closed with the last reference to it at the latest."""
 
     __slots__ = ("_descriptor", "path")
 
@@ -68,13 +78,38 @@ class RealFile:
         if descriptor >= 0:
             os.close(descriptor)
 
+    __del__ = close
+
 
 class RealDisk:
     """The file system as it is mounted."""
 
+    def __init__(self) -> None:
+        self._spare_some: list[Callable[[], bool]] = []
+
+    def when_short(self, spare_some: Callable[[], bool]) -> None:
+        self._spare_some.append(spare_some)
+
+    def _with_descriptor(self, call: Callable[[], T]) -> T:
+        """The result of a call that needs a descriptor for a moment or for longer."""
+        while True:
+            try:
+                return call()
+            except OSError as error:
+                if error.errno not in _OUT_OF_DESCRIPTORS or not any(each() for each in self._spare_some):
+                    raise
+
     def open(self, path: str, *, create: bool = False) -> RealFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return RealFile(path, os.open(path, flags, 0o644))
+        return RealFile(path, self._open(path, flags))
+
+    def _open(self, path: str, flags: int) -> int:
+        try:
+            return os.open(path, flags, 0o644)
+        except OSError as error:
+            if error.errno not in _OUT_OF_DESCRIPTORS:
+                raise
+        return self._with_descriptor(lambda: os.open(path, flags, 0o644))
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -83,7 +118,7 @@ class RealDisk:
         return os.path.isdir(path)
 
     def list(self, path: str) -> list[str]:
-        return sorted(os.listdir(path))
+        return sorted(self._with_descriptor(lambda: os.listdir(path)))
 
     def make_directories(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)
@@ -95,12 +130,21 @@ class RealDisk:
         os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
-        shutil.rmtree(path)
+        self._with_descriptor(lambda: shutil.rmtree(path))
 
     def sync_directory(self, path: str) -> None:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = self._open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def sync_soon(self, path: str) -> None:
+        if _sync_volume is None:
+            return
+        descriptor = self._open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _sync_volume(descriptor)
         finally:
             os.close(descriptor)
 
@@ -111,7 +155,7 @@ class RealDisk:
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def read_bytes(self, path: str) -> bytes:
-        with open(path, "rb") as file:
+        with self._with_descriptor(lambda: open(path, "rb")) as file:
             return file.read()
 
     def boot_id(self) -> str:
@@ -126,7 +170,7 @@ class RealDisk:
         return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
 
     def lock(self, path: str) -> Callable[[], None]:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = self._open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         try:
             # flock belongs to this open file, so two nodes in one process exclude each other as well.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from operator import itemgetter
+from types import MappingProxyType
 
 from barnabas.protocol.api_keys import API_SPECS, ApiKey, ApiSpec
 from barnabas.protocol.errors import ErrorCode, MalformedMessage, TooManyElements
@@ -53,11 +54,12 @@ class Dispatcher:
         execution: Execution | None = None,
         passed_on: Collection[ApiKey] = (),
         unstable: Collection[ApiKey] = (),
+        lowest: Mapping[ApiKey, int] = MappingProxyType({}),
     ) -> None:
         """`stopwatch` is the one that `Request.received` was read from; without it requests are not timed. Without
         `execution` no handler may start background work. Large requests of APIs in `passed_on` are not decoded: their
         handlers pass the bytes on to a node that decodes them. APIs in `unstable` are served in their unstable version,
-        too."""
+        too, and those in `lowest` from a version below that of `API_SPECS` on."""
         self.counters = {API_SPECS[key].name: ApiCounter() for key in handlers}
         """By the name of the API."""
         self.decisions: Decisions | None = None
@@ -70,6 +72,9 @@ class Dispatcher:
         self._handlers = {
             int(key): (API_SPECS[key], handler, self.counters[API_SPECS[key].name]) for key, handler in handlers.items()
         }
+        for key, version in lowest.items():
+            spec, handler, counter = self._handlers[key]
+            self._handlers[key] = (spec.down_to(version), handler, counter)
 
     def count_together(self, other: Dispatcher) -> None:
         """Count the requests of an API in one place: both listeners are one node's. Before any request."""

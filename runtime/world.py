@@ -49,7 +49,8 @@ class File(Protocol):
     def sync(self) -> None:
         """Make the contents and the size durable (fsync). Slow: call it through `World.run_blocking`."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """A file that nobody refers to any more is closed as well."""
 
 
 class Disk(Protocol):
@@ -88,6 +89,14 @@ class Disk(Protocol):
     def boot_id(self) -> str:
         """Changes with each loss of power: while it stays the same, everything that was written is there. Empty:
         unknown."""
+
+    def when_short(self, spare_some: Callable[[], bool]) -> None:
+        """Call `spare_some` whenever the process has no descriptor left, and try again if it returns True."""
+
+    def sync_soon(self, path: str) -> None:
+        """Write out everything on the volume of `path` at once, so that many syncs that follow have little to do. It
+        replaces none of them. Slow.
+        """
 
     def lock(self, path: str) -> Callable[[], None]:
         """Take the exclusive lock file `path`; returns its release. BlockingIOError if another process holds it."""

@@ -30,6 +30,7 @@ from barnabas.settings.node import (
     HTTP_LISTENER,
     HTTP_TOKEN_FILE,
     LEAST_MEMORY_BYTES,
+    LEGACY_CLIENTS,
     MEMORY_LIMIT,
     QUOTA_SCOPE,
     NodeSettings,
@@ -43,7 +44,9 @@ Node = TypeVar("Node", bound=NodeSettings)
 BOTH_ROLES = ("broker", "controller")
 """`process.roles` of a combined node, in either order."""
 
-_OWN_KEYS = frozenset({ADVERTISED_AS_SEEN, HTTP_LISTENER, HTTP_TOKEN_FILE, MEMORY_LIMIT, QUOTA_SCOPE})
+_OWN_KEYS = frozenset(
+    {ADVERTISED_AS_SEEN, HTTP_LISTENER, HTTP_TOKEN_FILE, MEMORY_LIMIT, LEGACY_CLIENTS, QUOTA_SCOPE}
+)
 
 OVERRIDE = "--set"
 """The source of an override in errors."""
@@ -170,8 +173,16 @@ def _fields(model: type[NodeSettings], keys: _Keys, role: str, combined: bool) -
         fields["memory_limit_bytes"] = _memory_limit(keys.raw[MEMORY_LIMIT].strip())
     if keys.raw.get(QUOTA_SCOPE, "").strip():
         fields["quota_scope"] = _quota_scope(keys.raw[QUOTA_SCOPE].strip())
+    if keys.raw.get(LEGACY_CLIENTS, "").strip():
+        fields["legacy_clients_enable"] = _switch(LEGACY_CLIENTS, keys.raw[LEGACY_CLIENTS].strip())
     fields["advertised_as_seen"] = _seen_listeners(keys.raw.get(ADVERTISED_AS_SEEN, ""), names)
     return fields
+
+
+def _switch(key: str, text: str) -> bool:
+    if text not in ("true", "false"):
+        raise SettingsError("not a switch", key, text, "true or false")
+    return text == "true"
 
 
 def _seen_listeners(text: str, names: Collection[str]) -> list[str]:

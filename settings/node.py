@@ -38,6 +38,9 @@ LEAST_MEMORY_BYTES = 64 << 20
 QUOTA_SCOPE = "barnabas.quota.scope"
 """A key that Kafka does not have: quotas of bytes hold for each broker, as in Kafka, or for the whole cluster."""
 
+LEGACY_CLIENTS = "barnabas.legacy.clients.enable"
+"""A key that Kafka does not have: serve clients before Kafka 0.11, and convert records for them."""
+
 BROKER_SCOPE, CLUSTER_SCOPE = "broker", "cluster"
 
 
@@ -86,6 +89,8 @@ class NodeSettings(BaseModel):
     memory_limit_bytes: int | None = None
     """The memory that clients may make the node use; None: a quarter of the machine's, at most 1 GiB. Its key is
     `MEMORY_LIMIT`."""
+    legacy_clients_enable: bool = False
+    """Its key is `LEGACY_CLIENTS`; only brokers act on it."""
     advertised_as_seen: list[str] = []
     """Names of listeners. Its key is `ADVERTISED_AS_SEEN`; only brokers act on it."""
     quota_scope: str = BROKER_SCOPE

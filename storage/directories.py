@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from barnabas.protocol.errors import KafkaError
 from barnabas.runtime.uuids import random_uuid
@@ -25,7 +26,7 @@ from barnabas.storage.checkpoints import (
 )
 from barnabas.storage.future_logs import FutureLogs, HomeOf, LogKey, MakeFutureLog, choose_copy, has_all_of
 from barnabas.storage.log import PartitionLog
-from barnabas.storage.log_dir_work import DirectoryFailure, MakeLogs, NewLog, OpenLog, SettleLogs
+from barnabas.storage.log_dir_work import MANY_SYNCS, DirectoryFailure, MakeLogs, NewLog, OpenLog, SettleLogs
 from barnabas.storage.log_directory import (
     NO_BROKER_EPOCH,
     LogDirectory,
@@ -44,6 +45,7 @@ from barnabas.storage.names import (
     marked_directory_name,
     parse_directory_name,
 )
+from barnabas.storage.open_files import OpenFiles
 from barnabas.storage.partition_metadata import check_topic_id, write_partition_metadata
 from barnabas.storage.producers import ProducerStateConfig
 from barnabas.storage.shortage import is_shortage, lacks_descriptors, lacks_room
@@ -80,6 +82,14 @@ class _Condemned:
     log: PartitionLog | None = None
 
 
+class _Hooks(NamedTuple):
+    """Callbacks of the logs of one directory."""
+
+    on_failure: Callable[[OSError], None]
+    on_no_room: Callable[[], None]
+    on_recovery_point_lowered: Callable[[PartitionLog], None]
+
+
 @dataclass(slots=True)
 class LogDirectories:
     """Open them with `open`, then call `load`, or run the `load_work` and `adopt` its results."""
@@ -91,6 +101,8 @@ class LogDirectories:
     """Logs of the online directories by (topic, partition)."""
     strays: list[str] = field(default_factory=list)
     """Paths of directories whose partition no longer belongs to this node; they are not touched."""
+    files: OpenFiles = field(default_factory=OpenFiles)
+    """The open files of all logs; set its limit to bound them."""
     futures: FutureLogs = field(default_factory=FutureLogs)
     """Copies of logs that move between directories."""
     cordoned: frozenset[str] = frozenset()
@@ -99,6 +111,8 @@ class LogDirectories:
     """Called once with a directory whose disk failed and the logs that were in it."""
     on_no_room: Callable[[LogDirectory], None] | None = None
     """Called each time something does not fit into a directory."""
+    _hooks: dict[str, _Hooks] = field(default_factory=dict)
+    """By the path of a directory: all of its logs share them."""
     _places: dict[tuple[str, int], LogDirectory] = field(default_factory=dict)
     _condemned: list[_Condemned] = field(default_factory=list)
     _second_copies: list[tuple[LogDirectory, PartitionLog]] = field(default_factory=list)
@@ -122,9 +136,11 @@ class LogDirectories:
         Without `cluster_id`, at least one must have been formatted. Raises `LogDirectoryError` if the node must not
         start. A directory whose disk fails is offline, unless all fail.
         """
-        opened = cls([LogDirectory(disk, path) for path in paths], chance)
+        files = OpenFiles()
+        disk.when_short(files.spare_some)
+        opened = cls([LogDirectory(disk, path, files) for path in paths], chance, files=files)
         if metadata_path is not None and metadata_path not in paths:
-            opened.directories.append(LogDirectory(disk, metadata_path, takes_replicas=False))
+            opened.directories.append(LogDirectory(disk, metadata_path, files, takes_replicas=False))
         try:
             opened._take(node_id, cluster_id)
         except BaseException:
@@ -143,7 +159,7 @@ class LogDirectories:
                 if not directory.takes_replicas:
                     _look_for_replicas(directory)
             except OSError as error:
-                self._fail(directory, error)
+                self._fail_at_start(directory, error)
         for directory in self.online:
             if directory.properties is not None:
                 cluster_id = cluster_id or directory.properties.cluster_id
@@ -160,7 +176,7 @@ class LogDirectories:
                     format_directory(directory.disk, directory.path, properties)
                     directory.properties = properties
                 except OSError as error:
-                    self._fail(directory, error)
+                    self._fail_at_start(directory, error)
         ids = [directory.directory_id for directory in self.online]
         for directory in self.online:
             if ids.count(directory.directory_id) > 1:
@@ -181,7 +197,8 @@ class LogDirectories:
 
     @property
     def previous_broker_epoch(self) -> int:
-        """Broker epoch in which this node stopped cleanly with all its directories; -1 otherwise (KIP-966)."""
+        """Broker epoch in which this node ended without losing anything in any of its directories; -1 otherwise
+        (KIP-966)."""
         epochs = {directory.previous_broker_epoch for directory in self.with_replicas}
         return epochs.pop() if len(epochs) == 1 else NO_BROKER_EPOCH
 
@@ -193,7 +210,8 @@ class LogDirectories:
     def load_work(self, config_of: ConfigOf, now_ms: int) -> list[OpenLog]:
         """One work object for each existing log, to be run in any order and concurrently.
 
-        Removes the clean shutdown markers, so it must be called only once.
+        Removes the clean shutdown markers, so it must be called only once. Raises `LogDirectoryError` if the process
+        may open too few files.
         """
         work: list[OpenLog] = []
         for directory in self.online:
@@ -201,10 +219,12 @@ class LogDirectories:
                 directory.begin()
                 work += self._found_in(directory, config_of, now_ms)
             except OSError as error:
-                self._fail(directory, error)
+                self._fail_at_start(directory, error)
         return work
 
     def _found_in(self, directory: LogDirectory, config_of: ConfigOf, now_ms: int) -> Iterator[OpenLog]:
+        topics: dict[str, str] = {}
+        """All partitions of a topic share its name."""
         for name in directory.disk.list(directory.path):
             path = f"{directory.path}/{name}"
             parsed = parse_directory_name(name)
@@ -218,14 +238,26 @@ class LogDirectories:
             else:
                 future = name if parsed.kind == "future" else ""
                 config = config_of(parsed.topic)
-                yield OpenLog(directory, parsed.topic, parsed.partition, config, now_ms, self.producer_state, future)
+                topic = topics.setdefault(parsed.topic, parsed.topic)
+                yield OpenLog(directory, topic, parsed.partition, config, now_ms, self.producer_state, future)
 
     def note_boot(self) -> list[DirectoryFailure]:
         """The results of `load_work` have all been adopted. Thread-safe; returns failures for `note_failures`."""
         failures = []
         for directory in self.online:
+            directory.forget_last_run()
             try:
                 directory.note_boot()
+            except OSError as error:
+                failures.append(DirectoryFailure(directory, error))
+        return failures
+
+    def note_epoch(self, broker_epoch: int) -> list[DirectoryFailure]:
+        """The node is registered. Thread-safe; returns failures for `note_failures`."""
+        failures = []
+        for directory in self.online:
+            try:
+                directory.note_epoch(broker_epoch)
             except OSError as error:
                 failures.append(DirectoryFailure(directory, error))
         return failures
@@ -244,9 +276,14 @@ class LogDirectories:
         if directory.failure is not None:
             log.close_files()
             return None
-        log.health.on_failure = partial(self._fail, directory)
-        log.health.on_no_room = partial(self._no_room, directory)
-        log.on_recovery_point_lowered = lambda log: self._recovery_point_lowered(directory)
+        hooks = self._hooks.get(directory.path)
+        if hooks is None:
+            hooks = self._hooks[directory.path] = _Hooks(
+                partial(self._fail, directory),
+                partial(self._no_room, directory),
+                lambda log: self._recovery_point_lowered(directory),
+            )
+        log.health.on_failure, log.health.on_no_room, log.on_recovery_point_lowered = hooks
         log.health.is_closed_for_room = directory.is_closed_for_room
         if is_future and key not in self.futures.logs:
             self.futures.put(directory, log)
@@ -304,6 +341,12 @@ class LogDirectories:
                 _log.warning("%s: some work was postponed: %s", directory.path, error)
             else:
                 self._fail(directory, error)
+
+    def _fail_at_start(self, directory: LogDirectory, error: OSError) -> None:
+        """Raises `LogDirectoryError` if it is not the disk that fails."""
+        if lacks_descriptors(error):
+            raise LogDirectoryError(f"{directory.path}: {error.strerror}: `ulimit -n` allows too few") from None
+        self._fail(directory, error)
 
     def _fail(self, directory: LogDirectory, error: OSError) -> None:
         if directory.failure is not None:
@@ -428,6 +471,8 @@ class LogDirectories:
         name = marked_directory_name(log.topic, log.partition, self.chance.randbytes(16).hex(), suffix)
         path = f"{directory.path}/{name}"
         directory.renamed_logs = True
+        # Somebody who still reads it may find its files removed.
+        log.health.on_failure = None
         try:
             log.rename_directory(path)
         except OSError as error:
@@ -560,6 +605,9 @@ class LogDirectories:
 
     def close(self, broker_epoch: int) -> None:
         """Clean shutdown: flush every log, then write the checkpoints, then the marker. Slow."""
+        for directory in self.online:
+            if sum(place is directory for place in self._places.values()) >= MANY_SYNCS:
+                directory.disk.sync_soon(directory.path)
         for key, log in list(self.logs.items()):
             try:
                 log.close()

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 
 from barnabas.runtime.world import Disk, File
 from barnabas.storage.checkpoints import LEADER_EPOCH_CHECKPOINT, format_epochs, write_durably
+from barnabas.storage.folder import Folder
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.producer_snapshots import SnapshotFiles
-from barnabas.storage.segment import Folder, Segment
+from barnabas.storage.segment import Segment
 from barnabas.storage.shortage import is_shortage, lacks_descriptors
 
 
@@ -130,8 +131,13 @@ class Flusher:
     def name_added(self) -> None:
         self._new_names += 1
 
+    def _take_new_names(self) -> None:
+        self._new_names += self._folder.new_names
+        self._folder.new_names = 0
+
     def sync_names(self) -> None:
         """Make the names of all files durable, synchronously."""
+        self._take_new_names()
         if self._new_names:
             self._folder.disk.sync_directory(self._folder.path)
             self._new_names = 0
@@ -162,6 +168,8 @@ class Flusher:
 
         Raises OSError if the previous work did.
         """
+        if active is not None and not active.has_file:
+            return None  # a log without a record has no files
         work = FlushWork(self._folder, offset, self.rolled)
         if self._pending is not None:
             if self._pending[0].failure is not None:
@@ -177,6 +185,7 @@ class Flusher:
             if segment.aborted.name_is_new:
                 segment.aborted.name_is_new = False
                 self._new_names += 1
+        self._take_new_names()
         work.snapshots = list(self._snapshots.unsynced)
         work.epochs = self._epochs.entries() if self._epochs.dirty else None
         work.syncs_directory = self._new_names > 0

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from barnabas.storage.folder import Folder
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.log_dir_work import DirectoryFailure, NewLog
 from barnabas.storage.log_directory import LogDirectory
 from barnabas.storage.partition_metadata import write_partition_metadata
 from barnabas.storage.producers import ProducerStateConfig
-from barnabas.storage.segment import Folder
 
 LogKey = tuple[str, int]
 """(topic, partition)"""
@@ -42,7 +42,7 @@ class MakeFutureLog:
             disk.make_directories(path)
             write_partition_metadata(disk, path, wanted.topic_id)
             log = PartitionLog.create(
-                Folder(disk, path),
+                Folder(disk, path, self.directory.files),
                 key=(wanted.topic, wanted.partition),
                 config=wanted.config,
                 now_ms=self.now_ms,

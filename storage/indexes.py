@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
-from barnabas.runtime.world import Disk, File
+from barnabas.runtime.world import File
+from barnabas.storage.folder import Folder
+from barnabas.storage.names import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
 
 PAGE_BYTES = 4096
 WARM_SECTION_BYTES = 8192
@@ -56,23 +58,27 @@ class EntryFile:
         "_cold",
         "_cold_start",
         "_dirty",
-        "_disk",
-        "_file",
+        "_folder",
+        "_is_nameless",
         "_tail",
         "_tail_start",
         "_torn",
         "_written",
         "base_offset",
         "entries",
-        "entry_bytes",
         "max_entries",
+        "opened_file",
         "page_touched",
-        "path",
     )
 
-    def __init__(self, disk: Disk, path: str, base_offset: int, max_bytes: int, entry_bytes: int) -> None:
-        self._disk = disk
-        self._file: File | None = None
+    suffix: ClassVar[str]
+    """The end of the file's name."""
+    entry_bytes: ClassVar[int]
+
+    def __init__(self, folder: Folder, base_offset: int, max_bytes: int) -> None:
+        self._folder = folder
+        self.opened_file: File | None = None
+        """The file, while it is open."""
         self._tail = bytearray()
         self._tail_start = 0
         """Index of the first entry in `_tail`."""
@@ -80,17 +86,21 @@ class EntryFile:
         """Number of entries in the file. tail_start <= written <= entries."""
         self._torn = False
         """A write failed: the file may contain entries beyond `_written`, all of which are in memory."""
-        self._cold = bytearray()
+        self._cold: bytearray | bytes = b""
         self._cold_start = 0
         """First entry of the page of older entries that was read last; a lagging reader returns to it."""
         self._dirty = False
-        self.path = path
+        self._is_nameless = False
+        """The file was not created yet."""
         self.base_offset = base_offset
         self.entries = 0
-        self.entry_bytes = entry_bytes
-        self.max_entries = max_bytes // entry_bytes
+        self.max_entries = max_bytes // self.entry_bytes
         self.page_touched: Callable[[int], None] | None = None
         """Called with the number of each 4 KiB page that a search reads."""
+
+    @property
+    def path(self) -> str:
+        return self._folder.file(self.base_offset, self.suffix)
 
     def create(self) -> None:
         """Create an empty file, replacing an existing one."""
@@ -98,10 +108,14 @@ class EntryFile:
         if file.size():
             file.truncate(0)
         self._tail, self._tail_start, self._written, self.entries = bytearray(), 0, 0, 0
-        self._cold = bytearray()
+        self._cold = b""
         self._torn = False
         self._dirty = True
         self._loaded()
+
+    def begin(self) -> None:
+        """The index of a new log: its file is created when it is written, synced or sealed."""
+        self._is_nameless = self._dirty = True
 
     def load(self) -> None:
         """Load the entries of the file. Raises `CorruptIndex` if they cannot be an index of this segment."""
@@ -114,7 +128,7 @@ class EntryFile:
             file.truncate(entries * self.entry_bytes)
             self._dirty = True
         self.entries = self._written = self._tail_start = entries
-        self._tail, self._cold = bytearray(), bytearray()
+        self._tail, self._cold = bytearray(), b""
         self._loaded()
         self._check()
 
@@ -143,9 +157,14 @@ class EntryFile:
         raise NotImplementedError
 
     def _open(self) -> File:
-        if self._file is None:
-            self._file = self._disk.open(self.path, create=True)
-        return self._file
+        file = self.opened_file
+        if file is None:
+            file = self._folder.open_for(self, self.path, create=True)
+            if self._is_nameless:
+                file.truncate(0)
+                self._is_nameless = False
+                self._folder.new_names += 1
+        return file
 
     def hold_open(self) -> None:
         """Keep the file open while it may be renamed."""
@@ -153,7 +172,7 @@ class EntryFile:
 
     @property
     def is_open(self) -> bool:
-        return self._file is not None
+        return self.opened_file is not None
 
     @property
     def size_bytes(self) -> int:
@@ -194,12 +213,17 @@ class EntryFile:
     def seal(self) -> None:
         """No more appends: write the entries and free the memory."""
         self.write_out()
+        if self._is_nameless:
+            self._open()
         self._tail, self._tail_start = bytearray(), self.entries
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._folder.files.forget(self)
+
+    def move_to(self, folder: Folder) -> None:
+        """The file has been moved to `folder`."""
+        self.close()
+        self._folder = folder
 
     def truncate_to_entries(self, entries: int) -> None:
         size = self.entry_bytes
@@ -215,7 +239,7 @@ class EntryFile:
             del self._tail[(entries - self._tail_start) * size :]
         else:
             self._tail, self._tail_start = bytearray(), entries
-        self._cold = bytearray()
+        self._cold = b""
         self.entries = entries
         self._loaded()
 
@@ -246,7 +270,8 @@ class EntryFile:
             return -1
         else:
             low, high = 0, first_warm
-        block, block_start = self._tail, self._tail_start
+        block: bytearray | bytes = self._tail
+        block_start = self._tail_start
         cold = self._cold
         if low < block_start and cold and unpack(cold, shift)[0] <= target < unpack(cold, len(cold) - size + shift)[0]:
             block, block_start = cold, self._cold_start
@@ -284,8 +309,11 @@ class OffsetIndex(EntryFile):
 
     __slots__ = ("last_offset",)
 
-    def __init__(self, disk: Disk, path: str, base_offset: int, max_bytes: int) -> None:
-        super().__init__(disk, path, base_offset, max_bytes, _OFFSET_ENTRY.size)
+    suffix = OFFSET_INDEX_SUFFIX
+    entry_bytes = _OFFSET_ENTRY.size
+
+    def __init__(self, folder: Folder, base_offset: int, max_bytes: int) -> None:
+        super().__init__(folder, base_offset, max_bytes)
         self.last_offset = base_offset
         """Offset of the last entry; the base offset if there is none."""
 
@@ -335,8 +363,11 @@ class TimeIndex(EntryFile):
 
     __slots__ = ("last_entry",)
 
-    def __init__(self, disk: Disk, path: str, base_offset: int, max_bytes: int) -> None:
-        super().__init__(disk, path, base_offset, max_bytes, _TIME_ENTRY.size)
+    suffix = TIME_INDEX_SUFFIX
+    entry_bytes = _TIME_ENTRY.size
+
+    def __init__(self, folder: Folder, base_offset: int, max_bytes: int) -> None:
+        super().__init__(folder, base_offset, max_bytes)
         self.last_entry = TimestampOffset(-1, base_offset)
         """(-1, base offset) if there is none."""
 

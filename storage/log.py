@@ -32,6 +32,7 @@ from barnabas.storage.fetched_batches import (
     portions,
     verify_fetched,
 )
+from barnabas.storage.folder import Folder
 from barnabas.storage.indexes import CorruptIndex
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.log_files import LogFiles
@@ -42,7 +43,7 @@ from barnabas.storage.producers import NO_WARRANT, ProducerStateConfig, Producer
 from barnabas.storage.recovery import UNKNOWN_RUN, LastRun, LoadedLog, LogLoader
 from barnabas.storage.retention import Retention
 from barnabas.storage.roll_rule import RollRule
-from barnabas.storage.segment import AppendedBatch, Folder, Segment
+from barnabas.storage.segment import AppendedBatch, Segment
 from barnabas.storage.segment_list import LogSlice, TimestampedOffset
 from barnabas.storage.segment_swaps import SegmentSwaps
 from barnabas.storage.transaction_index import AbortedTransaction
@@ -165,7 +166,7 @@ class PartitionLog:
         producer_state: ProducerStateConfig,
     ) -> PartitionLog:
         """An empty log in an existing directory that has none; nothing is synced. Raises OSError."""
-        segment = Segment.create(folder, 0, config.segment_index_bytes, now_ms)
+        segment = Segment.begin(folder, config.segment_index_bytes, now_ms)
         loaded = LoadedLog([segment], LeaderEpochs(), 0, 0, 0, names=[])
         return cls(LogFiles(folder, loaded, producer_state), loaded, *key, config)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas.settings.topic import TopicConfig
+from barnabas.storage.folder import Folder
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.log_directory import LogDirectory
 from barnabas.storage.names import directory_name
@@ -29,10 +30,12 @@ from barnabas.storage.partition_metadata import (
 )
 from barnabas.storage.producers import ProducerStateConfig
 from barnabas.storage.recovery import LastRun
-from barnabas.storage.segment import Folder
 from barnabas.storage.shortage import is_shortage, lacks_descriptors
 
 _log = logging.getLogger(__name__)
+
+MANY_SYNCS = 32
+"""From so many syncs on, one of the whole volume before them is cheaper."""
 
 
 class DirectoryFailure(NamedTuple):
@@ -89,7 +92,7 @@ class OpenLog:
             high_watermark=directory.high_watermarks.get(key),
         )
         log = PartitionLog.open(
-            Folder(directory.disk, self.path),
+            Folder(directory.disk, self.path, directory.files),
             key=(self.topic, self.partition),
             config=self.config,
             now_ms=self.now_ms,
@@ -150,7 +153,7 @@ class MakeLogs:
         disk, path = self.directory.disk, self._path(new)
         begin_partition_metadata(disk, path, new.topic_id)
         log = PartitionLog.create(
-            Folder(disk, path),
+            Folder(disk, path, self.directory.files),
             key=(new.topic, new.partition),
             config=new.config,
             now_ms=self.now_ms,
@@ -175,6 +178,8 @@ class SettleLogs:
         topic_ids = directory.new_topic_ids
         passes = lacks_descriptors
         try:
+            if len(topic_ids) >= MANY_SYNCS:
+                directory.disk.sync_soon(directory.path)
             for topic, partition in topic_ids:
                 sync_partition_metadata(directory.disk, f"{directory.path}/{directory_name(topic, partition)}")
             passes = is_shortage

@@ -30,6 +30,8 @@ from barnabas.storage.checkpoints import (
     write_durably,
     write_offsets,
 )
+from barnabas.storage.names import EPOCH_FILE
+from barnabas.storage.open_files import OpenFiles
 
 _log = logging.getLogger(__name__)
 
@@ -120,6 +122,7 @@ class LogDirectory:
         "cleaned_offsets",
         "disk",
         "failure",
+        "files",
         "high_watermarks",
         "holds_replicas",
         "is_closed_for_room",
@@ -136,9 +139,11 @@ class LogDirectory:
         "was_clean",
     )
 
-    def __init__(self, disk: Disk, path: str, *, takes_replicas: bool = True) -> None:
+    def __init__(self, disk: Disk, path: str, files: OpenFiles | None = None, *, takes_replicas: bool = True) -> None:
         self.disk = disk
         self.path = path
+        self.files = OpenFiles() if files is None else files
+        """The open files of all logs of the node."""
         self.takes_replicas = takes_replicas
         """True if new replicas may be placed here: false for a `metadata.log.dir` that is not in `log.dirs`."""
         self.holds_replicas = takes_replicas
@@ -154,12 +159,13 @@ class LogDirectory:
         self.lost_power = False
         """True if unsynced writes of the last owner may be lost, in parts; known after `begin`."""
         self.previous_broker_epoch = NO_BROKER_EPOCH
-        """Broker epoch of the last owner if it stopped cleanly; known after `note_last_stop`."""
+        """Broker epoch of the last owner if it lost nothing: it stopped cleanly, or was killed while the machine went
+        on. Known after `note_last_stop`."""
         self.recovery_points: dict[tuple[str, int], int] = {}
         self.log_start_offsets: dict[tuple[str, int], int] = {}
         self.high_watermarks: dict[tuple[str, int], int] = {}
         self.cleaned_offsets: dict[tuple[str, int], int] = {}
-        """These four as the last owner left them; known after `begin`."""
+        """These four as the last owner left them; known after `begin`, until `forget_last_run`."""
         self.knows_recovery_points = False
         """False if their checkpoint is missing or unreadable, or was never written."""
         self.new_topic_ids: dict[tuple[str, int], bytes] = {}
@@ -189,13 +195,30 @@ class LogDirectory:
             self._unlock = None
 
     def note_last_stop(self) -> None:
-        """Read the broker epoch of the last clean stop, which a broker sends when it registers, before it opens its
-        logs. The marker stays until `begin`; if the node crashes before, the marker's epoch is outdated. Raises
-        OSError.
+        """Read the broker epoch of the last owner if it lost nothing, which a broker sends when it registers, before it
+        opens its logs. The marker of a clean stop stays until `begin`; if the node crashes before, its epoch is
+        outdated. Raises OSError.
         """
         marker = f"{self.path}/{CLEAN_SHUTDOWN_FILE}"
         if self.disk.exists(marker):
             self.previous_broker_epoch = parse_clean_shutdown(self.disk.read_bytes(marker))
+        else:
+            self.previous_broker_epoch = self._epoch_before_a_kill()
+
+    def _epoch_before_a_kill(self) -> int:
+        """Broker epoch of an owner that was killed on this boot of the machine; -1 otherwise. A failed sync removes the
+        file: unwritten data may have left the page cache then.
+        """
+        note = f"{self.path}/{EPOCH_FILE}"
+        if not self.disk.exists(note):
+            return NO_BROKER_EPOCH
+        boot_id, _, epoch = self.disk.read_bytes(note).decode(errors="replace").partition(" ")
+        is_same_boot = bool(boot_id) and boot_id == self.disk.boot_id()
+        return int(epoch) if is_same_boot and epoch.isascii() and epoch.isdigit() else NO_BROKER_EPOCH
+
+    def note_epoch(self, broker_epoch: int) -> None:
+        """The node is registered in this broker epoch. Raises OSError."""
+        write_durably(self.disk, f"{self.path}/{EPOCH_FILE}", f"{self.disk.boot_id()} {broker_epoch}".encode())
 
     def begin(self) -> None:
         """Read the state left by the last owner and remove the marker: from now on a stop is a crash.
@@ -217,6 +240,10 @@ class LogDirectory:
         else:
             # Some logs may have been about to get their names when the process was killed.
             self.disk.sync_directory(self.path)
+
+    def forget_last_run(self) -> None:
+        """All logs are open: free what the last owner noted about them."""
+        self.recovery_points, self.log_start_offsets, self.high_watermarks, self.cleaned_offsets = {}, {}, {}, {}
 
     def _has_booted(self) -> bool:
         """True if the machine has booted since the last owner opened its logs. An owner that keeps no boot id, such as

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from barnabas.storage.flushing import Flusher, FlushWork
+from barnabas.storage.folder import Folder
 from barnabas.storage.names import EXPIRED_SUFFIX
 from barnabas.storage.producer_snapshots import SnapshotFiles
 from barnabas.storage.producer_tracker import ProducerTracker
 from barnabas.storage.producers import ProducerStateConfig, ProducerStates
 from barnabas.storage.recovery import LoadedLog
-from barnabas.storage.segment import Folder, Segment
+from barnabas.storage.segment import Segment
 from barnabas.storage.segment_list import SegmentList
 from barnabas.storage.segment_removal import Removals
 from barnabas.storage.segment_swaps import SegmentSwaps
@@ -186,7 +187,7 @@ class LogFiles:
         self.swaps.settle()
         self.flusher.settle(self.segments.active, end_offset)
         self.segments.active.write_out()
-        if self.tracker is not None:
+        if self.tracker is not None and self.segments.active.has_file:
             self.tracker.take_snapshot(end_offset)
         work = self.flush_work(end_offset)
         if work is not None:
@@ -208,5 +209,3 @@ class LogFiles:
         self.swaps.settle()
         self.folder.disk.rename(self.folder.path, path)
         self.folder.path = path
-        for segment in self.segments.all:
-            segment.directory_renamed()

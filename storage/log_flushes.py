@@ -9,6 +9,9 @@ from barnabas.storage.flushing import FlushWork
 from barnabas.storage.log_files import LogFiles
 from barnabas.storage.log_health import LogHealth
 
+NEVER_MS = (1 << 63) - 1
+"""The default of `flush.ms`."""
+
 
 class _Log(Protocol):
     """Properties of a log that its flushes depend on."""
@@ -54,6 +57,19 @@ class LogFlushes:
     def are_wanted(self) -> bool:
         """True if a flush should run soon, after a roll or a truncation."""
         return self._files.wants_flush
+
+    @property
+    def are_out_of_question(self) -> bool:
+        """True if no flush is due or wanted, whatever the time. Cheap: it is asked for every log each second."""
+        flusher, log = self._flusher, self._log
+        durable = flusher.recovery_point
+        return not (
+            flusher.rolled
+            or flusher.unsynced_cuts
+            or flusher.gaps_to > durable
+            or log.log_start_offset > durable
+            or (log.log_end_offset > durable and log.config.flush_ms < NEVER_MS)
+        )
 
     def are_due(self, now_ms: int) -> bool:
         """True if `flush.ms`, a truncation, a fetched gap or deleted records require a flush. To be called

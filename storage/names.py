@@ -21,6 +21,9 @@ EXPIRED_SUFFIX = ".expired.deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 
+EPOCH_FILE = ".broker_epoch"
+"""Not in Kafka, in a log directory: boot id of the machine, and the broker epoch in which the node is registered. If
+the process is killed and the machine is not booted, everything that it wrote is still there, as after a clean stop."""
 SYNC_FAILED_FILE = ".sync_failed"
 """Not in Kafka: a marker in a log's directory; a sync of its files has failed since the log was last recovered."""
 

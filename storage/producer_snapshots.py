@@ -8,8 +8,8 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable
 
+from barnabas.storage.folder import Folder
 from barnabas.storage.names import SNAPSHOT_SUFFIX, parse_offset_file_name
-from barnabas.storage.segment import Folder
 
 
 class SnapshotFiles:

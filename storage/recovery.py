@@ -30,6 +30,7 @@ from barnabas.storage.checkpoints import (
     parse_epochs,
     write_durably,
 )
+from barnabas.storage.folder import Folder
 from barnabas.storage.indexes import CorruptIndex
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.names import (
@@ -47,7 +48,7 @@ from barnabas.storage.names import (
     offset_file_name,
     parse_offset_file_name,
 )
-from barnabas.storage.segment import Folder, Segment
+from barnabas.storage.segment import Segment
 from barnabas.storage.segment_scan import SegmentScan
 
 _log = logging.getLogger(__name__)
@@ -135,9 +136,7 @@ class LogLoader:
             self._epochs.clear()
             end_offset = log_start_offset
         if not self._segments:
-            self._segments.append(
-                Segment.create(self._folder, log_start_offset, self._config.segment_index_bytes, self._now_ms)
-            )
+            self._segments.append(self._first_segment(log_start_offset))
         for segment in self._segments[:-1]:
             segment.seal()
         if self._sync_failed:
@@ -156,6 +155,13 @@ class LogLoader:
             scanned_bytes=self._scanned_bytes,
             gaps_to=min(self._gaps_to, end_offset),
         )
+
+    def _first_segment(self, log_start_offset: int) -> Segment:
+        index_bytes = self._config.segment_index_bytes
+        if log_start_offset:
+            # Its name says where the log continues.
+            return Segment.create(self._folder, log_start_offset, index_bytes, self._now_ms)
+        return Segment.begin(self._folder, index_bytes, self._now_ms)
 
     def _note(self, event: str) -> None:
         self._events.append(event)

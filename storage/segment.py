@@ -7,9 +7,7 @@ ask for, so those need no file access. Knows neither leaders nor producers nor o
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -21,50 +19,16 @@ from barnabas.protocol.records.batch import (
     CorruptBatch,
     read_header,
 )
-from barnabas.runtime.world import Bytes, Disk, File
+from barnabas.runtime.world import Bytes, File
 from barnabas.storage.batch_walk import check_boundary, skip_to
+from barnabas.storage.folder import Folder
 from barnabas.storage.indexes import PAGE_BYTES, CorruptIndex, EntryFile, OffsetIndex, TimeIndex, TimestampOffset
-from barnabas.storage.names import (
-    DELETED_SUFFIX,
-    LOG_SUFFIX,
-    OFFSET_INDEX_SUFFIX,
-    SEGMENT_SUFFIXES,
-    SNAPSHOT_SUFFIX,
-    SYNC_FAILED_FILE,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
-    offset_file_name,
-)
+from barnabas.storage.names import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES
 from barnabas.storage.transaction_index import AbortedIndex
-
-_log = logging.getLogger(__name__)
 
 _COPY_BYTES = 1 << 20
 _BOUNDARIES_KEPT = 32
 _CURSORS_KEPT = 16
-
-
-@dataclass(slots=True)
-class Folder:
-    """Directory of one log, shared by all of its segments because it can be renamed."""
-
-    disk: Disk
-    path: str
-
-    def file(self, base_offset: int, suffix: str) -> str:
-        return f"{self.path}/{offset_file_name(base_offset, suffix)}"
-
-    def snapshot(self, offset: int) -> str:
-        return self.file(offset, SNAPSHOT_SUFFIX)
-
-    def note_failed_sync(self) -> None:
-        """The page cache may have data that will never be on disk. Leaves a marker for the next recovery, if the disk
-        still accepts a name; it need not be durable, because it only matters as long as the page cache does.
-        """
-        try:
-            self.disk.open(f"{self.path}/{SYNC_FAILED_FILE}", create=True).close()
-        except OSError as error:
-            _log.warning("%s: cannot record that a sync has failed: %s", self.path, error)
 
 
 class AppendedBatch(NamedTuple):
@@ -99,8 +63,8 @@ class Segment:
         "_cursors",
         "_deleted_suffix",
         "_dirty",
-        "_file",
         "_folder",
+        "_has_file",
         "_max_timestamp",
         "_tail_unknown",
         "aborted",
@@ -109,14 +73,16 @@ class Segment:
         "created_ms",
         "first_batch_timestamp",
         "offset_index",
+        "opened_file",
         "size_bytes",
         "time_index",
     )
 
     def __init__(self, folder: Folder, base_offset: int, index_max_bytes: int, now_ms: int) -> None:
-        disk = folder.disk
         self._folder = folder
-        self._file: File | None = None
+        self.opened_file: File | None = None
+        """The `.log`, while it is open."""
+        self._has_file = True
         self.base_offset = base_offset
         self.size_bytes = 0
         self.created_ms = now_ms
@@ -133,11 +99,9 @@ class Segment:
         """Recent appends: from an offset to the position of the first batch that reaches it."""
         self._cursors: dict[int, int] = {}
         """The same for the positions where lagging readers stopped."""
-        self.offset_index = OffsetIndex(
-            disk, folder.file(base_offset, OFFSET_INDEX_SUFFIX), base_offset, index_max_bytes
-        )
-        self.time_index = TimeIndex(disk, folder.file(base_offset, TIME_INDEX_SUFFIX), base_offset, index_max_bytes)
-        self.aborted = AbortedIndex(disk, folder.file(base_offset, TRANSACTION_INDEX_SUFFIX), base_offset)
+        self.offset_index = OffsetIndex(folder, base_offset, index_max_bytes)
+        self.time_index = TimeIndex(folder, base_offset, index_max_bytes)
+        self.aborted = AbortedIndex(folder, base_offset)
         """Filled by the tracker of the log's producers."""
 
     @classmethod
@@ -146,10 +110,9 @@ class Segment:
         segment = cls(folder, base_offset, index_max_bytes, now_ms)
         segment._max_timestamp = TimestampOffset(NO_TIMESTAMP, base_offset)
         segment._dirty = True
+        segment._has_file = False
         try:
-            file = segment.log_file()
-            if file.size():
-                file.truncate(0)
+            segment.log_file()
             for index in segment._indexes:
                 index.create()
                 # Most segments of most partitions do not look into their indexes before they are flushed.
@@ -158,6 +121,18 @@ class Segment:
             # If it stayed, it would represent a part of the log that the previous segment still contains.
             segment.remove_files()
             raise
+        return segment
+
+    @classmethod
+    def begin(cls, folder: Folder, index_max_bytes: int, now_ms: int) -> Segment:
+        """The first segment of a log in a directory that has none. Its files are created with the first record: most
+        partitions of a large cluster have none, and a directory without files is an empty log.
+        """
+        segment = cls(folder, 0, index_max_bytes, now_ms)
+        segment._max_timestamp = TimestampOffset(NO_TIMESTAMP, 0)
+        segment._has_file = False
+        segment.offset_index.begin()
+        segment.time_index.begin()
         return segment
 
     @classmethod
@@ -193,17 +168,29 @@ class Segment:
 
     @property
     def log_path(self) -> str:
-        return self._folder.file(self.base_offset, LOG_SUFFIX)
+        return self._folder.file(self.base_offset, LOG_SUFFIX) + self._deleted_suffix
 
     @property
     def open_files(self) -> int:
-        return (self._file is not None) + sum(index.is_open for index in self._indexes)
+        return (self.opened_file is not None) + sum(index.is_open for index in self._indexes)
+
+    @property
+    def has_file(self) -> bool:
+        """False if the `.log` of a new log does not exist yet: the first append creates it."""
+        return self._has_file
 
     def log_file(self) -> File:
-        """The `.log`, opened on first use."""
-        if self._file is None:
-            self._file = self._folder.disk.open(self.log_path, create=True)
-        return self._file
+        """The `.log`, opened if it is not. It may be closed again between two calls (`storage.open_files`), but not for
+        a caller that keeps it.
+        """
+        file = self.opened_file
+        if file is None:
+            file = self._folder.open_for(self, self.log_path, create=not self._has_file)
+            if not self._has_file:
+                file.truncate(0)
+                self._has_file = self._dirty = True
+                self._folder.new_names += 1
+        return file
 
     @property
     def max_timestamp(self) -> TimestampOffset:
@@ -221,6 +208,8 @@ class Segment:
             return timestamp
         if self.copied_from_ms is not None:
             return self.copied_from_ms
+        if not self._has_file:
+            return self.created_ms
         return self._folder.disk.modified_ms(self.log_path)
 
     def waited_ms(self, now_ms: int, batch_timestamp: int) -> int:
@@ -247,7 +236,7 @@ class Segment:
         if self._tail_unknown:
             self.cut_unknown_tail()
         try:
-            (self._file or self.log_file()).pwrite(data, start)
+            (self.opened_file or self.log_file()).pwrite(data, start)
         except OSError:
             self._tail_unknown = True
             raise
@@ -301,6 +290,8 @@ class Segment:
 
     def files_to_sync(self) -> list[File]:
         """Files that changed since the previous call. Data precedes its indexes."""
+        if not self._has_file:
+            return []
         files: list[File] = []
         # Steps that need room come first: files that are not returned would be lost to the next call.
         self.write_indexes()
@@ -419,7 +410,7 @@ class Segment:
     # -- lookup
 
     def _pread(self, count: int, position: int) -> bytes:
-        return (self._file or self.log_file()).pread(count, position)
+        return (self.opened_file or self.log_file()).pread(count, position)
 
     def _corrupt(self, position: int, problem: str) -> CorruptBatch:
         return CorruptBatch(f"{self.log_path} at byte {position}: {problem}")
@@ -522,21 +513,14 @@ class Segment:
 
     def move_to(self, folder: Folder) -> None:
         """The files have been moved to `folder`."""
+        self.close_files()
         self._folder = folder
-        self.directory_renamed()
         for index in self._indexes:
-            index.close()
-
-    def directory_renamed(self) -> None:
-        """The folder has a new path; open files stay open."""
-        self.offset_index.path = self._folder.file(self.base_offset, OFFSET_INDEX_SUFFIX)
-        self.time_index.path = self._folder.file(self.base_offset, TIME_INDEX_SUFFIX)
-        self.aborted.path = self._folder.file(self.base_offset, TRANSACTION_INDEX_SUFFIX)
+            index.move_to(folder)
 
     def close_files(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """They are opened again when they are needed; those who use them now may go on."""
+        self._folder.files.forget(self)
         for index in self._indexes:
             index.close()
 

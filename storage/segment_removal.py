@@ -8,7 +8,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from barnabas.storage.segment import Folder, Segment
+from barnabas.storage.folder import Folder
+from barnabas.storage.segment import Segment
 
 
 class SegmentRemoval:
@@ -56,6 +57,8 @@ class Removals:
 
     def due(self, now_ms: int) -> SegmentRemoval | None:
         """Work that removes the files that are due; None if there are none."""
+        if not self._condemned:
+            return None
         due = [segment for due_ms, segment in self._condemned if due_ms <= now_ms]
         if not due:
             return None

@@ -17,25 +17,28 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from barnabas.storage.flushing import Flusher
+from barnabas.storage.folder import Folder
 from barnabas.storage.names import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX
 from barnabas.storage.producer_tracker import ProducerTracker
-from barnabas.storage.segment import Folder, Segment
+from barnabas.storage.segment import Segment
 from barnabas.storage.segment_list import SegmentList
 from barnabas.storage.segment_removal import Removals
 
 
 @dataclass(slots=True)
 class CleanedFolder(Folder):
-    """Directory of a copy until it is swapped in: beside the log's segments, with names of its own."""
+    """Directory of a copy until it is swapped in: beside the log's segments, with names of its own. Its files stay
+    open, because their names change meanwhile.
+    """
 
-    home: Folder
+    home: Folder = field(kw_only=True)
 
     @classmethod
     def beside(cls, home: Folder) -> CleanedFolder:
-        return cls(home.disk, home.path, home)
+        return cls(home.disk, home.path, home=home)
 
     def file(self, base_offset: int, suffix: str) -> str:
         return self.home.file(base_offset, suffix) + CLEANED_SUFFIX

@@ -16,9 +16,11 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from barnabas.runtime.world import Disk, File
+from barnabas.runtime.world import File
 from barnabas.storage.checkpoints import write_durably
+from barnabas.storage.folder import Folder
 from barnabas.storage.indexes import PAGE_BYTES, CorruptIndex, EntryFile
+from barnabas.storage.names import TRANSACTION_INDEX_SUFFIX
 
 _ENTRY = struct.Struct(">hqqqq")
 _LAST_OFFSET = struct.Struct(">q")
@@ -45,8 +47,11 @@ class AbortedIndex(EntryFile):
 
     __slots__ = ("_exists", "is_stale", "last_offset", "name_is_new")
 
-    def __init__(self, disk: Disk, path: str, base_offset: int) -> None:
-        super().__init__(disk, path, base_offset, 0, ENTRY_BYTES)
+    suffix = TRANSACTION_INDEX_SUFFIX
+    entry_bytes = _ENTRY.size
+
+    def __init__(self, folder: Folder, base_offset: int) -> None:
+        super().__init__(folder, base_offset, 0)
         self._exists = False
         self.name_is_new = False
         """The file was created and its directory not synced since; cleared by the caller that syncs it."""
@@ -57,7 +62,7 @@ class AbortedIndex(EntryFile):
 
     def create(self) -> None:
         """Start without entries; an existing file is emptied."""
-        self._exists = self._disk.exists(self.path)
+        self._exists = self._folder.disk.exists(self.path)
         if self._exists:
             super().create()
             return
@@ -66,30 +71,30 @@ class AbortedIndex(EntryFile):
     def start_rebuild(self) -> None:
         """Clear the entries for a rebuild; the file is kept until `finish_rebuild`."""
         self.close()
-        self._exists = self._disk.exists(self.path)
+        self._exists = self._folder.disk.exists(self.path)
         self._forget()
         self.is_stale = True
 
     def finish_rebuild(self) -> None:
         """The entries are rebuilt: replace the file. A crash leaves the old or the new one."""
         self.is_stale = False
-        if self._exists and self._disk.read_bytes(self.path) == self._tail:
+        if self._exists and self._folder.disk.read_bytes(self.path) == self._tail:
             # It may not be durable.
             self._dirty = True
         elif self._exists or self.entries:
-            write_durably(self._disk, self.path, bytes(self._tail))
+            write_durably(self._folder.disk, self.path, bytes(self._tail))
             self._exists = True
         self._written = self.entries
 
     def _forget(self) -> None:
         self._tail, self._tail_start, self._written, self.entries = bytearray(), 0, 0, 0
-        self._cold = bytearray()
+        self._cold = b""
         self._dirty = self._torn = False
         self._loaded()
 
     def load(self) -> None:
         """Load the entries of the file, if it exists. Raises `CorruptIndex` if they do not fit the segment."""
-        self._exists = self._disk.exists(self.path)
+        self._exists = self._folder.disk.exists(self.path)
         if self._exists:
             super().load()
 

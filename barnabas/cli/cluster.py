@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from barnabas.cli import draining, inspection, membership, replica_move
+from barnabas.cli import draining, inspection, membership, replica_move, voters
 from barnabas.cli.balance import balance
 from barnabas.cli.local_users import publish_users
 from barnabas.cli.option_group import grouped
@@ -162,6 +162,8 @@ for _name, _command in (
     ("unregister", inspection.unregister),
     ("drain", draining.drain),
     ("move-replica", replica_move.move_replica),
+    ("add-voter", voters.add),
+    ("remove-voter", voters.remove),
     ("add", membership.add),
     ("remove", membership.remove),
     ("roll", membership.roll),
@@ -225,9 +227,11 @@ def _print_status(found: ClusterStatus) -> None:
         quorum = found.quorum
         console.print(
             f"active controller {quorum.leader}, epoch {quorum.epoch}, "
-            f"metadata committed up to offset {quorum.high_watermark}"
+            f"metadata committed up to offset {quorum.high_watermark}, voters {', '.join(map(str, quorum.voters))}"
         )
     console.print(f"brokers in service: {', '.join(map(str, found.brokers)) or 'none'}")
+    if found.reassigned:
+        console.print(f"partitions that move to other brokers: {found.reassigned}")
     if not found.partitions:
         return
     partitions = Table("topic", "partition", "leader", "epoch", "replicas", "in sync", "high watermark", box=None)

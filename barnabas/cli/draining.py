@@ -13,6 +13,7 @@ from barnabas.cli.option_group import grouped
 from barnabas.cli.output import Account, show_text
 from barnabas.cli.partition_choice import by_name
 from barnabas.cli.reassignment import by_partition, until_moved
+from barnabas.cli.reassignment_throttle import throttled
 from barnabas.cli.replica_plan import Plan
 from barnabas.cli.session import with_admin
 from barnabas.cluster.errors import WrongArgument
@@ -28,13 +29,17 @@ CORDONED_LOG_DIRS = "cordoned.log.dirs"
 def drain(
     broker: Annotated[int, typer.Argument(metavar="BROKER", min=0, help="Broker id.")],
     cordon: Annotated[bool, typer.Option(help="Place no new replicas on the broker from now on.")] = True,
+    throttle: Annotated[
+        int | None,
+        typer.Option("--throttle", metavar="BYTES", min=1, help="Limit of each broker for moved replicas, per second."),
+    ] = None,
     *,
     connection: Connection,
 ) -> None:
     """Move all replicas of a broker to other brokers, and wait until they have moved."""
 
     async def work(admin: Admin) -> Results[TopicPartition, None] | None:
-        return await drain_broker(admin, broker, cordon=cordon)
+        return await drain_broker(admin, broker, cordon=cordon, throttle=throttle)
 
     results = with_admin(connection, work)
     if results is not None:
@@ -45,22 +50,28 @@ def drain(
     show_text(f"broker {broker} has no replicas")
 
 
-async def drain_broker(admin: Admin, broker: int, *, cordon: bool) -> Results[TopicPartition, None] | None:
-    """Move all replicas off `broker`. Returns the answers to the reassignment; None if there was nothing to move.
+async def drain_broker(
+    admin: Admin, broker: int, *, cordon: bool, throttle: int | None = None
+) -> Results[TopicPartition, None] | None:
+    """Move all replicas off `broker`, at `throttle` bytes per second and broker at most. Returns the answers to the
+    reassignment; None if there was nothing to move.
 
     Raises `ClusterError` if too few brokers are in service.
     """
     described = await admin.describe_cluster()
     racks = {node.node_id: node.rack for node in described.nodes}
-    plan = drained(await _assignment(admin), racks, broker)
+    before = await _assignment(admin)
+    plan = drained(before, racks, broker)
     if cordon:
         await _cordon(admin, broker)
         # Topics may have been created since.
-        plan = drained(await _assignment(admin), racks, broker)
+        before = await _assignment(admin)
+        plan = drained(before, racks, broker)
     if not plan:
         return None
-    results = await admin.alter_partition_reassignments(by_partition(plan), raise_errors=False)
-    await until_moved(admin, list(results.succeeded))
+    async with throttled(admin, {each: before[each] for each in plan}, plan, throttle):
+        results = await admin.alter_partition_reassignments(by_partition(plan), raise_errors=False)
+        await until_moved(admin, list(results.succeeded))
     return results
 
 

@@ -12,6 +12,7 @@ from barnabas.cli.option_group import grouped
 from barnabas.cli.output import Account, Styled, show_json, show_table, show_text
 from barnabas.cli.session import with_admin
 from barnabas.cli.times import iso_time
+from barnabas.cluster.errors import WrongArgument
 
 if TYPE_CHECKING:
     from barnabas.client.admin import (
@@ -108,10 +109,23 @@ def quorum(as_json: AsJson = False, *, connection: Connection) -> None:
 
 
 @grouped
-def features(as_json: AsJson = False, *, connection: Connection) -> None:
+def features(
+    upgrade: Annotated[
+        list[str] | None,
+        typer.Option("--upgrade", metavar="NAME=LEVEL", help="Raise a level before, e.g. kraft.version=1; repeatable."),
+    ] = None,
+    as_json: AsJson = False,
+    *,
+    connection: Connection,
+) -> None:
     """Show finalized and supported feature levels."""
+    levels = dict(_level(each) for each in upgrade or ())
 
     async def work(admin: Admin) -> FeatureMetadata:
+        if levels:
+            from barnabas.client.admin import FeatureUpdate
+
+            await admin.update_features({name: FeatureUpdate(level) for name, level in levels.items()})
         return await admin.describe_features()
 
     found = with_admin(connection, work)
@@ -123,10 +137,17 @@ def features(as_json: AsJson = False, *, connection: Connection) -> None:
         least, most = (0, 0) if supported is None else (supported.min_version, supported.max_version)
         rows.append((name, least, most, 0 if finalized is None else finalized.max_version_level))
     if as_json:
-        levels = [{"name": name, "min": least, "max": most, "finalized": level} for name, least, most, level in rows]
-        show_json({"epoch": found.finalized_features_epoch, "features": levels})
+        shown = [{"name": name, "min": least, "max": most, "finalized": level} for name, least, most, level in rows]
+        show_json({"epoch": found.finalized_features_epoch, "features": shown})
     else:
         show_table(("feature", "lowest", "highest", "finalized"), rows)
+
+
+def _level(text: str) -> tuple[str, int]:
+    name, _, level = text.partition("=")
+    if not name or not (level.isascii() and level.isdigit()):
+        raise WrongArgument(f"--upgrade {text}: must be NAME=LEVEL, e.g. kraft.version=1")
+    return name, int(level)
 
 
 @grouped

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from barnabas.cli.connection import Connection
 from barnabas.cli.drain_plan import harmed, not_in_sync
 from barnabas.cli.draining import check_is_broker, drain_broker, partition_health
+from barnabas.cli.local_controllers import add_controller, remove_controller
 from barnabas.cli.options import DEFAULT_DATA, Data
 from barnabas.cli.output import Account, show_text
 from barnabas.cli.partition_choice import by_name
@@ -28,8 +29,18 @@ SHOWN = 3
 RollTimeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Time limit for each node.")]
 
 
-def add(data: Data = DEFAULT_DATA, timeout: RollTimeout = 60.0) -> None:
-    """Add a broker to the local cluster and start it."""
+Role = Annotated[Literal["broker", "controller"], typer.Argument(help="Role of the node.")]
+
+
+def add(role: Role = "broker", data: Data = DEFAULT_DATA, timeout: RollTimeout = 60.0) -> None:
+    """Add a broker or a controller to the local cluster and start it.
+
+    The first controller that is added, or removed, raises kraft.version to 1: from then on the metadata log keeps its
+    voters. There is no way back.
+    """
+    if role == "controller":
+        add_controller(data, timeout)
+        return
     from barnabas.cluster.local import LocalCluster
     from barnabas.cluster.membership import Members
 
@@ -45,16 +56,21 @@ def add(data: Data = DEFAULT_DATA, timeout: RollTimeout = 60.0) -> None:
 
 
 def remove(
-    node: Annotated[str, typer.Argument(metavar="NODE", help="A broker, e.g. broker-4.")],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="E.g. broker-4 or controller-104.")],
     data: Data = DEFAULT_DATA,
     timeout: RollTimeout = 60.0,
 ) -> None:
-    """Drain a broker of the local cluster, stop it, and unregister it. Its directory stays."""
+    """Remove a node of the local cluster and stop it; its directory stays.
+
+    A broker is drained before and unregistered afterwards. A controller is removed from the voters of the metadata log.
+    """
     from barnabas.cluster.local import LocalCluster
     from barnabas.cluster.membership import Members
 
     cluster = LocalCluster(data)
-    cluster.layout.node(node)
+    if not cluster.layout.node(node).is_broker:
+        remove_controller(data, node, timeout)
+        return
     broker_id = check_is_broker(node)
     connection = Connection(data=data, timeout=timeout)
     results = with_admin(connection, lambda admin: drain_broker(admin, broker_id, cordon=True))

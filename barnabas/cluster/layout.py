@@ -29,16 +29,17 @@ LOCAL_SHAPE = Path(__file__).resolve().parent / "shape"
 DEFAULT_BASE_PORT = 9092
 PORTS_NEEDED = 303
 """Brokers listen from the base port on, controllers a hundred above; their HTTP pages are 200 higher."""
+VOTERS, BOOTSTRAP_SERVERS = "controller.quorum.voters", "controller.quorum.bootstrap.servers"
 _ADDRESS_KEYS = (
     "listeners",
     "advertised.listeners",
-    "controller.quorum.voters",
-    "controller.quorum.bootstrap.servers",
+    VOTERS,
+    BOOTSTRAP_SERVERS,
     HTTP_LISTENER,
 )
 _OWN_ADDRESS_KEYS = ("listeners", "advertised.listeners", HTTP_LISTENER)
-FIRST_BROKER = "broker-1"
-"""Brokers that are added have its settings."""
+FIRST_BROKER, FIRST_CONTROLLER = "broker-1", "controller-101"
+"""Nodes that are added have their settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,8 @@ class Layout:
     """Brokers first, each kind by id."""
     is_secure: bool = False
     """It has certificates, users and ACLs (`cluster up --secure`)."""
+    has_living_voters: bool = False
+    """The metadata log keeps the voters, and files name only controllers to ask."""
 
     @classmethod
     def open(cls, data: Path, base_port: int | None = None, shape: Path = LOCAL_SHAPE) -> Layout:
@@ -83,8 +86,9 @@ class Layout:
         if not isinstance(port, int) or not 0 < port < 65536 - PORTS_NEEDED:
             raise WrongArgument(f"--base-port {port}: 1 to {65535 - PORTS_NEEDED}, nodes need ports above it")
         cluster_id = str(saved.get("cluster_id") or _new_cluster_id())
-        nodes = tuple(_with_members(list(_nodes(shape, port)), Members.read(data)))
-        return cls(data, cluster_id, port, nodes, bool(saved.get("secure")))
+        members = Members.read(data)
+        nodes = tuple(_with_members(list(_nodes(shape, port)), members))
+        return cls(data, cluster_id, port, nodes, bool(saved.get("secure")), members.has_living_voters)
 
     def save(self) -> None:
         """Remembers the cluster's id and ports."""
@@ -138,21 +142,36 @@ class Layout:
         source = shape / f"{node.name}.properties"
         added = not source.exists()
         if added:
-            source = shape / f"{FIRST_BROKER}.properties"
+            source = shape / f"{_first_of(node.role)}.properties"
         values = read_shape(source)
         shift = self.base_port - _lowest_port(shape)
         for key in _ADDRESS_KEYS:
             if key in values:
-                own = node.id - 1 if added and key in _OWN_ADDRESS_KEYS else 0
+                own = node.id - _id_of(_first_of(node.role)) if added and key in _OWN_ADDRESS_KEYS else 0
                 values[key] = ",".join(_shifted(address, shift + own) for address in values[key].split(","))
         if added:
             values["node.id"] = str(node.id)
+        if added and node.is_broker:
             values["broker.rack"] = f"rack-{node.id}"
+        if self.has_living_voters:
+            self._name_controllers(values)
         values["log.dirs"] = str(self.log_directory(node))
         values |= overrides
         target = self.config_file(node)
         heading = f"# Made from {source} each time `cluster up` starts the node.\n"
         write_private(target, heading + render_properties(values))
+
+    def name_controllers(self, node: Node) -> None:
+        """Lets the file of a node that has one name the present controllers instead of voters."""
+        path = self.config_file(node)
+        if path.exists():
+            values = read_shape(path)
+            self._name_controllers(values)
+            write_private(path, render_properties(values))
+
+    def _name_controllers(self, values: dict[str, str]) -> None:
+        values.pop(VOTERS, None)
+        values[BOOTSTRAP_SERVERS] = ",".join(f"127.0.0.1:{each.port}" for each in self.controllers)
 
     def log_directories(self, node: Node) -> list[str]:
         """The directories that the node's configuration names."""
@@ -191,15 +210,26 @@ def _nodes(shape: Path, base_port: int) -> Iterator[Node]:
 
 
 def _with_members(nodes: list[Node], members: Members) -> list[Node]:
-    """The nodes of a shape without those that left, and with the brokers that joined."""
-    for node in nodes:
-        if node.name == FIRST_BROKER:
-            for broker_id in members.added:
-                further = broker_id - node.id
-                http_port = None if node.http_port is None else node.http_port + further
-                nodes = [*nodes, Node(f"broker-{broker_id}", "broker", broker_id, node.port + further, http_port)]
-    nodes.sort(key=lambda node: not node.is_broker)
+    """The nodes of a shape without those that left, and with those that joined."""
+    added = {FIRST_BROKER: members.added, FIRST_CONTROLLER: members.added_controllers}
+    joined = [_like(node, node_id) for node in nodes for node_id in added.get(node.name, ())]
+    nodes = sorted([*nodes, *joined], key=lambda node: not node.is_broker)
     return [node for node in nodes if node.name not in members.removed]
+
+
+def _like(first: Node, node_id: int) -> Node:
+    """A further node of the role of `first`, on ports of its own."""
+    further = node_id - first.id
+    http_port = None if first.http_port is None else first.http_port + further
+    return Node(f"{first.role}-{node_id}", first.role, node_id, first.port + further, http_port)
+
+
+def _first_of(role: str) -> str:
+    return FIRST_BROKER if role == "broker" else FIRST_CONTROLLER
+
+
+def _id_of(name: str) -> int:
+    return int(name.rpartition("-")[2])
 
 
 def _files(shape: Path) -> list[Path]:

@@ -45,10 +45,13 @@ def ask(
     response_type: type[Response],
     timeout_seconds: float = 2.0,
     key: Key | None = None,
+    version: int | None = None,
 ) -> Response:
-    """The answer of the node whose PLAINTEXT listener has this machine's `port`. Raises `NoAnswer`."""
+    """The answer of the node whose PLAINTEXT listener has this machine's `port`. The newest version is sent unless
+    another one is given, for an older node. Raises `NoAnswer`.
+    """
     spec = API_SPECS[ApiKey(request.API_KEY)]
-    version = spec.max_version
+    version = spec.max_version if version is None else version
     correlation_id = next(_correlation_ids)
     header = RequestHeader(
         request_api_key=int(request.API_KEY),

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import trio
 
@@ -23,10 +23,13 @@ from barnabas.client.cluster import Cluster, ClusterSettings
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.layout import LOCAL_SHAPE, Node
 from barnabas.kraft.format import FormatRequest, format_directories
+from barnabas.kraft.initial_controllers import VERSIONS
 from barnabas.kraft.metadata.bootstrap import bootstrap_records
 from barnabas.kraft.node import run_controller
+from barnabas.kraft.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from barnabas.runtime.simulated import Universe
-from barnabas.runtime.world import World
+from barnabas.runtime.uuids import random_uuid
+from barnabas.runtime.world import Chance, World
 from barnabas.settings.broker import BrokerSettings, load_broker_settings
 from barnabas.settings.controller import ControllerSettings, load_controller_settings
 from barnabas.settings.node import HTTP_LISTENER
@@ -78,6 +81,16 @@ class SimulatedNode:
         self.is_up, self.handle = False, None
 
 
+class Size(NamedTuple):
+    """Numbers of nodes."""
+
+    brokers: int
+    controllers: int
+    first_voters: int | None = None
+    """Number of controllers that are formatted as the voters of a quorum whose voters can change; None: the voters are
+    those of the files."""
+
+
 SettingsOf = Callable[[str], Mapping[str, str]]
 """Settings of a node by its name."""
 
@@ -102,12 +115,13 @@ class SimulatedCluster:
         overrides: Mapping[str, str] | SettingsOf | None = None,
         shape: Path = LOCAL_SHAPE,
         features: Mapping[str, int] | None = None,
-        size: tuple[int, int] | None = None,
+        size: Size | tuple[int, int] | None = None,
     ) -> None:
         """`overrides` are settings of every node, or a function of its name; `features` levels other than the
-        production ones; `nursery` runs the nodes. `size`: numbers of brokers and controllers, each like the first of
-        the shape.
+        production ones; `nursery` runs the nodes. Nodes of a `size` are each like the first of the shape.
         """
+        counts = None if size is None else Size(*size)
+        first_voters = None if counts is None else counts.first_voters
         self._features = dict(features or {})
         self.universe = universe
         self._nursery = nursery
@@ -116,11 +130,15 @@ class SimulatedCluster:
         """Called when a node ends by itself; without it the error is raised."""
         self.dress: Callable[[str, World], World] | None = None
         """Asked at each start of a node for what it is to take for its world."""
-        for name, path in _names_of(shape, size):
-            voters = None if size is None else range(FIRST_CONTROLLER, FIRST_CONTROLLER + size[1])
+        for name, path in _names_of(shape, counts):
+            voters = None if counts is None else range(FIRST_CONTROLLER, FIRST_CONTROLLER + counts.controllers)
             own = overrides(name) if callable(overrides) else overrides or {}
-            self.nodes[name] = _load(name, path, own, voters)
+            self.nodes[name] = _load(name, path, own, voters, are_fixed=first_voters is None)
             self.nodes[name].ended.set()
+        self._first_voters = _voters(self.controllers[:first_voters], universe.stream("directories"))
+        self._dynamic = first_voters is not None
+        self._formatted: set[str] = set()
+        """Names of controllers that had a disk before: an empty one makes an observer of them."""
 
     @property
     def brokers(self) -> list[SimulatedNode]:
@@ -249,10 +267,13 @@ class SimulatedCluster:
                 settings.all_log_dirs,
                 bootstrap_records(self._features),
                 ignore_formatted=True,
+                metadata_directory=settings.metadata_directory,
+                voters=self._voters_for(node),
             )
             return format_directories(world.disk, request, world.chance)
 
         await world.run_blocking(format_disk)
+        self._formatted.add(node.node.name)
         if isinstance(settings, BrokerSettings):
             await run_broker(
                 settings, world, stop=node.stop, controller=node.controller, task_status=_Started(up)
@@ -260,20 +281,38 @@ class SimulatedCluster:
         else:
             await run_controller(settings, world, stop=node.stop, task_status=_Started(up))
 
+    def _voters_for(self, node: SimulatedNode) -> VoterSet | None:
+        """The first voters, for one of them that is formatted for the first time."""
+        is_first = self._dynamic and node.node.name not in self._formatted
+        return self._first_voters if is_first and self._first_voters.voter(node.node.id) is not None else None
 
-def _names_of(shape: Path, size: tuple[int, int] | None) -> Iterator[tuple[str, Path]]:
+
+def _voters(controllers: Iterable[SimulatedNode], chance: Chance) -> VoterSet:
+    return VoterSet.of(
+        Voter(
+            ReplicaKey(node.node.id, random_uuid(chance)),
+            (Endpoint(node.settings.controller_listener_names[0], node.node.name, node.node.port),),
+            VERSIONS,
+        )
+        for node in controllers
+    )
+
+
+def _names_of(shape: Path, size: Size | None) -> Iterator[tuple[str, Path]]:
     """Each node with its properties file."""
     if size is None:
         yield from ((path.stem, path) for path in sorted(shape.glob("*.properties")))
         return
-    brokers, controllers = size
+    brokers, controllers, _ = size
     for node_id in range(1, brokers + 1):
         yield f"broker-{node_id}", shape / "broker-1.properties"
     for node_id in range(FIRST_CONTROLLER, FIRST_CONTROLLER + controllers):
         yield f"controller-{node_id}", shape / f"controller-{FIRST_CONTROLLER}.properties"
 
 
-def _load(name: str, path: Path, overrides: Mapping[str, str], voter_ids: Iterable[int] | None) -> SimulatedNode:
+def _load(
+    name: str, path: Path, overrides: Mapping[str, str], voter_ids: Iterable[int] | None, *, are_fixed: bool = True
+) -> SimulatedNode:
     values = {key: value for key, (value, _line) in parse_properties(path.read_text(), str(path)).items()}
     role, _, node_id = name.partition("-")
     port = BROKER_PORT if role == "broker" else CONTROLLER_PORT
@@ -285,11 +324,13 @@ def _load(name: str, path: Path, overrides: Mapping[str, str], voter_ids: Iterab
     values |= {
         "node.id": node_id,
         "listeners": f"{listener}://{name}:{port}",
-        "controller.quorum.voters": ",".join(f"{voter}@controller-{voter}:{CONTROLLER_PORT}" for voter in voters),
+        **_quorum(voters, are_fixed=are_fixed),
         "log.dirs": f"/{name}/{DATA}",
         HTTP_LISTENER: f"{name}:{HTTP_PORT}",
         **overrides,
     }
+    if not are_fixed:
+        del values["controller.quorum.voters"]
     values["log.dirs"] = values["log.dirs"].replace("{name}", name)
     text = render_properties(values)
     settings: BrokerSettings | ControllerSettings
@@ -298,3 +339,11 @@ def _load(name: str, path: Path, overrides: Mapping[str, str], voter_ids: Iterab
     else:
         settings, _warnings = load_controller_settings(text, str(path))
     return SimulatedNode(Node(name, role, settings.node_id, port), settings)
+
+
+def _quorum(ids: Iterable[str], *, are_fixed: bool) -> dict[str, str]:
+    """The setting that names the controllers: as voters, or as those to ask for the voters."""
+    addresses = {each: f"controller-{each}:{CONTROLLER_PORT}" for each in ids}
+    if are_fixed:
+        return {"controller.quorum.voters": ",".join(f"{each}@{address}" for each, address in addresses.items())}
+    return {"controller.quorum.bootstrap.servers": ",".join(addresses.values())}

@@ -67,6 +67,8 @@ class ClusterStatus:
     brokers: list[int] = field(default_factory=list)
     """The brokers in the metadata of clients: registered and not fenced."""
     partitions: list[PartitionStatus] = field(default_factory=list)
+    reassigned: int = 0
+    """Number of partitions that are being moved to other brokers."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -91,8 +93,26 @@ def read_status(layout: Layout, topics: Sequence[str] | None = None, key: Key | 
     nodes = read_processes(layout)
     running = {status.name for status in nodes if status.state == State.RUNNING.value}
     quorum = quorum_status((node for node in quorum_answerers(layout, key) if node.name in running), key)
-    brokers, partitions = _partitions([node for node in layout.brokers if node.name in running], topics, key)
-    return ClusterStatus(layout.cluster_id, layout.bootstrap_servers, nodes, quorum, brokers, partitions)
+    answering = [node for node in layout.brokers if node.name in running]
+    brokers, partitions = _partitions(answering, topics, key)
+    reassigned = _reassigned(answering, key)
+    return ClusterStatus(layout.cluster_id, layout.bootstrap_servers, nodes, quorum, brokers, partitions, reassigned)
+
+
+def _reassigned(brokers: Iterable[Node], key: Key | None) -> int:
+    from barnabas.protocol.messages.list_partition_reassignments import (
+        ListPartitionReassignmentsRequest,
+        ListPartitionReassignmentsResponse,
+    )
+
+    request = ListPartitionReassignmentsRequest(topics=None)
+    for broker in brokers:
+        try:
+            response = ask(broker.port, request, ListPartitionReassignmentsResponse, _PROBE_SECONDS, key)
+        except NoAnswer:
+            continue
+        return sum(len(topic.partitions) for topic in response.topics)
+    return 0
 
 
 def quorum_answerers(layout: Layout, key: Key | None) -> tuple[Node, ...]:

@@ -20,6 +20,7 @@ from barnabas.migration.plan import (
     CannotMigrate,
     Cluster,
     Elect,
+    HasBothReplicas,
     Migration,
     Move,
     Placement,
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from barnabas.client.admin import Admin, Endpoint, QuorumInfo
 
 POLL_SECONDS = 0.5
+LOOKS_AGAIN = 20
+"""Number of looks at what a broker that is behind may describe."""
 KRAFT_VERSION = "kraft.version"
 
 
@@ -65,7 +68,10 @@ class Migrating:
         Raises `CannotMigrate` and the errors of the admin client.
         """
         reported: Step | None = None
-        while (step := next_step(cluster := await self.observe(), self._wanted)) is not None:
+        while True:
+            cluster, step = await self._next_step()
+            if step is None:
+                return None
             if isinstance(step, Wait) and step.by_operator and not self._options.waits_for_operator:
                 return step
             if step != reported:
@@ -75,7 +81,17 @@ class Migrating:
                 await trio.sleep(POLL_SECONDS)
             reported = step
             await self._take(step, cluster)
-        return None
+
+    async def _next_step(self) -> tuple[Cluster, Step | None]:
+        """Looks again for a while where the cluster may be described with older metadata."""
+        for _ in range(LOOKS_AGAIN):
+            cluster = await self.observe()
+            try:
+                return cluster, next_step(cluster, self._wanted)
+            except HasBothReplicas:
+                await trio.sleep(POLL_SECONDS)
+        cluster = await self.observe()
+        return cluster, next_step(cluster, self._wanted)
 
     async def observe(self) -> Cluster:
         admin = self._admin

@@ -131,6 +131,12 @@ class CannotMigrate(ClusterError):
     """The migration must not begin, or not go on; the message is one line."""
 
 
+class HasBothReplicas(CannotMigrate):
+    """A partition has replicas on an old broker and on the one that takes over from it. For a moment this is how a
+    broker sees a move that is complete: it has not replayed that yet.
+    """
+
+
 def check(cluster: Cluster, wanted: Migration) -> None:
     """Raises `CannotMigrate` if the migration cannot work at all."""
     for kind, pairs in (("broker", wanted.brokers), ("controller", wanted.controllers)):
@@ -203,7 +209,7 @@ def _next_move(cluster: Cluster, wanted: Migration) -> Step | None:
     for partition, replicas in left.items():
         if len(replicas) < len(cluster.placements[partition].replicas):
             both = sorted({*replicas} & {*wanted.brokers.values()})
-            raise CannotMigrate(
+            raise HasBothReplicas(
                 f"{_name(partition)} has replicas on an old broker and on the new one that takes over from it "
                 f"({', '.join(map(str, both))}): reassign it by hand"
             )

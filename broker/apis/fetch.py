@@ -15,6 +15,15 @@ from dataclasses import dataclass
 
 import trio
 
+from barnabas.broker.apis.fetch_conversion import (
+    MAGIC_OF_VERSION,
+    PARTITION_BYTES,
+    SKIPPED_AT_MOST,
+    down_converted,
+)
+from barnabas.broker.apis.fetch_conversion import (
+    RESPONSE_BYTES as CONVERTED_BYTES,
+)
 from barnabas.broker.apis.partition_lookup import PartitionLookup
 from barnabas.broker.apis.rights import may_on_topics
 from barnabas.broker.current_settings import CurrentSettings
@@ -27,7 +36,7 @@ from barnabas.broker.replication.partition import FetchKind, Partition, ReadRequ
 from barnabas.broker.replication.replica import FollowerFetch
 from barnabas.broker.replication.replica_selection import SELECTORS, ReplicaView, Selector
 from barnabas.broker.replication.throttles import Throttle
-from barnabas.broker.traffic import BytesOut
+from barnabas.broker.traffic import BytesOut, Conversions
 from barnabas.protocol.acls import AclOperation
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import (
@@ -44,7 +53,7 @@ from barnabas.protocol.messages.fetch import (
 from barnabas.runtime.at_once import at_once
 from barnabas.runtime.dispatch import Call
 from barnabas.runtime.server import Steps
-from barnabas.runtime.world import Clock
+from barnabas.runtime.world import Clock, FileRegion
 
 CONSUMER = -1
 READ_COMMITTED = 1
@@ -80,6 +89,7 @@ class FetchPorts:
     report_follower: Callable[[int], None]
     """Called with the broker id of each follower that fetches."""
     bytes_out: BytesOut
+    conversions: Conversions
     monotonic: Clock
     settings: CurrentSettings
     throttle: Throttle
@@ -101,7 +111,8 @@ def fetch(ports: FetchPorts, call: Call) -> Steps | None:
         named += len(forgotten.partitions)
     if named > MAX_IN_SESSION and not from_follower:
         return _fetch_without_session(ports, call)
-    is_trusted = not from_follower or call.may_on_cluster(AclOperation.CLUSTER_ACTION)
+    may_follow = version >= len(MAGIC_OF_VERSION) and call.may_on_cluster(AclOperation.CLUSTER_ACTION)
+    is_trusted = not from_follower or may_follow
     as_follower = from_follower and is_trusted
     opening = ports.sessions.opening(request, version, from_follower=as_follower, now_ms=now_ms)
     if named > MAX_AT_ONCE:
@@ -216,6 +227,7 @@ class _Fetch(DelayedOperation):
         "_kind",
         "_leader_only",
         "_left_open",
+        "_magic",
         "_max_bytes",
         "_may_read",
         "_min_bytes",
@@ -257,6 +269,11 @@ class _Fetch(DelayedOperation):
         self._max_bytes = request.max_bytes
         if replica_id < 0:
             self._max_bytes = min(request.max_bytes, ports.settings().fetch_max_bytes, call.most_fetch_bytes())
+        self._magic: int | None = None
+        """Newest format that the consumer reads; None: all formats."""
+        if call.version < len(MAGIC_OF_VERSION):
+            self._magic = MAGIC_OF_VERSION[call.version]
+            self._max_bytes = min(self._max_bytes, CONVERTED_BYTES)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._answers: list[Answer] = []
         self._partitions: dict[Hashable, tuple[Partition, FetchPartition, int, int]] = {}
@@ -269,8 +286,8 @@ class _Fetch(DelayedOperation):
         self._bytes_read = 0
         self._failed = False
         self._urgent = False
-        self.is_long = False
-        """True if there are so many partitions that they are read in steps."""
+        self.is_long = self._magic is not None
+        """True if there are so many partitions that they are read in steps, or if records have to be converted."""
         self._fresh = False
         """True if nothing has run since the last read."""
 
@@ -341,7 +358,7 @@ class _Fetch(DelayedOperation):
         request = ReadRequest(
             self._kind,
             wanted.fetch_offset,
-            min(wanted.partition_max_bytes, left),
+            min(wanted.partition_max_bytes, left if self._magic is None else min(left, PARTITION_BYTES)),
             wanted.current_leader_epoch,
             wanted.last_fetched_epoch,
             leader_only=self._leader_only,
@@ -442,6 +459,31 @@ class _Fetch(DelayedOperation):
             data.current_leader = LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
         return data
 
+    def _converting(self, magic: int) -> Steps:
+        """Replace what was read by message sets of `magic`."""
+        conversions = self.ports.conversions
+        self._bytes_read = 0
+        for key, data in self._answers:
+            found = self._partitions.get((key, data.partition_index))
+            wanted = None if found is None else found[1]
+            left = SKIPPED_AT_MOST
+            while wanted is not None and isinstance(data.records, FileRegion):
+                region, data.records = data.records, b""
+                try:
+                    data.records, offset = yield from down_converted(region, magic, wanted.fetch_offset, conversions)
+                except KafkaError as error:
+                    data.error_code, self._failed = error.code, True
+                    break
+                left -= 1
+                if not data.records and left:
+                    # Otherwise the consumer would ask for the same again.
+                    wanted = FetchPartition(
+                        partition=wanted.partition, fetch_offset=offset, partition_max_bytes=wanted.partition_max_bytes
+                    )
+                    more = self._read_one(key, wanted, PARTITION_BYTES, again=True)
+                    data.records = more.records
+            self._bytes_read += len(data.records or b"")
+
     # -- waiting
 
     def check_length(self) -> None:
@@ -536,6 +578,8 @@ class _Fetch(DelayedOperation):
     def answering(self) -> Steps:
         """`answer` in steps."""
         ports, call, context = self.ports, self.call, self.context
+        if self._magic is not None:
+            yield from self._converting(self._magic)
         if self.replica_id < 0:
             throttle_ms, may_send = call.fetch_throttle(_response_bytes(self._answers, self._bytes_read))
             if throttle_ms and not may_send:

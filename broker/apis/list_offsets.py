@@ -25,6 +25,7 @@ from barnabas.protocol.offset_times import TIMES_AT_ONCE, TIMES_TAG
 from barnabas.runtime.dispatch import Call
 from barnabas.runtime.meter import STEP_ITEMS, Meter
 from barnabas.runtime.server import Steps
+from barnabas.storage.log import PartitionLog
 
 LATEST = -1
 EARLIEST = -2
@@ -48,6 +49,7 @@ Found = tuple[int, int, int]
 """(timestamp, offset, leader epoch), -1 where there is none."""
 
 NOT_FOUND: Found = (-1, -1, -1)
+_NEWEST = 1 << 63
 
 
 def list_offsets(lookup: PartitionLookup, call: Call) -> Steps:
@@ -84,7 +86,11 @@ def list_offsets(lookup: PartitionLookup, call: Call) -> Steps:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 find = lookup.find_replica if request.replica_id == DEBUGGER else lookup.find_leader
                 partition = find(topic.name, asked.partition_index, asked.current_leader_epoch)
-                answer.timestamp, answer.offset, leader_epoch = _look_up(partition, request, asked, call)
+                if call.version == 0:
+                    end_offset = _end_for(partition, request)
+                    answer.old_style_offsets = old_style_offsets(partition.log, asked, end_offset)
+                else:
+                    answer.timestamp, answer.offset, leader_epoch = _look_up(partition, request, asked, call)
                 if call.version >= FIRST_VERSION_WITH_EPOCH:
                     answer.leader_epoch = leader_epoch
                 if asked.unknown_tagged_fields and TIMES_TAG in asked.unknown_tagged_fields:
@@ -110,6 +116,31 @@ def _known_to(version: int, code: ErrorCode) -> ErrorCode:
     return code
 
 
+def _end_for(partition: Partition, request: ListOffsetsRequest) -> int:
+    """The offset up to which the sender may read."""
+    log = partition.log
+    if request.replica_id != CONSUMER:
+        return log.log_end_offset
+    return log.last_stable_offset if request.isolation_level == READ_COMMITTED else log.high_watermark
+
+
+def old_style_offsets(log: PartitionLog, asked: ListOffsetsPartition, end_offset: int) -> list[int]:
+    """The answer of version 0: offsets at which segments begin that were last written before the time, and the end of
+    the log; the latest first.
+    """
+    ends = [(max(each.base_offset, log.log_start_offset), each.largest_timestamp()) for each in log.segments]
+    if log.active_segment.size_bytes:
+        ends.append((end_offset, _NEWEST))
+    place = len(ends) - 1
+    if asked.timestamp == EARLIEST:
+        place = 0
+    elif asked.timestamp != LATEST:
+        while place >= 0 and ends[place][1] > asked.timestamp:
+            place -= 1
+    offsets = [min(offset, end_offset) for offset, _ in reversed(ends[: place + 1])]
+    return list(dict.fromkeys(offsets))[: max(asked.max_num_offsets, 0)]
+
+
 def _look_up(
     partition: Partition, request: ListOffsetsRequest, asked: ListOffsetsPartition, call: Call
 ) -> Found:
@@ -117,10 +148,7 @@ def _look_up(
     if timestamp < EARLIEST_PENDING_UPLOAD or call.version < FIRST_VERSION.get(timestamp, 0):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     from_consumer = request.replica_id == CONSUMER
-    end_offset = log.log_end_offset
-    if from_consumer:
-        committed = request.isolation_level == READ_COMMITTED
-        end_offset = log.last_stable_offset if committed else log.high_watermark
+    end_offset = _end_for(partition, request)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
         return (-1, start, log.epochs.epoch_for_offset(start))

@@ -329,6 +329,11 @@ class Partition:
             self._carry_out(effects)
         return self._read(request)
 
+    def wake_if_forgotten(self) -> None:
+        """Check the waiting readers if another broker may lead by now."""
+        if self.is_forgotten:
+            self._host.changed(self)
+
     @property
     def is_forgotten(self) -> bool:
         """True if another broker may lead by now without this broker's knowledge. Readers then get an error instead of
@@ -423,7 +428,11 @@ class Partition:
 
     def apply_retention(self) -> int:
         """Delete old segments; returns how many. Their files are removed later."""
-        count = self.log.delete_old_segments(self._host.wall_clock.now_ms())
+        try:
+            count = self.log.delete_old_segments(self._host.wall_clock.now_ms())
+        except KafkaError as error:
+            log.error("%s: retention failed: %s", self, error)
+            return 0
         if count:
             self._host.changed(self)
         return count

@@ -314,27 +314,6 @@ class Partitions:
 
     # -- time and disks
 
-    def shrink_isrs(self) -> None:
-        """To be called every replica.lag.time.max.ms / 2."""
-        for partition in self.led:
-            partition.tick()
-
-    def wake_forgotten(self) -> None:
-        """Check the waiting readers of partitions that other brokers may lead by now."""
-        for partition in self:
-            if partition.is_forgotten:
-                self._host.changed(partition)
-
-    def apply_retention(self) -> int:
-        """To be called every log.retention.check.interval.ms. Returns the number of deleted segments."""
-        count = 0
-        for partition in self:
-            try:
-                count += partition.apply_retention()
-            except KafkaError as error:
-                log.error("%s: retention failed: %s", partition, error)
-        return count
-
     def directory_failed(self, path: str) -> list[Partition]:
         """The log directory `path` failed: its partitions answer KAFKA_STORAGE_ERROR from now on. Returns them."""
         lost = [partition for partition in self if partition.log.directory.startswith(path.rstrip("/") + "/")]

@@ -52,7 +52,7 @@ class GroupChecker:
         feeds = [_feed(attempt) for attempt in whole if attempt.f == "feed"]
         at_end = _at_end(whole)
         polled, commits = _Polled(), _Commits()
-        ownership = _Ownership()
+        ownership = _Ownership(begins_again=self._protocol == "mixed")
         findings: list[Finding] = []
         for attempt in sorted(work, key=lambda attempt: attempt.ended):
             ownership.observe(attempt)
@@ -130,6 +130,8 @@ class _Ownership:
     """Times at which members got each generation, in the order of completions."""
     in_generation: dict[int, int] = field(default_factory=dict)
     """By `began` of an operation, in which its member was at its end."""
+    begins_again: bool = False
+    """Members have both protocols: an empty classic group gives way to a consumer group, which begins again."""
     keeps: bool = False
     """Some member kept partitions through a rebalance."""
     given: int = 0
@@ -172,12 +174,20 @@ class _Ownership:
         self.generations.append((attempt.ended, generation, attempt))
         for place in owned:
             members = self.owners.setdefault((place, generation), {})
+            if self.begins_again:
+                self._forget_earlier_group(members, generation)
             members.setdefault(member, attempt)
             if len(members) > 1 and (place, generation) not in self._reported:
                 self._reported.add((place, generation))
                 text = f"in generation {generation} {place} was of {' and of '.join(members)}"
                 evidence = sorted({i for other in members.values() for i in other.evidence})
                 self.findings.append(Finding("two-owners", str(place), evidence, text))
+
+    def _forget_earlier_group(self, members: dict[str, Attempt], generation: int) -> None:
+        """Remove owners of a generation that ended before somebody was given a later one."""
+        later = max((ended for ended, other, _ in self.generations if other > generation), default=-1)
+        for member in [member for member, given in members.items() if given.ended < later]:
+            del members[member]
 
 
 @dataclass(slots=True)

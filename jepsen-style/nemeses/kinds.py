@@ -18,9 +18,11 @@ Capability = Literal[
     "power",
     "fault points",
     "certificates",
+    "changes",
+    "voters",
     "simulation",
 ]
-"""Things that a world can break. `simulation` stands for faults that exist in simulated worlds only."""
+"""Things that a world can break or change. `simulation` stands for faults that exist in simulated worlds only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ PARTITION_SHAPES = ("one", "halves", "one-way", "bridge", "ring")
 """The shapes that `nemeses.shapes` draws."""
 ROTATIONS = ("certificate", "broken file", "authority")
 """The forms of `rotate`."""
+VOTER_CHANGES = ("one", "at once", "at an election", "lost disk")
+"""The forms of `voters`."""
 
 _ALL = (
     FaultKind("kill", "SIGKILL", "processes", ends_nodes=True),
@@ -74,6 +78,15 @@ _ALL = (
     FaultKind("hostile", "a client that sends whatever it can", "processes"),
     FaultKind("restart-all", "SIGKILL for every node at once", "processes", ends_nodes=True),
     FaultKind("rotate", "certificates that are replaced while nodes run", "certificates", ROTATIONS, disturbs=True),
+    FaultKind("reassign", "replicas that move to other brokers, and moves that are cancelled", "changes"),
+    FaultKind("feature", "a feature that goes to another level and back", "changes"),
+    FaultKind(
+        "voters",
+        "voters of the metadata log that come, go, and lose their disks",
+        "voters",
+        VOTER_CHANGES,
+        ends_nodes=True,
+    ),
     FaultKind(
         "torn-power", "a power cut that damages what was being written", "simulation", loses=True, ends_nodes=True
     ),

@@ -20,6 +20,8 @@ from barnabas.kraft.authorizer.compiled import CompiledAcls
 from barnabas.kraft.authorizer.compiling import _Compiling
 from barnabas.kraft.authorizer.standard import StandardAuthorizer
 from barnabas.kraft.quorum_state import QuorumStateFile
+from barnabas.kraft.raft.voter_changes import VoterChanges
+from barnabas.kraft.raft.voters import ReplicaKey
 from barnabas.runtime.background import Background
 from barnabas.runtime.meter import Meter
 from barnabas.runtime.sasl.mechanisms import _ScramUsers
@@ -220,6 +222,24 @@ _ALL = (
         ["two-leaders"],
         Trial(story="voter-comes-again", runs=3),
         Trial(story="voter-comes-again", runs=3),
+    ),
+    Plant(
+        "two-changes-of-voters",
+        "a leader changes the voters again before its previous change is committed",
+        [Patch(VoterChanges, "_refusal", quorum.change_voters_twice_at_once)],
+        ["broken-promise"],
+    ),
+    Plant(
+        "change-before-commit",
+        "a new leader changes the voters before it has committed anything",
+        [Patch(VoterChanges, "_refusal", quorum.change_voters_before_a_commit)],
+        ["broken-promise"],
+    ),
+    Plant(
+        "votes-by-id-alone",
+        "a voter that lost its disk goes on to vote with an empty one",
+        [Patch(ReplicaKey, "matches", quorum.take_another_disk_for_the_voter)],
+        ["broken-promise"],
     ),
     Plant(
         "deleted-acls-apply",

@@ -9,6 +9,7 @@ from random import Random
 
 from running.plan import Plan
 from simulation.conditions import Conditions, shown
+from simulation.passing_topics import RETENTION_CHECK_MS
 
 WORKLOADS = {
     "queue": 4,
@@ -77,6 +78,12 @@ COUNTED_SHARE = 0.1
 SECURE_SHARE = 0.15
 """Share of seeds whose nodes talk over TLS and SASL."""
 CORE_SHARE = 0.35
+LIVING_SHARE = 0.2
+"""Share of seeds whose voters can change. The core is not tried there: it would have to be a majority of them."""
+CHANGES_SHARE = 0.3
+"""Share of seeds in which replicas move and feature levels change."""
+LIVING_SIZES = ((4, 3), (4, 2), (4, 1), (5, 3))
+"""(controllers, first voters)."""
 
 
 def draw_plan(seed: int) -> Plan:
@@ -88,12 +95,13 @@ def draw_plan(seed: int) -> Plan:
     conditions = _draw_conditions(chance, workload)
     if Random(f"{seed}/secure").random() < SECURE_SHARE:
         conditions = replace(conditions, secure=True)
+    conditions, changes = _draw_changes(Random(f"{seed}/changes"), conditions)
     has_producers_without_transactions = workload in ("queue", "set", "group")
     return Plan(
         workload,
         seed=seed,
         cluster="sim",
-        nemesis=_draw_faults(chance) + (ROTATE if conditions.secure else ()),
+        nemesis=_draw_faults(chance) + (ROTATE if conditions.secure else ()) + changes,
         time=PHASE_SECONDS,
         rate=chance.choice((6.0, 10.0, 16.0)),
         concurrency=4 if workload == "fences" else chance.choice((3, 3, 4)),
@@ -122,6 +130,18 @@ def _draw_faults(chance: Random) -> tuple[str, ...]:
     return tuple(kind for kind, weight in weights.items() for _ in range(weight))
 
 
+def _draw_changes(chance: Random, conditions: Conditions) -> tuple[Conditions, tuple[str, ...]]:
+    """Conditions and faults of a cluster that changes while it lives."""
+    changes: tuple[str, ...] = ()
+    if chance.random() < LIVING_SHARE:
+        controllers, voters = chance.choice(LIVING_SIZES)
+        conditions = replace(conditions, size=(conditions.brokers, controllers), voters=voters, core=False)
+        changes += ("voters",) * chance.choice((2, 6))
+    if chance.random() < CHANGES_SHARE:
+        changes += ("reassign",) * chance.choice((1, 4)) + ("feature",)
+    return conditions, changes
+
+
 def _draw_conditions(chance: Random, workload: str) -> Conditions:
     brokers, controllers = chance.choice(SIZES)
     if workload in NEED_THREE:
@@ -142,6 +162,7 @@ def _draw_conditions(chance: Random, workload: str) -> Conditions:
         inner = {
             "coordinator.load.stretch.bytes": chance.choice((300, 2_000)),
             "coordinator.load.pause.ms": chance.choice((5, 30, 100)),
+            "log.open.files": 3,
         }
         conditions = replace(conditions, tuned=inner, aims=True)
     if chance.random() < 0.3:
@@ -184,6 +205,8 @@ def _draw_settings(chance: Random, conditions: Conditions) -> dict[str, object]:
     }
     if chance.random() < 0.5:
         settings["log.index.interval.bytes"] = chance.choice((0, 1, 50, 200))
+    if conditions.passing_topics is not None:
+        settings["log.retention.check.interval.ms"] = RETENTION_CHECK_MS
     if conditions.aims:
         settings["controller.quorum.fetch.snapshot.max.bytes"] = chance.choice((100, 1_000))
         settings["metadata.log.max.record.bytes.between.snapshots"] = chance.choice((1_000, 3_000))

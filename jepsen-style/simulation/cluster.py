@@ -10,7 +10,7 @@ import errno
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import trio
 
@@ -22,9 +22,11 @@ from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.fault_points import DISK_POINTS
 from barnabas.cluster.layout import LOCAL_SHAPE
 from barnabas.cluster.proxy.rules import MessageRule, Way
-from barnabas.cluster.simulated import DATA, SimulatedCluster, SimulatedNode
+from barnabas.cluster.simulated import DATA, SimulatedCluster, SimulatedNode, Size
+from barnabas.kraft.raft.voters import ReplicaKey
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from barnabas.protocol.schema import Message
 from barnabas.runtime.channel import Channel, ChannelError
 from barnabas.runtime.security import ChannelSecurity
 from barnabas.runtime.simulated import Universe, make_world
@@ -55,7 +57,7 @@ from simulation.secure_nodes import secure_settings
 from simulation.unprotected_bytes import leader_epochs
 from simulation.watch import NodeLog, Watch
 from worlds.cluster import AuthorityStep, Damage, LinkFault, ReplicaView, current_fault
-from worlds.world_options import ENCRYPTED, NO_CERTIFICATES
+from worlds.world_options import ENCRYPTED, FIXED_VOTERS, NO_CERTIFICATES
 
 T = TypeVar("T")
 
@@ -70,6 +72,7 @@ FREE_WHEN_FULL_BYTES = 100
 ONLOOKER = "onlooker"
 """Host from which this class asks nodes; no fault is on its links."""
 CALL_MS = 5_000
+ELECTION_LOOK_SECONDS = 0.001
 VOTERS = "controller.quorum.voters="
 
 
@@ -119,8 +122,14 @@ class SimCluster:
         self.findings = Findings(lambda: universe.time.now)
         self.coverage = Coverage(universe, COVERED)
         self.cluster = SimulatedCluster(
-            universe, nursery, settings.of_node, settings.shape, conditions.features, conditions.size
+            universe,
+            nursery,
+            settings.of_node,
+            settings.shape,
+            conditions.features,
+            _size(conditions),
         )
+        self._has_living_voters = conditions.voters is not None
         self.settings = settings.settings
         """Settings of every node, by Kafka's names."""
         self.login: SecurityOptions = LOGIN if conditions.logins else {}
@@ -168,7 +177,8 @@ class SimCluster:
 
     @property
     def cannot(self) -> Mapping[str, str]:
-        return {"rotate": NO_CERTIFICATES} if self.certificates is None else {"message": ENCRYPTED}
+        by_security = {"rotate": NO_CERTIFICATES} if self.certificates is None else {"message": ENCRYPTED}
+        return by_security if self._has_living_voters else {**by_security, "voters": FIXED_VOTERS}
 
     @property
     def brokers(self) -> Sequence[str]:
@@ -253,21 +263,32 @@ class SimCluster:
         controller = await self.active_controller()
         if controller is None:
             raise ClusterError(f"{name} cannot be unregistered: there is no active controller")
+        answer = await self._call(controller, UnregisterBrokerRequest(broker_id=node.node.id))
+        if answer.error_code:
+            refusal = ErrorCode(answer.error_code).name
+            raise ClusterError(f"{name} cannot be unregistered: {controller} answers {refusal}")
+
+    async def ask(self, name: str, request: Message) -> Any:
+        [node] = self._known(name)
+        self._strikes(current_fault.get(), node)
+        return await self._call(name, request)
+
+    async def _call(self, name: str, request: Message) -> Any:
         if not self.universe.is_alive(ONLOOKER):
             self._onlooker = make_world(ONLOOKER, self.universe)
         async with trio.open_nursery() as nursery:
-            port = self.cluster.nodes[controller].node.port
-            channel = Channel(
-                self._onlooker, nursery, controller, port, client_id=ONLOOKER, security=self._onlooker_security()
-            )
+            port = self.cluster.nodes[name].node.port
+            security = self._onlooker_security()
+            channel = Channel(self._onlooker, nursery, name, port, client_id=ONLOOKER, security=security)
+            answer, failure = None, ""
             try:
-                answer = await channel.call(UnregisterBrokerRequest(broker_id=node.node.id), timeout_ms=CALL_MS)
-                refusal = "" if not answer.error_code else ErrorCode(answer.error_code).name
+                answer = await channel.call(request, timeout_ms=CALL_MS)
             except ChannelError as error:
-                refusal = str(error)
+                failure = str(error)
             nursery.cancel_scope.cancel()
-        if refusal:
-            raise ClusterError(f"{name} cannot be unregistered: {controller} answers {refusal}")
+        if failure:
+            raise ClusterError(f"{name} does not answer: {failure}")
+        return answer
 
     def _onlooker_security(self) -> ChannelSecurity | None:
         """Controllers of a secure cluster answer nodes alone."""
@@ -472,6 +493,27 @@ class SimCluster:
             raise ClusterError(NO_CERTIFICATES)
         return self.certificates
 
+    # ---- voters
+
+    def voter_address(self, name: str) -> tuple[str, int]:
+        [node] = self._known(name)
+        return name, node.node.port
+
+    async def lost_voters(self) -> Sequence[ReplicaKey]:
+        return self.watch.lost_voters()
+
+    async def may_lose_a_voter(self) -> bool:
+        return self.watch.has_voters_to_lose()
+
+    async def next_active_controller(self, name: str, timeout_seconds: float) -> str | None:
+        leaders = self.watch.quorum.leaders
+        before = max(leaders, default=0)
+        with trio.move_on_after(timeout_seconds):
+            while max(leaders, default=0) == before or await self.active_controller() in (None, name):
+                await trio.sleep(ELECTION_LOOK_SECONDS)
+            return await self.active_controller()
+        return None
+
     # ---- looking
 
     async def leader_of(self, place: Place) -> str | None:
@@ -585,6 +627,8 @@ class SimCluster:
     def _lost_something(self, node: SimulatedNode, *, whole_disk: bool = False, flushed_too: bool = False) -> None:
         if node.node.is_broker:
             self.watch.broker_lost_something(node.node.id, whole_disk=whole_disk, flushed_too=flushed_too)
+        elif whole_disk:
+            self.watch.quorum.disk_lost(node.node.id)
 
     def _node_failed(self, name: str, error: BaseException) -> None:
         if name in self._touched_disks and is_of_disk(error):
@@ -603,6 +647,13 @@ class SimCluster:
             self._reported = len(self.findings.broken)
             self.trace = self.trace or list(self.universe.trace_tail)
             self.on_broken(self.findings.broken[-1])
+
+
+def _size(conditions: Conditions) -> Size | None:
+    if conditions.size is None and conditions.voters is None:
+        return None
+    brokers, controllers = conditions.size or (3, 3)
+    return Size(brokers, controllers, conditions.voters)
 
 
 def wall_ms_of(universe: Universe) -> int:

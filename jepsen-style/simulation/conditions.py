@@ -57,6 +57,8 @@ class Conditions:
     """Secure brokers have a listener where clients log in, and the workload does."""
     first_sequence: int = _field(0, int, "NUMBER")
     """First sequence of producers in a partition."""
+    voters: int | None = _field(None, int, "NUMBER")
+    """Number of first voters of a quorum whose voters can change; the other controllers observe. None: they cannot."""
     passing_topics: float | None = _field(None, float, "SECONDS")
     """Mean time between two acts of an administrator of topics that come and go; None: there is none."""
     hostile_pause: float | None = _field(None, float, "SECONDS")
@@ -82,6 +84,9 @@ def parse_conditions(pairs: Mapping[str, str]) -> Conditions:
         found = _with(found, name, text)
     if found.size is not None and min(found.size) < 1:
         raise ValueError(f"size={pairs['size']}: a cluster has a broker and a controller at least")
+    controllers = 3 if found.size is None else found.size[1]
+    if found.voters is not None and not 1 <= found.voters <= controllers:
+        raise ValueError(f"voters={found.voters}: must be 1 to {controllers}, the number of controllers")
     return found
 
 

@@ -54,8 +54,9 @@ class ExactBudget:
                 continue
             if losing and not loss_is_covered(here, lossy_members, min_insync_replicas):
                 return False
-            others_are_lossy = any(each not in here for each in lossy_members)
-            if (losing or others_are_lossy) and not one_whole_member_lives_on(members, here, lossy, lives_on):
+            # Brokers that are killed lose nothing, but the controller cannot know that: the last one that it does not
+            # take for lossy may be one that is.
+            if (losing or lossy_members) and not one_whole_member_lives_on(members, here, lossy, lives_on):
                 return False
         return True
 

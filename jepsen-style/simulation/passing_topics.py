@@ -1,8 +1,7 @@
 """Topics that come and go while other clients work: one administrator makes them, writes to them, changes their
-settings, and deletes them again.
+settings and partitions, lets their beginnings be deleted, by DeleteRecords and by retention, and deletes them again.
 
-Nobody counts their records. What the invariants ask of every log on every node holds for these as well, while their
-settings change and they are deleted. They know of no log whose beginning is deleted: there is no retention here yet.
+Nobody counts their records. What the invariants ask of every log on every node holds for these as well.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ from dataclasses import dataclass, field
 
 import trio
 
-from barnabas.client.admin import Admin, ConfigResource, NewTopic, ResourceType
+from barnabas.client.admin import Admin, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from barnabas.client.cluster import TopicPartition
 from barnabas.client.producer import Producer
 from barnabas.protocol.errors import KafkaError
 from barnabas.runtime.simulated.chance import Stream
@@ -22,6 +22,7 @@ from simulation.cluster import SimCluster
 HOST = "administrator"
 MOST_TOPICS = 3
 """At a time."""
+MOST_PARTITIONS = 4
 SETTINGS: tuple[dict[str, str | None], ...] = (
     {"segment.ms": "300"},
     {"segment.ms": "5000"},
@@ -30,7 +31,12 @@ SETTINGS: tuple[dict[str, str | None], ...] = (
     {"flush.messages": "1"},
     {"flush.messages": None},
     {"message.timestamp.type": "LogAppendTime"},
+    {"retention.bytes": "1500"},
+    {"retention.bytes": None},
+    {"retention.ms": "1000"},
+    {"retention.ms": None},
 )
+RETENTION_CHECK_MS = 1_000
 
 
 @dataclass(slots=True)
@@ -53,7 +59,8 @@ class PassingTopics:
             Producer(world=self.cluster.world(HOST), **options) as producer,
         ):
             acts: tuple[Callable[[Admin, Producer, Stream], Awaitable[None]], ...] = (
-                self._make, self._write, self._write, self._write, self._change, self._delete,
+                self._make, self._write, self._write, self._write, self._change, self._change, self._grow,
+                self._delete_records, self._delete,
             )  # fmt: skip
             while True:
                 await trio.sleep(chance.expovariate(1.0 / self.pause_seconds))
@@ -96,12 +103,32 @@ class PassingTopics:
         async with trio.open_nursery() as nursery:
             for _ in range(chance.randint(1, 8)):
                 value = b"." * chance.randrange(200)
-                future = await producer.enqueue(name, value, partition=partition)
+                try:
+                    future = await producer.enqueue(name, value, partition=partition)
+                except KafkaError as error:
+                    # Brokers have not replayed yet that the topic has grown.
+                    self.cluster.findings.count(f"administrator: {error.code.name}")
+                    break
                 nursery.start_soon(future.outcome)
 
     async def _change(self, admin: Admin, producer: Producer, chance: Stream) -> None:
         resource = ConfigResource(ResourceType.TOPIC, chance.choice(list(self._topics)))
         await admin.incremental_alter_configs({resource: chance.choice(SETTINGS)})
+
+    async def _grow(self, admin: Admin, producer: Producer, chance: Stream) -> None:
+        name = chance.choice(list(self._topics))
+        if self._topics[name] < MOST_PARTITIONS:
+            await admin.create_partitions({name: self._topics[name] + 1})
+            self._topics[name] += 1
+
+    async def _delete_records(self, admin: Admin, producer: Producer, chance: Stream) -> None:
+        name = chance.choice(list(self._topics))
+        partition = TopicPartition(name, chance.randrange(self._topics[name]))
+        before = -1
+        if chance.random() < 0.5:
+            (end,) = (await admin.list_offsets({partition: OffsetSpec.latest()})).values()
+            before = chance.randint(0, max(0, end.offset))
+        await admin.delete_records({partition: before})
 
     async def _delete(self, admin: Admin, producer: Producer | None, chance: Stream) -> None:
         name = chance.choice(list(self._topics))

@@ -17,7 +17,9 @@ from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from barnabas.kraft.metadata.loader import MetadataLoader
 from barnabas.kraft.metadata_replica import MetadataReplica
-from barnabas.kraft.raft.ready import InstallSnapshot, Ready, StartSnapshot
+from barnabas.kraft.raft.raft import Raft
+from barnabas.kraft.raft.ready import AppendQuorumRecords, InstallSnapshot, Ready, StartSnapshot
+from barnabas.kraft.raft.voters import ReplicaKey
 from barnabas.protocol.sasl.scram import ScramIdentity
 from barnabas.runtime.request import Request
 from barnabas.runtime.server_connection import ServerConnection
@@ -32,10 +34,13 @@ from simulation.invariants.compaction import COMPACTED_TOPICS
 from simulation.invariants.groups import Coordinator, GroupPromises
 from simulation.invariants.partitions import PartitionPromises
 from simulation.invariants.places import LeaderView, PartitionKey
-from simulation.invariants.quorum import QuorumPromises, ReplicaView
+from simulation.invariants.quorum import QuorumPromises, ReplicaView, VotersChange
 from simulation.invariants.rights import RightsPromises
 from simulation.invariants.storage import StoragePromises
 from simulation.probes import observed
+
+FEWEST_VOTERS = 3
+"""A voter may lose its disk if there are so many."""
 
 
 class Watch:
@@ -51,8 +56,7 @@ class Watch:
         """Last state of each replica, as far as promises need it."""
         self._min_isr_of_nodes = cluster.controllers[0].settings.min_insync_replicas
         self.coverage = coverage
-        voters = len(cluster.controllers)
-        self.quorum = QuorumPromises(findings, self._content, self._metadata_changed, voters)
+        self.quorum = QuorumPromises(findings, self._content, self._metadata_changed)
         self.partitions = PartitionPromises(findings, self._content, lambda: self.quorum.image, self.min_isr)
         self.storage = StoragePromises(findings, self._content)
         self.groups = GroupPromises(findings)
@@ -90,6 +94,18 @@ class Watch:
         if whole_disk:
             self.quorum.disk_lost(node_id)
 
+    def lost_voters(self) -> list[ReplicaKey]:
+        """Replicas whose disks are gone, and that some replica of the metadata log counts among the voters."""
+        known = [key for replica in self.coverage.replicas.values() for key in replica.core.voters.keys]
+        return sorted({key for key in known if self.quorum.is_lost(key)})
+
+    def has_voters_to_lose(self) -> bool:
+        """Every controller has a log with three voters at least, and all of these have their disks."""
+        replicas = [self.coverage.replicas.get(node.node.id) for node in self._nodes.values()]
+        sets = [replica.core.voters.keys for replica in replicas if replica is not None]
+        is_known = len(sets) == len(replicas) and all(len(keys) >= FEWEST_VOTERS for keys in sets)
+        return is_known and not self.lost_voters()
+
     def check_replicas(self, key: PartitionKey, node_ids: Sequence[int]) -> None:
         """At the end, when all is quiet and every node runs."""
         self.partitions.check_replicas_equal(key, node_ids)
@@ -120,7 +136,7 @@ class Watch:
         self.coverage.replicas[core.local_id] = replica
         voted = getattr(core.role, "voted", None)
         seen = (
-            core.local_id,
+            core.local_key,
             core.is_voter,
             core.is_leader,
             core.epoch,
@@ -129,6 +145,7 @@ class Watch:
             core.high_watermark,
             core.synced_end_offset,
             log,
+            core.voters.keys,
         )
         # Most steps change nothing that a promise is about.
         state = (*seen, log.log_end_offset)
@@ -137,6 +154,16 @@ class Watch:
             return
         self._steps[core.local_id] = state
         self.quorum.stepped(ReplicaView(*seen, loads_snapshot=loads), ready.truncate_to)
+        if ready.append_quorum_records is not None:
+            self._judge_change(core, ready.append_quorum_records)
+
+    def _judge_change(self, core: Raft, appended: AppendQuorumRecords) -> None:
+        for record in appended.records:
+            if record.voters is None:
+                continue
+            before = core.voter_history.before(record.offset)
+            change = VotersChange(appended.epoch, record.offset, before[1].keys, before[0], record.voters.keys)
+            self.quorum.voters_changed(change)
 
     def snapshot_published(self, path: str) -> None:
         self.quorum.snapshot_published(_node_of(path), path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import trio
 
@@ -15,6 +15,7 @@ from barnabas.client.settings import parse_address
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.proxy.rules import MessageRule, Way
 from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.schema import Message
 from barnabas.runtime.real import real_world
 from barnabas.runtime.world import World
 from loss_budget import NodeState
@@ -124,6 +125,9 @@ class BootstrapCluster:
         raise ClusterError(_NOT_OURS)
 
     async def leader_of(self, place: Place) -> str | None:
+        raise ClusterError(_NOT_OURS)
+
+    async def ask(self, name: str, request: Message) -> Any:
         raise ClusterError(_NOT_OURS)
 
     async def active_controller(self) -> str | None:

@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from barnabas.cluster.proxy.rules import MessageRule, Way
+from barnabas.kraft.raft.voters import ReplicaKey
+from barnabas.protocol.schema import Message
 from barnabas.runtime.world import World
 from loss_budget import Membership, NodeState
 from operations import Place
@@ -157,6 +159,10 @@ class ClusterUnderTest(Protocol):
     async def change_authority(self, step: AuthorityStep) -> None:
         """A step for all nodes at once. Steps may be repeated."""
 
+    # ---- changes
+    async def ask(self, name: str, request: Message) -> Any:
+        """The answer of a node to a request of its operator."""
+
     # ---- looking
     async def leader_of(self, place: Place) -> str | None: ...
     async def active_controller(self) -> str | None: ...
@@ -180,6 +186,19 @@ class SimulatedWorld(ClusterUnderTest, Protocol):
 
     def nodes_in_rare_states(self) -> Sequence[str]:
         """Nodes in states that are soon over, so that faults hardly ever meet them by chance."""
+
+    def voter_address(self, name: str) -> tuple[str, int]:
+        """Host and port of a controller as a voter."""
+
+    async def lost_voters(self) -> Sequence[ReplicaKey]:
+        """Replicas whose disks are gone, and that some node still counts among the voters."""
+
+    async def may_lose_a_voter(self) -> bool:
+        """True if every replica of the metadata log is known to count three voters, all with their disks."""
+
+    async def next_active_controller(self, name: str, timeout_seconds: float) -> str | None:
+        """Waits for a leader in a later epoch than that of `name`; None if none came in time. Returns at once then, so
+        that it is met before its first commit."""
 
     async def torn_power_cut(self, name: str) -> None:
         """A power cut that also damages some of what was being written."""

@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeVar
 import trio
 
 from barnabas.cluster.errors import ClusterError
+from barnabas.protocol.schema import Message
 from barnabas.runtime.real import real_world
 from barnabas.runtime.world import World
 from loss_budget import Membership, NodeState
@@ -290,6 +291,12 @@ class ComposeWorld(LinkFaults):
 
     async def leader_of(self, place: Place) -> str | None:
         return await self._looker.leader_of(place)
+
+    async def ask(self, name: str, request: Message) -> Any:
+        answer = await self._looker.ask(name, request)
+        if answer is None:
+            raise ClusterError(f"{name} does not answer")
+        return answer
 
     async def active_controller(self) -> str | None:
         return await self._looker.active_controller()

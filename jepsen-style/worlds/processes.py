@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import trio
 
@@ -18,6 +18,7 @@ from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.processes import State
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from barnabas.protocol.schema import Message
 from barnabas.runtime.real import real_world
 from barnabas.runtime.world import World
 from loss_budget import Membership, NodeState
@@ -148,6 +149,12 @@ class ProcessCluster:
     def _require_dead(self, name: str) -> None:
         if self._states().get(name) != "dead":
             raise ClusterError(f"{name} runs: stop or kill it first")
+
+    async def ask(self, name: str, request: Message) -> Any:
+        answer = await self._looker.ask(name, request)
+        if answer is None:
+            raise ClusterError(f"{name} does not answer")
+        return answer
 
     # ---- looking
 

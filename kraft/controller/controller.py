@@ -157,9 +157,12 @@ class QuorumController:
         records: Iterable[Message],
         *,
         continues: bool = False,
+        last_offset: int | None = None,
     ) -> list[MetadataDelta]:
         """Committed records, in order; see `MetadataLoader.handle_commit`. Raises `ReplayError`: the node must stop."""
-        return self.loader.handle_commit(base_offset, epoch, append_time_ms, records, continues=continues)
+        return self.loader.handle_commit(
+            base_offset, epoch, append_time_ms, records, continues=continues, last_offset=last_offset
+        )
 
     def handle_snapshot(
         self, records: Iterable[Message], offset: int, epoch: int, timestamp_ms: int, *, continues: bool = False

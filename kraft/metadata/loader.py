@@ -54,10 +54,11 @@ class MetadataLoader:
         records: Iterable[object],
         *,
         continues: bool = False,
+        last_offset: int | None = None,
     ) -> list[MetadataDelta]:
         """Load one committed batch, or a part of one that `continues`; a control batch of the log itself has no
-        records. Returns one delta in most cases; none inside a transaction or before the last part of a batch, two
-        when a transaction begins in the middle of a batch.
+        records here, and ends at `last_offset`. Returns one delta in most cases; none inside a transaction or before
+        the last part of a batch, two when a transaction begins in the middle of a batch.
 
         Raises `ReplayError` when the log contradicts itself; this node must then stop.
         """
@@ -82,7 +83,7 @@ class MetadataLoader:
             else:
                 replay.replay(record)
             offset += 1
-        offset = max(offset, base_offset)
+        offset = max(offset, base_offset if last_offset is None else last_offset)
         self.last_offset = offset
         self._batch = replay if continues and self._transaction is None else None
         if self._transaction is None and not continues:

@@ -103,6 +103,10 @@ class Raft:
         return self._id
 
     @property
+    def local_key(self) -> ReplicaKey:
+        return self._config.local
+
+    @property
     def role(self) -> Role:
         return self._elections.role
 

@@ -12,6 +12,7 @@ from barnabas.kraft.raft.config import RaftConfig
 from barnabas.kraft.raft.leadership import Leadership
 from barnabas.kraft.raft.messages import AddVoter, RemoveVoter, UpdateVoter, VoterChangeAnswer
 from barnabas.kraft.raft.own_log import OwnLog
+from barnabas.kraft.raft.quorum import majority
 from barnabas.kraft.raft.ready import AppendQuorumRecords, ProbeVoter, VoterChangeDone
 from barnabas.kraft.raft.voter_history import QuorumRecord, VoterHistory
 from barnabas.kraft.raft.voters import NO_DIRECTORY, ReplicaKey, VoterSet
@@ -110,6 +111,8 @@ class VoterChanges:
                 error=ErrorCode.VOTER_NOT_FOUND,
                 message=f"Cannot remove voter {_text(request.voter)} from the set of voters {_texts(voters)}",
             )
+        if refusal is None and left is not None:
+            refusal = self._without_majority(request.voter, left, leadership, now_ms)
         if refusal is not None or left is None:
             assert refusal is not None
             self.done.append(VoterChangeDone(ticket, refusal))
@@ -227,6 +230,23 @@ class VoterChanges:
                 f"Optional[{self._voters.offset}] with HWM {high_watermark}"
             )
         return None
+
+    def _without_majority(
+        self, removed: ReplicaKey, left: VoterSet, leadership: Leadership, now_ms: int
+    ) -> VoterChangeAnswer | None:
+        """The removal could never commit if too few of those who remain are there, and nothing else after it."""
+        silent = leadership.progress.silent_voters(now_ms - self._config.fetch_timeout_ms)
+        present = [voter_id for voter_id in left.ids if voter_id not in silent]
+        needed = majority(len(left.ids))
+        if len(present) >= needed:
+            return None
+        return VoterChangeAnswer(
+            error=ErrorCode.INVALID_REQUEST,
+            message=(
+                f"Cannot remove voter {_text(removed)}: {needed} of the voters {left} that would remain are a "
+                f"majority, and only {present} fetch"
+            ),
+        )
 
     def _is_committed(self, high_watermark: int) -> bool:
         return self._voters.offset is not None and self._voters.offset < high_watermark

@@ -64,6 +64,10 @@ class VoterHistory:
         before = self._sets[-2][1] if len(self._sets) > 1 else self._static
         return bool(self._sets) and self._sets[-1][0] >= high_watermark and before.contains(self._local)
 
+    def before(self, offset: int) -> tuple[int, VoterSet]:
+        """The last set before `offset`, and its own offset; -1 for that of the configuration."""
+        return next(((at, value) for at, value in reversed(self._sets) if at < offset), (-1, self._static))
+
     def at(self, offset: int) -> tuple[QuorumRecord, ...]:
         """Level and voters as of `offset`, inclusive; nothing for level 0 without a record."""
         found: list[QuorumRecord] = []

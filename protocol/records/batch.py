@@ -202,6 +202,14 @@ def _read_legacy_header(buffer: bytes | bytearray | memoryview, position: int) -
     )
 
 
+LEAST_MESSAGE_BYTES = OFFSET_AND_SIZE_BYTES + _LEGACY_MIN_LENGTH[0]
+
+
+def is_compressed_message(buffer: bytes | bytearray | memoryview) -> bool:
+    """True if the first message in `buffer`, of magic 0 or 1, is a compressed wrapper; it need not be valid."""
+    return len(buffer) >= LEGACY_HEADER_BYTES and bool(buffer[_MAGIC_POSITION + 1] & COMPRESSION_MASK)
+
+
 def is_transactional_batch(buffer: bytes | bytearray | memoryview | None) -> bool:
     """True if the first batch in `buffer`, which need not be valid, has the transactional bit."""
     if buffer is None or len(buffer) < BATCH_HEADER_BYTES or buffer[_MAGIC_POSITION] != 2:

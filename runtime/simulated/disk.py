@@ -24,12 +24,32 @@ def renamed_point(target: str) -> str:
     return f"disk.renamed.*.{suffix}" if dot and any(c.isdigit() for c in stem) else f"disk.renamed.{name}"
 
 
+class Descriptors:
+    """The open files of a process and their limit."""
+
+    __slots__ = ("allowed", "used")
+
+    def __init__(self) -> None:
+        self.allowed: int | None = None
+        """None: without limit."""
+        self.used = 0
+
+    def check(self, path: str) -> None:
+        """Raises OSError (EMFILE) if none is left."""
+        if self.allowed is not None and self.used >= self.allowed:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+
+
 class SimulatedFile:
     """An open file of a process."""
 
-    __slots__ = ("_closed", "_inode", "_process", "_store", "path")
+    __slots__ = ("_closed", "_descriptors", "_inode", "_process", "_store", "path")
 
-    def __init__(self, path: str, inode: Inode, store: Store, process: SimulatedProcess) -> None:
+    def __init__(
+        self, path: str, inode: Inode, store: Store, process: SimulatedProcess, descriptors: Descriptors
+    ) -> None:
+        self._descriptors = descriptors
+        descriptors.used += 1
         self.path = path
         self._inode = inode
         self._store = store
@@ -83,7 +103,10 @@ class SimulatedFile:
             self._process.die()
 
     def close(self) -> None:
+        self._descriptors.used -= not self._closed
         self._closed = True
+
+    __del__ = close
 
     def _put(self, data: Bytes, offset: int) -> bool:
         """Write as much as there is room for; False if that is not all."""
@@ -133,16 +156,31 @@ class SimulatedDisk:
         self._store = store
         self._process = process
         self._locks = locks
+        self.descriptors = Descriptors()
+        self._spare_some: list[Callable[[], bool]] = []
+
+    def when_short(self, spare_some: Callable[[], bool]) -> None:
+        self._spare_some.append(spare_some)
+
+    def _take_descriptor(self, path: str) -> None:
+        """A file is about to be opened, for a moment or for longer."""
+        self._strike("open", path)
+        while True:
+            try:
+                return self.descriptors.check(path)
+            except OSError:
+                if not any(each() for each in self._spare_some):
+                    raise
 
     def open(self, path: str, *, create: bool = False) -> SimulatedFile:
         self._process.check_alive()
-        self._strike("open", path)
+        self._take_descriptor(path)
         if create and self._store.find(path) is None:
             self._begin_change("write", path)
             inode = self._store.create(path)
         else:
             inode = self._store.file(path)
-        return SimulatedFile(path, inode, self._store, self._process)
+        return SimulatedFile(path, inode, self._store, self._process, self.descriptors)
 
     def exists(self, path: str) -> bool:
         self._process.check_alive()
@@ -175,8 +213,11 @@ class SimulatedDisk:
         self._begin_change("write", path)
         self._store.remove_tree(path)
 
+    def sync_soon(self, path: str) -> None:
+        self._process.check_alive()
+
     def sync_directory(self, path: str) -> None:
-        self._strike("open", path)
+        self._take_descriptor(path)
         self._begin_change("sync", path)
         self._store.sync_directory(path)
 
@@ -190,7 +231,7 @@ class SimulatedDisk:
 
     def read_bytes(self, path: str) -> bytes:
         self._process.check_alive()
-        self._strike("open", path)
+        self._take_descriptor(path)
         self._strike("read", path)
         return bytes(self._store.file(path).cached)
 

@@ -54,7 +54,12 @@ def lifecycle(controller: Controller) -> BrokerLifecycle:
         times=TIMES,
         metadata_offset=lambda: 10,
         offline_directories=list,
+        note_epoch=_nothing_to_note,
     )
+
+
+async def _nothing_to_note(_: int) -> None:
+    await trio.lowlevel.checkpoint()
 
 
 @pytest.mark.feature("MB-05")

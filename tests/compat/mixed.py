@@ -33,6 +33,8 @@ OURS = "barnabas"
 
 READY_SECONDS = 60.0
 STOP_SECONDS = 40.0
+OLD_METADATA = 12
+"""The newest version of Metadata that Apache Kafka 3.9 answers."""
 CONTROLLERS = 2
 """`endpoint_type` of DescribeCluster."""
 _POLL_SECONDS = 0.05
@@ -196,15 +198,16 @@ class MixedCluster:
             assert time.monotonic() - began < seconds, f"not within {seconds:.0f} s: {what}\n{words}"
             time.sleep(_POLL_SECONDS)
 
-    def wait_for_brokers(self, *nodes: MixedNode) -> None:
+    def wait_for_brokers(self, *nodes: MixedNode, seconds: float = READY_SECONDS) -> None:
         """Every one of them lists them all."""
         ids = {node.id for node in nodes}
 
         def all_listed() -> bool:
-            answers = [ask(node.port, MetadataRequest(topics=[]), MetadataResponse) for node in nodes]
+            asked = MetadataRequest(topics=[])
+            answers = [ask(node.port, asked, MetadataResponse, version=OLD_METADATA) for node in nodes]
             return all({broker.node_id for broker in answer.brokers} >= ids for answer in answers)
 
-        self.wait(all_listed, f"brokers {sorted(ids)}")
+        self.wait(all_listed, f"brokers {sorted(ids)}", seconds)
 
     def leader_of_quorum(self, among: MixedNode) -> int:
         """The active controller by one controller; -1 if it knows none."""

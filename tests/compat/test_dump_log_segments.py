@@ -15,9 +15,9 @@ from barnabas.runtime.real import real_world
 from barnabas.settings.topic import TopicConfig
 from barnabas.storage.directories import LogDirectories
 from barnabas.storage.dump import dump_lines
+from barnabas.storage.folder import Folder
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.producers import ProducerStateConfig
-from barnabas.storage.segment import Folder
 from tests.compat.foreign import CODECS, Confluent, Sent
 from tests.compat.java import Java
 from tests.compat.running import RunningCluster

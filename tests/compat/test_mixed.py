@@ -50,15 +50,15 @@ def produce(cluster: MixedCluster, topic: str, count: int, during: Callable[[], 
     assert errors == []
 
 
-def consume(cluster: MixedCluster, topic: str, group: str, count: int) -> list[bytes]:
-    """The committed values, by a group of the new protocol (KIP-848)."""
+def consume(cluster: MixedCluster, topic: str, group: str, count: int, protocol: str = "consumer") -> list[bytes]:
+    """The committed values, by a group; by default one of the new protocol (KIP-848)."""
     from confluent_kafka import Consumer
 
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,
             "group.id": group,
-            "group.protocol": "consumer",
+            "group.protocol": protocol,
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
         }

@@ -54,6 +54,7 @@ EXCEPTIONS: dict[str, tuple[str, ...]] = {
     "jepsen-style/checkers/all_checkers.py": ("pathlib.Path", "histories.recorder.HistoryError"),
     # A lock, no thread: the directory is used by the loop and by the worker thread that compacts and syncs.
     "storage/log_directory.py": ("threading",),
+    "storage/open_files.py": ("threading",),
     "storage/segment_removal.py": ("threading",),
     "storage/segment_swaps.py": ("threading",),
     # Runs a callback, and logs its mistake.

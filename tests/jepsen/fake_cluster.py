@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import trio
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.proxy.rules import MessageRule, Way
+from barnabas.kraft.raft.voters import ReplicaKey
 from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.messages.describe_quorum import DescribeQuorumRequest, ReplicaState
+from barnabas.protocol.schema import Message
 from barnabas.runtime.world import Connection, DialRefused, World
 from loss_budget import Membership, NodeState
 from operations import Place
@@ -244,7 +247,30 @@ class FakeCluster:
         running = [name for name in self.brokers if self.state[name] == "running"]
         return [Membership(name, PLACE, tuple(self.brokers), self._in_sync(), ()) for name in running]
 
+    async def ask(self, name: str, request: Message) -> Any:
+        await self._call("ask")
+        if not isinstance(request, DescribeQuorumRequest):
+            return SimpleNamespace(error_code=0)
+        voters = [
+            ReplicaState(replica_id=int(each.rpartition("-")[2]), replica_directory_id=b"d" * 16)
+            for each in self.controllers
+        ]
+        partition = SimpleNamespace(error_code=0, current_voters=voters, observers=[])
+        return SimpleNamespace(topics=[SimpleNamespace(partitions=[partition])])
+
     # ---- what only a simulation has
+
+    def voter_address(self, name: str) -> tuple[str, int]:
+        return name, 9093
+
+    async def lost_voters(self) -> Sequence[ReplicaKey]:
+        return []
+
+    async def may_lose_a_voter(self) -> bool:
+        return True
+
+    async def next_active_controller(self, name: str, timeout_seconds: float) -> str | None:
+        return await self.active_controller()
 
     def client_hosts(self) -> Sequence[str]:
         return ["client-0", "client-1"]

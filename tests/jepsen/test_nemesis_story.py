@@ -19,6 +19,7 @@ from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.proxy.rules import Way
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.runtime.simulated import Universe, run_simulation
+from nemeses.changes import CHANGES
 from nemeses.faults import EVERYWHERE
 from nemeses.kinds import COVERED, FAULTS, KINDS, PARTITION_SHAPES, ROTATIONS
 from nemeses.messages import Drawn, Wish, draw
@@ -185,7 +186,7 @@ def test_shapes_of_partitions(shape: str, seed: int, count: int) -> None:
 def test_every_kind_has_a_function_where_its_registry_entry_says() -> None:
     assert list(STORIES) == list(FAULTS)
     assert {name for name, kind in KINDS.items() if kind.needs == "simulation"} == set(SIMULATED)
-    assert set(EVERYWHERE) == set(FAULTS) - set(SIMULATED)
+    assert set(EVERYWHERE) == set(FAULTS) - set(SIMULATED) - set(CHANGES)
     assert set(PARTITION_SHAPES) == set(SHAPES)
     assert {"partition: halves", "kill-at", "kill-at: power", "wipe"} <= set(COVERED)
 

@@ -373,6 +373,16 @@ def test_two_owners_in_one_generation(story: Story) -> None:
     assert verdict.findings[0].where == "group-0"
 
 
+def test_a_group_of_both_protocols_may_begin_again(story: Story) -> None:
+    """An empty classic group gives way to a consumer group, whose first generation is another one."""
+    works(story, 1, [given("assigned", 1, 0)], [])
+    works(story, 3, [given("assigned", 2, 1)], [])
+    works(story, 2, [given("assigned", 1, 0)], [])
+    group_ends(story, 0, 0)
+    assert bugs(story.judged_by(GroupChecker(protocol="mixed"))) == set()
+    assert bugs(story.judged_by(GroupChecker(protocol="consumer"))) == {"two-owners"}
+
+
 def test_a_partition_that_is_kept_through_a_rebalance_has_an_owner_there(story: Story) -> None:
     works(story, 1, [given("assigned", 1, 0)], [])
     works(story, 1, [given("assigned", 2, 1)], [])

@@ -14,8 +14,9 @@ from barnabas.kraft.format import (
 from barnabas.kraft.initial_controllers import parse_initial_controllers, standalone_controller
 from barnabas.kraft.metadata.bootstrap import bootstrap_records
 from barnabas.kraft.metadata_log import MetadataLog
+from barnabas.kraft.raft.voter_history import QuorumRecord
 from barnabas.kraft.raft.voters import Endpoint
-from barnabas.kraft.snapshots import BOOTSTRAP_SNAPSHOT, read_quorum_records
+from barnabas.kraft.snapshots import BOOTSTRAP_SNAPSHOT, encode_snapshot, read_quorum_records
 from barnabas.protocol.messages.metadata_log import FeatureLevelRecord
 from barnabas.protocol.primitives import uuid_from_string
 from barnabas.protocol.records.batch import iterate_batches
@@ -179,3 +180,29 @@ def test_wrong_initial_controllers_are_refused(text: str) -> None:
         parse_initial_controllers(text, "CONTROLLER")
     two = "1@a:1:AAECAwQFBgcICQoLDA0ODw,2@[::1]:2:AQECAwQFBgcICQoLDA0ODw"
     assert parse_initial_controllers(two, "CONTROLLER").ids == (1, 2)
+
+
+@pytest.mark.feature("KR-14", "KR-15")
+def test_the_first_voters_are_written_as_kafkas_tool_writes_them() -> None:
+    """`data/voters.checkpoint` is what `kafka-storage.sh format --initial-controllers` of 4.3.1 wrote."""
+    theirs = (Path(__file__).parent / "data" / "voters.checkpoint").read_bytes()
+    first = "1@127.0.0.1:26900:JEXY6aqzQY-32P5TStzaFg,2@localhost:26901:MvDxzVmcRsaTz33bUuRU6A"
+    voters = parse_initial_controllers(first, "CONTROLLER")
+    records = (QuorumRecord(offset=-1, kraft_version=1), QuorumRecord(offset=-1, voters=voters))
+    ours = b"".join(encode_snapshot(BOOTSTRAP_SNAPSHOT, (), LAST_CONTAINED_MS, records))
+    assert control_records(ours) == control_records(theirs)
+
+
+LAST_CONTAINED_MS = 0x1A220941EA7
+"""The time in the header of that snapshot; its batches have later ones."""
+
+
+def control_records(snapshot: bytes) -> list[tuple[int, int, int, list[tuple[bytes, bytes]]]]:
+    """Size, offsets, keys and values of each batch: all but its time."""
+    found = []
+    for position, header in iterate_batches(snapshot):
+        batch = decode_records(memoryview(snapshot)[position : position + header.size_bytes])
+        pairs = [(bytes(record.key or b""), bytes(record.value or b"")) for record in batch]
+        assert header.is_control
+        found.append((header.size_bytes, header.base_offset, header.last_offset, pairs))
+    return found

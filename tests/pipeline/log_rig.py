@@ -17,10 +17,10 @@ from barnabas.storage.checkpoints import (
     REPLICATION_OFFSET_CHECKPOINT,
     format_offsets,
 )
+from barnabas.storage.folder import Folder
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.log_directory import META_PROPERTIES_FILE, MetaProperties
 from barnabas.storage.producers import ProducerStateConfig
-from barnabas.storage.segment import Folder
 
 NOW_MS = 1_750_000_000_000
 

@@ -17,7 +17,14 @@ COMPUTED = {
     "max.connections.per.ip.overrides",
     "early.start.listeners",
 }
-OWN_FIELDS = ("http_listener", "http_token_file", "memory_limit_bytes", "quota_scope", "advertised_as_seen")
+OWN_FIELDS = (
+    "http_listener",
+    "http_token_file",
+    "memory_limit_bytes",
+    "legacy_clients_enable",
+    "advertised_as_seen",
+    "quota_scope",
+)
 OF_THE_AUTHORIZER = ("super_users", "allow_everyone_if_no_acl_found")
 """Keys that Kafka's table does not have: it passes them to the authorizer's class."""
 

@@ -277,6 +277,21 @@ def test_epochs_that_do_not_fit_the_records(partition: Partition) -> None:
     assert "replica 2 has the epochs [(1, 0)]" in partition.broken
 
 
+def test_a_log_whose_beginning_was_deleted(partition: Partition) -> None:
+    """Its first epoch begins where the log does, and only what is left is compared."""
+    for epoch, value in ((1, "a"), (1, "b"), (2, "c")):
+        partition.append(epoch, value)
+    partition.commit(1, 3)
+    log = partition.logs[2]
+    log.log_start_offset, log.epochs.listed = 1, [(1, 1), (2, 2)]
+    partition.commit(2, 3)
+    partition.promises.check_replicas_equal(KEY, (1, 2))
+    assert partition.broken == ""
+    log.epochs.listed = [(2, 1)]
+    partition.promises.check_replicas_equal(KEY, (2,))
+    assert "replica 2 has the epochs [(2, 1)], what is committed has [(1, 1), (2, 2)]" in partition.broken
+
+
 def test_epochs_that_do_not_rise(partition: Partition) -> None:
     partition.append(1, "a")
     partition.logs[1].epochs.listed = [(2, 0), (1, 1)]
@@ -336,6 +351,14 @@ def test_a_leader_with_a_full_disk_lets_a_replica_in_and_another_is_elected(part
     partition.changes(isr=(1, 2))
     partition.leads(1, asks_for=(3,))
     partition.changes(isr=(1, 2, 3), leader=2, leader_epoch=2)
+    assert partition.broken == ""
+
+
+def test_a_leader_that_is_moved_away_asks_for_its_successor(partition: Partition) -> None:
+    """The new replica comes into the ISR and leads in the change that completes the move."""
+    partition.changes(isr=(1, 3), removing_replicas=(1,), adding_replicas=(2,))
+    partition.leads(1, asks_for=(2,))
+    partition.changes(replicas=(2, 3), isr=(2, 3), removing_replicas=(), adding_replicas=(), leader=2, leader_epoch=2)
     assert partition.broken == ""
 
 

@@ -14,8 +14,8 @@ import pytest
 from barnabas.kraft.controller import partition_change
 from barnabas.runtime.world import Disk
 from barnabas.storage import flushing
+from barnabas.storage.folder import Folder
 from barnabas.storage.indexes import OffsetIndex
-from barnabas.storage.segment import Folder
 from tests.simulation.plans import is_found, usual
 
 pytestmark = pytest.mark.feature("FI-11")

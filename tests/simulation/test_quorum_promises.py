@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from barnabas.kraft.metadata.image import MetadataImage
+from barnabas.kraft.raft.voters import ReplicaKey
 from simulation.findings import Findings
-from simulation.invariants.quorum import QuorumPromises, ReplicaView
+from simulation.invariants.quorum import QuorumPromises, ReplicaView, VotersChange
 
 from .fake_logs import Disks, FakeLog
 
@@ -29,7 +30,7 @@ class Quorum:
         log = self.logs[node_id]
         self.promises.stepped(
             ReplicaView(
-                node_id=node_id,
+                key=ReplicaKey(node_id),
                 is_voter=True,
                 is_leader=leader == node_id,
                 epoch=epoch,
@@ -38,6 +39,7 @@ class Quorum:
                 high_watermark=more.get("high_watermark") or 0,
                 synced_end_offset=log.log_end_offset if more.get("synced") is None else more["synced"] or 0,
                 log=log,
+                voters=tuple(ReplicaKey(each) for each in sorted(self.logs)),
                 loads_snapshot=bool(more.get("loads")),
             ),
             more.get("cut_to"),
@@ -345,3 +347,39 @@ def test_a_snapshot_that_is_unlike_the_others(quorum: Quorum) -> None:
     quorum.disks.snapshots[name] = bytearray(b"nearly all")
     quorum.promises.snapshot_published(103, f"/103/{name}")
     assert f"node 103 has a snapshot {name} that is unlike others'" in quorum.broken
+
+
+def change(offset: int, before: tuple[int, ...], after: tuple[int, ...], before_offset: int = -1) -> VotersChange:
+    before_keys, after_keys = (tuple(ReplicaKey(each) for each in ids) for ids in (before, after))
+    return VotersChange(1, offset, before_keys, before_offset, after_keys)
+
+
+@pytest.mark.feature("KR-14")
+def test_voters_change_one_at_a_time_and_after_a_commit(quorum: Quorum) -> None:
+    quorum.promises.voters_changed(change(1, (101, 102), (101,)))
+    assert "a change before a commit in the own epoch" in quorum.broken
+
+    quorum = Quorum()
+    replicate(quorum, 1, "a")
+    for node_id in (102, 103, 101):
+        quorum.step(node_id, 1, 101, high_watermark=1 if node_id == 101 else 0)
+    quorum.promises.voters_changed(change(1, (101, 102, 103), (101, 102)))
+    assert quorum.broken == ""
+    quorum.promises.voters_changed(change(2, (101, 102), (101,), before_offset=1))
+    assert "two changes at once, the one before is at 1, committed 1" in quorum.broken
+    quorum.promises.voters_changed(change(2, (101, 102), (103,), before_offset=0))
+    assert "more than one voter changes" in quorum.broken
+
+
+@pytest.mark.feature("KR-14")
+def test_a_lost_disk_counts_for_what_was_on_it_and_for_nothing_later(quorum: Quorum) -> None:
+    replicate(quorum, 1, "a")
+    quorum.step(102, 1, 101)
+    quorum.promises.disk_lost(102)
+    assert quorum.promises.is_lost(ReplicaKey(102))
+    quorum.step(103, 1, 101, synced=0)
+    quorum.step(101, 1, 101, high_watermark=1)
+    assert quorum.broken == "", "it was on the disks of two of three"
+    replicate(quorum, 1, "b")
+    quorum.step(101, 1, 101, high_watermark=2)
+    assert "committed up to 2, but only 1 of 3 voters have it on disk" in quorum.broken

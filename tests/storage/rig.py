@@ -14,10 +14,10 @@ from barnabas.runtime.simulated.process import SimulatedProcess
 from barnabas.runtime.simulated.store import Directory, Entry, Store
 from barnabas.runtime.world import Disk
 from barnabas.settings.topic import TopicConfig
+from barnabas.storage.folder import Folder
 from barnabas.storage.log import AppendResult, PartitionLog
 from barnabas.storage.producers import ProducerStateConfig
 from barnabas.storage.recovery import LastRun
-from barnabas.storage.segment import Folder
 
 DIRECTORY = "/logs/orders-0"
 NOW_MS = 1_750_000_000_000

@@ -20,10 +20,10 @@ from barnabas.protocol.records.control import EndTxn, build_end_txn_batch, read_
 from barnabas.protocol.records.record import Record, decode_records
 from barnabas.runtime.simulated.process import NodeKilled
 from barnabas.settings.topic import TopicConfig
+from barnabas.storage.folder import Folder
 from barnabas.storage.indexes import PAGE_BYTES, CorruptIndex
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.producers import ProducerStateConfig, Warrant
-from barnabas.storage.segment import Folder
 from barnabas.storage.transaction_index import ENTRY_BYTES, AbortedIndex, AbortedTransaction
 from tests.examples import examples
 from tests.storage.rig import DIRECTORY, NOW_MS, Rig, all_batches, append, batch, heads, producer_batch
@@ -585,7 +585,7 @@ def test_a_search_ends_where_no_later_transaction_can_reach(monkeypatch: pytest.
 def test_lookups_in_an_index_of_many_pages() -> None:
     rig = Rig()
     rig.disk.make_directories(DIRECTORY)
-    index = AbortedIndex(rig.disk, f"{DIRECTORY}/00000000000000000100.txnindex", 100)
+    index = AbortedIndex(Folder(rig.disk, DIRECTORY), 100)
     index.load()
     entries = [AbortedTransaction(7, 100 + 10 * each, 105 + 10 * each, 106 + 10 * each) for each in range(1000)]
     for entry in entries:
@@ -601,7 +601,7 @@ def test_lookups_in_an_index_of_many_pages() -> None:
             index.seal()
         else:
             index.close()
-            index = AbortedIndex(rig.disk, index.path, 100)
+            index = AbortedIndex(Folder(rig.disk, DIRECTORY), 100)
             index.load()
     index.truncate_to(5005)
     assert list(index) == entries[:490]
@@ -612,13 +612,15 @@ def test_lookups_in_an_index_of_many_pages() -> None:
 def test_an_index_of_another_segment_is_refused() -> None:
     rig = Rig()
     rig.disk.make_directories(DIRECTORY)
-    path = f"{DIRECTORY}/00000000000000000100.txnindex"
-    index = AbortedIndex(rig.disk, path, 100)
+    folder = Folder(rig.disk, DIRECTORY)
+    index = AbortedIndex(folder, 100)
     index.load()
     index.append(AbortedTransaction(7, 90, 105, 106))
     index.write_out()
+    other = AbortedIndex(folder, 110)
+    rig.disk.rename(index.path, other.path)
     with pytest.raises(CorruptIndex):
-        AbortedIndex(rig.disk, path, 110).load()
+        other.load()
 
 
 @pytest.mark.feature("TX-07")

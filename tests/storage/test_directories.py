@@ -222,6 +222,32 @@ def test_the_last_clean_stop_is_known_before_anything_is_loaded() -> None:
     assert not rig.disk.exists("/logs/a/.kafka_cleanshutdown")
 
 
+@pytest.mark.feature("ST-10", "MB-05")
+def test_a_node_that_was_killed_knows_that_it_lost_nothing_if_its_machine_went_on() -> None:
+    rig = Rig()
+    directories = start(rig)
+    assert directories.note_epoch(12) == []
+    rig.kill()
+    assert start(rig).previous_broker_epoch == 12
+    rig.power_cut()
+    assert start(rig).previous_broker_epoch == -1
+
+
+@pytest.mark.feature("ST-10", "MB-05")
+def test_a_failed_sync_is_a_loss_though_the_machine_goes_on() -> None:
+    rig = Rig()
+    directories = start(rig, ["/logs/a"])
+    log = make(directories, "orders")
+    directories.note_epoch(12)
+    append(log, batch(2))
+    rig.store.fail("sync", prefix="/logs/a/orders-0/")
+    with pytest.raises(KafkaError, match="Input/output error"):
+        log.flush()
+    rig.store.faults.clear()
+    rig.kill()
+    assert start(rig, ["/logs/a"]).previous_broker_epoch == -1
+
+
 def test_a_marker_without_an_epoch_is_a_marker_all_the_same() -> None:
     rig = Rig()
     start(rig, ["/logs/a"]).close(5)

@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from barnabas.protocol.records.record import decode_records
+from barnabas.storage.folder import Folder
 from barnabas.storage.indexes import PAGE_BYTES, WARM_SECTION_BYTES, CorruptIndex, OffsetIndex, TimeIndex
 from barnabas.storage.log import PartitionLog
 from tests.storage.rig import NOW_MS, Rig, all_batches, append, batch, small_segments
@@ -19,11 +20,11 @@ BASE = 1000
 
 
 def offset_index(rig: Rig, max_bytes: int = 10 << 20) -> OffsetIndex:
-    return OffsetIndex(rig.disk, f"/logs/{BASE:020d}.index", BASE, max_bytes)
+    return OffsetIndex(Folder(rig.disk, "/logs"), BASE, max_bytes)
 
 
 def time_index(rig: Rig, max_bytes: int = 10 << 20) -> TimeIndex:
-    return TimeIndex(rig.disk, f"/logs/{BASE:020d}.timeindex", BASE, max_bytes)
+    return TimeIndex(Folder(rig.disk, "/logs"), BASE, max_bytes)
 
 
 steps = st.lists(st.tuples(st.integers(1, 50), st.integers(0, 9)), max_size=60)

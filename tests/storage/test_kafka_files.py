@@ -15,11 +15,11 @@ from barnabas.protocol.records.batch import read_header
 from barnabas.runtime.real import real_world
 from barnabas.settings.topic import TopicConfig
 from barnabas.storage.dump import dump_lines
+from barnabas.storage.folder import Folder
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.partition_metadata import format_partition_metadata, read_partition_metadata
 from barnabas.storage.producers import ProducerStateConfig
 from barnabas.storage.recovery import LastRun
-from barnabas.storage.segment import Folder
 from tests.storage.rig import NOW_MS, all_batches, all_offsets
 
 DATA = Path(__file__).parent / "data" / "kafka-4.3.1-logs.tar.gz"

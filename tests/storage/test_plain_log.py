@@ -14,9 +14,10 @@ from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.record import Record
 from barnabas.settings.topic import TopicConfig
+from barnabas.storage.folder import Folder
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.recovery import LastRun
-from barnabas.storage.segment import Folder, Segment
+from barnabas.storage.segment import Segment
 from tests.examples import examples
 from tests.storage.rig import DIRECTORY, NOW_MS, PRODUCERS, Rig, append
 

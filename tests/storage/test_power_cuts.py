@@ -51,6 +51,7 @@ def at_each_change(rig: Rig, act: Callable[[], None], judge: Callable[[Rig], Non
 @given(st.integers(0, 1 << 30), st.integers(10, 60))
 @example(4974, 60)
 @example(74461789, 60)
+@example(10799676, 10)
 def test_a_log_is_what_was_appended_after_every_kind_of_power_cut(seed: int, steps: int) -> None:
     rig = Rig(seed=seed)
     workload = Workload(rig, random.Random(seed))

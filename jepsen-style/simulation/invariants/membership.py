@@ -100,7 +100,10 @@ class MembershipPromises:
             return
         alone = image.isr == (image.leader,) and not image.elr
         last_known = alone and image.leader_recovery_state == LEADER_RECOVERING
-        eligible = (*before.isr, *before.elr, *(before.last_known_elr if last_known else ()))
+        # A leader that is moved away asks for another replica, and that completes the move in one change.
+        asked = self._wishes.get(key, {}).get((before.leader_epoch, before.partition_epoch), frozenset())
+        moved = asked if before.leader in before.removing_replicas else frozenset()
+        eligible = (*before.isr, *before.elr, *(before.last_known_elr if last_known else ()), *sorted(moved))
         self._findings.check(
             image.leader in eligible,
             lambda: f"{key}: {image.leader} is elected, and was not eligible: {before}, then {image}",

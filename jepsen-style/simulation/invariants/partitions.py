@@ -319,7 +319,8 @@ class PartitionPromises:
     def _verify(self, key: PartitionKey, partition: _Partition, node_id: int, up_to: int) -> None:
         """Compare a replica's log with the ghost, and let the ghost grow by what its high watermark covers."""
         replica = partition.replicas[node_id]
-        end = replica.verified
+        # What was deleted from its beginning was committed: only that is deleted.
+        end = max(replica.verified, min(replica.log.log_start_offset, partition.ghost.end_offset))
         if end >= up_to:
             return
         compacted = key.topic in COMPACTED_TOPICS
@@ -354,8 +355,11 @@ class PartitionPromises:
         self._findings.check(rising, lambda: f"{key}: the epochs of replica {node_id} do not rise: {entries}")
         if key.topic in COMPACTED_TOPICS:
             return  # who copied what was left of an epoch does not know where it began
-        below = [entry for entry in entries if entry[1] < replica.verified]
-        ghost = partition.ghost.epochs_below(replica.verified)
+        start = replica.log.log_start_offset
+        if start >= replica.verified:
+            return  # nothing is left that they are about
+        below = _from(start, [entry for entry in entries if entry[1] < replica.verified])
+        ghost = _from(start, partition.ghost.epochs_below(replica.verified))
         self._findings.check(
             below == ghost, lambda: f"{key}: replica {node_id} has the epochs {below}, what is committed has {ghost}"
         )
@@ -398,3 +402,10 @@ class PartitionPromises:
         if before is None:
             return
         self._check_members(key, self._of(key), (*image.isr, *image.elr), "when the metadata changed")
+
+
+def _from(start: int, epochs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The epochs of a log whose beginning was deleted: the first that is left begins where the log does."""
+    after = [epoch for epoch in epochs if epoch[1] > start]
+    first = [epoch for epoch in epochs if epoch[1] <= start]
+    return [(first[-1][0], start), *after] if first else after

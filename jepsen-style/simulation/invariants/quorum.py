@@ -5,8 +5,10 @@ crashed, and no voter comes back without what it had synced and was committed. L
 epoch is the same record everywhere, behind the same records. Leader completeness: a leader holds all that was
 committed, cuts nothing of its log, and loads no snapshot. State machine safety: what is committed, and the image it
 adds up to, are the same on all nodes, and so are snapshots, byte for byte; a log that does not begin at 0 begins
-where a snapshot ends. Only a leader commits, and nothing before a record of its own epoch. A majority has on disk what
-is committed, and high watermarks never fall.
+where a snapshot ends. Only a leader commits, and nothing before a record of its own epoch. A majority of its voters
+has on disk what is committed, and high watermarks never fall. Voters change one at a time: a leader appends another
+set when the one before is committed, and a record of its own epoch, too. A replica is its node id and its directory:
+what was on a lost disk stays lost.
 
 Keeps the ghost of the metadata log and the image that it adds up to, which is the newest truth about
 partitions that there is.
@@ -21,6 +23,7 @@ from barnabas.kraft.commit_feed import read_batch
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.kraft.metadata.loader import MetadataLoader
+from barnabas.kraft.raft.voters import NO_DIRECTORY, ReplicaKey
 from barnabas.protocol.records.batch import read_header
 from simulation.findings import Findings
 from simulation.ghosts import Batch, GhostLog, LogLike, LogReader
@@ -30,7 +33,7 @@ from simulation.ghosts import Batch, GhostLog, LogLike, LogReader
 class ReplicaView:
     """A metadata replica as it is after a step."""
 
-    node_id: int
+    key: ReplicaKey
     is_voter: bool
     is_leader: bool
     epoch: int
@@ -40,8 +43,26 @@ class ReplicaView:
     high_watermark: int
     synced_end_offset: int
     log: LogLike
+    voters: tuple[ReplicaKey, ...]
+    """The last set in its log."""
     loads_snapshot: bool = False
     """In this step."""
+
+    @property
+    def node_id(self) -> int:
+        return self.key.id
+
+
+@dataclass(frozen=True, slots=True)
+class VotersChange:
+    """A set of voters that a leader appends."""
+
+    epoch: int
+    offset: int
+    before: tuple[ReplicaKey, ...]
+    before_offset: int
+    """Offset of the set before; -1 for that of the configuration or of a snapshot."""
+    after: tuple[ReplicaKey, ...]
 
 
 Entry = tuple[int, int]
@@ -73,16 +94,16 @@ class QuorumPromises:
         findings: Findings,
         content: Callable[[int, str], bytearray | None],
         on_delta: Callable[[MetadataDelta], None],
-        voters_count: int = 3,
     ) -> None:
         """`content`: the bytes of a node's file. `on_delta` is called with every change of the committed metadata."""
         self._findings = findings
         self._content = content
         self._on_delta = on_delta
-        self._voters_count = voters_count
         self._leaders: dict[int, int] = {}
-        self._epochs: dict[int, int] = {}
-        self._votes: dict[tuple[int, int], int] = {}
+        self._epochs: dict[ReplicaKey, int] = {}
+        self._votes: dict[tuple[ReplicaKey, int], int] = {}
+        self._lost: dict[ReplicaKey, int] = {}
+        """End of the synced log of each replica whose disk was lost: it counted as long as it was there."""
         self._written: dict[Entry, Batch] = {}
         self._before: dict[Entry, Entry] = {}
         """The entry before each entry, in any log. By induction everything before it is the same, too."""
@@ -105,9 +126,33 @@ class QuorumPromises:
         return self._leaders
 
     def disk_lost(self, node_id: int) -> None:
-        """The disk of a node that has no vote is empty: it need not remember anything."""
-        self._nodes.pop(node_id, None)
-        self._epochs.pop(node_id, None)
+        """The disk of a node is empty: it need not remember anything, and is another replica from now on."""
+        known = self._nodes.pop(node_id, None)
+        if known is not None:
+            key = known.view.key
+            self._lost[key] = max(known.view.synced_end_offset, self._lost.get(key, 0))
+            self._epochs.pop(key, None)
+
+    def is_lost(self, key: ReplicaKey) -> bool:
+        """The disk of this replica is gone."""
+        return key in self._lost
+
+    def voters_changed(self, change: VotersChange) -> None:
+        """A leader has appended another set of voters, after the step in which it did."""
+        committed = self.ghost.end_offset
+        what = f"the voters of offset {change.offset} in epoch {change.epoch}"
+        changed = sorted({*change.before} ^ {*change.after})
+        self._findings.count("changes of the voters")
+        self._findings.check(
+            change.before_offset < committed,
+            lambda: f"{what}: two changes at once, the one before is at {change.before_offset}, committed {committed}",
+        )
+        self._findings.check(len(changed) <= 1, lambda: f"{what}: more than one voter changes: {changed}")
+        last = self.ghost.at(committed - 1)
+        self._findings.check(
+            last is not None and last.leader_epoch == change.epoch,
+            lambda: f"{what}: a change before a commit in the own epoch, committed is up to {last}",
+        )
 
     def stepped(self, view: ReplicaView, cut_to: int | None = None) -> None:
         """A replica has carried out a step, and all of it that must be durable is. `cut_to`: its log was cut."""
@@ -133,7 +178,7 @@ class QuorumPromises:
         self._check_written(known)
         if view.is_leader and (not before.is_leader or before is view or before.epoch != view.epoch):
             self._check_leader(known)
-        self._check_commit(known)
+        self._check_commit(known, before)
 
     def snapshot_published(self, node_id: int, path: str) -> None:
         """A node has a snapshot now: it made it, or downloaded it."""
@@ -158,11 +203,11 @@ class QuorumPromises:
 
     def _check_election(self, view: ReplicaView) -> None:
         findings, node_id, epoch = self._findings, view.node_id, view.epoch
-        shown = self._epochs.get(node_id, 0)
+        shown = self._epochs.get(view.key, 0)
         findings.check(epoch >= shown, lambda: f"the epoch of node {node_id} fell from {shown} to {epoch}")
-        self._epochs[node_id] = max(epoch, shown)
+        self._epochs[view.key] = max(epoch, shown)
         if view.voted_id is not None:
-            voted = self._votes.setdefault((node_id, epoch), view.voted_id)
+            voted = self._votes.setdefault((view.key, epoch), view.voted_id)
             findings.check(
                 voted == view.voted_id,
                 lambda: f"node {node_id} voted for {voted} and for {view.voted_id} in epoch {epoch}",
@@ -258,7 +303,7 @@ class QuorumPromises:
             self._compare(view.node_id, batch)
         known.reader.forget()
 
-    def _check_commit(self, known: _Known) -> None:
+    def _check_commit(self, known: _Known, before: ReplicaView) -> None:
         view = known.view
         high_watermark, committed = view.high_watermark, known.committed
         self._findings.check(
@@ -280,12 +325,14 @@ class QuorumPromises:
             lambda: f"node {view.node_id} has a high watermark of {high_watermark}, but records up to {end} only",
         )
         if grew:
-            self._check_committer(view, last_epoch)
-            self._check_majority(high_watermark)
+            self._check_committer(view, before, last_epoch)
+            self._check_majority(view)
 
-    def _check_committer(self, view: ReplicaView, last_epoch: int) -> None:
+    def _check_committer(self, view: ReplicaView, before: ReplicaView, last_epoch: int) -> None:
+        """One that leads, or has just resigned because its own removal is committed."""
+        led = view.is_leader or (before.is_leader and before.epoch == view.epoch and not view.is_voter)
         what = f"node {view.node_id} in epoch {view.epoch} commits up to {view.high_watermark}"
-        self._findings.check(view.is_leader, lambda: f"{what}, and does not lead")
+        self._findings.check(led, lambda: f"{what}, and does not lead")
         self._findings.check(
             last_epoch == view.epoch, lambda: f"{what}, which is not of its epoch but of {last_epoch} (Raft, 5.4.2)"
         )
@@ -309,11 +356,18 @@ class QuorumPromises:
             self.images[delta.after.offset] = delta.after
             self._on_delta(delta)
 
-    def _check_majority(self, offset: int) -> None:
-        voters = [known.view for known in self._nodes.values() if known.view.is_voter]
-        # Those who are dead now count, too: what they had synced is still on their disks.
-        durable = sum(view.synced_end_offset >= offset for view in voters)
+    def _check_majority(self, view: ReplicaView) -> None:
+        """Those who are dead now count, too: what they had synced is still on their disks."""
+        offset = view.high_watermark
+        durable = sum(self._synced(key) >= offset for key in view.voters)
         self._findings.check(
-            durable * 2 > self._voters_count,
-            lambda: f"committed up to {offset}, but only {durable} of {self._voters_count} voters have it on disk",
+            durable * 2 > len(view.voters),
+            lambda: f"committed up to {offset}, but only {durable} of {len(view.voters)} voters have it on disk",
         )
+
+    def _synced(self, key: ReplicaKey) -> int:
+        """End of what a voter has on its disk, or had when it was lost."""
+        known = self._nodes.get(key.id)
+        if known is not None and key.directory_id in (NO_DIRECTORY, known.view.key.directory_id):
+            return known.view.synced_end_offset
+        return self._lost.get(key, 0)

@@ -13,6 +13,7 @@ from barnabas.cluster.layout import Layout
 from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.membership import Members
 from barnabas.cluster.ports import free_base_port
+from tests.eventually import eventually
 
 RECORDS = 50
 
@@ -49,8 +50,11 @@ def test_a_broker_joins_another_leaves_and_all_are_restarted(
     assert "has 3 replicas, and without broker 2 only 2 brokers are in service" in capsys.readouterr().err
 
     assert run(["cluster", "add", *where]) == 0
-    assert run(["cluster", "drain", "2", *where]) == 0
+    assert run(["cluster", "drain", "2", "--throttle", "200000", *where]) == 0
     assert replicas(data, "events") == {1, 3, 4}
+    capsys.readouterr()
+    assert run(["configs", "describe", "broker", "3", *where]) == 0
+    assert "throttled.rate" not in capsys.readouterr().out
     assert run(["topics", "create", "later", "--partitions", "4", *where]) == 0
     assert replicas(data, "later") == {1, 3, 4}, "a drained broker gets no new replicas"
     assert run(["cluster", "remove", "broker-2", *where]) == 0
@@ -118,6 +122,46 @@ def test_a_reassignment_is_throttled_and_the_throttle_removed(data: Path, capsys
     assert "throttled" not in capsys.readouterr().out
     assert run(["configs", "describe", "broker", "3", *where]) == 0
     assert "throttled.rate" not in capsys.readouterr().out
+
+
+@pytest.mark.feature("KR-14", "AD-06")
+def test_controllers_join_and_leave(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ["--data", str(data)]
+    assert run(["cluster", "add", "controller", *where]) == 0
+    out = capsys.readouterr().out
+    assert "controller-104 is a voter of the metadata log: controller-101, controller-102, controller-103" in out
+    leader = leader_of(data)
+    assert run(["cluster", "remove", f"controller-{leader}", *where]) == 0
+    assert f"controller-{leader} is stopped; its data is in" in capsys.readouterr().out
+    left = sorted({101, 102, 103, 104} - {leader})
+    assert voters(data) == left
+    assert run(["topics", "create", "events", *where]) == 0
+
+    first, second, third = left
+    LocalCluster(data).kill(f"controller-{first}")
+    eventually(lambda: leader_of(data) in (second, third))
+    other = third if leader_of(data) == second else second
+    capsys.readouterr()
+    assert run(["cluster", "remove", f"controller-{other}", *where, "--timeout", "10"]) == 1
+    refused = capsys.readouterr().err
+    assert f"controller-{other} stays: of the voters that would remain" in refused and "which is no majority" in refused
+    LocalCluster(data).start(f"controller-{first}")
+    assert run(["cluster", "roll", *where]) == 0
+    assert run(["cluster", "down", *where]) == 0
+    assert run(["cluster", "up", *where]) == 0
+    assert voters(data) == left
+    text = (data / "conf" / "broker-1.properties").read_text()
+    assert "controller.quorum.voters" not in text and "controller.quorum.bootstrap.servers=" in text
+
+
+def leader_of(data: Path) -> int:
+    quorum = LocalCluster(data).status([]).quorum
+    return -1 if quorum is None else quorum.leader
+
+
+def voters(data: Path) -> list[int]:
+    quorum = LocalCluster(data).status([]).quorum
+    return [] if quorum is None else sorted(quorum.voters)
 
 
 def test_members_are_remembered(tmp_path: Path) -> None:

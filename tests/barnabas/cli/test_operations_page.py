@@ -151,3 +151,38 @@ def test_install_roll_replace_a_disk_back_up_and_restore(machines: ThreeMachines
         machines.start(name)
     machines.wait(CONSUME, lines=6)
     machines.stop_all()
+
+
+ADDED = "controller-104"
+
+
+@pytest.mark.slow
+@pytest.mark.feature("OP-03", "KR-14")
+def test_a_controller_is_added_and_another_removed(machines: ThreeMachines) -> None:
+    cluster_id = machines.command("barnabas storage random-uuid").strip()
+    machines.cluster_id = cluster_id
+    for name in NODES:
+        config = machines.here(f"/etc/barnabas/{name}.properties")
+        assert run(["storage", "format", "--cluster-id", cluster_id, "--config", config]) == 0
+        machines.start(name)
+    machines.wait("barnabas cluster quorum -b 10.0.0.1:9092", 8)
+    machines.command("barnabas cluster features --upgrade kraft.version=1 -b 10.0.0.1:9092")
+    own = machines.root / "etc/barnabas" / f"{ADDED}.properties"
+    first = own.with_name("controller-101.properties").read_text()
+    first = re.sub(r"controller\.quorum\.voters=.*", "controller.quorum.bootstrap.servers=10.0.0.1:9093", first)
+    first = first.replace("controller-101", ADDED).replace("node.id=101", "node.id=104")
+    first = re.sub(r"127\.0\.1\.1", "127.0.1.4", first)
+    own.write_text(machines.here(first))
+    machines.command(
+        f"barnabas storage format --no-initial-controllers --cluster-id {cluster_id} "
+        "--config /etc/barnabas/controller-104.properties"
+    )
+    machines.start(ADDED)
+    machines.wait("barnabas cluster quorum -b 10.0.0.1:9092", 9)
+    machines.command("barnabas cluster add-voter 104 10.0.0.4:9093 -b 10.0.0.1:9092")
+    machines.command("barnabas cluster remove-voter 103 -b 10.0.0.1:9092")
+    machines.stop("controller-103")
+    voters = machines.command("barnabas cluster quorum -b 10.0.0.1:9092")
+    assert [line.split()[0] for line in voters.splitlines() if "voter" in line or "leader " in line[4:]][-1] == "104"
+    machines.stop(ADDED)
+    machines.stop_all()

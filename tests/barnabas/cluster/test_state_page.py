@@ -62,6 +62,7 @@ def test_a_broker_shows_itself_and_the_requested_topic() -> None:
         assert (first["index"], first["leader"], first["is_leader"]) == (0, number, True)
         assert sorted(first["isr"]) == sorted(first["replicas"]) == [1, 2, 3]
         assert (first["log_start_offset"], first["log_end_offset"], first["high_watermark"]) == (0, 5, 5)
+        assert first["replica_states"] == ["online", "online", "online"]
         assert (await state(cluster, leader))["partitions"] == []
         assert (await state(cluster, leader, "no-such-topic"))["partitions"] == []
 

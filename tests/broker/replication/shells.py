@@ -65,8 +65,8 @@ from barnabas.runtime.decisions import Decisions
 from barnabas.runtime.disk import RealDisk
 from barnabas.runtime.world import FileRegion, World
 from barnabas.settings.topic import TopicConfig
+from barnabas.storage.folder import Folder
 from barnabas.storage.log import AppendResult, PartitionLog
-from barnabas.storage.segment import Folder
 
 TOPIC = "orders"
 TOPIC_ID = bytes(15) + b"\x07"
@@ -454,4 +454,5 @@ class ShellCluster:
             await trio.sleep(LAG_MS / 2 / 1000)
             for broker in self.brokers.values():
                 if broker.alive and not broker.stuck:
-                    broker.partitions.shrink_isrs()
+                    for partition in broker.partitions.led:
+                        partition.tick()

@@ -14,13 +14,13 @@ import trio
 import trio.testing
 
 from barnabas.broker.replication.decision_notes import note_isr_wanted
-from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.partitions import Partitions
 from barnabas.broker.replication.replica import IsrChangeWanted, LeadershipTaken
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigResource
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.runtime.decisions import Decisions
+from barnabas.storage.log import PartitionLog
 from tests.broker.replication.shells import LAG_MS, TOPIC, ShellCluster
 from tests.broker.replication.test_replica import Stage, partition
 
@@ -89,15 +89,15 @@ async def test_retention_reports_the_deleted_segments_and_survives_a_failed_log(
         cluster.partitions[1] = cluster.new_partition(1)
         cluster.learn()
         partitions = cluster.brokers[1].partitions
-        assert len(partitions) == 2 and partitions.apply_retention() == 0
+        assert len(partitions) == 2 and sum(each.apply_retention() for each in partitions) == 0
 
-        def apply(each: Partition) -> int:
-            if each.index == 0:
+        def delete(log: PartitionLog, now_ms: int) -> int:
+            if log.partition == 0:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk failed")
             return 3
 
-        monkeypatch.setattr(Partition, "apply_retention", apply)
-        assert partitions.apply_retention() == 3
+        monkeypatch.setattr(PartitionLog, "delete_old_segments", delete)
+        assert sum(each.apply_retention() for each in partitions) == 3
 
 
 @pytest.mark.feature("RE-12")

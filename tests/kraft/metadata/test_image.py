@@ -282,6 +282,13 @@ def test_a_control_batch_of_the_log_moves_the_image_on(image: MetadataImage) -> 
     assert loader.image.topics is image.topics
 
 
+def test_a_control_batch_ends_at_its_last_record(image: MetadataImage) -> None:
+    """A snapshot was cut in the middle of the first batch of a quorum with dynamic voters, and lacked the voters."""
+    loader = MetadataLoader(image)
+    (delta,) = loader.handle_commit(9, 4, 77, [], last_offset=11)
+    assert (delta.after.offset, loader.last_offset) == (11, 11)
+
+
 def test_a_log_is_empty_until_a_record_is_visible() -> None:
     loader = MetadataLoader()
     loader.handle_commit(0, 1, 0, [])

@@ -155,6 +155,22 @@ class Promises:
         known = self.entries.setdefault((entry.epoch, offset), entry.digest)
         assert known == entry.digest, f"log matching broken at {offset}@{entry.epoch}"
 
+    def voters_changed(self, log: Log, record: QuorumRecord) -> None:
+        """A leader has appended a set of voters: one voter differs at most, the set before is committed, and so is a
+        record of the leader's epoch. Two sets in force then have a majority in common (Ongaro §4.1).
+        """
+        assert record.voters is not None
+        committed = len(self.committed)
+        epoch = log.at(record.offset).epoch
+        known = [entry.record for entry in log.entries[: record.offset - log.start.offset] if entry.record is not None]
+        before = next((each for each in reversed(known) if each.voters is not None), None)
+        if before is not None and before.voters is not None:
+            assert before.offset < committed, "two changes of the voters at once"
+            changed = {*before.voters.keys} ^ {*record.voters.keys}
+            assert len(changed) <= 1, f"{len(changed)} voters change in one step"
+        first = next(log.start.offset + at for at, entry in enumerate(log.entries) if entry.epoch == epoch)
+        assert first < committed or log.start.epoch == epoch, "a change of the voters before a commit in the own epoch"
+
     def high_watermark_moved(self, node: Node, before: int) -> None:
         raft = node.running
         offset = raft.high_watermark
@@ -301,6 +317,9 @@ class Node:
         if ready.high_watermark is not None:
             promises.high_watermark_moved(self, high_watermark_before)
             self.check_majority()
+        for record in ready.append_quorum_records.records if ready.append_quorum_records is not None else ():
+            if record.voters is not None:
+                promises.voters_changed(log, record)
         promises.epoch_shown(self.key, raft.epoch)
         if ready.election is not None and ready.election.voted is not None:
             promises.voted(self.key, ready.election.epoch, ready.election.voted.id)
@@ -607,29 +626,45 @@ class Quorum:
         return [key for key in voters.keys if key != self.nodes[key.id].key]
 
     def change_voters(self, chance: random.Random) -> None:
-        """Add, remove or replace a voter, at any replica that takes itself for the leader.
-
-        At most one voter at a time has lost its disk, and it is the next one to be removed: a quorum survives no more.
-        """
-        leaders = [node for node in self.nodes.values() if node.raft is not None and node.raft.is_leader]
+        """Add, remove or replace a voter, at any replica that takes itself for the leader."""
+        leaders = self.self_styled_leaders()
         if not leaders:
             return
         leader = chance.choice(leaders)
-        voters = leader.running.voters
         node = chance.choice(list(self.nodes.values()))
-        known_sets = [each.raft.voters for each in self.nodes.values() if each.raft is not None]
-        lost = [key for known in known_sets for key in self.lost_voters(known)]
         draw = chance.random()
         if draw < 0.45:
-            self.ask(
-                leader, AddVoter(voter=self.config(node.key).local_voter, ack_when_committed=chance.random() < 0.5)
-            )
+            self.ask_to_add(leader, node, ack_when_committed=chance.random() < 0.5)
         elif draw < 0.85:
-            candidates = [key for key in voters.keys if not lost or key in lost]
+            candidates = self.removable(leader)
             if candidates:
                 self.ask(leader, RemoveVoter(voter=chance.choice(candidates)))
-        elif not lost and len(known_sets) == len(self.nodes) and all(len(known.keys) >= 3 for known in known_sets):
+        elif self.may_swap_disk():
             node.swap_disk()
+
+    def self_styled_leaders(self) -> list[Node]:
+        """Replicas that take themselves for the leader."""
+        return [node for node in self.nodes.values() if node.raft is not None and node.raft.is_leader]
+
+    def ask_to_add(self, leader: Node, node: Node, *, ack_when_committed: bool) -> None:
+        self.ask(leader, AddVoter(voter=self.config(node.key).local_voter, ack_when_committed=ack_when_committed))
+
+    def removable(self, leader: Node) -> list[ReplicaKey]:
+        """Voters that may be removed: at most one at a time has lost its disk, and it goes first. A quorum survives no
+        more.
+        """
+        lost = self._lost_anywhere()
+        return [key for key in leader.running.voters.keys if not lost or key in lost]
+
+    def may_swap_disk(self) -> bool:
+        """Everybody runs and knows three voters at least, none of which has lost its disk."""
+        known = [each.raft.voters for each in self.nodes.values() if each.raft is not None]
+        is_known = len(known) == len(self.nodes) and all(len(each.keys) >= 3 for each in known)
+        return is_known and not self._lost_anywhere()
+
+    def _lost_anywhere(self) -> list[ReplicaKey]:
+        known = [each.raft.voters for each in self.nodes.values() if each.raft is not None]
+        return [key for voters in known for key in self.lost_voters(voters)]
 
     def start_all(self) -> None:
         for node in self.nodes.values():

@@ -20,9 +20,13 @@ from hypothesis.stateful import (
 )
 
 from barnabas.kraft.raft.history import LogHistory
+from barnabas.kraft.raft.messages import RemoveVoter
 from barnabas.kraft.raft.progress import Progress
+from barnabas.kraft.raft.voter_changes import VoterChanges
+from barnabas.kraft.raft.voters import ReplicaKey
 from tests.examples import examples
 from tests.kraft.raft.simulated_quorum import Node, Quorum
+from tests.kraft.raft.voter_mistakes import a_change_before_a_commit, by_id_alone, two_changes_at_once
 
 VOTERS, OBSERVERS = 3, 1
 ids = st.integers(1, VOTERS + OBSERVERS)
@@ -38,10 +42,13 @@ class RaftModel(RuleBasedStateMachine):
         evidence=st.booleans(),
     )
     def start(self, seed: int, delay_ms: int, sync_ms: int, evidence: bool) -> None:
-        self.quorum = Quorum(seed, VOTERS, OBSERVERS, evidence=evidence)
+        self.quorum = self.make(seed, evidence=evidence)
         self.quorum.delay_ms, self.quorum.sync_ms = delay_ms, sync_ms
         self.appended = 0
         self.quorum.start_all()
+
+    def make(self, seed: int, *, evidence: bool) -> Quorum:
+        return Quorum(seed, VOTERS, OBSERVERS, evidence=evidence)
 
     def node(self, node_id: int) -> Node:
         return self.quorum.nodes[node_id]
@@ -126,8 +133,42 @@ class RaftModel(RuleBasedStateMachine):
         assert len(self.quorum.promises.committed) > before, "it takes no more records"
 
 
+class LivingRaftModel(RaftModel):
+    """Voters come, go, and lose their disks on top (KIP-853)."""
+
+    def make(self, seed: int, *, evidence: bool) -> Quorum:
+        return Quorum(seed, VOTERS, OBSERVERS, evidence=evidence, is_dynamic=True, joins=seed % 4 == 0)
+
+    def leaders(self) -> list[Node]:
+        return self.quorum.self_styled_leaders()
+
+    @precondition(lambda self: self.leaders())
+    @rule(node_id=ids, which=st.integers(0, 3), ack_when_committed=st.booleans())
+    def a_voter_is_added(self, node_id: int, which: int, ack_when_committed: bool) -> None:
+        leaders = self.leaders()
+        leader = leaders[which % len(leaders)]
+        self.quorum.ask_to_add(leader, self.node(node_id), ack_when_committed=ack_when_committed)
+
+    @precondition(lambda self: self.leaders())
+    @rule(which=st.integers(0, 3), place=st.integers(0, 3))
+    def a_voter_is_removed(self, which: int, place: int) -> None:
+        leaders = self.leaders()
+        leader = leaders[which % len(leaders)]
+        if candidates := self.quorum.removable(leader):
+            self.quorum.ask(leader, RemoveVoter(voter=candidates[place % len(candidates)]))
+
+    @precondition(lambda self: self.quorum.may_swap_disk())
+    @rule(node_id=ids)
+    def a_disk_is_swapped(self, node_id: int) -> None:
+        self.node(node_id).swap_disk()
+        self.node(node_id).start()
+
+
 RaftModel.TestCase.settings = settings(max_examples=settings().max_examples * 3 // 5, stateful_step_count=40)
 TestRaftModel = pytest.mark.feature("FI-06", "KR-17")(RaftModel.TestCase)
+
+LivingRaftModel.TestCase.settings = RaftModel.TestCase.settings
+TestLivingRaftModel = pytest.mark.feature("FI-06", "KR-14", "KR-17")(LivingRaftModel.TestCase)
 
 
 def _any_disk_will_do(leader: Progress) -> int:
@@ -140,13 +181,19 @@ def _no_divergence(log: LogHistory, fetch_offset: int, last_fetched_epoch: int) 
 
 @pytest.mark.feature("FI-06")
 @pytest.mark.parametrize(
-    ("owner", "name", "mistake"),
-    [(Progress, "majority_offset", _any_disk_will_do), (LogHistory, "divergence", _no_divergence)],
+    ("model", "owner", "name", "mistake"),
+    [
+        (RaftModel, Progress, "majority_offset", _any_disk_will_do),
+        (RaftModel, LogHistory, "divergence", _no_divergence),
+        (LivingRaftModel, VoterChanges, "_refusal", two_changes_at_once),
+        (LivingRaftModel, VoterChanges, "_refusal", a_change_before_a_commit),
+        (LivingRaftModel, ReplicaKey, "matches", by_id_alone),
+    ],
 )
 def test_the_model_finds_a_planted_mistake(
-    owner: type, name: str, mistake: object, monkeypatch: pytest.MonkeyPatch
+    model: type[RaftModel], owner: type, name: str, mistake: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, name, mistake)
     search = settings(max_examples=examples(300), stateful_step_count=40, phases=[Phase.generate], derandomize=True)
     with pytest.raises(AssertionError):
-        run_state_machine_as_test(RaftModel, settings=search)
+        run_state_machine_as_test(model, settings=search)

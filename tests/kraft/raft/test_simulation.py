@@ -7,12 +7,11 @@ from collections import Counter
 
 import pytest
 
-from barnabas.kraft.raft.leadership import Leadership
-from barnabas.kraft.raft.messages import VoterChangeAnswer
 from barnabas.kraft.raft.voter_changes import VoterChanges
 from barnabas.kraft.raft.voters import ReplicaKey
 from barnabas.protocol.errors import ErrorCode
-from tests.kraft.raft.simulated_quorum import Quorum
+from tests.kraft.raft.simulated_quorum import Promises, Quorum
+from tests.kraft.raft.voter_mistakes import a_change_before_a_commit, by_id_alone, two_changes_at_once
 
 SEEDS = 300
 
@@ -113,30 +112,37 @@ def test_no_change_of_the_voters_breaks_a_promise(block: int) -> None:
     assert answers[ErrorCode.NONE] > 10, f"hardly a change was made, so it tests nothing: {answers}"
 
 
-def _without_waiting_for_the_change_before(
-    changes: VoterChanges, _doing: str, leadership: Leadership
-) -> VoterChangeAnswer | None:
-    changes._pending = None
-    return None if leadership.high_watermark is not None else VoterChangeAnswer(error=ErrorCode.REQUEST_TIMED_OUT)
-
-
-def _by_id_alone(key: ReplicaKey, other: ReplicaKey) -> bool:
-    """A new disk with the old id votes."""
-    return key.id == other.id
+@pytest.mark.feature("KR-14", "FI-06")
+@pytest.mark.parametrize(
+    ("owner", "name", "mistake", "found"),
+    [
+        (VoterChanges, "_refusal", two_changes_at_once, "two changes of the voters at once"),
+        (VoterChanges, "_refusal", a_change_before_a_commit, "before a commit in the own epoch|at once"),
+        (ReplicaKey, "matches", by_id_alone, "voters change in one step|lacks committed records"),
+    ],
+)
+def test_a_planted_mistake_in_the_changes_is_found(
+    owner: type, name: str, mistake: object, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, mistake)
+    with pytest.raises(AssertionError, match=found):
+        _play_with_voter_changes(range(100))
 
 
 @pytest.mark.feature("KR-14", "FI-06")
 @pytest.mark.parametrize(
     ("owner", "name", "mistake", "seeds"),
     [
-        (VoterChanges, "_refusal", _without_waiting_for_the_change_before, range(100, 300)),
-        (ReplicaKey, "matches", _by_id_alone, range(20, 200)),
+        (VoterChanges, "_refusal", two_changes_at_once, range(100, 200)),
+        (ReplicaKey, "matches", by_id_alone, range(20, 120)),
     ],
 )
-def test_a_planted_mistake_in_the_changes_is_found(
+def test_a_planted_mistake_loses_committed_records(
     owner: type, name: str, mistake: object, seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The rules about changes are not there for their own sake."""
     monkeypatch.setattr(owner, name, mistake)
+    monkeypatch.setattr(Promises, "voters_changed", lambda *_: None)
     with pytest.raises(AssertionError, match="lacks committed records"):
         _play_with_voter_changes(seeds)
 

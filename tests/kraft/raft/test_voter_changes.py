@@ -158,6 +158,28 @@ def test_a_leader_that_removes_itself_resigns_when_the_others_have_that() -> Non
 
 
 @pytest.mark.feature("KR-14")
+def test_a_removal_that_leaves_no_majority_is_refused_with_the_reason() -> None:
+    """Voter 2 has died: without voter 3 nothing would ever commit again."""
+    leader = Leader()
+    leader.sync()
+    for node_id in (2, 3):
+        leader.fetched_by(voter(node_id))
+        leader.add(voter(node_id))
+        leader.probed()
+        leader.sync()
+        for each in (2, 3):
+            leader.fetched_by(voter(each))
+    leader.now_ms += 1500
+    leader.fetched_by(voter(3))
+    leader.now_ms += 1000
+    refused = answer(leader.remove(voter(3).key))
+    assert refused.error is ErrorCode.INVALID_REQUEST
+    assert "2 of the voters [1, 2] that would remain are a majority, and only [1] fetch" in (refused.message or "")
+    assert answer(leader.remove(voter(1).key)).error is ErrorCode.INVALID_REQUEST
+    assert not leader.remove(voter(2).key).voter_changes, "the dead one may go"
+
+
+@pytest.mark.feature("KR-14")
 def test_level_1_needs_the_word_of_every_voter() -> None:
     leader = Leader(level=0)
     leader.sync()
