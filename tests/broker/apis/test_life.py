@@ -85,7 +85,7 @@ async def test_a_broker_knows_at_its_start_whether_it_lost_anything(rig: Rig) ->
 @pytest.mark.feature("RE-09", "FI-04")
 @on_cluster(brokers=3)
 async def test_killed_brokers_stay_eligible_and_one_without_power_does_not(rig: Rig) -> None:
-    """Seed 910026: a broker lost power, and was in the ISR when all others were killed. A broker that stopped uncleanly was
+    """Seed 910026: a broker lost power, and was in the ISR when all others were killed. One that stopped uncleanly was
     no longer eligible, so the last of them led: the one that had lost its records."""
     await rig.create("t", replicas=[1, 2, 3], min_insync_replicas="2")
     acked = []
