@@ -27,11 +27,13 @@ from checkers.reads import Reads
 from checkers.replicas import Replicas
 from checkers.rights import RightsChecker
 from checkers.set_elements import ElementsChecker
+from checkers.share_records import ShareChecker
 from checkers.stats import Stats
 from checkers.verdict import Checker, Verdict, merge
 from histories.recorder import HistoryError
+from workloads.share import LIMIT
 
-RECREATES_TOPICS = ("metadata",)
+RECREATES_TOPICS = ("metadata", "share")
 """Workloads that delete topics and make others of the same name."""
 
 
@@ -65,6 +67,8 @@ def of_workload(run: Mapping[str, Any]) -> Sequence[Checker]:
             return (FencesChecker(),)
         case "rights":
             return (RightsChecker(allow_everyone=options.get("more", {}).get("allow_everyone") == "true"),)
+        case "share":
+            return (ShareChecker(limit=int(options.get("more", {}).get("limit", LIMIT))),)
         case other:
             raise ValueError(f"there is no workload {other}")
 

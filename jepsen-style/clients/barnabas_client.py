@@ -28,6 +28,7 @@ from clients.client import ClientError, ClientSettings, Read, Sent
 from clients.mortal_network import MortalNetwork, mortal
 from clients.one_broker import OneBroker
 from clients.security_calls import SecurityCalls
+from clients.share_calls import ShareCalls
 from operations import Place
 
 CLOSE_MS = 3_000
@@ -101,6 +102,9 @@ class BarnabasClient:
         self._answered_by: str | None = None
         self.security = SecurityCalls(parts.world, parts.nursery, settings, self._changing)
         """Changes of rights, and attempts of other users."""
+        admins = self._admin, self._changing
+        self.sharing = ShareCalls(parts.world, parts.nursery, settings, admins, now_ns)
+        """A member of a share group."""
 
     # ---- administrator
 
@@ -299,6 +303,7 @@ class BarnabasClient:
         if self._producer is not None:
             await self._producer.close(patience_ms)
         self._producer_done.set()
+        await self.sharing.leave(patience_ms)
         await self._consumer.close(patience_ms, leaving)
         self._parts.one_broker.close()
         self.security.close()
