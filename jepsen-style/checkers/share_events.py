@@ -20,6 +20,13 @@ Record = tuple[Place, int]
 """A partition and an offset."""
 
 
+class Exchange(NamedTuple):
+    """A fetch: its place in the history, and the node that answered."""
+
+    number: int
+    node: int
+
+
 class Delivery(NamedTuple):
     """One record was acquired by a member, at some time between `sent` and `at`."""
 
@@ -27,6 +34,7 @@ class Delivery(NamedTuple):
     at: int
     member: str
     count: int
+    exchange: Exchange
     evidence: Sequence[int]
 
 
@@ -39,6 +47,7 @@ class Ack(NamedTuple):
     kind: int
     error: str | None
     """None: it succeeded; LOST: unknown."""
+    node: int
     evidence: Sequence[int]
 
 
@@ -71,18 +80,33 @@ class ShareEvents:
     values: dict[Record, dict[str, Sequence[int]]] = field(default_factory=lambda: defaultdict(dict))
     """Values that members were given, with the evidence."""
     produced: dict[tuple[Place, str], Produced] = field(default_factory=dict)
-    last_sent: dict[Place, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
-    """(offset, sent) of all deliveries."""
+    last_sent: dict[Place, list[tuple[int, int, int]]] = field(default_factory=lambda: defaultdict(list))
+    """(offset, sent, node) of all deliveries."""
+    confirmed_at: dict[tuple[Place, int], list[int]] = field(default_factory=lambda: defaultdict(list))
+    """By partition and node: when acknowledgements succeeded, in order. The node led the partition then."""
+    taken_back: set[tuple[int, Place]] = field(default_factory=set)
+    """(number of an exchange, partition): a record of it was acknowledged with success by the member that got it."""
+    exchanges: int = 0
 
     def hidden(self, since_ns: int, until_ns: int = FOREVER, member: str | None = None) -> int:
         """Deliveries of one record that nobody saw, at most."""
         return sum(since_ns <= each.sent <= until_ns and member in (None, each.member) for each in self.lost)
 
-    def may_be_passed(self, record: Record, at_ns: int) -> bool:
-        """Whether the start offset may be behind the record by then: acknowledgements of it succeed then, and have no
-        effect. An earlier record that is delivered later shows that it is not."""
+    def may_be_passed(self, record: Record, node: int, at_ns: int) -> bool:
+        """Whether the start offset of the node may be behind the record by then: acknowledgements of it succeed then,
+        and have no effect. An earlier record that the node delivers later shows that it is not."""
         place, offset = record
-        return all(other >= offset or sent <= at_ns for other, sent in self.last_sent[place])
+        return all(
+            other >= offset or sent <= at_ns or other_node != node for other, sent, other_node in self.last_sent[place]
+        )
+
+    def led_after(self, place: Place, delivery: Delivery, since_ns: int) -> bool:
+        """Whether the node that delivered is known not to have been deposed before `since_ns`, when an acknowledgement
+        was confirmed. A node that does not know yet that it was deposed delivers what others have accepted, in Kafka as
+        well; but it confirms nothing any more."""
+        if (delivery.exchange.number, place) in self.taken_back:
+            return True
+        return any(since_ns <= at <= delivery.at for at in self.confirmed_at[place, delivery.exchange.node])
 
 
 def events_of(whole: Iterable[Attempt]) -> ShareEvents:
@@ -98,6 +122,16 @@ def events_of(whole: Iterable[Attempt]) -> ShareEvents:
     for deliveries in events.deliveries.values():
         deliveries.sort(key=lambda each: each.at)
     events.lost.sort()
+    for (place, offset), acks in events.acks.items():
+        deliveries = events.deliveries.get((place, offset), ())
+        for ack in acks:
+            if ack.error is not None or ack.kind == AcknowledgeType.RENEW:
+                # A leader renews locks without asking anybody.
+                continue
+            events.confirmed_at[place, ack.node].append(ack.at)
+            own = [it for it in deliveries if it.member == ack.member and it.at <= ack.sent]
+            if own and own[-1].exchange.node == ack.node:
+                events.taken_back.add((own[-1].exchange.number, place))
     return events
 
 
@@ -111,15 +145,19 @@ def _take_produced(events: ShareEvents, attempt: Attempt) -> None:
 
 def _take_exchange(events: ShareEvents, member: str, exchange: dict[str, Any], evidence: Sequence[int]) -> None:
     sent, at = exchange["sent"], exchange["at"]
+    events.exchanges += 1
+    source = Exchange(events.exchanges, exchange["node"])
     at = FOREVER if at is None else at
     if exchange["fetches"] and exchange["error"] == LOST:
         events.lost.append(LostFetch(sent, member))
     for topic, partition, first, last, count in exchange["got"]:
         place = Place(topic, partition)
         for offset in range(first, last + 1):
-            events.deliveries[place, offset].append(Delivery(sent, at, member, count, evidence))
-            events.last_sent[place].append((offset, sent))
+            events.deliveries[place, offset].append(Delivery(sent, at, member, count, source, evidence))
+            events.last_sent[place].append((offset, sent, source.node))
     for topic, partition, first, last, types, error in exchange["acks"]:
         for step, offset in enumerate(range(first, last + 1)):
             kind = types[0] if len(types) == 1 else types[step] if step < len(types) else types[-1]
-            events.acks[Place(topic, partition), offset].append(Ack(sent, at, member, kind, error, evidence))
+            events.acks[Place(topic, partition), offset].append(
+                Ack(sent, at, member, kind, error, source.node, evidence)
+            )

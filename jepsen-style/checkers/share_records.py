@@ -2,7 +2,8 @@
 
 The promises of KIP-932:
 
-- A record of which an acceptance (or rejection) was confirmed is not delivered again: `redelivered`.
+- A record of which an acceptance (or rejection) was confirmed is not delivered again: `redelivered`. A leader that was
+  deposed and does not know it may still deliver it; it confirms nothing, which tells it from one that leads.
 - One delivery is acknowledged once, and by the member that has it: `accepted-twice`, `acknowledged-unheld`. Kafka
   confirms acknowledgements of records before the start offset, and they have no effect: those are not held against it.
 - Delivery counts are right: never above the limit (`count-over-limit`); never more than there were deliveries
@@ -81,9 +82,9 @@ class ShareChecker:
         for record, deliveries in events.deliveries.items():
             acks = events.acks.get(record, [])
             confirmed = [ack for ack in acks if ack.error is None]
-            yield from _redelivered(record, deliveries, confirmed)
+            yield from _redelivered(events, record, confirmed)
             yield from self._counts(events, record, deliveries)
-            yield from _after_release(record, deliveries, confirmed)
+            yield from _after_release(events, record, confirmed)
         for record, acks in events.acks.items():
             confirmed = sorted(ack for ack in acks if ack.error is None)
             yield from _accepted_twice(events, record, confirmed)
@@ -138,31 +139,35 @@ class ShareChecker:
             yield _finding("lost-record", record, [*evidence, *deliveries[-1].evidence], line, legal=is_legal)
 
 
-def _redelivered(record: Record, deliveries: Sequence[Delivery], confirmed: Sequence[Ack]) -> Iterator[Finding]:
+def _redelivered(events: ShareEvents, record: Record, confirmed: Sequence[Ack]) -> Iterator[Finding]:
     final = min((ack for ack in confirmed if ack.kind in FINAL), key=lambda ack: ack.at, default=None)
     if final is None:
         return
-    again = next((each for each in deliveries if each.sent > final.at), None)
-    if again is not None:
-        text = f"{_named(record)} was delivered to {again.member} after {final.member} {_said(final)} it"
-        yield _finding("redelivered", record, [*final.evidence, *again.evidence], text)
+    for again in events.deliveries[record]:
+        if again.sent > final.at:
+            text = f"{_named(record)} was delivered to {again.member} after {final.member} {_said(final)} it"
+            evidence = [*final.evidence, *again.evidence]
+            is_stale = not events.led_after(record[0], again, final.at)
+            yield _finding("redelivered", record, evidence, text, legal=is_stale)
 
 
-def _after_release(record: Record, deliveries: Sequence[Delivery], confirmed: Sequence[Ack]) -> Iterator[Finding]:
+def _after_release(events: ShareEvents, record: Record, confirmed: Sequence[Ack]) -> Iterator[Finding]:
+    deliveries = events.deliveries[record]
     for ack in confirmed:
-        if ack.kind != AcknowledgeType.RELEASE:
-            continue
         held = [each for each in deliveries if each.member == ack.member and each.at <= ack.sent]
-        low = next((each for each in deliveries if held and each.sent > ack.at and each.count <= held[-1].count), None)
-        if low is not None:
-            text = f"{_named(record)} was released with count {held[-1].count}, and then delivered with {low.count}"
-            yield _finding("count-went-back", record, [*ack.evidence, *low.evidence], text)
+        if ack.kind != AcknowledgeType.RELEASE or not held:
+            continue
+        count = held[-1].count
+        for low in (each for each in deliveries if each.sent > ack.at and each.count <= count):
+            text = f"{_named(record)} was released with count {count}, and then delivered with {low.count}"
+            is_stale = not events.led_after(record[0], low, ack.at)
+            yield _finding("count-went-back", record, [*ack.evidence, *low.evidence], text, legal=is_stale)
 
 
 def _accepted_twice(events: ShareEvents, record: Record, confirmed: Sequence[Ack]) -> Iterator[Finding]:
     final = [ack for ack in confirmed if ack.kind in FINAL]
     for first, second in zip(final, final[1:], strict=False):
-        if second.sent > first.at and not events.may_be_passed(record, second.at):
+        if second.sent > first.at and not events.may_be_passed(record, second.node, second.at):
             text = f"{second.member} {_said(second)} {_named(record)}, which {first.member} had {_said(first)}"
             yield _finding("accepted-twice", record, [*first.evidence, *second.evidence], text)
 
@@ -172,9 +177,16 @@ def _unheld(events: ShareEvents, record: Record, confirmed: Sequence[Ack]) -> It
     for ack in confirmed:
         own = [each for each in deliveries if each.member == ack.member and each.sent <= ack.at]
         since = own[-1].at if own else 0
-        if events.hidden(since, ack.at, ack.member) or events.may_be_passed(record, ack.at):
+        if events.hidden(since, ack.at, ack.member) or events.may_be_passed(record, ack.node, ack.at):
             continue
-        others = [each for each in deliveries if each.sent > since and each.at < ack.sent and each.member != ack.member]
+        others = [
+            each
+            for each in deliveries
+            if each.sent > since
+            and each.at < ack.sent
+            and each.member != ack.member
+            and each.exchange.node == ack.node
+        ]
         if own and not others:
             continue
         holder = f"{others[-1].member} had got it since" if others else "it had never got it"

@@ -50,6 +50,8 @@ POISON = 0.03
 DRAIN_NS = 90_000_000_000
 """After this time, with nothing broken, all records must be processed: lock, session and a margin."""
 MODES = (("explicit", "record_limit"), ("explicit", "batch_optimized"), ("implicit", "batch_optimized"))
+SOME_STATE = "{}:AAAAAAAAAAAAAAAAAAAAAQ:0"
+"""Key of a share coordinator: that of some share partition of the group, which need not exist."""
 _ACTS = (("consume", 0.8), ("starts", 0.05), ("breach", 0.08), ("leave", 0.04), ("renew-topic", 0.03))
 _DECISIONS = (
     ("accept", 0.70),
@@ -96,7 +98,7 @@ class Share:
     @property
     def coordinated(self) -> Sequence[tuple[Literal["group", "transaction", "share"], str]]:
         """Coordinators that are worth breaking."""
-        return [("group", self._group), ("share", self._group)]
+        return [("group", self._group), ("share", SOME_STATE.format(self._group))]
 
     def client_settings(self, base: ClientSettings, process: int) -> ClientSettings:
         return replace(

@@ -22,12 +22,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from barnabas.broker.internal_topics import SHARE_TOPIC
 from barnabas.cluster.hostile.aims import JUDGED_PREFIX, OWN_PREFIX
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.image import MetadataImage, PartitionImage
 from barnabas.protocol.records.record import Record, decode_records
 from simulation.findings import Findings
-from simulation.ghosts import GhostLog, LogReader
+from simulation.ghosts import GhostLog, LogReader, epochs_from
 from simulation.invariants.compaction import COMPACTED_TOPICS, is_rest, missing
 from simulation.invariants.membership import MembershipPromises
 from simulation.invariants.places import LeaderView, PartitionKey, ReplicaLog
@@ -319,7 +320,8 @@ class PartitionPromises:
     def _verify(self, key: PartitionKey, partition: _Partition, node_id: int, up_to: int) -> None:
         """Compare a replica's log with the ghost, and let the ghost grow by what its high watermark covers."""
         replica = partition.replicas[node_id]
-        end = replica.verified
+        # What was deleted from the start of the log need not be there.
+        end = max(replica.verified, replica.log.log_start_offset)
         if end >= up_to:
             return
         compacted = key.topic in COMPACTED_TOPICS
@@ -356,6 +358,11 @@ class PartitionPromises:
             return  # who copied what was left of an epoch does not know where it began
         below = [entry for entry in entries if entry[1] < replica.verified]
         ghost = partition.ghost.epochs_below(replica.verified)
+        if key.topic == SHARE_TOPIC:
+            # Records before the oldest snapshot that is needed are deleted, maybe just before the start is written down.
+            start = max([replica.log.log_start_offset, *(offset for _, offset in entries[:1])])
+            ghost = epochs_from(ghost, start)
+            ghost = [entry for entry in ghost if entry[1] < replica.verified]
         self._findings.check(
             below == ghost, lambda: f"{key}: replica {node_id} has the epochs {below}, what is committed has {ghost}"
         )

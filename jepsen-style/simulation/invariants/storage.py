@@ -61,9 +61,10 @@ class AbortedLike(Protocol):
 class _Flushed:
     """The part of a log that was flushed before a power cut."""
 
+    log_start: int
     recovery_point: int
     checksums: dict[int, int]
-    """By base offset, of each batch below."""
+    """By base offset, of each batch between these."""
 
 
 class StoragePromises:
@@ -81,7 +82,7 @@ class StoragePromises:
         """The power of a broker is about to be cut; this is a log of it."""
         batches = self._reader(node_id, log).batches(log.log_start_offset, log.recovery_point)
         checksums = {batch.base_offset: crc32(batch.data) for batch in batches}
-        self._flushed[key, node_id] = _Flushed(log.recovery_point, checksums)
+        self._flushed[key, node_id] = _Flushed(log.log_start_offset, log.recovery_point, checksums)
 
     def disk_lost(self, node_id: int) -> None:
         for place in [place for place in self._flushed if place[1] == node_id]:
@@ -100,7 +101,9 @@ class StoragePromises:
         )
         if key.topic in COMPACTED_TOPICS:
             return  # a copy that was not in place yet may be by now
-        for batch in self._reader(node_id, log).batches(log.log_start_offset, flushed.recovery_point):
+        # A start offset that was not written down is an earlier one again: deleted records are back.
+        start = max(log.log_start_offset, flushed.log_start)
+        for batch in self._reader(node_id, log).batches(start, flushed.recovery_point):
             if flushed.checksums.get(batch.base_offset) != crc32(batch.data):
                 findings.report(f"{key}: {node_id} had flushed something else than {batch}")
 
